@@ -65,7 +65,7 @@ fn any_depth_on_any_engine_carries_the_same_bytes() {
     files::make(host.path("f"), 1, (9 << 20) + 1);
     let digest = files::b3sum(host.path("f"));
     for engine in engines() {
-        for depth in ["1", "3", "1024", "auto"] {
+        for depth in ["1", "3", "256", "auto"] {
             let run =
                 host.run(["copy", "--json", "--chunk-size", "1MiB", "--if-exists", "replace", "--engine", engine]);
             let outcome = run.args(["--depth", depth, "f", "g"]).succeed();

@@ -13,8 +13,8 @@ use longhaul_core::{
 use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
-    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, SkippedDigests, Source,
-    Surveyed, SyncGroup, Ticket,
+    Created, EntryRef, Landed, LandedRow, Landing, Partial, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen,
+    SkippedDigests, Source, Surveyed, SyncGroup, Ticket,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
@@ -36,10 +36,10 @@ struct Witness {
 }
 
 impl Witness {
-    fn see(&mut self, action: &Action) {
+    fn see(&mut self, action: &ReceiverAction) {
         match action {
-            Action::Send(message) => self.said.say(message),
-            Action::Survey(page) => page.iter().for_each(|held| match held.entry.kind {
+            ReceiverAction::Send(message) => self.said.say(message),
+            ReceiverAction::Survey(page) => page.iter().for_each(|held| match held.entry.kind {
                 EntryKind::Dir => self.dirs.push(held.entry.path.clone()),
                 EntryKind::DirEnd => assert_eq!(self.dirs.pop().as_ref(), Some(&held.entry.path), "another one ends"),
                 _ => {}
@@ -58,7 +58,7 @@ impl Witness {
 
 fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> bool) {
     let if_exists = if bytes.first().is_some_and(|byte| byte % 2 == 1) { IfExists::Verify } else { IfExists::SkipSame };
-    let config = Config {
+    let config = ReceiverConfig {
         chunk: ChunkSize::from_log2(10).expect("in range"),
         chunk_max: ChunkSize::from_log2(11).expect("in range"),
         bundled_max: 256,
@@ -67,7 +67,11 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
         preserve: Preserve::default(),
         dry_run: false,
         read_back: false,
-        digests: if bytes.first().is_some_and(|byte| byte % 4 > 1) { SkippedDigests::Told } else { SkippedDigests::Unwanted },
+        digests: if bytes.first().is_some_and(|byte| byte % 4 > 1) {
+            SkippedDigests::Told
+        } else {
+            SkippedDigests::Unwanted
+        },
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
@@ -120,7 +124,7 @@ fn landed(declared: &Declared) -> Landed {
 
 /// The survey of a file: of every other file some chunks are held, of the same version or of
 /// another; of the others some stand.
-fn surveyed(held: &Held) -> Surveyed {
+fn surveyed(held: &EntryRef) -> Surveyed {
     let EntryKind::File { len, .. } = held.entry.kind else { return Seen::Absent.into() };
     let source = match held.id.0 % 4 {
         1 => Source::Same,
@@ -139,46 +143,48 @@ fn obey(receiver: &mut Receiver, now: Timestamp, witness: &mut Witness) {
     while let Some(action) = receiver.poll_action() {
         witness.see(&action);
         match action {
-            Action::Survey(held) => {
+            ReceiverAction::Survey(held) => {
                 let seen = held.iter().map(|held| Ok(surveyed(held))).collect();
-                receiver.handle_surveyed(now, held[0].id, seen);
+                receiver.handle_survey(now, held[0].id, seen);
             }
-            Action::Create(held, partial) => {
+            ReceiverAction::Create(held, partial) => {
                 let created = partial.map_or(Created::Fresh, Created::Continued);
-                receiver.handle_created(now, held.id, Ok(created));
+                receiver.handle_create(now, held.id, Ok(created));
             }
-            Action::ReadStanding(files) => {
-                receiver.handle_standing(now, files.iter().map(|held| (held.id, Ok([0; 32]))).collect());
+            ReceiverAction::ReadStanding(files) => {
+                receiver.handle_read_standing(now, files.iter().map(|held| (held.id, Ok([0; 32]))).collect());
             }
-            Action::DigestSkipped(files) => {
+            ReceiverAction::DigestSkipped(files) => {
                 let results = files.iter().map(|held| (held.id, Ok(Some([0; 32])))).collect();
-                receiver.handle_skipped_digested(now, results);
+                receiver.handle_digest_skipped(now, results);
             }
-            Action::ReadStandingChunks { base, chunks } => {
+            ReceiverAction::ReadStandingChunks { base, chunks } => {
                 let digest = Digest::Cv([0; 32]);
                 let found = chunks.into_iter().map(|index| (index, Ok(digest))).collect();
-                receiver.handle_standing_chunks(now, base.held.id, found);
+                receiver.handle_read_standing_chunks(now, base.entry.id, found);
             }
-            Action::Copy { base, index, .. } => receiver.handle_written(now, base.held.id, index, Ok(())),
-            Action::Retouch { files, .. } => {
-                receiver.handle_retouched(now, files.iter().map(|held| (held.id, Ok(()))).collect());
+            ReceiverAction::Copy { base, index, .. } => receiver.handle_write(now, base.entry.id, index, Ok(())),
+            ReceiverAction::Retouch { files, .. } => {
+                receiver.handle_retouch(now, files.iter().map(|held| (held.id, Ok(()))).collect());
             }
-            Action::Journal(_) => receiver.handle_journalled(now, Ok(())),
-            Action::Tidy => receiver.handle_tidied(Ok(())),
-            Action::MakeLink(held) | Action::Seal(held) => receiver.handle_staged(now, vec![(held.id, Ok(()))]),
-            Action::Write { file, index, .. } => receiver.handle_written(now, file, index, Ok(())),
-            Action::WriteBundle { files, .. } => {
-                receiver.handle_staged(now, files.iter().map(|held| (held.id, Ok(()))).collect());
+            ReceiverAction::Journal(_) => receiver.handle_journal(now, Ok(())),
+            ReceiverAction::Tidy => receiver.handle_tidy(Ok(())),
+            ReceiverAction::MakeLink(held) | ReceiverAction::Seal(held) => {
+                receiver.handle_stage(now, vec![(held.id, Ok(()))])
             }
-            Action::SyncData(file) => receiver.handle_synced(now, file, Ok(())),
-            Action::Barrier(_) => receiver.handle_barrier(now, Ok(())),
-            Action::Publish(renames) => {
-                receiver.handle_published(now, renames.iter().map(|(id, _)| (*id, Ok(()))).collect());
+            ReceiverAction::Write { file, index, .. } => receiver.handle_write(now, file, index, Ok(())),
+            ReceiverAction::WriteBundle { files, .. } => {
+                receiver.handle_stage(now, files.iter().map(|held| (held.id, Ok(()))).collect());
             }
-            Action::SyncDirs(_) => receiver.handle_dirs_synced(now, Ok(())),
-            Action::CloseLane(lane) => receiver.handle_lane_ended(now, lane, 1),
-            Action::FinishDirs(dirs) => {
-                receiver.handle_dirs_finished(now, dirs.iter().map(|held| (held.id, Ok(()))).collect());
+            ReceiverAction::SyncData(file) => receiver.handle_sync_data(now, file, Ok(())),
+            ReceiverAction::Barrier(_) => receiver.handle_barrier(now, Ok(())),
+            ReceiverAction::Publish(renames) => {
+                receiver.handle_publish(now, renames.iter().map(|(id, _)| (*id, Ok(()))).collect());
+            }
+            ReceiverAction::SyncDirs(_) => receiver.handle_sync_dirs(now, Ok(())),
+            ReceiverAction::CloseLane(lane) => receiver.handle_lane_ended(now, lane, 1),
+            ReceiverAction::FinishDirs(dirs) => {
+                receiver.handle_finish_dirs(now, dirs.iter().map(|held| (held.id, Ok(()))).collect());
             }
             _ => {}
         }

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{BundleId, ChunkSize, Digest, Entry, EntryKind, FileId, Inode, LaneId, Meta, RelPath, Unit};
 use longhaul_fuzz::{Unread, messages, within};
-use longhaul_proto::sender::{Action, Config, Sent};
+use longhaul_proto::sender::{SenderAction, SenderConfig, Sent};
 use longhaul_proto::{Message, Sender};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// bounded by the window, and by the bytes that the peer paid.
 fn stuck(bytes: &[u8]) {
     let chunk = ChunkSize::from_log2(10).expect("in range");
-    let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
+    let mut sender = Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
     let (mut scanned, mut unread) = (0u64, Unread::default());
     // As the engine keeps them: those of a file go with it.
     let (mut chunks, mut bundles): (HashMap<FileId, usize>, HashMap<BundleId, usize>) = Default::default();
@@ -42,15 +42,15 @@ fn stuck(bytes: &[u8]) {
         sender.handle_scan_idle();
         while let Some(action) = sender.poll_action() {
             match action {
-                Action::Send(message) => {
+                SenderAction::Send(message) => {
                     unread.say(&message);
                     if let Message::FileFault(fault) = message {
                         chunks.remove(&fault.file);
                     }
                 }
-                Action::ReadChunk { file, .. } => *chunks.entry(file).or_default() += 1,
-                Action::Pack { bundle, files, .. } => *bundles.entry(bundle).or_default() += files.len(),
-                Action::Settled(file, _) => drop(chunks.remove(&file)),
+                SenderAction::ReadChunk { file, .. } => *chunks.entry(file).or_default() += 1,
+                SenderAction::Pack { bundle, files, .. } => *bundles.entry(bundle).or_default() += files.len(),
+                SenderAction::Settled(file, _) => drop(chunks.remove(&file)),
                 _ => {}
             }
         }
@@ -68,7 +68,7 @@ fn stuck(bytes: &[u8]) {
 
 fn obeyed(bytes: &[u8]) {
     let chunk = ChunkSize::from_log2(10).expect("in range");
-    let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
+    let mut sender = Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
     sender.handle_lane_joined(LaneId(0));
     let mut scanned = 0u64;
     let mut seq = 0;
@@ -87,17 +87,17 @@ fn obeyed(bytes: &[u8]) {
         while let Some(action) = sender.poll_action() {
             let (unit, attempt, digest) = match action {
                 // As in the fuzzed verdicts, digests are of one byte: some are right.
-                Action::ReadChunk { file, index, attempt, map, .. } => {
+                SenderAction::ReadChunk { file, index, attempt, map, .. } => {
                     assert!(index.0 < map.chunks());
                     (Unit::Chunk { file, index }, attempt, Digest::Cv([0; 32]))
                 }
-                Action::Pack { bundle, attempt, .. } => (Unit::Bundle(bundle), attempt, Digest::Root([0; 32])),
-                Action::CloseLane(lane) => {
+                SenderAction::Pack { bundle, attempt, .. } => (Unit::Bundle(bundle), attempt, Digest::Root([0; 32])),
+                SenderAction::CloseLane(lane) => {
                     sender.handle_lane_ended(lane, None);
                     continue;
                 }
-                Action::CheckSource(file) => {
-                    sender.handle_checked(file, Ok(()));
+                SenderAction::CheckSource(file) => {
+                    sender.handle_check_source(file, Ok(()));
                     continue;
                 }
                 _ => continue,

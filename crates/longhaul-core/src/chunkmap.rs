@@ -12,8 +12,8 @@ pub struct ChunkMap {
     size: ChunkSize,
 }
 
-/// What a chunk's digest is, fixed by its file's length: the whole file's root, or a chaining value
-/// of its tree.
+/// The kind of a chunk's digest, fixed by its file's length: the whole file's root, or a chaining
+/// value of its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DigestKind {
     /// The file is this one chunk (or empty).
@@ -50,7 +50,7 @@ impl ChunkMap {
         if whole + rest == 0 { 1 } else { whole + rest }
     }
 
-    /// The bytes of chunk `index`, or none if the file has no such chunk.
+    /// The bytes of chunk `index`, or `None` if the file has no such chunk.
     pub const fn len_of(self, index: ChunkIndex) -> Option<u64> {
         if index.0 >= self.chunks() {
             return None;
@@ -59,12 +59,12 @@ impl ChunkMap {
         Some(if left < self.size.bytes() { left } else { self.size.bytes() })
     }
 
-    /// Where chunk `index` starts.
+    /// The position where chunk `index` starts.
     pub const fn start_of(self, index: ChunkIndex) -> FileOffset {
         index.start(self.size)
     }
 
-    /// What the digest of each chunk is.
+    /// The kind of each chunk's digest.
     pub const fn kind(self) -> DigestKind {
         if self.len <= self.size.bytes() { DigestKind::Root } else { DigestKind::Cv }
     }

@@ -1,24 +1,24 @@
-//! How coarsely file systems keep times, and whether two times may be one that was kept by two of
-//! them.
+//! The precision with which file systems keep times, and whether two times may be the same time as
+//! kept by two of them.
 //!
-//! Pure: [`Clock`] is told by who knows the file system. A copy gets its source's time, cut to what
-//! its file system keeps; and the source may be such a copy itself.
+//! Pure: the caller knows the file system and gives its [`Clock`]. A copy gets its source's time,
+//! cut to the precision of its file system; the source may be such a copy itself.
 
 use crate::manifest::Mtime;
 
-/// What a file system keeps of a time that it is given.
+/// The part of a time that a file system keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// All of it, to the nanosecond.
+    /// The whole time, to the nanosecond.
     Exact,
-    /// All of it, or whole seconds: ext4, by the size of its inodes, of which its type says
-    /// nothing.
+    /// The whole time, or whole seconds: ext4, by the size of its inodes, which its type does not
+    /// tell.
     ExactOrSeconds,
     /// Hundredths of a second: exFAT.
     Centiseconds,
     /// Even seconds: FAT.
     EvenSeconds,
-    /// Not known, as it is another host's: anything that file systems keep.
+    /// Unknown, as it is another host's: any precision that file systems have.
     #[default]
     Unknown,
 }
@@ -29,14 +29,15 @@ impl Clock {
         given == shown || self.units().iter().any(|unit| given.cut_to(*unit) == shown)
     }
 
-    /// Whether a file that shows `stands` there has the time of a source, at the coarser clock of
-    /// both. The source's clock is not known; but what its system stamped as `ctime`, that keeps.
+    /// Whether a file that shows `stands` there may have the time of a source, at the coarser clock
+    /// of both. The clock of the source is unknown, but it keeps at least the precision that its
+    /// system's `ctime` stamp shows.
     pub fn is_same(self, source: Mtime, ctime: Mtime, stands: Mtime) -> bool {
         let is_kept = |unit: &&i128| ctime.cut_to(**unit) == ctime;
         self.shows(source, stands) || UNITS.iter().filter(is_kept).any(|unit| stands.cut_to(*unit) == source)
     }
 
-    /// What times may be cut to.
+    /// The units that times may be cut to, in nanoseconds.
     fn units(self) -> &'static [i128] {
         match self {
             Clock::Exact => &[],
@@ -53,14 +54,14 @@ impl Mtime {
     fn cut_to(self, unit: i128) -> Mtime {
         let nanos = i128::from(self.secs) * SECOND + i128::from(self.nanos);
         let cut = nanos - nanos.rem_euclid(unit);
-        // Both fit: what is cut lies within the second, or within the one before it.
+        // Both fit: the cut time lies within the second, or within the one before it.
         Mtime { secs: cut.div_euclid(SECOND) as i64, nanos: cut.rem_euclid(SECOND) as u32 }
     }
 }
 
 const SECOND: i128 = 1_000_000_000;
-/// What file systems keep beside nanoseconds: NTFS and CIFS; network file systems of microseconds;
-/// exFAT; ext3, NFS 2, sshfs; FAT.
+/// The units of file systems other than one nanosecond: NTFS and CIFS; network file systems of
+/// microseconds; exFAT; ext3, NFS 2, sshfs; FAT.
 const UNITS: [i128; 5] = [100, 1_000, SECOND / 100, SECOND, 2 * SECOND];
 
 #[cfg(test)]

@@ -15,21 +15,22 @@ use std::fmt;
 use crate::chunkmap::DigestKind;
 use crate::units::FileOffset;
 
-/// A BLAKE3 output. Bare only where its kind is beyond doubt; everywhere else it is a [`Digest`].
+/// A BLAKE3 output. It stands bare only if its kind is beyond doubt; everywhere else it is a
+/// [`Digest`].
 pub type Hash32 = [u8; 32];
 
-/// What a chunk hashes to. The kind is part of the value, so that a chaining value never passes for
+/// The digest of a chunk. Its kind is part of the value, so that a chaining value never passes for
 /// a file's digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Digest {
     /// The digest of a whole file (or bundle), as `b3sum` prints it.
     Root(Hash32),
-    /// The chaining value of a subtree; only good for merging.
+    /// The chaining value of a subtree; good only for merging.
     Cv(Hash32),
 }
 
 impl Digest {
-    /// Which of the two it is.
+    /// Its kind.
     pub const fn kind(&self) -> DigestKind {
         match self {
             Digest::Root(_) => DigestKind::Root,
@@ -37,7 +38,7 @@ impl Digest {
         }
     }
 
-    /// The bytes, whichever kind they are.
+    /// The bytes, of either kind.
     pub const fn bytes(&self) -> &Hash32 {
         match self {
             Digest::Root(bytes) | Digest::Cv(bytes) => bytes,

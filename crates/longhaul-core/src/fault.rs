@@ -1,17 +1,17 @@
-//! What went wrong, in the form that people, scripts and the other side get it: a stable code,
-//! whose fault, whether a retry can help, what it concerns, what to do next. Crates turn their own
-//! errors into this at their boundary.
+//! A failure in the form for people, scripts and the other side: a stable code, whose fault it is,
+//! whether a retry can help, the object, and a hint. Crates turn their own errors into this at
+//! their boundary.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use crate::text::PlainText;
 
-/// The stable name of a failure. Codes are only ever appended.
+/// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that
+/// the compiler asks for the exit code of a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum FaultCode {
-    /// Not a bug of longhaul, and none of the others.
+    /// Any other failure that is no bug of longhaul.
     Unclassified,
     /// The request contradicts itself or the configuration.
     Usage,
@@ -57,16 +57,16 @@ pub enum FaultCode {
     Exhausted,
 }
 
-/// Whose fault it is.
+/// The party whose fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Blame {
     /// This host, its user or its configuration.
     Local,
     /// The other host.
     Peer,
-    /// What lies between.
+    /// The network between the hosts.
     Path,
-    /// longhaul.
+    /// A bug in longhaul.
     Bug,
 }
 
@@ -80,23 +80,23 @@ pub enum Author {
     Peer,
 }
 
-/// A failure, ready to be said. Where the peer worded it, its display says so.
+/// A failure, ready to be said. If the peer worded it, its display says so.
 ///
-/// Nothing of the author is on the wire: what is read off it is the peer's.
+/// The author is not on the wire: a fault that is read off the wire is the peer's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Its stable name.
     pub code: FaultCode,
-    /// Whose fault.
+    /// The party whose fault it is.
     pub blame: Blame,
-    /// What it concerns: a path, an address; escaped for people. May be empty.
+    /// The object that it concerns: a path or an address, escaped for people. May be empty.
     pub object: PlainText,
-    /// What happened and why, one line, lower case, no full stop. Where it names the object, that
+    /// The event and its cause: one line, lower case, no full stop. If it names the object, that
     /// stands in single quotes.
     pub message: PlainText,
-    /// What to do next. May be empty.
+    /// The next step for the user. May be empty.
     pub hint: PlainText,
-    /// The side that says all this: this process by default, the peer for what was read off the
+    /// The side that worded it: this process by default, the peer for a fault that was read off the
     /// wire.
     #[serde(skip, default = "Author::of_what_is_read")]
     pub author: Author,
@@ -128,7 +128,7 @@ impl Author {
 }
 
 impl Fault {
-    /// A fault that concerns nothing in particular.
+    /// A fault without an object.
     pub fn new(code: FaultCode, blame: Blame, message: impl fmt::Display) -> Fault {
         let (object, hint) = Default::default();
         Fault { code, blame, object, message: PlainText::of(message), hint, author: Author::Local }
@@ -140,28 +140,28 @@ impl Fault {
             .hint("both sides must run compatible builds of longhaul; if they do, report this")
     }
 
-    /// The same, naming what it concerns.
+    /// The same fault with the object that it concerns.
     #[must_use]
     pub fn about(mut self, object: impl fmt::Display) -> Fault {
         self.object = PlainText::of(object);
         self
     }
 
-    /// The same, saying what to do next.
+    /// The same fault with a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Fault {
         self.hint = PlainText::of(hint);
         self
     }
 
-    /// The same fault in words of the other host.
+    /// The same fault, worded by the other host.
     #[must_use]
     pub fn said_by_peer(mut self) -> Fault {
         self.author = Author::Peer;
         self
     }
 
-    /// The same fault as its words are read here, where both hosts are this one.
+    /// The same fault, worded by this process: both hosts are this one.
     #[must_use]
     pub fn said_here(mut self) -> Fault {
         self.author = Author::Local;
@@ -180,9 +180,9 @@ impl Fault {
         self
     }
 
-    /// Whether the message names the object: in quotes, as the letters of a name may occur in any
-    /// word. An address, or a path of several names, is no word of any text: it may stand without
-    /// them.
+    /// Whether the message names the object. It must be in quotes, as the letters of a name may
+    /// occur in any word. An address, or a path of several names, is no word of any text and may
+    /// stand without quotes.
     pub fn names_object(&self) -> bool {
         let (message, object) = (self.message.as_str(), self.object.as_str());
         let is_word = !object.contains(['/', ':']);
@@ -196,8 +196,8 @@ impl Fault {
             })
     }
 
-    /// The same fault of an object that this host knows by a longer name: the whole path of what
-    /// the other side, or a part of the program, knows from some directory on.
+    /// The same fault with a longer name of its object: the whole path, if the other side or a part
+    /// of the program knows the path from some directory on.
     #[must_use]
     pub fn renamed(mut self, whole: impl fmt::Display) -> Fault {
         let whole = PlainText::of(whole);
@@ -207,7 +207,7 @@ impl Fault {
         self
     }
 
-    /// Whether the same command may succeed later with nothing changed by hand.
+    /// Whether the same command may succeed later without any change by hand.
     pub fn retry(&self) -> bool {
         matches!(
             self.code,
@@ -250,35 +250,16 @@ impl FaultCode {
         }
     }
 
-    /// The exit code of a run that ends with this fault.
-    pub const fn exit(self) -> u8 {
-        match self {
-            FaultCode::Usage => 2,
-            FaultCode::NotFound => 3,
-            FaultCode::Denied => 4,
-            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Exhausted => {
-                5
-            }
-            FaultCode::Mismatch => 6,
-            FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Io | FaultCode::Unsupported => 7,
-            FaultCode::Changed | FaultCode::Vanished => 24,
-            FaultCode::Exists | FaultCode::InTheWay => 23,
-            FaultCode::Interrupted => 130,
-            FaultCode::Terminated => 143,
-            FaultCode::Unclassified | FaultCode::Protocol | FaultCode::Internal => 1,
-        }
-    }
-
-    /// Whether what was received of a file that failed so may be continued by a later session. A
-    /// ticket that ran out or a server that failed over is mended within the hour, and what took
-    /// days to arrive is still good: only where the final name itself is unfit, or what came is not
-    /// to be trusted, nothing is kept.
+    /// Whether a later session may continue a file that failed with this code. A ticket that ran
+    /// out or a server that failed over is mended within the hour, and bytes that took days to
+    /// arrive are still good. Nothing is kept only if the final name itself is unfit, or the
+    /// received bytes are not to be trusted.
     pub const fn keeps_partial(self) -> bool {
         !matches!(self, FaultCode::Usage | FaultCode::Exists | FaultCode::InTheWay | FaultCode::Protocol)
     }
 
-    /// Whether a target that failed so will fail for every other file as well, so that the session
-    /// ends.
+    /// Whether a destination that failed with this code will fail for every other file as well, so
+    /// that the session ends.
     pub const fn ends_session(self) -> bool {
         matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Exhausted)
     }

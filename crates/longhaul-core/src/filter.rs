@@ -1,5 +1,5 @@
-//! What of a tree is sent: rules in the order given, the first that matches decides, as rsync has
-//! them.
+//! The filter of a tree: rules in the order given, of which the first that matches decides, as in
+//! rsync.
 //!
 //! Takes [`Rule`]s from the command line or a request; gives the scan a [`Filter`] to ask about
 //! each path on its way down. Must not know the tree: it sees one path at a time, as bytes.
@@ -16,12 +16,12 @@ use std::string::FromUtf8Error;
 use crate::limits::FILTERS_MAX;
 use crate::path::{Escaped, RelPath};
 
-/// What a matching [`Rule`] decides.
+/// The decision of a matching [`Rule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RuleKind {
     /// Send it.
     Include,
-    /// Leave it out; of a directory, with all that lies in it.
+    /// Leave it out; a directory with all its content.
     Exclude,
 }
 
@@ -35,9 +35,9 @@ pub enum RuleKind {
 /// any.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rule {
-    /// What a match decides.
+    /// The decision of a match.
     pub kind: RuleKind,
-    /// What matches, as the user wrote it.
+    /// The pattern, as the user wrote it.
     pub pattern: Pattern,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Pattern {
 pub struct Filter {
     rules: Vec<Rule>,
     globs: GlobSet,
-    /// What stands behind each glob of `globs`.
+    /// The rule behind each glob of `globs`.
     decisions: Vec<Decision>,
 }
 
@@ -111,7 +111,7 @@ struct Decision {
 pub struct FilterError {
     /// The pattern, as the user wrote it.
     pub pattern: Pattern,
-    /// What is wrong with it.
+    /// The error in it.
     #[source]
     pub why: PatternFault,
 }
@@ -155,8 +155,8 @@ impl Filter {
     /// Whether to send `path`, beneath the top of the transfer; `is_dir` for a directory, not for a
     /// link to one.
     ///
-    /// Ask from the top down and do not enter a directory that is not sent: what lies in it is
-    /// judged by its own path alone. The top itself is always sent, and so is what no rule matches.
+    /// Ask from the top down and do not enter a directory that is not sent: its content is judged
+    /// by its own path alone. The top itself is always sent, and so is a path that no rule matches.
     pub fn verdict(&self, path: &RelPath, is_dir: bool) -> bool {
         self.verdict_of_bytes(path.as_bytes(), is_dir)
     }
@@ -173,8 +173,8 @@ impl Filter {
     }
 }
 
-/// Translated patterns in all. Patterns may come from a peer; this bounds what compiling and
-/// matching them costs.
+/// The most bytes of all translated patterns. Patterns may come from a peer; this bounds the cost
+/// of compiling and matching them.
 const GLOB_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub struct BundleId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LaneId(pub u32);
 
-/// Which sending of a unit this is, from 1. The receiver admits one at a time.
+/// The number of a sending of a unit, from 1. The receiver admits one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attempt(pub u32);
 
@@ -32,7 +32,7 @@ impl Attempt {
     }
 }
 
-/// What a lane carries at a time: one chunk of a file, or one bundle of small files.
+/// The unit that a lane carries at a time: one chunk of a file, or one bundle of small files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Unit {
     /// A chunk of a file.
@@ -46,12 +46,12 @@ pub enum Unit {
     Bundle(BundleId),
 }
 
-/// Which side of a session holds the sources.
+/// The role of a side of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// Reads and sends.
+    /// The side that has the sources: it reads and sends.
     Sender,
-    /// Judges, writes and commits.
+    /// The side that has the destination: it judges, writes and commits.
     Receiver,
 }
 

@@ -1,5 +1,5 @@
-//! The words of longhaul: ids, units, limits, the manifest, the map of chunks, the digest tree,
-//! filters.
+//! The basic types of longhaul: ids, units, limits, the manifest, the map of chunks, the digest
+//! tree, filters.
 //!
 //! Pure: no clock, file, socket or thread. Everything above imports it; it imports nothing of ours.
 

@@ -1,6 +1,6 @@
 //! Every limit of the product in one place; they check each other when the crate is compiled.
 //!
-//! A limit here is what this side believes of a peer, whatever the peer says.
+//! A limit here bounds a peer, whatever the peer says.
 
 /// Smallest exponent of a chunk's size: one BLAKE3 chunk (1 KiB), for simulators and tests.
 pub const CHUNK_LOG2_MIN: u8 = 10;
@@ -11,14 +11,22 @@ pub const CHUNK_BYTES_USER_MIN: u64 = 1 << 20;
 /// Largest chunk a user may ask for: 64 MiB.
 pub const CHUNK_BYTES_USER_MAX: u64 = 1 << CHUNK_LOG2_MAX;
 
+/// Default buffers of one side of a transfer, in bytes: 256 MiB.
+pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
+/// The fewest chunks of memory: fewer cannot overlap reading, sending, receiving and writing.
+pub const MEMORY_CHUNKS_MIN: u64 = 4;
+/// Most requests in flight per disk: more than any disk uses at chunks of megabytes. It bounds
+/// threads and entries of a ring.
+pub const DISK_DEPTH_MAX: u32 = 256;
+
 /// Longest component of a path (NAME_MAX of every file system we know).
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path beneath a root (PATH_MAX less its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
 /// Longest target of a symbolic link.
 pub const LINK_BYTES_MAX: usize = 4095;
-/// Component names that begin so are ours, at every level: never scanned, listed, served or
-/// accepted. Nor is any other spelling that a file system takes for one:
+/// Component names with this beginning are ours, at every level: they are never scanned, listed,
+/// served or accepted. The same holds for any spelling that a file system takes for such a name:
 /// [`is_reserved`](crate::is_reserved).
 pub const RESERVED_PREFIX: &[u8] = b".longhaul";
 
@@ -30,24 +38,24 @@ pub const PAGE_BYTES_MAX: usize = 64 << 10;
 pub const PAGE_ENTRIES_MAX: usize = 1024;
 /// Manifest pages that a receiver lets a sender have unanswered.
 pub const PAGES_UNANSWERED_MAX: u64 = 8;
-/// Entries that a receiver holds before their verdicts; memory goes by this, not by the tree. Small
-/// files take a second and more from their page to their outcome where a round trip takes a tenth:
-/// with 16 Ki of them, lanes stood idle for 0.3 s.
+/// Entries without outcome that a receiver holds at most; memory grows with this, not with the
+/// tree. At a round trip of 0.1 s, small files take a second and more from their page to their
+/// outcome: with 16 Ki entries, lanes stood idle for 0.3 s.
 pub const ENTRIES_UNSETTLED_MAX: usize = 32 << 10;
 /// Chunks of large files that a receiver wants at once (descriptors, not buffers).
 pub const CHUNKS_WANTED_MAX: usize = 1024;
-/// Files of chunks that a receiver has begun and that are without outcome: bounds descriptors at
-/// both ends, not speed (256 chunks fill any pipe we know).
+/// Files in chunks that a receiver has begun and that have no outcome, at most. It bounds
+/// descriptors at both ends, not speed (256 chunks fill any path we know).
 pub const FILES_BEGUN_MAX: usize = 256;
 /// Sendings of one chunk or bundle before its file fails with a mismatch.
 pub const ATTEMPTS_MAX: u32 = 3;
 
-/// Files up to this size travel in bundles. Guessed, not measured: where one request a file begins
-/// to pay.
+/// Files up to this size travel in bundles. Guessed, not measured: the size from which on one
+/// request for each file pays.
 pub const BUNDLED_FILE_BYTES_MAX: u64 = 256 << 10;
-/// A bundle that holds a file already takes no other that would make it longer. What it holds can
-/// be staged when all of it is there, which at the start of a long path is many round trips for
-/// megabytes on one lane. Of 64 KiB to 256 KiB this was best.
+/// Bytes above which a bundle takes no second file. Its files can be staged only when all of it
+/// arrived, which takes megabytes many round trips on one lane at the start of a long path. From 64
+/// KiB to 256 KiB, this was best.
 pub const BUNDLE_BYTES_MAX: u64 = 128 << 10;
 /// Most files in one bundle.
 pub const BUNDLE_FILES_MAX: usize = 1024;
@@ -58,39 +66,43 @@ pub const LANES_MAX: u32 = 128;
 pub const LANES_EVER_MAX: u32 = 32 * LANES_MAX;
 /// Deadline for everything before a peer is authenticated, in seconds.
 pub const HANDSHAKE_SECONDS_MAX: u64 = 10;
-/// A connection over which nothing goes is asked for life after so long, in seconds: routers forget
-/// idle flows after minutes.
+/// Seconds without data after which a connection is probed: routers forget idle flows after
+/// minutes.
 pub const KEEPALIVE_IDLE_SECONDS: u64 = 15;
-/// ... and asked again so often, in seconds, ...
+/// ... seconds between the probes, ...
 pub const KEEPALIVE_INTERVAL_SECONDS: u64 = 5;
-/// ... until it has not answered so often: half a minute in all, as long as a peer may be silent.
+/// ... and probes without an answer after which it is lost: half a minute in all, as long as a peer
+/// may be silent.
 pub const KEEPALIVE_PROBES: u32 = 3;
-/// A control connection whose data the other host has not acknowledged for so long is lost, in
-/// seconds.
+/// Seconds after which a control connection is lost whose data the other host has not acknowledged.
 pub const UNACKNOWLEDGED_SECONDS_MAX: u64 = 30;
-/// A lane that makes no progress for so long, while others do, is given up, in seconds, unless the
-/// user says otherwise.
+/// Seconds after which a lane is given up that makes no progress while others do, unless the user
+/// says otherwise.
 pub const LANE_STALL_SECONDS: u64 = 20;
 /// Bytes of a TCP segment that passes wherever IPv6 does, in the way TCP announces them: 1280 that
 /// every link carries, less 60 of headers.
 pub const SEGMENT_BYTES_SAFE: u32 = 1220;
 /// Most bytes that a lane is tried with before it joins: a packet can have no more.
 pub const TRIAL_BYTES_MAX: u32 = 64 << 10;
-/// A lane id that was named over control is good for this long, in seconds.
+/// Seconds for which a lane id that was named over control is good.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
+/// The round trip from which on a path is long, in milliseconds.
+pub const LONG_PATH_MILLISECONDS: u64 = 5;
+/// Longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less its NUL.
+pub const CONGESTION_NAME_BYTES_MAX: usize = 15;
 /// Most bytes of text in a peer's error message; the rest is cut.
 pub const PEER_TEXT_BYTES_MAX: usize = 1024;
 /// Filter patterns that one request may carry.
 pub const FILTERS_MAX: usize = 1024;
 /// Sources in one message of a pull's request.
 pub const SOURCES_MAX: usize = 1024;
-/// Bytes of the sources and names of one request, with what holding a source costs: ten million
-/// names of a hundred bytes. Of that a daemon takes what its own memory has room for.
+/// Bytes of the sources and names of one request, with the cost of holding each source: ten million
+/// names of a hundred bytes. A daemon takes as much of that as fits its own memory.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 30;
-/// What holding one source costs beside the bytes of its path, in bytes: guessed from its types;
-/// 20,000 of short names took a daemon 17 MB, which is what is claimed for them.
+/// The cost of holding one source beside the bytes of its path, in bytes. Guessed from its types:
+/// 20,000 sources with short names took a daemon 17 MB, which is what is claimed for them.
 pub const SOURCE_COST_BYTES: u64 = 768;
-/// Longest measurement between memories, in seconds: an acceptor ends it then, whatever the
+/// Longest measurement between memories, in seconds: the acceptor ends it then, whatever the
 /// initiator asked for.
 pub const MEASURE_SECONDS_MAX: u64 = 3600;
 
@@ -101,6 +113,10 @@ const _: () = assert!(
 );
 const _: () =
     assert!(BUNDLED_FILE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundled file must fit a bundle of the smallest chunk");
+const _: () = assert!(
+    MEMORY_BYTES_DEFAULT >= MEMORY_CHUNKS_MIN * CHUNK_BYTES_USER_MAX,
+    "the default must hold enough of the largest chunks"
+);
 const _: () = assert!(MEASURE_SECONDS_MAX * 1000 <= u32::MAX as u64, "it is told in milliseconds");
 const _: () = assert!(BUNDLE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundle must fit the smallest buffer");
 const _: () = assert!(LANES_EVER_MAX > LANES_MAX, "a lost lane must be replaced");

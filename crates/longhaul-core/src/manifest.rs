@@ -1,7 +1,7 @@
-//! What a sender says it has: one [`Entry`] per name, in the order of a depth-first walk.
+//! The manifest of a sender: one [`Entry`] per name, in the order of a depth-first walk.
 //!
-//! A directory comes before what lies in it and again, as [`EntryKind::DirEnd`], after all of it:
-//! only then can its times and mode be set for good. Neither side ever holds the whole manifest.
+//! A directory comes before its content and again, as [`EntryKind::DirEnd`], after it: only then
+//! can its times and mode be set for good. Neither side ever holds the whole manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +12,15 @@ use crate::text::PlainText;
 /// One name of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Where it goes, beneath the transfer's top.
+    /// Its path beneath the transfer's top.
     pub path: RelPath,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// Permissions and times at the source.
     pub meta: Meta,
 }
 
-/// What an [`Entry`] is.
+/// The kind of an [`Entry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A regular file.
@@ -30,7 +30,7 @@ pub enum EntryKind {
         /// Whether its blocks are fewer than its length: chunks in holes then travel without
         /// payload.
         sparse: bool,
-        /// Which version of it this is: a receiver that holds part of it compares.
+        /// The version of the file, which a receiver compares with the partial that it holds.
         inode: Inode,
     },
     /// A directory, before its content.
@@ -39,21 +39,21 @@ pub enum EntryKind {
     DirEnd,
     /// A symbolic link, sent as a link.
     Symlink {
-        /// What it points to, as it is.
+        /// Its target, unchanged.
         target: Vec<u8>,
     },
-    /// Something that is not sent: it stands in the manifest so that the receiver's side hears of
-    /// it.
+    /// Something that is not sent. It is in the manifest so that the receiver's side hears of it.
     Unsent {
-        /// The code of the failure; none where it is no failure (a fifo, a socket, a device, a link
+        /// The code of the failure. `None` if it is no failure (a fifo, a socket, a device, a link
         /// that is not wanted).
         failure: Option<FaultCode>,
-        /// What it is, or what went wrong with it, for people.
+        /// Its kind or its failure, in words for people.
         why: PlainText,
     },
 }
 
-/// Which file it was at its source, beside its length and time: what no ordinary user can set back.
+/// The identity of a file at its source, beside its length and time. No ordinary user can set it
+/// back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Inode {
     /// Device (`st_dev`).
@@ -73,9 +73,9 @@ pub struct Meta {
     pub mtime: Mtime,
 }
 
-/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds.
-/// One with a whole second of nanoseconds or more is none, and is not read: some such numbers are
-/// orders to the system (`UTIME_NOW`, `UTIME_OMIT`).
+/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds. A
+/// value with a second of nanoseconds or more does not parse: some such numbers are orders to the
+/// system (`UTIME_NOW`, `UTIME_OMIT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "MtimeRead")]
 pub struct Mtime {
@@ -85,7 +85,7 @@ pub struct Mtime {
     pub nanos: u32,
 }
 
-/// A time as it is read, before it is known to be one.
+/// A time as it is read, before it is checked.
 #[derive(Deserialize)]
 struct MtimeRead {
     secs: i64,
@@ -105,8 +105,8 @@ impl TryFrom<MtimeRead> for Mtime {
 }
 
 impl Mtime {
-    /// What a system says of a file. Nanoseconds that make a second or more, as a server of files
-    /// may send them, are cut to the last one of it.
+    /// The time of a file as a system says it. Nanoseconds of a second or more, which a file server
+    /// may send, are cut to 999,999,999.
     pub fn said(secs: i64, nanos: u32) -> Mtime {
         Mtime { secs, nanos: nanos.min(NANOS_PER_SECOND - 1) }
     }
@@ -114,14 +114,14 @@ impl Mtime {
 
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
-/// What of a file's metadata a transfer carries over.
+/// The metadata of files that a transfer carries over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preserve {
     /// Permission bits.
     pub mode: bool,
     /// Modification times.
     pub times: bool,
-    /// Symbolic links as links (else they are skipped and named).
+    /// Symbolic links as links (if not, they are skipped and named).
     pub links: bool,
     /// Holes as holes.
     pub sparse: bool,
@@ -133,17 +133,18 @@ impl Default for Preserve {
     }
 }
 
-/// What to do with a name that stands at the destination already.
+/// The rule for a name that stands at the destination already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum IfExists {
-    /// Same size and time: skip, content not compared; else replace.
+    /// Skip a file of the same size and time without comparing its content; replace any other.
     #[default]
     SkipSame,
-    /// Replace whatever stands there.
+    /// Replace any file or link that stands there.
     Replace,
-    /// That file fails.
+    /// Fail that file.
     Fail,
-    /// Same size: digests are compared on both sides, and chunks that differ are sent into a new
-    /// file that replaces it; where none does: skip. Another size: replace.
+    /// Compare the digests of a file of the same size on both sides, and send the chunks that
+    /// differ into a new file that replaces it; skip it if no chunk differs. Replace a file of
+    /// another size.
     Verify,
 }

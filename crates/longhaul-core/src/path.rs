@@ -1,8 +1,8 @@
 //! Paths beneath a root: the only form in which a name travels between hosts or reaches the disk.
 //!
-//! A [`RelPath`] cannot be absolute, climb, hide a NUL or name what is reserved to us; whoever
-//! holds one may hand it to the confined walk in `disk`. Bytes are kept as they are; only
-//! [`Escaped`] changes them, for people.
+//! A [`RelPath`] cannot be absolute, climb, hide a NUL or use a reserved name, so that it may be
+//! handed to the confined walk in `disk`. Bytes are kept as they are; only [`Escaped`] changes
+//! them, for people.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct RelPath {
     bytes: Vec<u8>,
 }
 
-/// Why bytes are not a [`RelPath`].
+/// The reason why bytes are not a [`RelPath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -54,7 +54,7 @@ impl RelPath {
     /// Takes bytes that are already a relative path in normal form.
     ///
     /// # Errors
-    /// The [`PathError`] that names what is wrong with them.
+    /// The [`PathError`] that names the error in them.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<RelPath, PathError> {
         let bytes = bytes.into();
         RelPath::check(&bytes)?;
@@ -64,7 +64,7 @@ impl RelPath {
     /// Whether bytes are a relative path in normal form.
     ///
     /// # Errors
-    /// The [`PathError`] that names what is wrong with them.
+    /// The [`PathError`] that names the error in them.
     pub fn check(bytes: &[u8]) -> Result<(), PathError> {
         match bytes.first() {
             None => Ok(()),
@@ -132,17 +132,17 @@ impl RelPath {
         &self.bytes
     }
 
-    /// The components from the top; none for the root.
+    /// The components from the top; the root has none.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.bytes.split(|&b| b == b'/').filter(|name| !name.is_empty())
     }
 
-    /// The last component; none for the root.
+    /// The last component. `None` for the root.
     pub fn name(&self) -> Option<&[u8]> {
         self.components().next_back()
     }
 
-    /// The path without its last component; none for the root.
+    /// The path without its last component. `None` for the root.
     pub fn parent(&self) -> Option<RelPath> {
         if self.is_root() {
             return None;
@@ -151,7 +151,7 @@ impl RelPath {
         Some(RelPath { bytes: self.bytes[..end].to_vec() })
     }
 
-    /// The first component and what lies beneath it; none for the root.
+    /// The first component and the path beneath it. `None` for the root.
     pub fn split_top(&self) -> Option<(&[u8], RelPath)> {
         if self.is_root() {
             return None;
@@ -204,8 +204,8 @@ impl fmt::Debug for RelPath {
 }
 
 /// Shows bytes to a person on one line: [deceptive](is_deceptive) characters (controls, separators
-/// of lines, marks of direction and all that shows nothing), backslashes and bytes that are not
-/// UTF-8 as `\xNN`; the rest as it is. Cannot move a cursor or forge a log line.
+/// of lines, marks of direction and characters that show nothing), backslashes and bytes that are
+/// not UTF-8 as `\xNN`; the rest as it is. Cannot move a cursor or forge a log line.
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl fmt::Display for Escaped<'_> {

@@ -1,7 +1,7 @@
-//! A long list of paths in one run of bytes: what `--files-from` names, a million of them in little
-//! more than their bytes.
+//! A long list of paths in one run of bytes, as `--files-from` names them: a million paths take
+//! little more than their bytes.
 //!
-//! In: paths in any order from whoever reads a list, or parts of one in its order from a peer. Out:
+//! In: paths in any order from a reader of a list, or parts of one in its order from a peer. Out:
 //! the paths in order, and whether a path lies in one of them or above one. Reads no file and knows
 //! no session.
 
@@ -18,7 +18,7 @@ pub struct PathList {
     count: usize,
 }
 
-/// Why bytes are no further part of a [`PathList`].
+/// The reason why bytes are no further part of a [`PathList`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathListError {
@@ -34,7 +34,8 @@ pub enum PathListError {
 }
 
 impl PathList {
-    /// The list of these paths. What is named twice, or lies beneath another one, is left out.
+    /// The list of these paths. A path that is named twice, or lies beneath another one, is left
+    /// out.
     pub fn new<'p>(paths: impl IntoIterator<Item = &'p RelPath>) -> PathList {
         let mut gathering = Gathering::default();
         paths.into_iter().for_each(|path| gathering.add(path));
@@ -60,8 +61,8 @@ impl PathList {
     /// Whether `path` is one of them or lies beneath one.
     pub fn covers(&self, path: &RelPath) -> bool {
         let at = self.position(path.as_bytes());
-        // Between a path and what lies in it there is nothing else: the one before is the only one
-        // that can hold it.
+        // Nothing stands between a path and its content in this order, so only the path before can
+        // hold it.
         self.starts_at(at, path.as_bytes()) || self.before(at).is_some_and(|last| lies_in(path.as_bytes(), last))
     }
 
@@ -71,8 +72,8 @@ impl PathList {
         split(&self.bytes[at..]).next().is_some_and(|next| lies_in(next, path.as_bytes()))
     }
 
-    /// Its bytes in parts of at most `bytes_max`, which hold whole paths; one part without any for
-    /// an empty list.
+    /// Its bytes in parts of at most `bytes_max`, which hold whole paths; an empty list gives one
+    /// empty part.
     pub fn parts(&self, bytes_max: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(&self.bytes[..]);
         std::iter::from_fn(move || {
@@ -89,7 +90,7 @@ impl PathList {
     /// Takes in the next part of a list, in its order.
     ///
     /// # Errors
-    /// The [`PathListError`] that names what is wrong with it; the list is of no use then.
+    /// The [`PathListError`] that names the error in it; the list is of no use then.
     pub fn append(&mut self, part: &[u8]) -> Result<(), PathListError> {
         if part.last().is_some_and(|&last| last != 0) {
             return Err(PathListError::Torn);
@@ -166,7 +167,7 @@ impl Gathering {
         self.bytes.push(0);
     }
 
-    /// The list of what was added.
+    /// The list of the paths that were added.
     pub fn into_list(mut self) -> PathList {
         if !self.is_unsorted {
             self.bytes.shrink_to_fit();
@@ -206,7 +207,7 @@ fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The order of components: what lies in a directory stands right behind it.
+/// The order of components, in which the content of a directory stands right behind it.
 fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let key = |&byte: &u8| if byte == b'/' { 0 } else { byte };
     match a.iter().zip(b).find(|(a, b)| a != b) {

@@ -1,9 +1,9 @@
-//! Which names are ours, however a file system spells them: `.longhaul` and everything that begins
-//! so.
+//! The names that are ours, however a file system spells them: `.longhaul` and everything that
+//! begins so.
 //!
-//! In: one component of a path, any bytes. Out: a verdict. Knows no disk: a directory may tell no
-//! upper from lower case where the one above it does, so a spelling that any file system is known
-//! to take for one of our names is refused on all of them.
+//! In: one component of a path, any bytes. Out: a verdict. Knows no disk: a directory may ignore
+//! case though the one above it does not, so a spelling that any file system is known to take for
+//! one of our names is refused on all of them.
 //!
 //! | spelling | taken for the plain one by |
 //! |---|---|
@@ -76,7 +76,7 @@ fn folded(c: char) -> Option<u8> {
 }
 
 /// Whether file systems that ignore characters ignore this one: Unicode's property
-/// Default_Ignorable_Code_Point, and what had it in earlier versions.
+/// Default_Ignorable_Code_Point, and characters that had it in earlier versions.
 fn is_ignored(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -85,13 +85,13 @@ fn is_ignored(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether it is a name of eight characters that a file system makes up for one of ours: what fits
-/// of its letters and a number (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal digits of
-/// a hash or of the time, and a number (`LO12AB~1`).
+/// Whether it is a name of eight characters that a file system makes up for one of ours: as many of
+/// its letters as fit and a number (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal
+/// digits of a hash or of the time, and a number (`LO12AB~1`).
 ///
-/// One of those digits must be a decimal one, or words (`LOADED~1`) would be ours. Of the names
-/// that are made up so one in fifty has none; they come only where others of ours have taken the
-/// cut names, and lead to a temporary, never to the shelf, which is compared with what is entered.
+/// One of those digits must be a decimal one, or words (`LOADED~1`) would be ours. One in fifty of
+/// such made-up names has no decimal digit. They appear only if others of ours have taken the cut
+/// names, and lead to a temporary, never to the shelf, which is compared with the entered name.
 fn is_short_name(name: &[u8]) -> bool {
     let Some(tilde) = name.iter().position(|&b| b == b'~').filter(|_| name.len() == SHORT_NAME_BYTES) else {
         return false;
@@ -149,7 +149,7 @@ mod tests {
         for c in class.ranges().iter().flat_map(|range| range.start()..=range.end()) {
             assert!(is_ignored(c), "U+{:04X}", u32::from(c));
         }
-        // Whatever had the property once is no text that anybody reads.
+        // A character that had the property once is no text that anybody reads.
         for c in ('\0'..=char::MAX).filter(|&c| is_ignored(c)) {
             assert!(crate::text::is_deceptive(c), "U+{:04X}", u32::from(c));
         }

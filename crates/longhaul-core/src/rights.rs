@@ -1,7 +1,7 @@
-//! What a client may do at a root of a daemon.
+//! The rights of a client at a root of a daemon.
 //!
-//! In: the daemon's configuration, or a listing of roots. Out: [`Rights`] to whoever grants or
-//! shows them. Knows neither roots nor clients.
+//! In: the daemon's configuration, or a listing of roots. Out: [`Rights`] to the code that grants
+//! or shows them. Knows neither roots nor clients.
 
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -9,16 +9,16 @@ use std::fmt;
 
 /// A set of granted rights; nothing by default.
 ///
-/// On the wire it is the list of [their names](Rights::names), in that order and each once. What
-/// names anything else does not parse, so that a daemon can have nothing shown in their place:
-/// rights that are added later are told to peers alone that speak a version which knows them.
+/// On the wire it is the list of [their names](Rights::names), in that order and each once. A list
+/// with any other name does not parse, so that a daemon cannot have other text shown in their
+/// place. Rights that are added later are told only to peers whose version knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// List and get.
+    /// Whether it may list and get.
     pub read: bool,
-    /// New names.
+    /// Whether it may make new names.
     pub create: bool,
-    /// Replace what stands.
+    /// Whether it may replace standing names.
     pub modify: bool,
 }
 

@@ -1,7 +1,7 @@
-//! [`SourceStamp`]: which version of a source file a transfer began with.
+//! [`SourceStamp`]: the version of a source file with which a transfer began.
 //!
 //! Taken by the sending side from the open file, kept in the receiver's journal; equal stamps mean
-//! that what was received of the one is good for the other. Knows nothing of how it is read from a
+//! that the chunks received of one are good for the other. Knows nothing of how it is read from a
 //! file or sent.
 
 use serde::{Deserialize, Serialize};
@@ -24,15 +24,15 @@ pub struct SourceStamp {
     pub ino: u64,
 }
 
-/// Identity of a file on this host's disks, whatever it is called and whatever is written to it.
-/// Fields are only ever appended.
+/// Identity of a file on this host's disks, whatever its name and content. Fields are only ever
+/// appended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileNode {
     /// Device (`st_dev`). The same file system may have another number after it was mounted again.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// Birth time. `None` where the system does not say: then an inode that was freed and used
-    /// again looks the same.
+    /// Birth time. `None` if the system does not say: an inode that was freed and used again looks
+    /// the same then.
     pub born: Option<Mtime>,
 }

@@ -1,7 +1,7 @@
 //! Names that are ours on a disk: [`SessionTag`], by which a session's journal and temporaries know
-//! each other, and [`TempName`], what a file is called until it is committed.
+//! each other, and [`TempName`], the name of a file until it is committed.
 //!
-//! Pure: randomness is an argument. Who lists, opens and removes such names is `disk`'s business.
+//! Pure: randomness is an argument. `disk` lists, opens and removes such names.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,11 +16,12 @@ pub struct SessionTag(pub [u8; 8]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempName([u8; 16]);
 
-/// Bytes of a temporary name, whatever the final one: that may have 255 already.
+/// Bytes of a temporary name. They do not depend on the final name, which may have 255 already.
 pub const TEMP_NAME_BYTES: usize = RESERVED_PREFIX.len() + 1 + 32;
 
 impl SessionTag {
-    /// Reads 16 digits of lower case hex, as [`fmt::Display`] writes them; none for anything else.
+    /// Reads 16 digits of lower case hex, as [`fmt::Display`] writes them. `None` for anything
+    /// else.
     pub fn parse(text: &[u8]) -> Option<SessionTag> {
         from_hex(text).map(SessionTag)
     }
@@ -46,7 +47,7 @@ impl TempName {
         name
     }
 
-    /// Reads a bare name; none if it is not exactly what [`TempName::file_name`] writes.
+    /// Reads a bare name. `None` if it is not exactly as [`TempName::file_name`] writes it.
     pub fn parse(name: &[u8]) -> Option<TempName> {
         let hex = name.strip_prefix(RESERVED_PREFIX)?.strip_prefix(b"-")?;
         from_hex(hex).map(TempName)

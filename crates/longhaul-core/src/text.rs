@@ -1,9 +1,9 @@
-//! Text that is shown to people: [`PlainText`], which shows nothing but itself, and [`Word`], a
-//! name that a peer may say.
+//! Text that is shown to people: [`PlainText`], which holds only visible characters, and [`Word`],
+//! a name that a peer may say.
 //!
-//! In: text from anywhere, a peer's too. Out: the same without a character that moves a cursor,
-//! begins a line, turns the direction of writing or shows nothing at all. Both types hold to that
-//! when they are read off the wire, so that no message can have another text in it. Names of files
+//! In: text from anywhere, even from a peer. Out: the same text without characters that move a
+//! cursor, begin a line, turn the direction of writing or show nothing at all. Both types check
+//! that when they are read off the wire, so that no message can hold any other text. Names of files
 //! are bytes and stay as they are: [`Escaped`](crate::Escaped) shows them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -16,17 +16,16 @@ mod deceptive;
 
 pub use deceptive::is_deceptive;
 
-/// One line of text for people, without a [deceptive](is_deceptive) character: such a one stands in
-/// it as `\xNN`, byte by byte. Backslashes stay as they are, as what quotes a name has escaped it
-/// already.
+/// One line of text for people, without a [deceptive](is_deceptive) character, which is written as
+/// `\xNN`, byte by byte. Backslashes stay as they are, as names in it are escaped already.
 ///
-/// On the wire it is a string, cut to [`PEER_TEXT_BYTES_MAX`] bytes by whoever writes it and by
-/// whoever reads it.
+/// On the wire it is a string, cut to [`PEER_TEXT_BYTES_MAX`] bytes by its writer and by its
+/// reader.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlainText(String);
 
 impl PlainText {
-    /// The text without what deceives, in any length.
+    /// The text, in any length, without deceptive characters.
     pub fn of(text: impl fmt::Display) -> PlainText {
         PlainText::from(text.to_string())
     }
@@ -36,7 +35,7 @@ impl PlainText {
         &self.0
     }
 
-    /// What of it crosses hosts: at most [`PEER_TEXT_BYTES_MAX`] bytes.
+    /// The part of it that crosses hosts: at most [`PEER_TEXT_BYTES_MAX`] bytes.
     #[must_use]
     pub fn cut(mut self) -> PlainText {
         self.0.truncate(cut(&self.0).len());
@@ -110,8 +109,8 @@ impl<'de> Deserialize<'de> for PlainText {
 }
 
 /// A name that a peer says and that is looked up here, of a root or of a congestion control: at
-/// most 255 bytes without a [deceptive](is_deceptive) character. One with such a character, which
-/// nobody gave, does not parse.
+/// most 255 bytes without a [deceptive](is_deceptive) character. A name with such a character does
+/// not parse, as nobody gives such names.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "&str")]
 pub struct Word(String);

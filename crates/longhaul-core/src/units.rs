@@ -78,7 +78,8 @@ impl From<ChunkSize> for u8 {
 }
 
 impl ChunkIndex {
-    /// Where this chunk starts in a file of chunks of `size`; saturates where no file reaches.
+    /// The position where this chunk starts in a file of chunks of `size`. Saturates beyond any
+    /// file.
     pub const fn start(self, size: ChunkSize) -> FileOffset {
         FileOffset(self.0.saturating_mul(size.bytes()))
     }
@@ -112,7 +113,7 @@ impl fmt::Display for FileOffset {
     }
 }
 
-/// Why a size was not understood.
+/// The reason why a size was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a size: write a number and B, K, KiB, kB, M, MiB, MB, G, GiB, GB, T, TiB or TB")]
 pub struct SizeError {
@@ -148,7 +149,7 @@ pub fn parse_size(text: &str) -> Result<ByteCount, SizeError> {
     if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(ByteCount(bytes as u64)) } else { Err(fail()) }
 }
 
-/// Why a rate was not understood.
+/// The reason why a rate was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// Not a number with a unit of rates.
@@ -171,7 +172,7 @@ pub enum RateError {
 
 /// Reads a rate, bytes/s: `kbit/s`, `Mbit/s`, `Gbit/s`, `Tbit/s` or `kbps`, `Mbps`, `Gbps`, `Tbps`;
 /// `kB/s`, `MB/s`, `GB/s`, `TB/s` decimal; `KiB/s`, `MiB/s`, `GiB/s`, `TiB/s` binary. The unit must
-/// be written, and bits and bytes be told apart: `Gb/s` means either to somebody, and so does `G`.
+/// be written and tell bits from bytes: `Gb/s` and `G` mean either, depending on the reader.
 ///
 /// # Errors
 /// [`RateError`] when the text is no such rate, or does not fit 64 bits.
@@ -205,8 +206,8 @@ pub fn parse_rate(text: &str) -> Result<u64, RateError> {
     if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(bytes.round() as u64) } else { Err(fail()) }
 }
 
-/// The decimal prefix of what may be a rate and does not say of what: `M`, `MB`, `Mb`, `MiB`,
-/// `Mb/s`, `MBps`.
+/// The decimal prefix of a rate that does not tell bits from bytes: `M`, `MB`, `Mb`, `MiB`, `Mb/s`,
+/// `MBps`.
 fn prefix_alone(unit: &str) -> Option<&'static str> {
     let unit = unit.to_ascii_lowercase();
     let prefix = ["b/s", "ib", "bps", "b", "bit", "bits", "/s"].iter().find_map(|tail| unit.strip_suffix(tail));

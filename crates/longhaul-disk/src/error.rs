@@ -244,6 +244,12 @@ pub enum ErrorKind {
     Alias,
 }
 
+impl From<DiskError> for Fault {
+    fn from(error: DiskError) -> Fault {
+        error.fault()
+    }
+}
+
 impl DiskError {
     /// The error of a failed call on a path.
     pub(crate) fn call(call: &'static str, path: impl Into<PathText>, source: impl Into<io::Error>) -> DiskError {

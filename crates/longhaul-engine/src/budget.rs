@@ -1,40 +1,43 @@
-//! Memory of one session side: how many chunk-sized slots, how many lanes they carry, and the I/O
-//! that fills them.
+//! Divides the memory of one session side: into chunk-sized slots, the lanes that they carry, and
+//! the I/O that fills them.
+//!
+//! In: the settings for memory, chunks and lanes. Out: the numbers of slots and lanes, and a side's
+//! buffers with their I/O. It knows no sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::{CHUNK_LOG2_MAX, LANES_MAX};
+use longhaul_core::limits::{
+    CHUNK_LOG2_MAX, LANES_MAX, LONG_PATH_MILLISECONDS, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN,
+};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
 use longhaul_disk::{ChunkIo, EngineKind};
 use longhaul_net::QUIC_FIRST_WINDOW_BYTES;
 use longhaul_sys::Slab;
 
-/// Buffers of a session side when nobody says otherwise.
-pub const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
-/// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research:
-/// 1 to 4 within noise).
+/// Bytes of buffers of a session side by default.
+pub const MEMORY_DEFAULT: ByteCount = ByteCount(MEMORY_BYTES_DEFAULT);
+/// Lanes by default: the number that filled a loopback in the prototype (research: 1 to 4 within
+/// noise).
 pub const LANES_DEFAULT: u32 = 4;
-/// Lanes at first when nobody says otherwise and the path is long: each connection begins with ten
-/// segments, so twice as many are a round trip ahead.
+/// Lanes at first by default on a long path: each connection begins with ten segments, so twice as
+/// many lanes are a round trip ahead.
 pub(crate) const LANES_FAR: u32 = 8;
-/// Lanes over QUIC when nobody says otherwise: none is slowed down by what it loses, so that more
-/// of them serve the processors alone.
+/// Lanes over QUIC by default: none is slowed down by its losses, so more of them serve the
+/// processors alone.
 pub(crate) const LANES_QUIC: u32 = 4;
-/// Lanes that a transfer may come to use when nobody says otherwise: a connection that a loss in a
-/// thousand keeps at a thirtieth of the path then still fills it with the others.
+/// Lanes that a transfer may come to use by default: a connection that a loss of 0.1 % keeps at a
+/// thirtieth of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
-/// From this round trip on a path is long.
-pub(crate) const FAR: Duration = Duration::from_millis(5);
-/// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its
-/// memory: one is filled while the other is hashed.
+/// A path is long from this round trip on.
+pub(crate) const FAR: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
+/// Slots of a receiver that reads back written files or compares standing ones, besides its memory:
+/// one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
-/// Threads that read skipped files for their roots, with a buffer each: what keeps a fast disk busy
-/// while as many cores hash.
+/// Threads that read skipped files for their roots, with a buffer each: enough to keep a fast disk
+/// busy while as many cores hash.
 pub(crate) const DIGEST_SLOTS: usize = 4;
-/// Fewer slots than this cannot overlap reading, sending, receiving and writing.
-pub(crate) const SLOTS_MIN: u64 = 4;
-/// More than these no slab has.
+/// The largest number of slots of a slab.
 const SLOTS_MAX: u64 = 1 << 16;
 
 /// The slots that `memory` holds.
@@ -43,11 +46,14 @@ const SLOTS_MAX: u64 = 1 << 16;
 /// [`FaultCode::Usage`] when they are too few.
 pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault> {
     let slots = memory.get() / chunk.bytes();
-    if slots < SLOTS_MIN {
+    if slots < MEMORY_CHUNKS_MIN {
         return Err(Fault::new(
             FaultCode::Usage,
             Blame::Local,
-            format_args!("--memory {memory} holds fewer than {SLOTS_MIN} chunks of {}", ByteCount(chunk.bytes())),
+            format_args!(
+                "--memory {memory} holds fewer than {MEMORY_CHUNKS_MIN} chunks of {}",
+                ByteCount(chunk.bytes())
+            ),
         )
         .hint("raise --memory or lower --chunk-size"));
     }
@@ -59,15 +65,15 @@ pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault>
     Ok(usize::try_from(slots).unwrap_or(usize::MAX))
 }
 
-/// The memory of this host in bytes: no buffers can be larger. (What a cgroup allows is not looked
-/// at: it may be changed while a transfer runs, and pages of buffers that are never used count
-/// nowhere.)
+/// The memory of this host in bytes: no buffers can be larger. (The limit of a cgroup is not taken
+/// into account: it may be changed while a transfer runs, and pages of buffers that are never used
+/// do not count.)
 pub fn host_memory() -> ByteCount {
     let system = rustix::system::sysinfo();
     ByteCount((system.totalram as u64).saturating_mul(u64::from(system.mem_unit)))
 }
 
-/// Refuses buffers that this host cannot have.
+/// Refuses buffers that are larger than the memory of this host.
 ///
 /// # Errors
 /// [`FaultCode::Usage`].
@@ -78,12 +84,12 @@ pub(crate) fn possible(memory: ByteCount) -> Result<(), Fault> {
     }
     let message = format_args!("--memory {memory} is more than this host has, which is {most}");
     Err(Fault::new(FaultCode::Usage, Blame::Local, message)
-        .hint("lower --memory: the default of 256MiB is enough for most paths"))
+        .hint("lower --memory: the default is enough for most paths"))
 }
 
 /// The largest chunk of which `memory` holds enough, at least `chunk`.
 pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
-    let fits = |log2: &u8| 1u64 << log2 <= memory.get() / SLOTS_MIN;
+    let fits = |log2: &u8| 1u64 << log2 <= memory.get() / MEMORY_CHUNKS_MIN;
     let largest = (chunk.log2()..=CHUNK_LOG2_MAX).take_while(fits).last().and_then(ChunkSize::from_log2);
     largest.unwrap_or(chunk)
 }
@@ -96,47 +102,46 @@ pub(crate) fn digest_bytes(chunk: ChunkSize) -> u64 {
 
 /// The least memory that holds enough chunks of this size.
 pub(crate) fn memory_for(chunk: ChunkSize) -> ByteCount {
-    ByteCount(chunk.bytes().saturating_mul(SLOTS_MIN))
+    ByteCount(chunk.bytes().saturating_mul(MEMORY_CHUNKS_MIN))
 }
 
-/// The lanes that `slots` carry: they may hold half of the memory.
+/// The lanes that `slots` carry: lanes may hold half of the memory.
 pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
     wanted.min(LANES_MAX).min(u32::try_from(slots / 2).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Of `slots`, those that are left for buffers where lanes over QUIC keep payload in this process
-/// as well.
+/// The slots, out of `slots`, for buffers on a side where lanes over QUIC keep payload as well.
 pub(crate) fn beside_windows(slots: usize) -> usize {
-    (slots / 2).max(SLOTS_MIN as usize / 2)
+    (slots / 2).max(MEMORY_CHUNKS_MIN as usize / 2)
 }
 
-/// Bytes that lanes over QUIC may keep, where a side has so many bytes in all.
+/// Bytes that lanes over QUIC may keep, on a side with `memory` bytes in all.
 pub(crate) fn windows(memory: u64) -> u64 {
     memory / 2
 }
 
-/// Lanes over QUIC that have a window each, where a side has so many bytes in all.
+/// The number of lanes over QUIC that have a window each, on a side with `memory` bytes in all.
 pub(crate) fn lanes_quic(wanted: u32, memory: u64) -> u32 {
     wanted.min(u32::try_from(windows(memory) / QUIC_FIRST_WINDOW_BYTES as u64).unwrap_or(u32::MAX)).max(1)
 }
 
 /// The buffers and the chunk I/O of one session side.
 pub(crate) struct SessionBuffers {
-    /// The buffers; pages that are never touched cost nothing.
+    /// The buffers. Pages that are never touched cost nothing.
     pub(crate) slab: Arc<Slab>,
-    /// What fills or empties them, with so many requests in flight.
+    /// The I/O that fills or empties them, and the requests that it keeps in flight.
     pub(crate) io: ChunkIo,
     pub(crate) depth: usize,
 }
 
-/// What a session side is given.
+/// The memory and I/O settings of a session side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryPlan {
     /// The slots that its memory holds.
     pub(crate) slots: usize,
     /// The most lanes that it may come to have.
     pub(crate) lanes: u32,
-    /// Requests in flight per disk; none chooses.
+    /// Requests in flight per disk. `None` chooses.
     pub(crate) depth: Option<usize>,
     /// I/O engine.
     pub(crate) engine: EngineKind,
@@ -145,16 +150,16 @@ pub(crate) struct MemoryPlan {
 }
 
 impl SessionBuffers {
-    /// Fills the buffers that the sender of a measurement will use, all with the same noise: what
-    /// is read again, into another buffer, must be what it was. Nothing on the way can make less of
-    /// noise, and the pages are there: untouched, all of them would be one page of zeros, that is
-    /// always in cache.
+    /// Fills the buffers that the sender of a measurement will use, all with the same noise: bytes
+    /// that are read again, into another buffer, must be the same. No stage can make less of noise,
+    /// and the pages are there: untouched, all of them would be one page of zeros, which is always
+    /// in cache.
     pub(crate) fn fill_with_noise(&self) {
         let mut slots: Vec<_> = std::iter::from_fn(|| self.slab.try_claim()).collect();
         let Some((first, others)) = slots.split_first_mut() else { return };
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         for word in first.chunks_exact_mut(8) {
-            // xorshift64: what compressors find in it is nothing.
+            // xorshift64: compressors find nothing in it.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -179,16 +184,16 @@ impl SessionBuffers {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map {slots} buffers of {size}: {e}"))
                 .hint("lower --memory")
         })?;
-        let io = ChunkIo::start(engine, depth, &slab).map_err(|e| e.fault())?;
+        let io = ChunkIo::start(engine, depth, &slab)?;
         Ok(SessionBuffers { slab, io, depth })
     }
 }
 
-/// Requests in flight per disk when nobody says otherwise: 8 fill the disks measured, and leave
-/// half of the slots to lanes.
+/// Requests in flight per disk by default: 8 fill the disks measured, and leave half of the slots
+/// to lanes.
 const DEPTH_DEFAULT: usize = 8;
 
-/// Slots that keep a disk and lanes busy: what is being read, and three for each lane (one on its
+/// Slots that keep a disk and lanes busy: those being read, and three for each lane (one on its
 /// way, two that wait, so that a hiccup of the disk is not felt). A sender that reads further ahead
 /// only touches memory that is cold in every cache: a fifth of its CPU time went into clearing
 /// pages for that.

@@ -1,4 +1,7 @@
-//! Where processor time goes: by stage, and for the process. Cheap enough to be always on.
+//! Counts processor time: by stage, and for the process. It is cheap enough to be always on.
+//!
+//! In: work to run and count. Out: CPU seconds for reports and for the bottleneck search. It knows
+//! nothing of the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

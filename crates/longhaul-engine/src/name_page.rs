@@ -1,16 +1,16 @@
-//! Names of a directory as listings tell them: the next page of them, in the wire's words.
+//! Turns names of a directory into listed names: the next page of them, in the wire's form.
 //!
-//! In: a lister of the disk's. Out: entries for a message or for the caller. Knows neither who asks
-//! nor how it is told.
+//! In: a lister of the disk's. Out: entries for a message or for the caller. It knows neither the
+//! reader nor the connection.
 
 use longhaul_core::Fault;
 use longhaul_core::limits::PAGE_BYTES_MAX;
 use longhaul_disk::{Lister, Standing};
 use longhaul_proto::wire::message::{Listed, ListedKind};
 
-/// The next names of a listing in the wire's words; `memory` bytes of names may be held.
+/// The next names of a listing in the wire's form. `memory`: bytes of names that may be held.
 pub(crate) fn name_page(lister: &mut Lister, memory: usize) -> Result<Vec<Listed>, Fault> {
-    let page = lister.next_page(PAGE_NAMES, PAGE_BYTES_MAX, memory).map_err(|e| e.fault())?;
+    let page = lister.next_page(PAGE_NAMES, PAGE_BYTES_MAX, memory)?;
     Ok(page.into_iter().map(|name| listed(name.name, name.standing)).collect())
 }
 
@@ -25,8 +25,8 @@ fn listed(name: Vec<u8>, standing: Standing) -> Listed {
     Listed { name, kind, len, meta }
 }
 
-/// Names in one message: what is held of them besides their bytes stays below 200 KiB.
+/// Names in one message: their memory besides their bytes stays below 200 KiB.
 const PAGE_NAMES: usize = 1000;
-/// Names of a directory that are held between pages, in bytes, where there is memory for it: see
-/// [`Lister`] for what less costs.
+/// Bytes of names of a directory that are held between pages, where there is memory for it. See
+/// [`Lister`] for the cost of less.
 pub(crate) const NAMES_BYTES: usize = 16 << 20;

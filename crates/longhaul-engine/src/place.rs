@@ -1,75 +1,45 @@
-//! Where a transfer's names come from and go to on this host: sources opened, the destination
-//! resolved.
+//! Opens the sources of a transfer on this host, and resolves its destination.
 //!
 //! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names.
-//! The rules are rsync's; `tests/mapping.rs` shows them.
+//! The rules are rsync's; `tests/mapping.rs` shows them. It knows no sessions and no connections.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath, Word};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath, Word};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
-    TreePolicy, VoidTarget,
+    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, Tree, TreePolicy,
+    VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource, Settings};
 use crate::journals::presence::Presence;
-use crate::journals::{Principal, RootJournals, SessionJournal};
+use crate::journals::{Principal, RootJournals};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::ScanWish;
+use crate::session::opened::Destination;
 
-/// A destination that is ready to be written to.
-#[derive(Clone)]
-pub(crate) struct Destination {
-    /// Where names go.
-    pub(crate) tree: Arc<dyn TargetTree>,
-    /// How.
-    pub(crate) landing: Landing,
-    /// Where it stands, for people.
-    pub(crate) base: String,
-    /// Where that is on this host, for people: a path, or one beneath a served root.
-    pub(crate) place: String,
-    /// What is written down of it, and what earlier sessions wrote; none where nothing is made.
-    pub(crate) ledger: Option<Arc<SessionJournal>>,
-    /// By which others see whether the session lives.
-    pub(crate) presence: Arc<Presence>,
-}
-
-impl Destination {
-    /// A tree of which nothing outlives the session.
-    pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
-        Destination { tree, landing, place: base.clone(), base, ledger: None, presence: Arc::default() }
-    }
-
-    /// The largest chunk that buffers must hold: partials keep their chunk size.
-    pub(crate) fn chunk_max(&self, chunk: ChunkSize) -> ChunkSize {
-        let largest = self.ledger.as_ref().and_then(|ledger| ledger.largest_chunk());
-        largest.filter(|largest| largest.bytes() > chunk.bytes()).unwrap_or(chunk)
-    }
-}
-
-/// What a destination is opened for.
+/// The options for opening a destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// Direct I/O.
     pub(crate) direct: DirectMode,
-    /// Make nothing.
+    /// Whether to make nothing.
     pub(crate) dry_run: bool,
     /// How sources are placed.
     pub(crate) placing: Placing,
-    /// Whether what stands there may be changed.
+    /// Whether standing files may be changed.
     pub(crate) may_modify: bool,
 }
 
 /// How sources are placed at a destination. A directory keeps its name beneath it, whether it
-/// exists or not, so that the same command means the same when it is run again; so do several
-/// sources, and whatever goes to a destination with a slash.
+/// exists or not, so that the same command means the same when it is run again. So do several
+/// sources, and any source of a destination with a slash.
 pub(crate) fn placing(slash: bool, sources: usize, contents: bool, shape: &Shape) -> Placing {
     let one_file = sources == 1 && !contents && !matches!(shape, Shape::Directory);
     if one_file && !slash { Placing::BeneathIfDir } else { Placing::Beneath }
@@ -80,7 +50,8 @@ pub(crate) fn local_source(sources: &[LocalSource], direct: DirectMode) -> Arc<d
     Arc::new(FsSource::open(sources.iter().map(spec).collect(), direct))
 }
 
-/// Opens sources of this host to send of them what is `wanted`. May read their directories: blocks.
+/// Opens sources of this host to send their `wanted` entries. May read their directories, and so
+/// blocks.
 ///
 /// # Errors
 /// A [`Fault`] if two of them have one name.
@@ -99,8 +70,8 @@ pub(crate) fn local_sources(
     Ok((Arc::new(source), shape))
 }
 
-/// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether
-/// what lies in it is meant.
+/// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether its
+/// content is meant.
 pub(crate) type ServedSource = (Word, Arc<Tree>, RelPath, bool);
 
 /// Opens sources beneath served trees, likewise.
@@ -124,8 +95,8 @@ pub(crate) fn served_sources(
     Ok((Arc::new(source), shape))
 }
 
-/// Refuses sources of which two would go under one name: whichever came later would meet the other,
-/// or replace it. Where all top-level names differ, nothing deeper can meet either.
+/// Refuses sources of which two would go under one name: the later one would meet the other, or
+/// replace it. Where all top-level names differ, no deeper names can meet either.
 fn refuse_same_name(source: &FsSource, wanted: &ScanWish, shown: impl Fn(usize) -> String) -> Result<(), Fault> {
     let Some(SameName { name, sources: (first, second) }) = source.same_name(&wanted.request()) else {
         return Ok(());
@@ -141,7 +112,7 @@ fn spec(source: &LocalSource) -> SourceSpec {
     SourceSpec { path: source.path.clone(), contents: source.contents }
 }
 
-/// A destination on this host, resolved: sessions of one run go to the same place, whatever the
+/// A resolved destination on this host: all sessions of one run go to the same place, whatever the
 /// first of them made there.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSite {
@@ -163,8 +134,8 @@ impl LocalSite {
         Ok(LocalSite { dir: dir.to_owned(), landing, opening, run: nonce()? })
     }
 
-    /// The same for the one source that turned out to be a directory: it keeps its name beneath the
-    /// destination.
+    /// The same place for one source that turned out to be a directory: it keeps its name beneath
+    /// the destination.
     pub(crate) fn for_directory(&self, dest: &LocalDest) -> LocalSite {
         match self.is_renamed() {
             true => LocalSite { dir: dest.path.clone(), landing: Landing::beneath(), ..self.clone() },
@@ -177,24 +148,25 @@ impl LocalSite {
         self.landing.renamed().is_some()
     }
 
-    /// Whether its directory stands already: something may be left in it.
+    /// Whether its directory stands already, and so may hold partials.
     pub(crate) fn stands(&self) -> bool {
         is_directory(&self.dir)
     }
 
-    /// How small files and names are made durable there.
+    /// How small files and names are made durable there. `None` in a dry run, or where nothing is
+    /// known.
     pub(crate) fn sync_method(&self) -> Option<SyncMethod> {
         SyncMethod::at(&self.dir).filter(|_| !self.opening.dry_run)
     }
 
-    /// Opens it for a session, making its directory if that is missing.
+    /// Opens it for a session, and makes its directory if that is missing.
     pub(crate) fn open(&self) -> Result<Destination, Fault> {
         let (opening, landing) = (self.opening, self.landing.clone());
         let base = Escaped(self.dir.as_os_str().as_bytes()).to_string();
         if opening.dry_run && !self.stands() {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
         }
-        let target = FsTarget::open(&self.dir, opening.direct).map_err(|e| e.fault())?;
+        let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone());
         let destination =
             written(target, landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
@@ -203,8 +175,8 @@ impl LocalSite {
     }
 }
 
-/// A destination that a library user opened, whose sessions are written down as those of one that a
-/// command names.
+/// A destination that a library user opened. Its sessions are journalled like those of a
+/// destination that a command names.
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
     let (direct, dry_run) = (settings.io, settings.dry_run);
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
@@ -219,7 +191,7 @@ pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Resul
     )
 }
 
-/// A destination whose sessions are written down, unless nothing is done there.
+/// A destination whose sessions are journalled, unless it is a dry run.
 fn written(
     target: FsTarget,
     landing: Landing,
@@ -237,8 +209,8 @@ fn written(
     Ok(Destination { tree, landing, place: base.clone(), base, ledger: Some(Arc::new(ledger)), presence })
 }
 
-/// The directory that names go to, and the name that the one source takes there if it does not keep
-/// its own.
+/// The directory into which names go, and the name that the one source takes there if it does not
+/// keep its own.
 fn landing_at(dest: &LocalDest, placing: Placing) -> Result<(&Path, Option<&OsStr>), Fault> {
     if placing == Placing::Beneath || is_directory(&dest.path) {
         return Ok((&dest.path, None));
@@ -284,7 +256,7 @@ pub(crate) fn served_destination(
     path: &RelPath,
     opening: Opening,
 ) -> Result<Destination, Fault> {
-    let standing = root.stat(path).or_else(absent).map_err(|e| e.fault())?;
+    let standing = root.stat(path).or_else(absent)?;
     let is_dir = matches!(standing, Some(Standing::Dir { .. }));
     let (dir, landing) = match (path.parent(), path.name()) {
         (Some(parent), Some(name))
@@ -294,23 +266,23 @@ pub(crate) fn served_destination(
         }
         _ => (path.clone(), Landing::beneath()),
     };
-    let stands = matches!(root.stat(&dir).or_else(absent).map_err(|e| e.fault())?, Some(Standing::Dir { .. }));
+    let stands = matches!(root.stat(&dir).or_else(absent)?, Some(Standing::Dir { .. }));
     let base = dir.escaped().to_string();
     if opening.dry_run && !stands {
         return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
     }
-    let target = FsTarget::beneath(root, &dir, opening.direct, policy).map_err(|e| e.fault())?;
+    let target = FsTarget::beneath(root, &dir, opening.direct, policy)?;
     let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
     written(target, landing, base, opening, (store, who, run), dir)
 }
 
-/// A missing parent means that nothing stands there.
+/// Maps a missing parent to `None`: nothing stands there.
 fn absent(e: longhaul_disk::DiskError) -> Result<Option<Standing>, longhaul_disk::DiskError> {
     if e.kind() == longhaul_disk::ErrorKind::NotFound { Ok(None) } else { Err(e) }
 }
 
-/// Where a path that the user gave leads, links followed, and whether anything stands there. What
-/// is still to come may have no name yet; its directory must.
+/// The place to which a path of the user leads, links followed, and whether anything stands there.
+/// The last name may be missing; its directory must stand.
 pub(crate) fn resolved(path: &Path) -> Result<(PathBuf, bool), Fault> {
     if let Ok(place) = std::fs::canonicalize(path) {
         return Ok((place, true));

@@ -1,7 +1,7 @@
-//! Random bytes from the operating system: nonces, secrets of runs, names of temporaries.
+//! Gets random bytes from the operating system: nonces, secrets of runs, names of temporaries.
 //!
-//! Takes nothing. Gives bytes that nobody can foretell, or the fault that there are none. Knows
-//! nobody who asks.
+//! In: nothing. Out: bytes that nobody can foretell, or a fault that there are none. It does not
+//! know their use.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 

@@ -1,5 +1,7 @@
-//! Threads for blocking file work that is not chunk I/O: each pool runs its jobs in the order
+//! Owns threads for blocking file work that is not chunk I/O: each pool runs its jobs in the order
 //! given, `n` at a time.
+//!
+//! In: jobs. Out: their results, by whatever channel a job has. It does not know what a job does.
 
 use crossbeam_channel::{Sender, unbounded};
 use longhaul_core::{Blame, Fault, FaultCode};
@@ -7,17 +9,17 @@ use std::thread::{Builder, JoinHandle};
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Runs `work` on a thread of the runtime's for that.
+/// Runs `work` on one of the runtime's threads for blocking work.
 ///
 /// # Errors
-/// Those of `work`; one of ours if it panics.
+/// The fault of `work`, or one of ours if it panics.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
 }
 
-/// A pool of threads. Dropping it waits for what was given to it.
+/// A pool of threads. Dropping it waits for all queued jobs.
 #[derive(Debug)]
 pub(crate) struct Workers {
     queue: Option<Sender<Work>>,
@@ -28,7 +30,7 @@ impl Workers {
     /// Starts `n` threads.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// An error when the system gives no thread.
     pub(crate) fn start(name: &str, n: usize) -> std::io::Result<Workers> {
         let (queue, jobs) = unbounded::<Work>();
         let thread = |i| {
@@ -51,7 +53,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.queue = None;
         let here = std::thread::current().id();
-        // A job may have been the last to hold the pool: its own thread ends behind it.
+        // A job may have been the last to hold the pool: its own thread ends after it.
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             let _ = thread.join();
         }

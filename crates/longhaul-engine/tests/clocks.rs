@@ -1,5 +1,5 @@
-//! What is skipped as the same by its time, on file systems that keep times more coarsely than they
-//! are given.
+//! Files that are skipped as the same by their time, on file systems that keep times more coarsely
+//! than they are given.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::fs::{File, FileTimes};
@@ -40,7 +40,7 @@ const FAT: u64 = 0x4D44;
 const EXFAT: u64 = 0x2011_BAB0;
 const FUSE: u64 = 0x6573_5546;
 
-/// Whether a file of this time is skipped where one of the same length stands, with that time.
+/// Whether a file with this time is skipped where one of the same length stands, with that time.
 async fn is_skipped(file_system: u64, source: Duration, stands: Duration) -> bool {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -65,7 +65,7 @@ async fn a_time_is_the_same_as_what_the_destination_keeps_of_it_and_as_no_other(
     for (file_system, secs, nanos, want) in [
         (XFS, 5, 123_456_789, true),
         (XFS, 5, 0, false),
-        // Whole seconds are what inodes of 128 bytes keep.
+        // Inodes of 128 bytes keep whole seconds.
         (EXT4, 5, 0, true),
         (EXT4, 5, 120_000_000, false),
         (EXT4, 5, 123_456_789, true),

@@ -1,5 +1,5 @@
-//! A sync that fails: what the medium lost fails, what it has is committed, and nothing is believed
-//! unread.
+//! A sync that fails: files that the medium lost fail, files that it has are committed, and no
+//! content is trusted unread.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::HashSet;
@@ -11,7 +11,8 @@ use longhaul_disk::{Call, FsSource, FsTarget, InodeId, Interposer, Passage, Sour
 use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, run_between};
 use rustix::io::Errno;
 
-/// A file system of which some syncs as a whole fail, and that loses what begins with [`LOST`].
+/// A file system of which some syncs as a whole fail, and that loses files which begin with
+/// [`LOST`].
 #[derive(Debug)]
 struct Losing {
     failing: Failing,
@@ -22,13 +23,13 @@ struct Losing {
 /// The syncs that fail.
 #[derive(Clone, Copy, Debug)]
 enum Failing {
-    /// Those of content: so many, until one succeeds.
+    /// The syncs of content fail this many times, until one succeeds.
     Content(u32),
-    /// Those of names: so many, until one succeeds.
+    /// The syncs of names fail this many times, until one succeeds.
     Names(u32),
 }
 
-/// What was done since a sync succeeded, and how many have failed since.
+/// The changes since a sync succeeded, and the number of syncs that failed since.
 #[derive(Debug, Default)]
 struct Unsynced {
     content: bool,
@@ -57,7 +58,7 @@ impl Interposer for Losing {
     fn end(&self, _: u64, _: Result<Option<InodeId>, Errno>) {}
     fn read_medium(&self, file: InodeId, offset: u64, into: &mut [u8]) -> Option<usize> {
         let lost = self.lost.lock().expect("no panic while reading").contains(&file);
-        // Zeros of the length that it has.
+        // The file holds zeros of the length that it has.
         (lost && offset == 0).then(|| {
             into.fill(0);
             CONTENT_BYTES
@@ -72,7 +73,7 @@ impl Losing {
     fn sync(&self) -> Result<(), Errno> {
         let mut unsynced = self.unsynced.lock().expect("no panic while syncing");
         let fails = match self.failing {
-            // Names follow their content: while there are any, it is they that are synced.
+            // Names follow their content: while there are any, the sync is one of names.
             Failing::Content(times) => unsynced.content && !unsynced.names && unsynced.failed < times,
             Failing::Names(times) => unsynced.names && unsynced.failed < times,
         };
@@ -87,8 +88,8 @@ impl Losing {
 
 const LOST: &[u8] = b"the medium loses this";
 const CONTENT_BYTES: usize = 1000;
-/// More than are kept open, so that they are synced with their file system; few enough to be staged
-/// before a batch waits no longer.
+/// More files than are kept open, so that they are synced with their file system; few enough to be
+/// staged before a batch waits no longer.
 const FILES: usize = 80;
 
 struct Nobody;
@@ -105,8 +106,8 @@ fn content(n: usize) -> Vec<u8> {
     bytes
 }
 
-/// Copies files in several directories to a file system of which these syncs fail; gives the report
-/// and how many names stand.
+/// Copies files in several directories to a file system of which these syncs fail. Returns the
+/// report and the number of names that stand.
 async fn copy(failing: Failing) -> (Report, usize) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));

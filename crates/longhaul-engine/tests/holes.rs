@@ -11,7 +11,7 @@ use longhaul_engine::{
     run,
 };
 
-/// Ends the run after so many seconds: the hole is longer than anybody waits for.
+/// Ends the run after this many seconds: the hole is longer than anybody waits for.
 struct EndsAfter(f64, StopTrigger);
 
 impl Observer for EndsAfter {

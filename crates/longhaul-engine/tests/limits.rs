@@ -1,5 +1,5 @@
-//! What limits a copy within one process is named, each part that can be made slow here in its
-//! turn.
+//! The part that limits a copy within one process is named. Each part that can be made slow here is
+//! slow once.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use longhaul_disk::{
     SourceRef, Staged, Standing, SyncCounts, SyncMethod, TargetFile,
 };
 use longhaul_engine::{
-    EngineKind, Event, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource, VoidTarget,
-    run_between,
+    EngineKind, Event, Limit, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource,
+    VoidTarget, run_between,
 };
 
 /// Files that exist nowhere, and take their time to open.
@@ -121,9 +121,9 @@ impl TargetTree for SlowTarget {
     }
 }
 
-/// What was said to limit, each second.
+/// The limit that was reported each second.
 #[derive(Default)]
-struct Told(Mutex<Vec<&'static str>>);
+struct Told(Mutex<Vec<Limit>>);
 
 impl Observer for Told {
     fn event(&self, event: Event) {
@@ -147,13 +147,13 @@ fn settings() -> Settings {
 const SMALL: u64 = 200_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is said to have limited most of a copy of `files` of `len` bytes, and what was told each
-/// second.
+/// The part reported to have limited most of a copy of `files` of `len` bytes, and the reports of
+/// each second.
 async fn limit(
     (files, len): (u64, u64),
     (source, target): (Duration, Duration),
     settings: Settings,
-) -> (&'static str, Report) {
+) -> (Limit, Report) {
     let source = SlowSource(VoidSource { len, files }, source);
     let (told, target) = (Arc::new(Told::default()), SlowTarget(VoidTarget, target));
     let (_trigger, stop) = Stop::new();
@@ -171,40 +171,40 @@ async fn limit(
 async fn a_source_that_takes_its_time_is_named() {
     for files in [(600, SMALL), (150, 1 << 20)] {
         let (by, report) = limit(files, (PAUSE, Duration::ZERO), settings()).await;
-        assert_eq!(by, "source", "{files:?} {:?}", report.limits);
+        assert_eq!(by, Limit::Source, "{files:?} {:?}", report.limits);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_takes_its_time_is_named() {
     let (by, report) = limit((600, SMALL), (Duration::ZERO, PAUSE), settings()).await;
-    assert_eq!(by, "target", "{:?}", report.limits);
+    assert_eq!(by, Limit::Target, "{:?}", report.limits);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_named_when_the_target_could_do_more_at_a_time() {
     let settings = Settings { memory: ByteCount(4 << 20), depth: Some(64), lanes: Some(1), ..settings() };
     let (by, report) = limit((150, SMALL), (Duration::ZERO, PAUSE), settings).await;
-    assert_eq!(by, "memory", "{:?}", report.limits);
+    assert_eq!(by, Limit::Memory, "{:?}", report.limits);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_that_was_asked_for_is_named() {
     let settings = Settings { rate: Some(20_000_000), ..settings() };
     let (by, report) = limit((3, 10 << 20), (Duration::ZERO, Duration::ZERO), settings).await;
-    assert_eq!(by, "network:rate", "{:?}", report.limits);
+    assert_eq!(by, Limit::NetworkRate, "{:?}", report.limits);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_processors_are_named_when_nothing_else_is_slow() {
     let (by, report) = limit((1, 2 << 30), (Duration::ZERO, Duration::ZERO), settings()).await;
     let spent = |name| report.stages.iter().find(|(stage, _)| *stage == name).map_or(0.0, |(_, seconds)| *seconds);
-    // The two halves are judged each for itself, second by second: the sums say which it is where
+    // The two halves are judged separately, second by second: the sums tell which one it is where
     // one is far ahead.
-    let wanted: &[&str] = match spent("hash") / spent("net") {
-        ratio if ratio > 2.0 => &["hash"],
-        ratio if ratio < 0.5 => &["cpu"],
-        _ => &["hash", "cpu"],
+    let wanted: &[Limit] = match spent("hash") / spent("net") {
+        ratio if ratio > 2.0 => &[Limit::Hash],
+        ratio if ratio < 0.5 => &[Limit::Cpu],
+        _ => &[Limit::Hash, Limit::Cpu],
     };
-    assert!(wanted.contains(&by), "{by}: {:?} {:?}", report.limits, report.stages);
+    assert!(wanted.contains(&by), "{by:?}: {:?} {:?}", report.limits, report.stages);
 }

@@ -1,5 +1,5 @@
-//! A destination that is moved away in the middle of a run: what was called committed is not where
-//! it was sent, so the run fails.
+//! A destination that is moved away in the middle of a run: files that were called committed are no
+//! longer in the place to which they were sent, so the run fails.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Reading back what was written, on a destination whose medium keeps something else; comparing
-//! what stands, where somebody else writes to it.
+//! Reads written files back, on a destination whose medium keeps other bytes; and compares standing
+//! files, where another program writes to them.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, Targe
 
 const CHUNK: u64 = 1 << 20;
 
-/// A destination that changes a byte of what is synced, as often as it is told to.
+/// A destination that changes a byte of synced files, as often as it is told to.
 struct Spoiling {
     inner: FsTarget,
     dir: PathBuf,
-    /// At this offset of everything that has as many bytes.
+    /// The offset of the byte, in every file that is as long.
     offset: u64,
     times: Mutex<u32>,
-    /// Also of the file that stands, when that is looked at for the so manieth time.
+    /// The look at which the byte of the standing file changes too.
     at_look: Mutex<Option<u32>>,
 }
 
 impl Spoiling {
-    /// Changes the byte of what stands, if it is time to.
+    /// Changes the byte of the standing file, if this is the look.
     fn is_looked_at(&self, path: &RelPath) {
         let mut at_look = self.at_look.lock().expect("no panic while looking");
         *at_look = at_look.and_then(|looks| looks.checked_sub(1));
@@ -163,8 +163,9 @@ impl Observer for Nobody {
     fn event(&self, _event: Event) {}
 }
 
-/// Copies files of these lengths to a destination that changes the byte at `offset` so many times;
-/// gives the report and whether each file stands, and stands as it was sent.
+/// Copies files of these lengths to a destination that changes the byte at `offset` `times` times.
+/// Returns the report and, for each file, whether it stands as it was sent. `None` if it does not
+/// stand.
 async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Report, BTreeMap<usize, Option<bool>>) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -185,9 +186,9 @@ async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Repor
     (report, lens.iter().map(stands).collect())
 }
 
-/// Compares a file with itself, or with one that differs in its fourth chunk, while somebody
-/// changes a byte of its first chunk when it is looked at for the so manieth time; gives the report
-/// and what stands.
+/// Compares a file with itself, or with one that differs in its fourth chunk, while another program
+/// changes a byte of its first chunk at the look `at_look`. Returns the report and the bytes that
+/// stand.
 async fn compare(len: usize, differs: bool, at_look: u32) -> (Report, Vec<u8>) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -286,7 +287,7 @@ async fn what_somebody_writes_to_while_it_is_compared_is_replaced_whole_or_fails
                     whole += 1;
                 }
                 [FaultCode::Busy] => {
-                    // As the other left it, and nothing of ours in it.
+                    // The file is as the other program left it, with none of our bytes in it.
                     let mut theirs = content(len);
                     theirs[5] ^= 0x40;
                     if differs {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 const CHUNK: u64 = 1 << 20;
 const LEN: u64 = 3 * CHUNK + 5;
 
-/// What is refused.
+/// The call that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
     Length,

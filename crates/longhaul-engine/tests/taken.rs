@@ -11,7 +11,8 @@ use longhaul_disk::{Call, DirectMode, FsSource, FsTarget, InodeId, Interposer, P
 use longhaul_engine::{Event, FileStatus, Observer, Report, Settings, Stop, run_between};
 use rustix::io::Errno;
 
-/// A file system that tells no upper from lower case, or one that can rename only in the old way.
+/// A file system that does not tell upper from lower case, or one that can rename only in the old
+/// way.
 #[derive(Debug, Default)]
 struct Odd {
     folds: bool,

@@ -10,6 +10,7 @@ mod accept;
 mod control;
 mod crowd;
 mod error;
+mod fault;
 mod handle;
 mod handshake;
 mod keys;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
-    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES, TRIAL_BYTES_MAX,
-    UNACKNOWLEDGED_SECONDS_MAX,
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
+    LONG_PATH_MILLISECONDS, TRIAL_BYTES_MAX, UNACKNOWLEDGED_SECONDS_MAX,
 };
 use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
@@ -473,7 +473,7 @@ const UNSENT_MAX: u32 = 1 << 20;
 /// The time between two checks of a handshake over a network.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The round trip time from which a connection begins with larger buffers ...
-const LONG: Duration = Duration::from_millis(5);
+const LONG: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
 /// ... of this size: eight lanes then fill 1 Gbit/s at 250 ms, and no autotuning is needed before.
 const ROOM_BYTES: u32 = 4 << 20;
 /// Parts of one system call. A header and a piece are two; more parts take more calls.

@@ -1,9 +1,9 @@
 //! The proof by which a lane joins a session: both ends show that they hold the control
 //! connection's exported key.
 //!
-//! Nothing secret crosses the lane. The dialler has the last word, and says more behind it at once:
-//! who is not believed is closed. `docs/WIRE.md` has the exchange; the engine carries it over the
-//! lane's stream.
+//! Nothing secret crosses the lane. The dialler proves last and sends at once behind its proof; if
+//! the proof is wrong, its connection is closed. `docs/WIRE.md` has the exchange; the engine
+//! carries it over the lane's stream.
 
 use longhaul_core::LaneId;
 
@@ -17,29 +17,29 @@ pub type Nonce = [u8; 16];
 /// A message authentication code.
 pub type Mac = [u8; 32];
 
-/// Who proves: the end that dialled the lane, or the one that accepted it. A proof never answers
-/// for the other.
+/// The end that proves: the one that dialled the lane, or the one that accepted it. A proof of one
+/// end is never valid for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prover {
-    /// Dialled the lane.
+    /// The end that dialled the lane.
     Dialer,
-    /// Accepted the lane.
+    /// The end that accepted the lane.
     Acceptor,
-    /// Dialled a private lane, where nobody but the acceptor hears the proof.
+    /// The end that dialled a private lane, where nobody but the acceptor hears the proof.
     PrivateDialer,
 }
 
-/// What is proved: this lane of this session, fresh for both ends.
+/// The claim that is proved: this lane of this session, fresh for both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The session.
     pub session: [u8; 16],
     /// The lane's id, named over control and good once.
     pub lane: LaneId,
-    /// Drawn by the dialler for this connection.
+    /// Random bytes that the dialler drew for this connection.
     pub dialer_nonce: Nonce,
-    /// Drawn by the acceptor for this connection; zeros on a private lane, where nothing can be
-    /// recorded and said again.
+    /// Random bytes that the acceptor drew for this connection. Zeros on a private lane, where
+    /// nothing can be recorded and replayed.
     pub acceptor_nonce: Nonce,
 }
 
@@ -59,7 +59,8 @@ impl JoinKey {
         *hasher.finalize().as_bytes()
     }
 
-    /// Whether `mac` is the proof of `prover` for `claim`; takes the same time whatever differs.
+    /// Whether `mac` is the proof of `prover` for `claim`; takes the same time wherever they
+    /// differ.
     pub fn accepts(&self, prover: Prover, claim: &Claim, mac: &Mac) -> bool {
         blake3::Hash::from_bytes(self.prove(prover, claim)) == blake3::Hash::from_bytes(*mac)
     }
@@ -70,23 +71,23 @@ pub const OPENING_BYTES: usize = 16 + 4 + 16 + 4;
 /// Bytes of the acceptor's reply: nonce, proof.
 pub const REPLY_BYTES: usize = 16 + 32;
 
-/// What a dialler opens with.
+/// The opening of a dialler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The session.
     pub session: [u8; 16],
     /// The lane's id.
     pub lane: LaneId,
-    /// Drawn for this connection.
+    /// Random bytes drawn for this connection.
     pub nonce: Nonce,
     /// Bytes without meaning that each end sends behind its proof, so that the lane joins only if
-    /// the path carries segments as large as its own; zero for none. Whoever changes this on the
-    /// way only breaks the join.
+    /// the path carries segments as large as its own. 0 if there are none. A change of this number
+    /// on the way only breaks the join.
     pub trial: u32,
 }
 
 impl Opening {
-    /// As it travels.
+    /// The bytes of the opening.
     pub fn encode(&self) -> [u8; OPENING_BYTES] {
         let mut out = [0; OPENING_BYTES];
         out[..16].copy_from_slice(&self.session);
@@ -96,7 +97,7 @@ impl Opening {
         out
     }
 
-    /// Reads it.
+    /// Reads an opening.
     pub fn decode(bytes: &[u8; OPENING_BYTES]) -> Opening {
         let (mut session, mut lane, mut nonce, mut trial) = ([0; 16], [0; 4], [0; 16], [0; 4]);
         session.copy_from_slice(&bytes[..16]);

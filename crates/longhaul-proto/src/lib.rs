@@ -1,9 +1,9 @@
-//! What longhaul's two sides say to each other, and who decides what: messages, lane frames, the
-//! proof that joins a lane, and the sender's and receiver's machines.
+//! The protocol of longhaul's two sides: messages, lane frames, the proof that joins a lane, the
+//! journal's format, and the machines that decide for sender and receiver.
 //!
 //! Sans-I/O: nothing here touches a socket, a file, a clock or a thread. Time comes in as
-//! [`Timestamp`], payload goes around; only descriptors go through. `docs/WIRE.md` describes the
-//! bytes.
+//! [`Timestamp`], payload goes around; only descriptions of it go through. `docs/WIRE.md` describes
+//! the bytes.
 
 pub mod join;
 pub mod journal;

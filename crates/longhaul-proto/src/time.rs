@@ -12,7 +12,7 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// How long it is from `earlier` to now; zero if it is not earlier.
+    /// The time from `earlier` to this time; zero if `earlier` is not earlier.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

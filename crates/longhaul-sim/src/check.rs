@@ -1,8 +1,8 @@
-//! What was promised, and whether it holds: final names, chunks that are called durable, commits,
-//! what is sent again.
+//! The promises of a transfer, and the checks that they hold: final names, chunks that are called
+//! durable, commits, units that are sent again.
 //!
-//! Takes what the sessions say and what the file system holds. Violations stop the world. Judges by
-//! the medium, never by what a session believes.
+//! Takes the words of the sessions and the state of the file system. Violations stop the world.
+//! Judges by the medium, never by what a session believes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +26,10 @@ pub(crate) struct Acked {
 /// The promises so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    /// What stood there at first.
+    /// The files that stood at the destination at first.
     standing_files: BTreeMap<String, Vec<u8>>,
     acked: BTreeMap<String, Acked>,
-    /// Names of which a commit was said.
+    /// Names that were said to be committed.
     committed: BTreeSet<String>,
     /// The first promise that was broken.
     pub(crate) violation: Option<String>,
@@ -45,13 +45,13 @@ impl Ledger {
         }
     }
 
-    /// What was journalled of a file is rightly given up.
+    /// Drops the journalled chunks of a file from the promises, which are rightly given up.
     pub(crate) fn forget(&mut self, path: &str) {
         self.acked.remove(path);
     }
 
-    /// The same for a file that begins anew: rightly, unless its journalled chunks would still be
-    /// good.
+    /// Drops the journalled chunks of a file that begins anew. It is a violation if they would
+    /// still be good.
     fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
         if let Some(acked) = lost
@@ -65,7 +65,7 @@ impl Ledger {
 }
 
 impl Env {
-    /// A promise is broken.
+    /// Notes a broken promise, if it is the first.
     pub(crate) fn violate(&mut self, what: impl FnOnce() -> String) {
         if self.ledger.violation.is_none() {
             let what = what();
@@ -74,21 +74,21 @@ impl Env {
         }
     }
 
-    /// A session is given up: never because two honest machines do not understand each other, or
-    /// one itself.
+    /// Checks the fault of a session that is given up: it is never a protocol error between two
+    /// honest machines, and never a bug.
     pub(crate) fn check_abort(&mut self, who: &str, fault: &Fault) {
         if matches!(fault.code, FaultCode::Protocol | FaultCode::Internal) {
             self.violate(|| format!("the {who} gives up: {fault}"));
         }
     }
 
-    /// After an operation: what it changed is not what a final name shows, or is what it may show.
+    /// Checks after an operation that it changed no final name, or in an allowed way.
     pub(crate) fn check_op(&mut self, op: &Op) {
         let ino = match op {
             Op::Rename { from, to, .. } => {
                 let path = to.clone();
-                // One that failed leaves what stood, whose times a comparison may have set and not
-                // synced.
+                // A rename that failed leaves the standing file, whose times a comparison may have
+                // set and not synced.
                 let happened = !self.fs.cached().names.contains_key(from);
                 if happened && self.fs.cached().file(&path).is_some_and(|ino| self.fs.is_unsettled(ino)) {
                     self.violate(|| format!("{path} is renamed before all of it is durable"));
@@ -110,8 +110,8 @@ impl Env {
         }
     }
 
-    /// A temporary was written to: whatever a journal on the medium says of it is still so, or a
-    /// crash now would make it lie.
+    /// Checks after a write to a temporary that it is still as every journal on the medium says. If
+    /// not, a crash now would make the journal lie.
     fn check_vouched(&mut self, ino: Ino) {
         let view = self.fs.cached();
         let temp = view.names.iter().find(|(path, node)| **node == Node::File(ino) && names::temp(path).is_some());
@@ -128,7 +128,7 @@ impl Env {
         }
     }
 
-    /// Every final name shows what it may, to programs and on the medium.
+    /// Checks that every final name shows an allowed version, to programs and on the medium.
     pub(crate) fn check_names(&mut self) {
         let leaves: Vec<String> = self.source.leaves().map(str::to_owned).collect();
         leaves.iter().for_each(|path| self.check_name(path));
@@ -164,7 +164,7 @@ impl Env {
         }
     }
 
-    /// A session calls chunks of a file durable.
+    /// Notes and checks chunks of a file that a session calls durable.
     pub(crate) fn ack(&mut self, path: &str, stamp: SourceStamp, map: ChunkMap, chunks: &[(ChunkIndex, Digest)]) {
         if chunks.is_empty() {
             return;
@@ -184,7 +184,8 @@ impl Env {
         }
     }
 
-    /// After a crash: whatever was called durable is there, and every final name shows what it may.
+    /// Checks after a crash that everything called durable is there, and that every final name
+    /// shows an allowed version.
     pub(crate) fn check_survivors(&mut self) {
         self.check_names();
         for (path, acked) in self.ledger.acked.clone() {
@@ -205,8 +206,8 @@ impl Env {
         })
     }
 
-    /// A file begins anew: what was journalled of it is rightly given up if it stands under its
-    /// final name and is replaced.
+    /// Drops the journalled chunks of a file that begins anew. It is no violation if the file
+    /// stands under its final name and is replaced.
     pub(crate) fn begins_anew(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         if self.stands(self.fs.cached(), path, stamp) {
             self.ledger.forget(path);
@@ -234,7 +235,7 @@ impl Env {
         Ok(())
     }
 
-    /// A chunk leaves with its payload.
+    /// Checks a chunk that leaves with its payload.
     pub(crate) fn check_sent(&mut self, path: &str, stamp: SourceStamp, index: ChunkIndex) {
         let acked = self.ledger.acked.get(path).filter(|acked| acked.stamp == stamp);
         if acked.is_some_and(|acked| acked.chunks.contains_key(&index)) {
@@ -242,8 +243,8 @@ impl Env {
         }
     }
 
-    /// A session says that a file is committed: the version that it offered stands there durably,
-    /// and its root is the declared one.
+    /// Checks a file that a session calls committed: the offered version stands there durably, and
+    /// its root is the declared one.
     pub(crate) fn check_commit(
         &mut self,
         path: &str,
@@ -268,7 +269,7 @@ impl Env {
         self.check_name(path);
     }
 
-    /// A session says that what stands is what it would be sent: it is, durably.
+    /// Checks a standing file that a session calls equal to the source: it is, and durably.
     pub(crate) fn check_equal(&mut self, path: &str, stamp: SourceStamp, root: Hash32) {
         self.seen.equal += 1;
         self.ledger.committed.insert(path.to_owned());
@@ -280,7 +281,8 @@ impl Env {
         }
     }
 
-    /// After everything: the destination is the source, durably, and nothing of ours is left.
+    /// Checks at the end that the destination is the source, durably, and that nothing of ours is
+    /// left.
     pub(crate) fn check_end(&mut self) {
         self.check_names();
         let leaves: Vec<String> = self.source.leaves().map(str::to_owned).collect();
@@ -305,7 +307,7 @@ impl Env {
     }
 }
 
-/// What the journals of a view have of a file.
+/// The partial of a file that the journals of a view have.
 fn partial_of(view: &View, path: &str, stamp: SourceStamp) -> Option<JournalledPartial> {
     partials(view).filter(|p| p.file.path.as_bytes() == path.as_bytes() && p.file.source == stamp).last()
 }

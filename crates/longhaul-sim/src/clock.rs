@@ -1,13 +1,13 @@
-//! The virtual clock: what is going to happen, in the order of its time.
+//! The virtual clock: the coming events, in the order of their time.
 //!
 //! Takes events with the time that they need; gives them back one by one, and the time with them.
-//! Knows nothing of what an event is.
+//! Knows nothing of the content of an event.
 
 use std::collections::BTreeMap;
 
 use longhaul_proto::Timestamp;
 
-/// Time, and what it holds.
+/// The time, and the coming events.
 #[derive(Debug)]
 pub(crate) struct Clock<E> {
     now: Timestamp,
@@ -24,8 +24,8 @@ impl<E> Clock<E> {
         self.now
     }
 
-    /// `event` happens at `at`, in microseconds, or now if that is past; behind everything that
-    /// happens at that time already.
+    /// `event` happens at `at`, in microseconds, or now if that is past, behind all events of that
+    /// time.
     pub(crate) fn at(&mut self, at: u64, event: E) {
         self.next += 1;
         self.queue.insert((at.max(self.now.0), self.next), event);

@@ -1,8 +1,8 @@
-//! What every part of a world shares: the clock, chance, the receiver's file system, the source,
-//! and the checks' ledger.
+//! The environment that every part of a world shares: the clock, chance, the receiver's file
+//! system, the source, and the checks' ledger.
 //!
 //! Begins operations of the file system and decides how each ends; gives messages their way. Knows
-//! what is going wrong at present, and nothing of what the sessions are doing.
+//! the present faults, and nothing of the sessions' work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(crate) enum Event {
     ToSender(SessionNo, Box<Message>),
     /// A unit comes out of a lane.
     Landed(SessionNo, LaneId, Frame),
-    /// The sender's end of a lane is closed, with that in hand.
+    /// The sender's end of a lane is closed, with this unit in hand.
     NearEnds(SessionNo, LaneId, Option<Unfinished>),
     /// The sender finds a lane broken.
     NearBreaks(SessionNo, LaneId),
@@ -46,9 +46,9 @@ pub(crate) enum Event {
     FarEnds(SessionNo, LaneId),
     /// The receiver gives a lane up.
     FarGivesUp(SessionNo, LaneId),
-    /// A lane comes to stand at the sender; what it takes arrives from that time on.
+    /// A lane joins at the sender; its units arrive from that time on.
     NearJoins(SessionNo, LaneId, u64),
-    /// It comes to stand at the receiver.
+    /// The lane joins at the receiver.
     FarJoins(SessionNo, LaneId),
     /// A lane has taken a unit whole.
     Sent(SessionNo, Sent),
@@ -61,29 +61,29 @@ pub(crate) enum Event {
     /// An operation of the file system ends.
     Disk(OpId),
     JobDone(SessionNo, JobNo),
-    /// A receiver's session has let go of everything.
+    /// A receiver's session has released everything.
     Closed(SessionNo),
 }
 
 /// Operations that fail at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Whatever needs space.
+    /// Operations that need space.
     Space,
-    /// Whatever makes durable.
+    /// Operations that make durable.
     Syncs,
-    /// Everything.
+    /// All operations.
     All,
 }
 
-/// The operation that fails, counted from the start, and whether every one behind it does as well.
+/// The operation that fails, counted from the start, and whether every later one fails as well.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nth {
     pub(crate) at: u64,
     pub(crate) persistent: bool,
 }
 
-/// What is shared. See the module.
+/// The shared environment. See the module.
 pub(crate) struct Env {
     pub(crate) clock: Clock<Event>,
     pub(crate) rng: Rng,
@@ -94,20 +94,20 @@ pub(crate) struct Env {
     pub(crate) seen: Tallies,
     pub(crate) source: SourceTree,
     pub(crate) fs: Fs,
-    /// Whose operation it is, and the how manieth.
+    /// The session and the job of each operation, and the number of the operation.
     owners: BTreeMap<OpId, (SessionNo, JobNo, u64)>,
     /// Whether nothing goes wrong by itself any more.
     pub(crate) calm: bool,
-    /// What the disk refuses, and until when.
+    /// The operations that the disk refuses, and until when. `None` if it refuses none.
     pub(crate) refused: Option<(Refused, u64)>,
     pub(crate) nth: Option<Nth>,
     /// Operations begun so far.
     pub(crate) ops: u64,
-    /// Nothing comes through before this time.
+    /// Nothing passes the link before this time.
     pub(crate) partition_until: u64,
-    /// Sessions whose connections are gone.
+    /// Sessions whose connections are lost.
     pub(crate) cut: BTreeSet<SessionNo>,
-    /// Lanes that broke, and when: what would have come out later is lost.
+    /// Lanes that broke, and when: units that would have arrived later are lost.
     pub(crate) broken: BTreeMap<(SessionNo, LaneId), u64>,
     /// Lanes of which one end is closed.
     half_gone: BTreeSet<(SessionNo, LaneId)>,
@@ -155,29 +155,29 @@ impl Env {
         self.mutant == Some(mutant)
     }
 
-    /// Whether something that goes wrong so many times in a thousand does so now.
+    /// Whether a fault with this frequency in a thousand happens now.
     pub(crate) fn mishap(&mut self, permille: u32) -> bool {
         !self.calm && permille > 0 && self.rng.permille(permille)
     }
 
-    /// When something arrives that leaves now.
+    /// The time when a message arrives that leaves now.
     pub(crate) fn arrival(&mut self) -> u64 {
         let delay = self.plan.delay_us;
         let at = self.clock.now().0 + delay / 4 + self.rng.below(delay);
         if at < self.partition_until { self.partition_until + delay / 4 + self.rng.below(delay) } else { at }
     }
 
-    /// A lane breaks now or a moment later: what has not come out by then never will.
+    /// Breaks a lane now or a moment later: units that have not arrived by then never will.
     pub(crate) fn break_lane(&mut self, session: SessionNo, lane: LaneId) {
         let at = self.clock.now().0 + self.rng.below(2 * self.plan.delay_us);
         self.broken.entry((session, lane)).or_insert(at);
-        // The receiver finds it out by itself, or only when it is told.
+        // The receiver finds that by itself, or only when it is told.
         if self.rng.permille(500) {
             self.clock.at(at + self.rng.below(1_000_000), Event::FarEnds(session, lane));
         }
     }
 
-    /// One more end of a lane is closed; when both are, another lane takes its place.
+    /// Notes that one more end of a lane is closed. When both are, another lane takes its place.
     pub(crate) fn lane_end_is_gone(&mut self, session: SessionNo, lane: LaneId) {
         if self.half_gone.insert((session, lane)) {
             return;
@@ -205,7 +205,7 @@ impl Env {
         id
     }
 
-    /// Ends an operation, well or not; gives whose it was. None if it ended with its host.
+    /// Ends an operation, well or not. Gives its session and job; `None` if it ended with its host.
     pub(crate) fn end(&mut self, id: OpId) -> Option<(SessionNo, JobNo, Result<(), Errno>)> {
         let (session, job, number) = self.owners.remove(&id)?;
         let op = self.fs.op(id)?.clone();

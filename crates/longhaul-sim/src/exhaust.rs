@@ -1,7 +1,9 @@
-//! Small worlds played with every fault there can be of one kind, instead of some by chance: a
-//! crash at every moment that leaves every state it may, and a failure of every single operation.
+//! Small worlds that are played with every possible fault of one kind, instead of some by chance: a
+//! crash at every moment with every possible state after it, and a failure of every single
+//! operation.
 //!
-//! Takes the quiet plan; gives how many cases were played, or the first that broke a promise.
+//! Takes the quiet plan; gives the number of cases that were played, or the first that broke a
+//! promise.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +16,7 @@ use crate::play::Failure;
 use crate::rng::Rng;
 use crate::world::World;
 
-/// How much was played.
+/// The number of cases that were played.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exhausted {
     /// Moments, or operations.
@@ -23,12 +25,12 @@ pub struct Exhausted {
     pub cases: u64,
 }
 
-/// Plays a transfer of three chunks and two small files over a file that stands. Lets the
-/// receiver's host die after every event, with every state of its file system that missing syncs
-/// allow; runs the command again on each.
+/// Plays a transfer of three chunks and two small files over a file that stands. The receiver's
+/// host dies after every event, with every state of its file system that missing syncs allow. The
+/// command is run again on each.
 ///
-/// Where more than eight parts are volatile at once, not every subset of them is played: all, none,
-/// each alone, each missing, each beginning, and some by chance.
+/// If more than eight parts are volatile at once, not every subset of them is played, only: all,
+/// none, each alone, each missing, each prefix, and some by chance.
 ///
 /// # Errors
 /// [`Failure`] of the first case that breaks a promise.
@@ -81,7 +83,8 @@ fn broken(seed: u64, world: &mut World, case: &str) -> Result<(), Failure> {
     }
 }
 
-/// What makes two cases the same: what is left, and what was promised.
+/// The fingerprint of a case: two cases with the same file system and the same promises are the
+/// same.
 fn fingerprint(world: &World, fs: &Fs) -> u64 {
     let mut hasher = DefaultHasher::new();
     fs.medium().hash(&mut hasher);
@@ -89,7 +92,7 @@ fn fingerprint(world: &World, fs: &Fs) -> u64 {
     hasher.finish()
 }
 
-/// Which of so many parts a crash leaves, in all ways or in telling ones.
+/// The subsets of parts that a crash leaves: all of them, or a telling selection.
 fn states(rng: &mut Rng, parts: usize) -> Vec<Vec<bool>> {
     if parts <= PARTS_MAX {
         return (0..1_u32 << parts).map(|mask| (0..parts).map(|at| mask >> at & 1 == 1).collect()).collect();
@@ -101,7 +104,7 @@ fn states(rng: &mut Rng, parts: usize) -> Vec<Vec<bool>> {
     states
 }
 
-/// Parts of which every subset is played: at most 256 cases a moment.
+/// The most parts of which every subset is played: at most 256 cases a moment.
 const PARTS_MAX: usize = 8;
-/// Subsets by chance of more parts than that.
+/// Subsets that are chosen by chance if there are more parts.
 const CHANCES: usize = 64;

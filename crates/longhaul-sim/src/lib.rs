@@ -1,10 +1,11 @@
-//! A simulator: the real sender and receiver machines and the real journal, with a virtual clock,
-//! link and disk, from one seed. Whatever may go wrong does; at every step the promises are
-//! checked.
+//! A simulator: the real sender and receiver machines, with a virtual clock, link and disk, from
+//! one seed. Journals have the real format and are replayed by the real code; the keeper of the
+//! journal (`crates/longhaul-engine/src/journals`) is played by a copy of its rules. Everything
+//! that can go wrong does, and the promises are checked at every step.
 //!
-//! Takes seeds; gives what became of each: a world that ended as it should, or the first promise
-//! that was broken, with the events that led there. For development only: nothing of the product
-//! depends on it.
+//! Takes seeds. Gives the result of each: a world that ended as it should, or the first broken
+//! promise with the events that led to it. For development only: nothing of the product depends on
+//! it.
 
 mod check;
 mod clock;

@@ -1,8 +1,8 @@
-//! What lies between the two machines: messages in their classes, lanes in order, and what damages
-//! them on the way.
+//! The link between the two machines: messages in their classes, lanes in order, and damage on the
+//! way.
 //!
-//! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of what
-//! they say.
+//! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of
+//! their content.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// When a message that would need until `at` arrives: it may overtake less urgent ones that
+    /// The arrival of a message that would need until `at`: it may overtake less urgent ones that
     /// wait, and nothing else.
     pub(crate) fn arrival(&mut self, message: &Message, at: u64) -> u64 {
         let class = message.class() as usize;
@@ -45,7 +45,7 @@ pub(crate) fn carried(message: &Message) -> Message {
 pub(crate) struct Ready {
     pub(crate) unit: Unit,
     pub(crate) attempt: Attempt,
-    /// None for a hole.
+    /// `None` for a hole.
     pub(crate) payload: Option<Vec<u8>>,
     /// Declared without payload.
     pub(crate) same: bool,
@@ -69,9 +69,9 @@ pub(crate) struct Lane {
     pub(crate) id: LaneId,
     sent: u64,
     landed: u64,
-    /// When the last unit on its way arrives.
+    /// The time when the last unit on its way arrives.
     last: u64,
-    /// When its sending end reports the last unit that it took.
+    /// The time when its sending end reports the last unit that it took.
     last_report: u64,
     /// Whether this side's end of it takes or brings units.
     pub(crate) is_open: bool,
@@ -81,23 +81,24 @@ pub(crate) struct Lane {
 pub(crate) type Rows = Vec<(FileId, Range<usize>)>;
 
 impl Lane {
-    /// One of which nothing arrives before `from`.
+    /// A lane of which nothing arrives before `from`.
     pub(crate) fn new(id: LaneId, from: u64) -> Lane {
         Lane { id, sent: 0, landed: 0, last: from, last_report: 0, is_open: true }
     }
 
-    /// Units that came out of it.
+    /// Number of units that came out of it.
     pub(crate) fn landed(&self) -> u64 {
         self.landed
     }
 
-    /// When a unit that would need until `at` arrives: behind those before it.
+    /// The arrival of a unit that would need until `at`: behind those before it.
     pub(crate) fn arrival(&mut self, at: u64) -> u64 {
         self.last = self.last.max(at);
         self.last
     }
 
-    /// The same for the report that a unit was taken whole.
+    /// The time of the report that a unit was taken whole, which would need until `at`: behind
+    /// those before it.
     pub(crate) fn report(&mut self, at: u64) -> u64 {
         self.last_report = self.last_report.max(at);
         self.last_report
@@ -137,8 +138,8 @@ impl Lane {
         (Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) }, sent)
     }
 
-    /// The receiving end gets a unit: what the machine is told, and a bundle's places in the
-    /// payload.
+    /// The receiving end takes a unit. Gives its report to the machine, and the places of a
+    /// bundle's files in the payload.
     pub(crate) fn receive(&mut self, frame: &Frame) -> Option<(Landed, Rows)> {
         let Ok(Header::Piece(piece)) = Header::decode(&frame.header) else { return None };
         let start = match piece.unit {
@@ -164,7 +165,7 @@ fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
         .map(|row| {
             let bytes = &payload[row.bytes.clone()];
             let hashed = || *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
-            // Nothing came that could be hashed; the machine knows what it has.
+            // No payload came that could be hashed; the machine knows the digest that it has.
             let computed = if row.same { row.root } else { hashed() };
             let landed = LandedRow { file: row.file, len: row.len, declared: row.root, computed, same: row.same };
             (landed, (row.file, row.bytes))

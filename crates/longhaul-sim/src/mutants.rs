@@ -1,7 +1,7 @@
 //! The bugs that can be planted, one at a time, to see that the simulator finds them.
 //!
-//! Each is asked for where it strikes: in the doer, the daemon that fences, or what the receiver's
-//! machine is told. Nothing here acts.
+//! Each is asked for where it strikes: in the doer, the daemon that fences, or the reports to the
+//! receiver's machine. Nothing here acts.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Mutant {
     JournalBeforeSync,
     /// The receiver commits without comparing the file's root with the declared one.
     CommitWithoutRoot,
-    /// What was received is called durable, before it is synced or journalled.
+    /// Received chunks are called durable before they are synced or journalled.
     ReceivedIsDurable,
     /// A newcomer takes over without stopping the session before it, which goes on writing.
     NoFence,
@@ -23,7 +23,7 @@ pub enum Mutant {
     ReassignEarly,
     /// Chunks are journalled though the name of their temporary is not durable.
     NameNotSynced,
-    /// A partial goes on from another version of its source before the journal says so durably.
+    /// A partial continues from another version of its source before the journal says so durably.
     ChangeNotSynced,
     /// Files are renamed before they are synced.
     RenameBeforeSync,
@@ -32,19 +32,19 @@ pub enum Mutant {
     /// Names that stand are taken for durable, though the session that made them may have died
     /// before it synced them.
     StandingNotSynced,
-    /// A journal is gone on with as the cache shows it, though a sync of it may have failed before.
+    /// A journal is continued as the cache shows it, though a sync of it may have failed before.
     CachedJournal,
-    /// A journal is gone on with whose name may not be durable.
+    /// A journal is continued whose name may not be durable.
     ShelfNotSynced,
-    /// A journal is gone on with behind its torn tail.
+    /// A journal is continued behind its torn tail.
     TornTailKept,
-    /// Chunks that were journalled are not offered when the file is gone on with.
+    /// Chunks that were journalled are not offered when the file is continued.
     Forgetful,
     /// The receiver's end of a lane is said to be closed and goes on taking units in.
     LaneStaysOpen,
-    /// It is said to have brought one unit more than it did.
+    /// The receiver's end of a lane is said to have taken in one unit more than it did.
     LaneOvercounts,
-    /// A chunk of what stands that is the same is called copied, but is not.
+    /// An equal chunk of the standing file is called copied, but is not.
     EqualNotCopied,
 }
 

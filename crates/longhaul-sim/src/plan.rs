@@ -1,5 +1,5 @@
-//! What a world is made of: the tree that is sent, what stands at the destination, how link and
-//! disk are, what goes wrong.
+//! The plan of a world: the tree that is sent, the standing files at the destination, the speed of
+//! link and disk, and the faults.
 //!
 //! Takes a seed; gives plain data that the world plays. Decides nothing later on.
 
@@ -25,7 +25,7 @@ pub(crate) enum Item {
 /// Something that goes wrong at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blow {
-    /// The receiver's host dies: what is volatile is lost, in part or whole.
+    /// The receiver's host dies: volatile changes are lost, in part or whole.
     CrashReceiver,
     /// The receiver's process dies.
     KillReceiver,
@@ -33,7 +33,7 @@ pub(crate) enum Blow {
     KillSender,
     /// The connections end; the sides notice at different times, the receiver maybe never.
     LoseSession,
-    /// Nothing comes through for a while.
+    /// Nothing passes the link for a while.
     Partition,
     /// A file of the source becomes another version.
     ChangeSource,
@@ -66,7 +66,7 @@ pub(crate) struct Rates {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) items: Vec<Item>,
-    /// What stands at the destination already.
+    /// The files that stand at the destination already.
     pub(crate) standing_files: Vec<(String, Vec<u8>)>,
     pub(crate) lanes: u32,
     pub(crate) safe: bool,
@@ -74,16 +74,17 @@ pub(crate) struct Plan {
     pub(crate) group: SyncGroup,
     /// The chunk sizes of sessions, in turn: a partial keeps its own.
     pub(crate) chunks_of: Vec<usize>,
-    /// What becomes of names that stand.
+    /// The rule for names that stand.
     pub(crate) if_exists: IfExists,
-    /// Everything is read back from the medium before it is journalled or renamed.
+    /// Whether everything is read back from the medium before it is journalled or renamed.
     pub(crate) read_back: bool,
     /// Longest way of a message, in microseconds; the shortest is a quarter of it.
     pub(crate) delay_us: u64,
-    /// Longest operation of the disk at ordinary times, likewise.
+    /// Longest operation of the disk at ordinary times, in microseconds; the shortest is a quarter
+    /// of it.
     pub(crate) disk_us: u64,
     pub(crate) rates: Rates,
-    /// What goes wrong, each so many events after the one before.
+    /// The blows, each with the number of events after the one before.
     pub(crate) blows: Vec<(u64, Blow)>,
 }
 
@@ -119,8 +120,7 @@ impl Plan {
             disk_us: *rng.pick(&[100, 2_000, 20_000]),
             rates,
             blows,
-            // Drawn last: the worlds of all seeds are otherwise what they were before there was
-            // this.
+            // Drawn last, so that the worlds of all seeds are otherwise as before this existed.
             read_back: rng.permille(300),
             chunks_of: (0..3).map(|_| if rng.permille(150) { 2 * CHUNK } else { CHUNK }).collect(),
             if_exists: if rng.permille(150) { IfExists::Replace } else { IfExists::SkipSame },
@@ -129,7 +129,7 @@ impl Plan {
         .comparing(rng)
     }
 
-    /// In some worlds what stands is compared: more stands there, and is in part what is sent.
+    /// Lets some worlds compare: more files stand there, in part with the content that is sent.
     fn comparing(mut self, rng: &mut Rng) -> Plan {
         if !rng.permille(250) {
             return self;

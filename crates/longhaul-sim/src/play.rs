@@ -1,6 +1,6 @@
 //! Plays seeds, one or many at once, and says which of them fail.
 //!
-//! A panic in a machine is a failure as well. Knows nothing of what happens in a world.
+//! A panic in a machine is a failure as well. Knows nothing of the events in a world.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -11,21 +11,21 @@ use crate::mutants::Mutant;
 use crate::plan::Plan;
 use crate::world::World;
 
-/// How a seed is played.
+/// The settings for playing a seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// A bug that is planted. Default: none.
+    /// The planted bug. Default: `None`.
     pub mutant: Option<Mutant>,
-    /// Whether every event is told. Default: no.
+    /// Whether every event is traced. Default: no.
     pub trace: bool,
 }
 
 /// A world that ended as it should.
 #[derive(Clone, Debug)]
 pub struct Played {
-    /// What it has seen.
+    /// Its counts.
     pub seen: Tallies,
-    /// Its events, if they were asked for.
+    /// Its events, if they were traced.
     pub trace: Vec<String>,
 }
 
@@ -37,11 +37,11 @@ pub struct Failure {
     pub seed: u64,
     /// The promise.
     pub what: String,
-    /// The events up to there, if they were asked for.
+    /// The events up to there, if they were traced.
     pub trace: Vec<String>,
 }
 
-/// What worlds have seen, for those who ask whether they play enough.
+/// Counts of worlds, which show whether they play enough.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tallies {
     /// Sessions of the command.
@@ -50,27 +50,27 @@ pub struct Tallies {
     pub events: u64,
     /// Times that the receiver's host died.
     pub crashes: u64,
-    /// Times that a partial was gone on with, ...
+    /// Times that a partial was continued, ...
     pub continued: u64,
-    /// ... of these, from another version of its source.
+    /// ... and of these, from another version of its source.
     pub revised: u64,
-    /// Chunks that were declared without payload, for the receiver had them.
+    /// Chunks that were declared without payload, as the receiver had them.
     pub same: u64,
-    /// Chunks of what stands that were copied, ...
+    /// Chunks of standing files that were copied, ...
     pub copied: u64,
-    /// ... and files that stood as they would have been sent.
+    /// ... and files that stood with the content of their sources.
     pub equal: u64,
     /// Lanes that were lost and replaced.
     pub lanes_lost: u64,
     /// Payload bytes sent.
     pub sent: u64,
-    /// Bytes of the source's tree as it was first.
+    /// Bytes of the source's tree at the start.
     pub tree: u64,
     /// Virtual microseconds, ...
     pub time_us: u64,
-    /// ... of these, after the last fault, ...
+    /// ... those of them after the last fault, ...
     pub calm_us: u64,
-    /// ... and what the same worlds take in which nothing goes wrong.
+    /// ... and those that the same worlds take without any fault.
     pub ideal_us: u64,
 }
 
@@ -98,7 +98,8 @@ pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
     }
 }
 
-/// Plays `seeds` worlds from the seed `from` on, on `threads` threads; gives what they saw in sum.
+/// Plays `seeds` worlds from the seed `from` on, on `threads` threads; gives the sum of their
+/// counts.
 ///
 /// # Errors
 /// [`Failure`] of the lowest seed that was found to fail before all threads stopped, played again

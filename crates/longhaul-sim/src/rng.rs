@@ -1,9 +1,9 @@
 //! A seeded stream of numbers: the same seed plays the same world.
 //!
-//! Takes a seed, gives numbers to everything here that is left to chance. Knows nothing of what
-//! they decide.
+//! Takes a seed, gives numbers for everything here that is left to chance. Knows nothing of their
+//! use.
 
-/// splitmix64.
+/// The splitmix64 generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -30,7 +30,7 @@ impl Rng {
         self.below(len as u64) as usize
     }
 
-    /// True so many times in a thousand.
+    /// True with this frequency in a thousand.
     pub(crate) fn permille(&mut self, times: u32) -> bool {
         self.below(1000) < u64::from(times)
     }

@@ -1,5 +1,5 @@
-//! The sending side of a session: does what the sender's machine orders, with the source's files as
-//! they are by then.
+//! The sending side of a session: carries out the orders of the sender's machine, with the source's
+//! files as they are by then.
 //!
 //! Takes actions; gives messages and frames to the link, and reports to the machine. Knows nothing
 //! of the destination.
@@ -30,7 +30,7 @@ pub(crate) enum SourceJob {
     Check(FileId),
 }
 
-/// How the sender's part of a session ended.
+/// The end of the sender's part of a session.
 #[derive(Clone, Debug)]
 pub(crate) enum SenderEnd {
     /// Every entry has an outcome, and all are good.
@@ -257,7 +257,7 @@ impl SendSession {
         expect: Option<Digest>,
     ) {
         let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0));
-        // The file as it is now: a descriptor shows what was written to it since.
+        // The file as it is now: a descriptor shows bytes that were written since.
         let now = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
         let Some(bytes) = now.get(start.0 as usize..(start.0 + len) as usize).map(<[u8]>::to_vec) else {
             let fault = Fault::new(FaultCode::Changed, Blame::Local, "the source is shorter than it was");
@@ -311,7 +311,7 @@ impl SendSession {
         }
     }
 
-    /// A lane takes a unit; what arrives of it may be something else.
+    /// A lane takes a unit; other bytes may arrive.
     fn hand_over(&mut self, env: &mut Env, ready: &Ready) {
         let open: Vec<usize> = (0..self.lanes.len()).filter(|at| self.lanes[*at].is_open).collect();
         if open.is_empty() {
@@ -327,7 +327,7 @@ impl SendSession {
             return self.close_lane(env, id, Some(Unfinished { unit: ready.unit, attempt: ready.attempt }));
         }
         let (mut frame, sent) = self.lanes[at].send(ready, safe);
-        // What only names files that stand is none: it is a table.
+        // A bundle that only names standing files has no payload: it is a table.
         let bare = matches!(ready.unit, Unit::Bundle(_)) && env.plan.if_exists == IfExists::Verify;
         self.payload_bytes += if bare { 0 } else { frame.payload.len() as u64 };
         if env.mishap(rates.flips) {

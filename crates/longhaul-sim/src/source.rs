@@ -1,8 +1,8 @@
-//! The source: a tree whose files become other versions while they are sent, and all versions that
-//! there ever were.
+//! The source: a tree whose files become other versions while they are sent, and all of their
+//! versions.
 //!
-//! Gives manifest entries and content to the sending side, and to the checks what may rightly stand
-//! at the destination.
+//! Gives manifest entries and content to the sending side, and to the checks the versions that may
+//! rightly stand at the destination.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl SourceTree {
         tree
     }
 
-    /// A time that was not before.
+    /// A time that no version had before.
     fn tick(&mut self) -> Mtime {
         self.ticks += 1;
         Mtime { secs: 1_700_000_000 + self.ticks, nanos: 5 }
@@ -52,7 +52,7 @@ impl SourceTree {
         self.items.len()
     }
 
-    /// What a scan finds at place `at`, and for a file which version.
+    /// The entry that a scan finds at place `at`, with its name and, for a file, its version.
     pub(crate) fn scan(&mut self, at: usize) -> (Entry, String, usize) {
         let (path, kind, version) = match &self.items[at] {
             Item::Dir(path) => (path.clone(), EntryKind::Dir, 0),
@@ -84,12 +84,12 @@ impl SourceTree {
         &self.files[path][number]
     }
 
-    /// All versions of a file; none for another name.
+    /// All versions of a file. Empty for any other name.
     pub(crate) fn versions(&self, path: &str) -> &[Version] {
         self.files.get(path).map_or(&[], Vec::as_slice)
     }
 
-    /// What a link of that name points to.
+    /// The target of the link with that name.
     pub(crate) fn link(&self, path: &str) -> Option<&[u8]> {
         self.items.iter().find_map(|item| match item {
             Item::Link { path: of, target } if of == path => Some(target.as_slice()),
@@ -105,7 +105,8 @@ impl SourceTree {
         })
     }
 
-    /// A file becomes another version: its content, its length, or only its times. Gives which.
+    /// Makes another version of a file: its content, its length, or only its times. Gives its
+    /// number.
     pub(crate) fn change(&mut self, rng: &mut Rng) -> String {
         let paths: Vec<String> = self.files.keys().cloned().collect();
         let path = rng.pick(&paths).clone();
@@ -114,7 +115,7 @@ impl SourceTree {
         version.stamp.ctime = time;
         let how = rng.below(8);
         match how {
-            // Only what no user can set back tells.
+            // Only fields that no user can set back tell the versions apart.
             0 => {}
             1 => version.stamp.mtime = time,
             // An older version is put back, under a new time.

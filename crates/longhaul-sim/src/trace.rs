@@ -1,5 +1,5 @@
-//! What happened, in lines, for whoever looks into a seed that failed. Off, it costs nothing but a
-//! test.
+//! The events of a world in lines, for the reader of a seed that failed. If it is off, it costs one
+//! test of a flag.
 
 use longhaul_proto::Timestamp;
 

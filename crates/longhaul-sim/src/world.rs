@@ -20,27 +20,27 @@ use crate::sending::{SendSession, SenderEnd};
 pub(crate) struct World {
     pub(crate) env: Env,
     sender: Option<SendSession>,
-    /// One, or the one before as well while it is let go.
+    /// The session, and the one before while it closes.
     receivers: Vec<RecvSession>,
-    /// A session that waits for the one before to let go.
+    /// A session that waits for the one before to close.
     waiting: Option<SessionNo>,
     sessions: u32,
     host_down_until: u64,
     blows: Vec<(u64, Blow)>,
     next_blow: u64,
-    /// When the last thing went wrong.
+    /// The time of the last fault. `None` before faults are over.
     calm_since: Option<u64>,
-    /// How long after that it may take to the end.
+    /// The time from then to the end that is allowed, in microseconds.
     patience_us: u64,
     succeeded: Succeeded,
     pub(crate) events: u64,
 }
 
-/// How far the command is.
+/// The progress of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Succeeded {
     NotYet,
-    /// It succeeded, and is run once more.
+    /// It succeeded and is run once more.
     Once,
     /// The second run found nothing to do.
     Twice,
@@ -69,14 +69,14 @@ impl World {
         }
     }
 
-    /// The same world takes so long when nothing goes wrong: after the last fault this one may take
-    /// [`IDEALS`] times as long, and a while.
+    /// Allows [`IDEALS`] times `ideal_us` and a fixed time after the last fault. `ideal_us` is the
+    /// time of the same world without faults.
     pub(crate) fn allow(&mut self, ideal_us: u64) {
         self.patience_us = IDEALS * ideal_us + PATIENCE_US;
     }
 
-    /// A world that goes on where another one's host died: with what is left of its file system and
-    /// what was promised.
+    /// A world that continues after the host of another one died: with its remaining file system
+    /// and its promises.
     pub(crate) fn after(dead: &World, fs: Fs) -> World {
         let mut world = World::new(dead.env.plan.clone(), dead.events, dead.env.mutant, false);
         world.env.fs = fs;
@@ -87,7 +87,7 @@ impl World {
         world
     }
 
-    /// Plays to the end; the first broken promise is in the ledger then.
+    /// Plays to the end; the ledger has the first broken promise then.
     pub(crate) fn run(&mut self) {
         while !self.is_over() {
             self.step();
@@ -229,8 +229,8 @@ impl World {
         self.env.clock.at(at, Event::Accept(no));
     }
 
-    /// A session reaches the receiver: the one before is stopped and has let go before anything
-    /// else.
+    /// Takes a session that reached the receiver: the one before is stopped and closed before
+    /// anything else.
     fn accept(&mut self, no: SessionNo) {
         let env = &mut self.env;
         if env.clock.now().0 < self.host_down_until {
@@ -268,10 +268,10 @@ impl World {
     fn sender_ended(&mut self) {
         let Some(sender) = self.sender.take() else { return };
         self.env.seen.sent += sender.payload_bytes;
-        // Whoever runs the command again has seen to the disk.
+        // The user has repaired the disk before running the command again.
         self.env.nth = None;
         match (&sender.ended, self.succeeded) {
-            // What changed after it was read is for another run.
+            // Changes after a file was read are for another run.
             (Some(SenderEnd::Complete), _) if !sender.is_up_to_date(&self.env) => {}
             (Some(SenderEnd::Complete), Succeeded::NotYet) => {
                 self.succeeded = Succeeded::Once;
@@ -282,8 +282,9 @@ impl World {
                 self.succeeded = Succeeded::Twice;
                 let if_exists = self.env.plan.if_exists;
                 let anew = if_exists == IfExists::Replace;
-                // Where a partial is spoken of whose temporary is gone (its end could not be
-                // written down), what stands may be copied and committed once more. It is not sent.
+                // If a journal has a partial whose temporary is gone (its end could not be
+                // journalled), the standing file may be copied and committed once more. It is not
+                // sent.
                 let whole = if_exists == IfExists::Verify || sender.was_all_skipped();
                 if !anew && (!whole || sender.payload_bytes > 0) {
                     self.env.violate(|| "the command sends again what it has committed".to_owned());
@@ -317,7 +318,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more, once what is wrong now has passed.
+    /// Ends the faults: no new ones happen once the present ones have passed.
     fn calm(&mut self) {
         self.env.say(|| "-- calm".to_owned());
         self.env.calm = true;
@@ -327,14 +328,14 @@ impl World {
     }
 }
 
-/// Events after the last blow until nothing goes wrong by itself any more.
+/// Events after the last blow until faults by chance end.
 const CALM_AFTER: u64 = 300;
-/// Events that any world may take; more chunks may take more.
+/// The most events of a world; each chunk adds 400.
 const EVENTS_MAX: u64 = 40_000;
-/// Of what the same world takes when nothing goes wrong: all that was done before the last fault
-/// may be lost, and the command is run a second time. With three of them, the worst of 10,000 seeds
-/// needed 7.9 s of the waits below, the median none.
+/// The time that is allowed after the last fault, as a multiple of the time of the same world
+/// without faults: all work before the last fault may be lost, and the command is run a second
+/// time. With 3, the worst of 10,000 seeds needed 7.9 s of [`PATIENCE_US`], the median none.
 const IDEALS: u64 = 3;
-/// What may have begun before the last fault and must be sat out: 30 s for a declaration, 8 s for a
-/// stalled operation, 4 s to drain, a few to dial again.
+/// The time for waits that began before the last fault, in microseconds: 30 s for a declaration, 8
+/// s for a stalled operation, 4 s to drain, a few to dial again.
 const PATIENCE_US: u64 = 45_000_000;

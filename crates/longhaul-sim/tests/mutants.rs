@@ -3,7 +3,7 @@
 
 use longhaul_sim::{Mutant, Options, play};
 
-/// Plays seeds with a planted bug until one fails; that is one of the first `bound`.
+/// Plays seeds with a planted bug until one fails; one of the first `bound` must.
 fn is_caught(mutant: Mutant, bound: u64) {
     // A machine that panics over a planted bug has caught it as well; there is no need to print
     // that.
@@ -17,7 +17,7 @@ fn is_caught(mutant: Mutant, bound: u64) {
 }
 
 /// One test for each planted bug, with the number of seeds that must suffice: a few times as many
-/// as it took when it was written.
+/// as were needed when it was written.
 macro_rules! caught {
     ($($name:ident: $mutant:ident within $bound:literal,)*) => {
         $(#[test] fn $name() { is_caught(Mutant::$mutant, $bound); })*

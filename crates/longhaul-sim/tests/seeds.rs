@@ -1,4 +1,4 @@
-//! Many worlds: whatever goes wrong, the promises hold and the transfer ends.
+//! Many worlds: the promises hold under any fault, and the transfer ends.
 
 use longhaul_sim::{Options, play, play_many};
 
@@ -36,8 +36,8 @@ fn a_seed_plays_the_same_world_each_time() {
     }
 }
 
-/// Found bugs: each of these seeds failed before its fix. Worlds change with what is played, so
-/// each has a test of its own too.
+/// Found bugs: each of these seeds failed before its fix. Worlds change with the simulator, so each
+/// bug has a test of its own too.
 #[test]
 fn a_chunk_that_is_read_again_for_another_lane_may_have_changed() {
     if let Err(failure) = play(5062, Options::default()) {
@@ -46,7 +46,7 @@ fn a_chunk_that_is_read_again_for_another_lane_may_have_changed() {
 }
 
 /// A partial was kept for ever when the file had become short enough for a bundle, which does not
-/// go on with it.
+/// continue it.
 #[test]
 fn a_file_that_became_small_leaves_no_partial_behind() {
     const SEEDS: [u64; 9] = [

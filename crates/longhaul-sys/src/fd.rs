@@ -6,17 +6,17 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 
-/// What O_DIRECT asks of a file: powers of two, in bytes.
+/// The alignment that O_DIRECT asks of a file: powers of two, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DioAlign {
     /// Alignment of the memory; 0 if the file system does no direct I/O on this file.
     pub mem: u32,
-    /// Alignment of offsets and lengths; 0 likewise.
+    /// Alignment of offsets and lengths; 0 if the file system does no direct I/O on this file.
     pub offset: u32,
 }
 
-/// What the file system says of direct I/O on this file; none if it (or the kernel, before 6.1)
-/// says nothing.
+/// The alignment for direct I/O on this file. `None` if the file system, or the kernel (before
+/// 6.1), does not say.
 pub fn dio_align(fd: impl AsFd) -> Option<DioAlign> {
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let said = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
@@ -26,7 +26,7 @@ pub fn dio_align(fd: impl AsFd) -> Option<DioAlign> {
 /// Sets or clears O_DIRECT on an open file, for every descriptor that shares the opening.
 ///
 /// # Errors
-/// What `fcntl` says; `InvalidInput` where the file system does no direct I/O.
+/// The error of `fcntl`; `InvalidInput` if the file system does no direct I/O.
 pub fn set_direct(fd: impl AsFd, direct: bool) -> io::Result<()> {
     let mut flags = fcntl_getfl(&fd)?;
     flags.set(OFlags::DIRECT, direct);

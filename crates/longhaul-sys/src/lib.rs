@@ -1,8 +1,8 @@
-//! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
-//! of descriptors and connections, file locks, limits, dispositions of signals.
+//! The unsafe code of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
+//! about descriptors and connections, file locks, limits, dispositions of signals.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain
-//! answers. Knows nothing of files as things with names, of chunks, peers or transfers.
+//! answers. Knows nothing of names of files, of chunks, peers or transfers.
 
 #![allow(unsafe_code, reason = "the one crate that may; every block says why it is sound")]
 

@@ -1,10 +1,10 @@
-//! Locks on whole files that belong to an open file description, not to a process: who has the file
-//! open holds the lock, threads of one process keep each other out like strangers, and whatever
-//! ends the opening ends the lock.
+//! Locks on whole files that belong to an open file description, not to a process: the opening
+//! holds the lock, threads of one process exclude each other like processes, and the lock ends with
+//! the opening.
 //!
-//! Takes descriptors, gives answers. Chosen over `flock` for one reason: it can be asked whether a
-//! file is locked without locking it, so that looking never makes another process believe that
-//! somebody works there.
+//! Takes descriptors, gives answers. Chosen over `flock` for one reason: it can tell whether a file
+//! is locked without locking it, so that a look never makes another process believe that the file
+//! is in use.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Locks a file that is open for writing, at once. False if somebody else holds it.
 ///
 /// # Errors
-/// What the system says; `Unsupported`, or "no locks available", where the file system has no
+/// The error of the system; `Unsupported`, or "no locks available", if the file system has no
 /// locks.
 pub fn try_lock(fd: impl AsFd) -> io::Result<bool> {
     match set(&fd, libc::F_OFD_SETLK, libc::F_WRLCK) {
@@ -35,10 +35,10 @@ pub fn lock(fd: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Gives a lock back, even where a child that was forked meanwhile still has the descriptor.
+/// Gives a lock back, even if a child that was forked meanwhile still has the descriptor.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn unlock(fd: impl AsFd) -> io::Result<()> {
     set(&fd, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)
 }

@@ -6,8 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 
-/// Whether a lookup failed for want of an answer (no DNS server answers), not because there is no
-/// such name.
+/// Whether a lookup failed because no DNS server answered, not because there is no such name.
 pub fn lookup_may_succeed_later(error: &io::Error) -> bool {
     error.raw_os_error().is_some() || [libc::EAI_AGAIN, libc::EAI_MEMORY].iter().any(|code| said_of(error, *code))
 }

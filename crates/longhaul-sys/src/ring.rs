@@ -3,7 +3,7 @@
 //!
 //! Lives on one ring's thread. A [`Slot`] goes in with an operation and comes back with its result;
 //! while the kernel may touch its bytes nobody else can hold it, even if the operation's future is
-//! dropped. Knows nothing of files' meaning.
+//! dropped. Knows nothing of the content of files.
 
 use std::cell::RefCell;
 use std::io;
@@ -40,7 +40,7 @@ impl RingSlots {
     /// registered before. They become resident and are charged to the limit of locked memory.
     ///
     /// # Errors
-    /// What the kernel says, `OutOfMemory` above the limit; nothing is registered then.
+    /// The error of the kernel, `OutOfMemory` above the limit; nothing is registered then.
     ///
     /// # Panics
     /// Outside of a tokio-uring runtime.
@@ -132,8 +132,8 @@ enum Loan {
 }
 
 /// The slot whose bytes are out as a [`FixedBuf`]. Dropped without [`Held::back`] (the operation's
-/// future was dropped, the kernel may still write) it never returns the slot: a slot lost, but no
-/// byte in two hands.
+/// future was dropped, the kernel may still write) it never returns the slot: the slot is lost, but
+/// no byte has two owners.
 struct Held(ManuallyDrop<Slot>);
 
 impl Held {
@@ -172,8 +172,8 @@ unsafe impl IoBufMut for LentSlot {
     }
 }
 
-/// A slot's memory as the registry sees it. Gives access to nobody: the registry hands out a
-/// [`FixedBuf`] for it only in `lend`, to whoever owns the slot.
+/// A slot's memory as the registry sees it. It gives access to nobody: the registry hands out a
+/// [`FixedBuf`] for it only in `lend`, to the owner of the slot.
 struct RegisteredSlot {
     start: NonNull<u8>,
     /// Keeps the memory mapped for as long as it is registered.
@@ -204,7 +204,7 @@ unsafe impl IoBufMut for RegisteredSlot {
     }
 }
 
-/// The registry takes no more (UIO_MAXIOV).
+/// The most slots that the registry takes (UIO_MAXIOV).
 const REGISTERED_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open descriptors to what an ordinary user may raise it to. Gives the limit
-/// that holds now (none: unlimited).
+/// Raises the limit of open descriptors as far as an ordinary user may. Gives the limit that holds
+/// now; `None` if unlimited.
 ///
 /// # Errors
-/// What the system says; the old limit then still holds.
+/// The error of the system; the old limit then still holds.
 pub fn raise_nofile_limit() -> io::Result<Option<u64>> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -19,17 +19,17 @@ pub fn raise_nofile_limit() -> io::Result<Option<u64>> {
     Ok(limit.current)
 }
 
-/// The limit of open descriptors that holds now; none: unlimited.
+/// The limit of open descriptors that holds now. `None` if unlimited.
 pub fn nofile_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Bytes that a file may have that this process writes; none: unlimited.
+/// The most bytes of a file that this process writes. `None` if unlimited.
 pub fn file_size_limit() -> Option<u64> {
     getrlimit(Resource::Fsize).current
 }
 
-/// Bytes that this process may lock in memory without a privilege; none: unlimited.
+/// Bytes that this process may lock in memory without a privilege. `None` if unlimited.
 pub fn memlock_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }

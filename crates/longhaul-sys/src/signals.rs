@@ -1,22 +1,23 @@
-//! Dispositions of signals that the process inherits and changes as a whole. Sets and asks; handles
-//! none.
+//! Dispositions of signals that the process inherits and changes as a whole. Sets and reads them;
+//! handles no signal.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Has writes beyond the limit on file sizes (`ulimit -f`) fail with `EFBIG`. By default SIGXFSZ
-/// ends the process without a word.
+/// Lets writes beyond the limit on file sizes (`ulimit -f`) fail with `EFBIG`. By default SIGXFSZ
+/// ends the process without a message.
 ///
 /// # Errors
-/// What the system says; the signal then ends the process as before.
+/// The error of the system; the signal then ends the process as before.
 pub fn survive_file_size_limit() -> io::Result<()> {
     // SAFETY: SIG_IGN runs no code of ours; no other thread's memory is touched.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether SIGHUP is ignored, as by `nohup`: whoever asked for that wants the process to go on.
+/// Whether SIGHUP is ignored, as by `nohup`: the user who asked for that wants the process to go
+/// on.
 pub fn ignores_hangup() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: without a new action the call only writes the present one to where `action` has room

@@ -1,8 +1,8 @@
 //! The payload memory of one side of a session: one mapping, cut into equal aligned slots with one
 //! owner each.
 //!
-//! Whoever holds a [`Slot`] owns its bytes; dropping it anywhere gives them back. Claiming waits,
-//! so memory is bounded by construction. Knows nothing of what the bytes mean.
+//! The holder of a [`Slot`] owns its bytes; dropping it anywhere gives them back. Claiming waits,
+//! so memory is bounded by construction. Knows nothing of the meaning of the bytes.
 
 use std::fmt;
 use std::io;
@@ -13,28 +13,28 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Asks whoever gives memory for so many slots more; says whether they are given.
+/// Asks the giver of memory for this many slots more. Gives whether it granted them.
 pub type Grow = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// One mapping cut into equal slots. Untouched slots take no memory until a ring registers them.
 pub struct Slab {
     /// Start of the first slot, aligned to [`REGION_ALIGN`].
     base: NonNull<u8>,
-    /// What `munmap` gets: the mapping is longer than the slots by the alignment.
+    /// The mapping for `munmap`, which is longer than the slots by the alignment.
     mapping: (NonNull<u8>, usize),
     slot_bytes: usize,
     slots: usize,
     home: Mutex<Home>,
     returned: Condvar,
-    /// By whom memory is given; unset: all of it is there from the start.
+    /// The giver of memory. Unset if all memory is there from the start.
     grow: OnceLock<Grow>,
 }
 
 struct Home {
-    /// Indices at home; the last one returned leaves first, so that few slots are ever touched when
-    /// few are needed.
+    /// Indices of free slots. The last one returned leaves first, so that few slots are ever
+    /// touched when few are needed.
     free: Vec<u32>,
-    /// Slots that may be out at a time.
+    /// The number of slots that may be claimed at a time.
     limit: usize,
     /// Slots for which memory was given.
     given: usize,
@@ -46,7 +46,7 @@ impl Home {
         if slots - self.free.len() < self.limit.min(self.given) { self.free.pop() } else { None }
     }
 
-    /// Whether more memory would let another slot go.
+    /// Whether more memory would allow another claim.
     fn wants_memory(&self, slots: usize) -> bool {
         self.given < self.limit.min(slots) && slots - self.free.len() >= self.given
     }
@@ -71,7 +71,7 @@ impl Slab {
     ///
     /// # Errors
     /// `InvalidInput` unless `slot_bytes` is a positive multiple of 4096 and there are 1 to 65,536
-    /// slots; else what the system says (out of memory or address space).
+    /// slots; else the error of the system (out of memory or address space).
     pub fn new(slot_bytes: usize, slots: usize) -> io::Result<Arc<Slab>> {
         let fits = slot_bytes > 0 && slot_bytes.is_multiple_of(SLOT_ALIGN) && (1..=SLOTS_MAX).contains(&slots);
         let total = slot_bytes.checked_mul(slots).and_then(|bytes| bytes.checked_add(REGION_ALIGN));
@@ -99,9 +99,9 @@ impl Slab {
         }))
     }
 
-    /// Has memory for the first `given` slots alone (one at least) from now on: for each more that
-    /// must be out at a time `grow` is asked, for twice as many first, as rings register them so.
-    /// Where it gives nothing a claim waits for a slot to come home. To be called once, before any
+    /// Limits the memory to the first `given` slots (at least 1) from now on. For further slots
+    /// that must be claimed at a time, `grow` is asked, for twice as many first, as rings register
+    /// them so. If it grants none, a claim waits for a free slot. To be called once, before any
     /// slot is claimed.
     pub fn grow_from(&self, given: usize, grow: Grow) {
         if self.grow.set(grow).is_ok() {
@@ -109,7 +109,7 @@ impl Slab {
         }
     }
 
-    /// The next free slot; waits for one. None once the slab is closed.
+    /// The next free slot, which it waits for. `None` once the slab is closed.
     pub fn claim(self: &Arc<Self>) -> Option<Slot> {
         let mut home = self.lock();
         loop {
@@ -123,7 +123,7 @@ impl Slab {
         }
     }
 
-    /// A free slot if there is one now and the slab is not closed.
+    /// A free slot. `None` if there is none now, or the slab is closed.
     pub fn try_claim(self: &Arc<Self>) -> Option<Slot> {
         let mut home = self.lock();
         if home.closed {
@@ -138,20 +138,20 @@ impl Slab {
         {
             let more = home.given.min(self.slots - home.given);
             home.given += if grow(more) { more } else { usize::from(more > 1 && grow(1)) };
-            // Others wait as well, and there may be more now than one.
+            // Others wait as well, and there may be more than one free slot now.
             self.returned.notify_all();
         }
         home.take(self.slots)
     }
 
-    /// Lets so many slots be out at a time from now on, one at least: those that are out beyond
-    /// that stay valid. At first all may be.
+    /// Limits the slots that are claimed at a time from now on, to at least 1. Claimed slots beyond
+    /// that stay valid. At first all slots may be claimed.
     pub fn set_limit(&self, limit: usize) {
         self.lock().limit = limit.max(1);
         self.returned.notify_all();
     }
 
-    /// Lets nobody claim any more and wakes whoever waits. Slots that are out stay valid.
+    /// Lets nobody claim any more and wakes all that wait. Claimed slots stay valid.
     pub fn close(&self) {
         self.lock().closed = true;
         self.returned.notify_all();
@@ -167,7 +167,7 @@ impl Slab {
         self.slots
     }
 
-    /// Number of slots at home now.
+    /// Number of free slots.
     pub fn free(&self) -> usize {
         self.lock().free.len()
     }
@@ -255,12 +255,12 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// What every slot's start and length are multiples of: the largest memory alignment that O_DIRECT
-/// asks for in practice.
+/// The alignment of every slot's start and length: the largest memory alignment that O_DIRECT asks
+/// for in practice.
 const SLOT_ALIGN: usize = 4096;
-/// The region starts at a huge page.
+/// The alignment of the region: a huge page.
 const REGION_ALIGN: usize = 2 << 20;
-/// Far beyond any session; keeps indices small.
+/// The most slots of a slab: far beyond any session, and small enough for small indices.
 const SLOTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! What the kernel knows of a TCP connection, and how fast it may send. Takes a socket, gives an
-//! answer.
+//! The kernel's counters of a TCP connection, and the limit of its sending rate. Takes a socket,
+//! gives an answer.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// A connection's counters as a sender, at one moment, as TCP has them: bytes are its payload (of a
-/// lane over QUIC, its packets), times add up since the connection stood. A kernel too old for a
+/// A connection's counters as a sender, at one moment, as TCP has them. Bytes are payload (for a
+/// lane over QUIC, packets); times add up since the connection was opened. A kernel too old for a
 /// counter leaves it at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionState {
     /// Payload that the other host has acknowledged (and one byte for the opening, at the end that
     /// dialled).
     pub acked: u64,
-    /// Payload that came in.
+    /// Payload that was received.
     pub received: u64,
-    /// Segments that the other host has, also those behind a gap that keeps
-    /// [`ConnectionState::acked`] where it is. Wraps around.
+    /// Segments that the other host has, also those behind a gap that holds back
+    /// [`ConnectionState::acked`]. Wraps around.
     pub delivered_segments: u32,
-    /// Payload that was sent, repeats with it.
+    /// Payload that was sent, including repeats.
     pub sent: u64,
     /// Payload that was sent again.
     pub resent: u64,
@@ -27,17 +27,17 @@ pub struct ConnectionState {
     pub unsent: u32,
     /// Segments that are on their way, or lost, and not acknowledged.
     pub unacked_segments: u32,
-    /// How often in a row the time for an answer ran out, so that the oldest of them was sent
-    /// again: zero as soon as the other host acknowledges anything.
+    /// How often in a row the retransmission timer ran out, so that the oldest segment was sent
+    /// again. 0 as soon as the other host acknowledges anything.
     pub timeouts: u8,
-    /// The shortest round trip of late; none before the first.
+    /// The shortest recent round trip. `None` before the first.
     pub min_rtt: Option<Duration>,
     /// The smoothed round trip.
     pub rtt: Duration,
-    /// How far round trips stray from that: their smoothed mean deviation (RFC 6298).
+    /// The smoothed mean deviation of round trips (RFC 6298).
     pub rtt_deviation: Duration,
     /// The largest packet that the way to the other host takes, as far as the kernel knows, in
-    /// bytes; 0: it does not say.
+    /// bytes. 0 if it does not say.
     pub path_mtu: u32,
     /// Segments that may be on their way at a time.
     pub window_segments: u32,
@@ -45,21 +45,21 @@ pub struct ConnectionState {
     pub segment_bytes: u32,
     /// Time in which there was something to send or to be acknowledged.
     pub busy: Duration,
-    /// Of that, time in which the other host's window was the limit.
+    /// Part of [`ConnectionState::busy`] in which the other host's window was the limit.
     pub receiver_limited: Duration,
-    /// Of that, time in which this host's send buffer was the limit.
+    /// Part of [`ConnectionState::busy`] in which this host's send buffer was the limit.
     pub buffer_limited: Duration,
-    /// What the connection delivered of late, bytes/s, by the kernel's own measure.
+    /// The recent delivery rate of the connection, bytes/s, as the kernel measures it.
     pub delivery_rate: u64,
 }
 
 /// The counters now.
 ///
 /// # Errors
-/// What `getsockopt` says, for what is no TCP socket.
+/// The error of `getsockopt`, as for a descriptor that is no TCP socket.
 pub fn state(socket: impl AsFd) -> io::Result<ConnectionState> {
     let info = info(socket)?;
-    // The kernel says "never" by its largest number.
+    // The kernel gives its largest number for "never".
     let min_rtt = (info.tcpi_min_rtt != u32::MAX && info.tcpi_min_rtt != 0)
         .then(|| Duration::from_micros(info.tcpi_min_rtt.into()));
     Ok(ConnectionState {
@@ -84,11 +84,11 @@ pub fn state(socket: impl AsFd) -> io::Result<ConnectionState> {
     })
 }
 
-/// Lets a connection send no faster than so many bytes of payload a second; none takes the limit
-/// away. TCP paces by itself: it needs no queueing discipline for that.
+/// Limits the rate at which a connection sends, in bytes of payload a second. `None` removes the
+/// limit. TCP paces by itself: it needs no queueing discipline for that.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn set_pace(socket: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
     let rate = bytes_per_s.map_or(u64::MAX, |rate| rate.clamp(1, u64::MAX - 1));
     // SAFETY: the descriptor is open while it is borrowed; the kernel reads the eight bytes of
@@ -105,16 +105,16 @@ pub fn set_pace(socket: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives a connection room to receive so many bytes that are not read, as far as the host allows.
-/// By itself the kernel gives a new one 64 KiB, and more a round trip after so much was read: too
-/// late for a sender that doubles what it has under way. Autotuning goes on from there (setting the
+/// Gives a connection room to receive this many unread bytes, as far as the host allows. By itself
+/// the kernel gives a new connection 64 KiB, and more a round trip after that was read: too late
+/// for a sender that doubles its bytes on the way. Autotuning continues from there (setting the
 /// size of the buffer would end it).
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn make_room(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    // Who waits for so much must be able to hold it. The room stays when nobody waits for it any
-    // more.
+    // A low-water mark of this size makes the kernel give that room, which stays when the mark is
+    // taken back.
     for least in [bytes.min(i32::MAX as u32), 1] {
         // SAFETY: the descriptor is open while it is borrowed; the kernel reads the four bytes of
         // `least`.
@@ -134,23 +134,23 @@ pub fn make_room(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// How long the other host has acknowledged nothing, while data is on its way to it; none when
-/// nothing is. A host that takes no data for now still acknowledges the kernel's probes; only one
-/// that is gone, or not reached, stays silent. (After a pause the time begins before the data left:
-/// it means something to those who ask again and again.)
+/// How long the other host has acknowledged nothing, while data is on its way to it. `None` if no
+/// data is. A host that takes no data for now still acknowledges the kernel's probes; only one that
+/// is gone, or not reached, stays silent. (After a pause the time begins before the data left, so
+/// it is meaningful only if it is asked for repeatedly.)
 ///
 /// # Errors
-/// What `getsockopt` says, for what is no TCP socket.
+/// The error of `getsockopt`, as for a descriptor that is no TCP socket.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<Option<Duration>> {
     let info = info(socket)?;
     Ok((info.tcpi_unacked > 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into())))
 }
 
-/// How long ago the last payload came in from the network, read or not: since the connection stood,
-/// if none did. The kernel's own probes carry none.
+/// How long ago the last payload came in from the network, read or not: since the connection was
+/// opened, if none did. The kernel's own probes carry none.
 ///
 /// # Errors
-/// What `getsockopt` says, for what is no TCP socket.
+/// The error of `getsockopt`, as for a descriptor that is no TCP socket.
 pub fn quiet(socket: impl AsFd) -> io::Result<Duration> {
     let info = info(socket)?;
     Ok(Duration::from_millis(info.tcpi_last_data_recv.into()))

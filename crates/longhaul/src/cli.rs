@@ -151,8 +151,8 @@ pub struct BufferOptions {
     /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub chunk_size: Option<OsString>,
-    /// Buffers of this side, at least 4 chunks [default: 256MiB]
-    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    /// Buffers of this side.
+    #[arg(long, value_name = "SIZE", hide_short_help = true, help = help::memory("this side"))]
     pub memory: Option<OsString>,
 }
 
@@ -160,8 +160,8 @@ pub struct BufferOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disk")]
 pub struct DeviceOptions {
-    /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
-    #[arg(long, value_name = "N|auto", hide_short_help = true)]
+    /// Requests in flight per disk.
+    #[arg(long, value_name = "N|auto", hide_short_help = true, help = help::depth())]
     pub depth: Option<OsString>,
     /// direct, buffered, or auto: direct where the file system takes it [default: auto]
     #[arg(long, value_name = "MODE", hide_short_help = true)]

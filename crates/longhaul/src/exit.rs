@@ -94,18 +94,20 @@ impl Exit {
 
 impl From<FaultCode> for Exit {
     fn from(code: FaultCode) -> Exit {
-        match code.exit() {
-            2 => Exit::Usage,
-            3 => Exit::NotFound,
-            4 => Exit::Denied,
-            5 => Exit::Temporary,
-            6 => Exit::Mismatch,
-            7 => Exit::Unable,
-            23 => Exit::Partial,
-            24 => Exit::Changed,
-            130 => Exit::Interrupted,
-            143 => Exit::Terminated,
-            _ => Exit::Unclassified,
+        match code {
+            FaultCode::Usage => Exit::Usage,
+            FaultCode::NotFound => Exit::NotFound,
+            FaultCode::Denied => Exit::Denied,
+            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Exhausted => {
+                Exit::Temporary
+            }
+            FaultCode::Mismatch => Exit::Mismatch,
+            FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Io | FaultCode::Unsupported => Exit::Unable,
+            FaultCode::Exists | FaultCode::InTheWay => Exit::Partial,
+            FaultCode::Changed | FaultCode::Vanished => Exit::Changed,
+            FaultCode::Interrupted => Exit::Interrupted,
+            FaultCode::Terminated => Exit::Terminated,
+            FaultCode::Unclassified | FaultCode::Protocol | FaultCode::Internal => Exit::Unclassified,
         }
     }
 }
@@ -194,7 +196,7 @@ pub(crate) mod tests {
             let fault = Some(Fault::new(code, Blame::Path, "x"));
             let ended = Report { fault, ..failed(9, &[FaultCode::Mismatch]) };
             assert_eq!(Exit::of_report(&ended, 1).code(), exit, "{code:?}");
-            assert_eq!(Exit::from(code).code(), code.exit(), "{code:?}");
+            assert_eq!(Exit::from(code).code(), exit, "{code:?}");
         }
     }
 

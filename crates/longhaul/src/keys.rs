@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Blame, Fault, FaultCode};
-use longhaul_engine::{Remote, Trust};
+use longhaul_engine::{Reach, Remote, Trust};
 use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -90,8 +90,7 @@ pub fn remote(
         asking: asking.clone(),
     };
     Ok(Remote {
-        host: daemon.host.clone(),
-        port: daemon.port,
+        reach: Reach::Address { host: daemon.host.clone(), port: daemon.port },
         identity: load_or_make(&file(&keys.identity, "identity")?, talker)?,
         trust: Arc::new(trust),
     })

@@ -15,9 +15,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
-use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
+use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{ByteCount, ChunkSize};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Transport, host_memory};
+use longhaul_engine::{
+    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, Transport, host_memory,
+};
 use longhaul_net::PublicKey;
 
 use crate::cli::{
@@ -193,7 +195,7 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
 /// The values of `--chunk-size` and `--memory`.
 fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount), Error> {
     let chunk = layers.parsed("chunk-size", &args.chunk_size, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
-    let least = ByteCount(CHUNKS_MIN * chunk.bytes());
+    let least = ByteCount(MEMORY_CHUNKS_MIN * chunk.bytes());
     match layers.parsed_with_origin("memory", &args.memory, values::size)? {
         Some((origin, given)) if given < least => {
             Err(Error::Option { origin, flaw: Flaw::MemoryTooSmall { given, least } })
@@ -258,13 +260,6 @@ fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
     });
     Ok(Filter::new(rules.collect::<Result<_, _>>()?)?)
 }
-
-/// The least number of buffers. With fewer, a reader, the wire and a writer wait for each other.
-const CHUNKS_MIN: u64 = 4;
-const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
-
-const _: () =
-    assert!(MEMORY_DEFAULT.get() >= CHUNKS_MIN * CHUNK_BYTES_USER_MAX, "the default must hold 4 of the largest chunks");
 
 #[cfg(test)]
 mod tests;

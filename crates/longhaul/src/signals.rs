@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::exit::Exit;
 use longhaul_core::FaultCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -85,7 +86,7 @@ pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send
 /// terminal does not delay it for long.
 fn leave(code: FaultCode) -> ! {
     output::leave_screen(SCREEN_MAX);
-    process::exit(code.exit().into())
+    process::exit(Exit::from(code).code().into())
 }
 
 /// The longest wait for the terminal: one takes a line in no time. One that has not is stopped

@@ -1,9 +1,8 @@
-//! Chunk digests in any order into the root of their file.
+//! Merges chunk digests, in any order, into the root of their file.
 //!
-//! Takes the [`Digest`] of each chunk from whoever verified it; gives the file's root once all are
-//! in. Two finished siblings become their parent at once, so what is held goes by how far out of
-//! order chunks arrive, not by their number. Must not know how digests are made, declared or
-//! stored.
+//! Takes the [`Digest`] of each verified chunk and gives the file's root once all are in. Two
+//! finished siblings become their parent at once, so that memory grows with the disorder of the
+//! chunks, not with their number. Must not know how digests are made, declared or stored.
 
 use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
 use serde::{Deserialize, Serialize};
@@ -26,26 +25,25 @@ pub struct RootMerger {
     inserted: u64,
 }
 
-/// The subtree of `2^level` chunks from its key on, less what the file's end cuts off.
+/// The subtree of `2^level` chunks from its key on, without the chunks behind the file's end.
 #[derive(Clone, Copy, Debug)]
 struct Subtree {
     level: u32,
     cv: Hash32,
 }
 
-/// A run of chunks that is one subtree, and its digest: what was merged of a file, said in few
-/// words.
+/// A run of chunks that is one subtree, and its digest: a short form of merged chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreePart {
     /// Its first chunk.
     pub start: ChunkIndex,
-    /// How many chunks it has: a power of two, or what the file's end leaves of one.
+    /// How many chunks it has: a power of two, or fewer if the file ends before.
     pub chunks: u64,
     /// The root if it is the whole file, else a chaining value.
     pub digest: Digest,
 }
 
-/// Why a digest was not taken. Nothing has changed then.
+/// The reason why a digest was not taken. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
@@ -57,7 +55,7 @@ pub enum MergeError {
         /// How many the file has.
         chunks: u64,
     },
-    /// The chunk is in already, with whatever digest.
+    /// The chunk is in already, with this or another digest.
     #[error("chunk {} was merged before", index.0)]
     Duplicate {
         /// The chunk that was given.
@@ -76,7 +74,7 @@ pub enum MergeError {
     WrongKind {
         /// The chunk that was given.
         index: ChunkIndex,
-        /// What its digest must be.
+        /// The kind that its digest must have.
         want: DigestKind,
     },
 }
@@ -145,7 +143,7 @@ impl RootMerger {
         Ok(())
     }
 
-    /// What is in, in as few subtrees as there are, in order.
+    /// The merged chunks, in as few subtrees as possible, in order.
     pub fn parts(&self) -> Vec<TreePart> {
         if let Some(root) = self.root {
             return vec![TreePart { start: ChunkIndex(0), chunks: self.map.chunks(), digest: Digest::Root(root) }];
@@ -231,7 +229,7 @@ impl RootMerger {
         Some(subtree.cv)
     }
 
-    /// In how many parts it is held: what it costs.
+    /// The number of subtrees that are held, which take the memory.
     pub fn parts_held(&self) -> usize {
         self.subtrees.len()
     }

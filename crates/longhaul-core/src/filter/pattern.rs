@@ -1,8 +1,8 @@
-//! rsync's pattern language put into globset's.
+//! Translates patterns of rsync into globs of globset.
 //!
 //! Takes one pattern as the user wrote it; gives the globs that match the same paths. They differ
 //! in more than dialect: rsync has no braces, its `**` crosses from anywhere in a name, it has
-//! `[:classes:]`, and it matches bytes. So nothing of the user's text reaches globset unescaped.
+//! `[:classes:]`, and it matches bytes. Therefore no text of the user reaches globset unescaped.
 //! Must not know rules or their order.
 
 use globset::{Glob, GlobBuilder};
@@ -11,7 +11,7 @@ use std::str::Chars;
 use crate::limits::{FILTERS_MAX, PATH_BYTES_MAX};
 use crate::path::Escaped;
 
-/// What is wrong with a pattern.
+/// The error in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternFault {
@@ -53,7 +53,7 @@ pub enum PatternFault {
     /// Only a slash in the bracket.
     #[error("a bracket matches nothing, as it never matches a slash")]
     OnlySlash,
-    /// More stars in one pattern than any name needs: each multiplies what matching may cost.
+    /// More stars in one pattern than any name needs: each multiplies the cost of matching.
     #[error("it has stars in more than {STARS_MAX} places")]
     TooManyStars,
     /// More patterns than a request may carry.
@@ -73,7 +73,7 @@ pub(super) struct PatternPart {
     pub(super) directories_only: bool,
 }
 
-/// The globs that together match what `pattern` does: one, or two for a trailing `/***`.
+/// The globs that together match the paths of `pattern`: one, or two for a trailing `/***`.
 pub(super) fn compile(pattern: &str) -> Result<Vec<PatternPart>, PatternFault> {
     if pattern.len() > PATH_BYTES_MAX {
         return Err(PatternFault::TooLong);
@@ -103,14 +103,14 @@ pub(super) fn compile(pattern: &str) -> Result<Vec<PatternPart>, PatternFault> {
     Ok(parts)
 }
 
-/// The `a` of `**/a`: what may begin at any name may begin at the first one, so rsync reads both
-/// alike.
+/// The `a` of `**/a`: a pattern that may begin at any name may begin at the first one, so rsync
+/// reads both alike.
 fn without_any_depth(body: &str) -> &str {
     let rest = body.trim_start_matches('*');
     if body.len() - rest.len() < 2 { body } else { rest.strip_prefix('/').unwrap_or(body) }
 }
 
-/// The `a` of `a/***`, which rsync matches as well as what is beneath.
+/// The `a` of `a/***`, which rsync matches as well as its content.
 fn directory_of(body: &str) -> Option<&str> {
     let head = body.trim_end_matches('*');
     if body.len() - head.len() < 3 { None } else { head.strip_suffix('/') }
@@ -186,11 +186,11 @@ fn push_bracket(glob: &mut String, chars: &mut Chars<'_>) -> Result<(), PatternF
     Ok(())
 }
 
-/// Reads what a bracket holds, up to and with its `]`; bit n stands for the ASCII character n.
+/// Reads the content of a bracket, up to and with its `]`; bit n stands for the ASCII character n.
 fn read_set(chars: &mut Chars<'_>) -> Result<u128, PatternFault> {
     let mut set = 0;
-    // What a `-` would make a range from: the character before, unless that ended a range or a
-    // class.
+    // The character from which a `-` would make a range: the one before, unless that ended a range
+    // or a class.
     let mut from = None;
     let mut first = true;
     loop {

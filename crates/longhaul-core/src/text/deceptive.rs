@@ -1,6 +1,6 @@
-//! Characters that no text for people may hold, as Unicode's properties have them.
+//! Characters that no text for people may hold, by Unicode's properties.
 //!
-//! In: a character. Out: whether it deceives whoever reads it. Knows no text.
+//! In: a character. Out: whether it deceives a reader. Knows no text.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 /// format character (`General_Category=Cf`: marks and overrides of direction, soft hyphens, tags)
 /// or says to leave out where it cannot be shown (`Default_Ignorable_Code_Point`: joiners, fillers,
 /// variation selectors), a separator of lines, a blank other than the space and the ideographic
-/// one, a character without a meaning of its own (private use), and what is no character at all.
+/// one, a character without a meaning of its own (private use), and code points that are no
+/// characters.
 ///
 /// Characters that Unicode may come to assign are shown: those among them that will be invisible
 /// are set aside in `Default_Ignorable_Code_Point` already.

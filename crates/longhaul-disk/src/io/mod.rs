@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use longhaul_core::limits::DISK_DEPTH_MAX;
 use longhaul_sys::{Slab, Slot};
 
 use crate::destination::{Place, TargetFile};
@@ -78,8 +79,9 @@ struct Shared {
 }
 
 impl ChunkIo {
-    /// Starts an engine with `depth` requests in flight per device (1 to 256; 4 to 8 suffice for
-    /// chunks of megabytes). A ring registers slots of `slab`; others are read and written as well.
+    /// Starts an engine with `depth` requests in flight per device (1 to [`DISK_DEPTH_MAX`]; 4 to 8
+    /// suffice for chunks of megabytes). A ring registers the slots of `slab`; others are read and
+    /// written as well.
     ///
     /// # Errors
     /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not available.
@@ -90,7 +92,7 @@ impl ChunkIo {
                 engine,
                 fall_back: kind == EngineKind::Auto,
                 fell_back: AtomicBool::new(false),
-                depth: depth.clamp(1, DEPTH_MAX),
+                depth: depth.clamp(1, DISK_DEPTH_MAX as usize),
                 slab: Arc::clone(slab),
                 queues: Mutex::default(),
             }),
@@ -196,9 +198,6 @@ fn join(handle: thread::JoinHandle<()>) {
     }
 }
 
-/// The largest depth: more than any disk uses at chunks of megabytes. It bounds threads and ring
-/// entries.
-const DEPTH_MAX: usize = 256;
 /// Devices that get a queue of their own; further ones share.
 const DEVICES_MAX: usize = 16;
 

@@ -2,9 +2,11 @@
 //!
 //! In: from the session loops and the client. Out: to an [`Observer`]. Plain data.
 
+use std::fmt;
 use std::time::Duration;
 
 use longhaul_core::{ChunkSize, Fault, RelPath};
+use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
 use longhaul_proto::wire::message::{self, Limit};
 
@@ -54,10 +56,10 @@ pub enum Event {
 pub struct Start {
     /// The session's id, hex.
     pub session: String,
-    /// `push`, `pull` or `copy`.
-    pub direction: &'static str,
-    /// Kind of lane at first: `tcp`, `quic`, or `pair` between two local directories.
-    pub transport: &'static str,
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// The kind of lane that the session begins with.
+    pub transport: LaneKind,
     /// Protection of the lanes.
     pub protect: Protection,
     /// Lanes that it begins with: joined, or being dialled.
@@ -67,12 +69,58 @@ pub struct Start {
     /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no
     /// lane was needed).
     pub congestion: String,
-    /// How the receiving side makes small files and names durable: `syncfs` or `fsync` (of each);
-    /// none where nothing is kept.
-    pub sync: Option<&'static str>,
+    /// How the receiving side makes small files and names durable. `None`: it keeps nothing, or does not
+    /// say.
+    pub sync: Option<SyncMethod>,
     /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption,
     /// buffered I/O.
     pub notes: Vec<String>,
+}
+
+/// The way of a transfer, as its initiator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Direction {
+    /// From this host to a daemon.
+    Push,
+    /// From a daemon to this host.
+    Pull,
+    /// Between two local directories.
+    Copy,
+}
+
+impl Direction {
+    /// Its name, for people and scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Direction::Push => "push",
+            Direction::Pull => "pull",
+            Direction::Copy => "copy",
+        }
+    }
+}
+
+/// A kind of lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LaneKind {
+    /// A TCP connection.
+    Tcp,
+    /// A QUIC connection.
+    Quic,
+    /// A pair of sockets within this process.
+    Pair,
+}
+
+impl LaneKind {
+    /// Its name, for people and scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LaneKind::Tcp => "tcp",
+            LaneKind::Quic => "quic",
+            LaneKind::Pair => "pair",
+        }
+    }
 }
 
 /// What a path has carried so far.
@@ -95,10 +143,58 @@ pub struct LanesTuned {
     pub seconds: f64,
     /// Lanes that stand now: those that are being added or ended are not yet counted, or still are.
     pub lanes: u32,
-    /// `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, or `=`.
-    pub change: String,
+    /// The change.
+    pub change: LanesChange,
     /// Why, for people.
     pub reason: String,
+}
+
+/// A change of a session's lanes. Its text is short, for people and scripts: `+4`, `-4`, `2 to bbr`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LanesChange {
+    /// None: they stay as they are.
+    Unchanged,
+    /// So many more.
+    Added(u32),
+    /// So many more, over QUIC.
+    AddedOverQuic(u32),
+    /// So many fewer: they finish what they have in hand.
+    Retired(u32),
+    /// So many are given up: others send again what they had in hand.
+    GivenUp(u32),
+    /// So many use another congestion control.
+    Congestion {
+        /// Lanes that changed.
+        lanes: u32,
+        /// The congestion control's name in the kernel.
+        name: String,
+    },
+    /// From now on lanes are made over TCP alone.
+    Tcp,
+    /// From now on lanes are made over QUIC alone, and those over TCP end.
+    Quic,
+    /// From now on lanes are made over QUIC, and those over TCP stay.
+    TcpAndQuic,
+    /// Lanes use segments of so many bytes at most.
+    Segments(u32),
+}
+
+impl fmt::Display for LanesChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LanesChange::Unchanged => f.write_str("="),
+            LanesChange::Added(count) => write!(f, "+{count}"),
+            LanesChange::AddedOverQuic(count) => write!(f, "+{count} over quic"),
+            LanesChange::Retired(count) => write!(f, "-{count}"),
+            LanesChange::GivenUp(count) => write!(f, "lose {count}"),
+            LanesChange::Congestion { lanes, name } => write!(f, "{lanes} to {name}"),
+            LanesChange::Tcp => f.write_str("tcp"),
+            LanesChange::Quic => f.write_str("quic"),
+            LanesChange::TcpAndQuic => f.write_str("tcp and quic"),
+            LanesChange::Segments(bytes) => write!(f, "to segments of {bytes} bytes"),
+        }
+    }
 }
 
 /// A lost session that is to be dialled again.
@@ -188,21 +284,20 @@ pub enum FileStatus {
 /// A part of the path from disk to disk that limited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limited {
-    /// `source`, `hash`, `cpu`, `network:loss`, `network:window`, `network:rate`, `receiver`,
-    /// `target` or `memory`.
-    pub by: &'static str,
+    /// The part.
+    pub by: Limit,
     /// For how much of the time, 0 to 1.
     pub share: f64,
 }
 
 impl From<message::Limited> for Limited {
     fn from(limited: message::Limited) -> Limited {
-        Limited { by: limited.by.name(), share: limited.share() }
+        Limited { by: limited.by, share: limited.share() }
     }
 }
 
 impl From<(Limit, f64)> for Limited {
     fn from((limit, share): (Limit, f64)) -> Limited {
-        Limited { by: limit.name(), share }
+        Limited { by: limit, share }
     }
 }

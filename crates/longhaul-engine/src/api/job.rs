@@ -68,15 +68,26 @@ pub struct RemotePath {
 /// A daemon and how to trust it.
 #[derive(Clone)]
 pub struct Remote {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// Its port (7214 by default).
-    pub port: u16,
+    /// How its control connection is made.
+    pub reach: Reach,
     /// Who we are.
     pub identity: Arc<Identity>,
     /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the
     /// run.
     pub trust: Arc<dyn Trust>,
+}
+
+/// How a daemon's control connection is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reach {
+    /// Over TCP, to a port of a host.
+    Address {
+        /// Host name or address, without brackets.
+        host: String,
+        /// Its port (7214 by default).
+        port: u16,
+    },
 }
 
 /// Judges a daemon's key.
@@ -91,15 +102,23 @@ pub trait Trust: Send + Sync {
 impl Remote {
     /// A path that it serves, as it is written on the command line, escaped.
     pub fn location(&self, path: &RemotePath) -> String {
-        let (host, port) = (&self.host, self.port);
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         let below = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
-        format!("lh://{host}:{port}/{}{below}", path.root)
+        format!("lh://{}/{}{below}", self.reach, path.root)
+    }
+}
+
+/// As a location has it: `host:port`, an IPv6 address in brackets.
+impl std::fmt::Display for Reach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reach::Address { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Reach::Address { host, port } => write!(f, "{host}:{port}"),
+        }
     }
 }
 
 impl std::fmt::Debug for Remote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        std::fmt::Display::fmt(&self.reach, f)
     }
 }

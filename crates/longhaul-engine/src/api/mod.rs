@@ -10,8 +10,11 @@ mod report;
 mod settings;
 mod stop;
 
-pub use event::{Event, FileEvent, FileStatus, LanesTuned, Limited, Observer, PathFigures, Progress, Redial, Start};
-pub use job::{Job, JobDestination, JobSource, LocalDest, LocalSource, Remote, RemotePath, Trust};
+pub use event::{
+    Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesTuned, Limited, Observer, PathFigures,
+    Progress, Redial, Start,
+};
+pub use job::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, Trust};
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};

@@ -1,6 +1,6 @@
 //! Reaches a daemon: dials, shows keys, asks, and has lanes dialled.
 //!
-//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control
+//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to the client, or a bare control
 //! connection to `list`. Lanes are not waited for: the session begins, and they come to it. Knows
 //! no disks and moves no payload.
 
@@ -16,7 +16,7 @@ use longhaul_net::{
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Flow, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{self, Far, Flow, GrantedLanes, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
@@ -24,9 +24,9 @@ use super::retry::Patience;
 use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
-use crate::api::{Remote, Transport, Verify};
+use crate::api::{Reach, Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
-use crate::faults::{dial_fault, net_fault};
+use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::LaneListener;
@@ -38,6 +38,8 @@ use crate::session::handshake;
 /// A session that was agreed on, its lanes being dialled.
 pub(crate) struct Agreed {
     pub(crate) control: Control,
+    /// The request, and the answer to it.
+    pub(crate) transfer: Transfer,
     pub(crate) welcome: Welcome,
     /// Where lanes come in.
     pub(crate) events: (mpsc::UnboundedSender<session::SessionEvent>, mpsc::UnboundedReceiver<session::SessionEvent>),
@@ -46,7 +48,7 @@ pub(crate) struct Agreed {
     /// Lanes that there may come to be.
     pub(crate) lanes_max: u32,
     /// Dials lanes of the session.
-    pub(crate) regrow: Replacement,
+    pub(crate) replacement: Replacement,
     /// Hears of the session.
     pub(crate) telling: Arc<StartEvent>,
 }
@@ -89,102 +91,94 @@ impl Run {
         dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
-        let tried = match self.settings.transport {
+        match self.settings.transport {
             Transport::Quic => self.settings.congestion.try_over_quic(),
             Transport::Auto | Transport::Tcp => self.settings.congestion.try_out(),
-        };
-        tried.map_err(|e| net_fault(&e))?;
+        }?;
         let again = dialling.patience.met();
         let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
-        tracing::debug!(
-            target: "longhaul::session",
-            peer = %control.peer_addr,
-            from = %control.local_addr,
-            round_trip_ms = control.rtt.as_micros() as f64 / 1000.0,
-            "connected over TCP, keys are proved"
-        );
         self.paths.lead_to(control.peer_addr)?;
-        let protection = self.protection();
+        let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
+        let transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
+        let request = Request::Transfer(Box::new(transfer.clone()));
+        // On a long path their handshakes need not wait for the answer. A daemon that has an
+        // earlier session to end takes its time.
+        let connect = self.connect_of(remote, &control);
+        let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
+        let mut ahead = self.connect_ahead(&connect, self.transport(), if is_long { lanes } else { 0 });
+        let asked = Instant::now();
+        let patience = if again { TAKE_OVER } else { HANDSHAKE };
+        let (welcome, granted) =
+            handshake::ask(&mut control.reader, &mut control.writer, request, wish.parts(), patience).await?;
+        accept_answer(&transfer, &welcome, &granted)?;
+        dialling.patience.has_met();
+        log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
+        let start = self.stands(again, role, (&welcome, &granted), dialling.sync);
+        let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
+        // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
+        // were asked for.
+        ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
+        let dial = self.dial_of(&control, &welcome, connect, ahead);
+        let dialled = telling.clone();
+        let replacement = Replacement::dialling(Arc::new(move |id, transport| {
+            let joined = dial(id, transport);
+            dialled.dialled(&joined);
+            joined
+        }));
+        let events = mpsc::unbounded_channel();
+        let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
+        replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
+        let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
+        Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
+    }
+
+    /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
+    /// buffers.
+    fn lanes_wanted(&self, rtt: Duration, slots: usize) -> (u32, u32) {
         let (first, most) = match self.settings.transport {
             Transport::Quic => (LANES_QUIC, LANES_QUIC),
-            _ if control.rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
+            _ if rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
             _ => (LANES_DEFAULT, LANES_AUTO_MAX),
         };
         let mut lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
         if self.settings.transport == Transport::Quic {
             lanes_max = budget::lanes_quic(lanes_max, self.settings.memory.get());
         }
-        let wanted = self.settings.lanes.unwrap_or(first).min(lanes_max);
+        let lanes = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let why = match self.settings.lanes {
-            Some(_) => "as --lanes says, or what fits the memory",
+            Some(_) => "the settings ask for them, or the memory holds no more",
             None if first == LANES_FAR => "a round trip of 5 ms or more begins with more",
             None => "the number to begin with",
         };
-        tracing::debug!(target: "longhaul::session", lanes = wanted, at_most = lanes_max, why, "lanes are asked for");
-        let request = Request::Transfer(Box::new(Transfer {
+        tracing::debug!(target: "longhaul::session", lanes, at_most = lanes_max, why, "lanes are asked for");
+        (lanes, lanes_max)
+    }
+
+    /// The request of a transfer in which this side has `role`.
+    fn transfer(
+        &self,
+        role: Role,
+        far: Far,
+        run: [u8; 16],
+        chunk_max: ChunkSize,
+        (lanes, lanes_max): (u32, u32),
+    ) -> Result<Transfer, Fault> {
+        Ok(Transfer {
             role,
             initiator: true,
-            protect: handshake::to_wire(protection),
+            protect: handshake::to_wire(self.protection()),
             chunk: self.settings.chunk,
             chunk_max,
-            lanes: wanted,
+            lanes,
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
             set: 0,
-            far: wish.far.clone(),
-            run: dialling.run,
+            far,
+            run,
             read_back: self.settings.verify == Verify::Disk,
             flow: self.flow(lanes_max)?,
             digests: self.settings.digests && role == Role::Sender,
-        }));
-        // On a long path their handshakes need not wait for the answer. A daemon that has an
-        // earlier session to end takes its time.
-        let connect = self.connect_of(remote, &control);
-        let long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let mut ahead = self.connect_ahead(&connect, self.transport(), if long { wanted } else { 0 });
-        let asked = Instant::now();
-        let patience = if again { TAKE_OVER } else { HANDSHAKE };
-        let (welcome, granted) =
-            handshake::ask(&mut control.reader, &mut control.writer, request, wish.parts(), patience).await?;
-        let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
-        if welcome.chunk.bytes() > self.settings.chunk.bytes() || !sizes.is_sorted() {
-            return Err(Fault::protocol("the other side chose larger chunks than were offered"));
-        }
-        if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > wanted {
-            return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
-        }
-        dialling.patience.has_met();
-        let hex: String = welcome.session.iter().map(|byte| format!("{byte:02x}")).collect();
-        tracing::debug!(
-            target: "longhaul::session",
-            session = %hex,
-            chunks = %ByteCount(welcome.chunk.bytes()),
-            chunks_at_most = %ByteCount(welcome.chunk_max.bytes()),
-            files_in_bundles_up_to = %ByteCount(welcome.bundled_max),
-            lanes = granted.count,
-            lanes_at_most = welcome.lanes_max,
-            daemons_rate = welcome.rate,
-            protection = ?protection,
-            answered_after_ms = asked.elapsed().as_millis() as u64,
-            "the daemon agrees to a session"
-        );
-        let stands = self.stands(again, role, (&welcome, &granted), dialling.sync);
-        let telling = Arc::new(StartEvent::new(self.observer.clone(), stands));
-        // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
-        // were asked for.
-        ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
-        let dial = self.dial_of(&control, &welcome, connect, ahead);
-        let told = telling.clone();
-        let regrow = Replacement::dialling(Arc::new(move |id, transport| {
-            let joined = dial(id, transport);
-            told.dialled(&joined);
-            joined
-        }));
-        let events = mpsc::unbounded_channel();
-        let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
-        regrow.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
-        let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
-        Ok(Agreed { control, welcome, events, granted: granted.count, lanes_max, regrow, telling })
+        })
     }
 
     /// How lanes of a session with a daemon are protected.
@@ -326,6 +320,35 @@ type Connect =
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
 type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
+/// Refuses an answer that grants more than was asked for, or smaller chunks than there may be.
+fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+    let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), transfer.chunk_max.bytes()];
+    if welcome.chunk.bytes() > transfer.chunk.bytes() || !sizes.is_sorted() {
+        return Err(Fault::protocol("the other side chose larger chunks than were offered"));
+    }
+    if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > transfer.lanes {
+        return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
+    }
+    Ok(())
+}
+
+fn log_agreed(welcome: &Welcome, granted: &GrantedLanes, protection: Protection, answered_after: Duration) {
+    let hex: String = welcome.session.iter().map(|byte| format!("{byte:02x}")).collect();
+    tracing::debug!(
+        target: "longhaul::session",
+        session = %hex,
+        chunks = %ByteCount(welcome.chunk.bytes()),
+        chunks_at_most = %ByteCount(welcome.chunk_max.bytes()),
+        files_in_bundles_up_to = %ByteCount(welcome.bundled_max),
+        lanes = granted.count,
+        lanes_at_most = welcome.lanes_max,
+        daemons_rate = welcome.rate,
+        protection = ?protection,
+        answered_after_ms = answered_after.as_millis() as u64,
+        "the daemon agrees to a session"
+    );
+}
+
 /// A control connection to a daemon whose key was judged.
 pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
     connect_over(remote, &[], false).await
@@ -333,11 +356,17 @@ pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
 
 /// Dials, for the first time in this run or `again`.
 async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
-    let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
-    let addr = format!("{host}:{}", remote.port);
-    let dialled = dial_control_over(&addr, paths, &remote.identity, PeerCheck::Observe).await;
+    let Reach::Address { host, port } = &remote.reach;
+    let dialled = dial_control_over(&remote.reach.to_string(), paths, &remote.identity, PeerCheck::Observe).await;
     let control = dialled.map_err(|e| dial_fault(&e, again))?;
-    remote.trust.judge(&remote.host, remote.port, &control.peer_key)?;
+    tracing::debug!(
+        target: "longhaul::session",
+        peer = %control.peer_addr,
+        from = %control.local_addr,
+        round_trip_ms = control.rtt.as_micros() as f64 / 1000.0,
+        "connected over TCP, keys are proved"
+    );
+    remote.trust.judge(host, *port, &control.peer_key)?;
     Ok(control)
 }
 

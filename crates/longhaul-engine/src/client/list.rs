@@ -1,7 +1,7 @@
-//! Listing: what stands at a path of a daemon, its roots, or a path of this host.
+//! Lists names: those at a path of a daemon, its roots, or those at a path of this host.
 //!
 //! In: a location. Out: names in order, a page at a time as they come, to a sink that may break
-//! off. Holds one page, however many there are.
+//! off. It holds one page, however many there are, and knows no sessions.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,10 +21,11 @@ use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{ReadHalf, read_message, write_message};
 use crate::session::handshake;
 
-/// Gives `sink` what stands at `path` of a daemon; without one, the roots that this key may see.
+/// Gives `sink` the names at `path` of a daemon. If that is `None`, the roots that this key may
+/// see.
 ///
 /// # Errors
-/// A [`Fault`] as for a transfer; names may have been given before.
+/// A [`Fault`] as for a transfer. Names may have been given before.
 pub async fn list(
     remote: Remote,
     path: Option<RemotePath>,
@@ -35,7 +36,7 @@ pub async fn list(
     ask_or_stop(remote, request, stop, sink).await
 }
 
-/// Gives `sink` what is left of this key's unfinished files at `path` of a daemon and beneath it.
+/// Gives `sink` the partials of this key at `path` of a daemon and beneath it.
 ///
 /// # Errors
 /// As [`list`].
@@ -89,10 +90,10 @@ async fn hear_names(reader: &mut ReadHalf, mut sink: impl FnMut(Vec<Listed>) -> 
     }
 }
 
-/// Gives `sink` what stands at a path of this host.
+/// Gives `sink` the names at a path of this host.
 ///
 /// # Errors
-/// A [`Fault`] that names the path; names may have been given before.
+/// A [`Fault`] that names the path. Names may have been given before.
 pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
     let failed = |e: longhaul_disk::DiskError| e.fault();
     match Tree::open(path) {
@@ -108,8 +109,8 @@ pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>)
     }
 }
 
-/// What is left of this user's unfinished files at a path of this host and beneath it, sorted by
-/// name. Written down at the top of the destination that the transfer was given: looked for in the
+/// The partials of this user at a path of this host and beneath it, sorted by name. Their journals
+/// lie at the top of the destination that the transfer was given, so they are looked for in the
 /// directory itself and in those above it.
 ///
 /// # Errors
@@ -120,13 +121,13 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
     let mut found = Vec::new();
     for dir in place.ancestors() {
         let beneath = place.strip_prefix(dir).unwrap_or(Path::new(""));
-        // Where no destination can be any more, neither can any above.
+        // A path that is too long for this directory is too long for those above it too.
         let Ok(beneath) = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(beneath.as_os_str())) else { break };
         match partials_at(dir, &who.principal, &beneath) {
             Ok(partials) => found.extend(partials),
             Err(fault) if beneath.is_root() => return Err(fault),
-            // What is above may be anybody's: a shelf that is not ours to open tells of nothing of
-            // ours.
+            // A directory above may be another user's: a shelf that we may not open has no partials
+            // of ours.
             Err(fault) => tracing::debug!(target: "longhaul::journal", %fault, "nothing is looked for there"),
         }
     }
@@ -137,7 +138,7 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
     Ok(found)
 }
 
-/// What the shelf of a directory tells; nothing where there is no directory.
+/// The partials on the shelf of a directory. Empty if there is no directory.
 fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
     match Tree::open(dir) {
         Ok(tree) => RootJournals::new(tree.shelf()).partials(principal, beneath),
@@ -147,7 +148,7 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
 }
 
 fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
-    let mut lister = Lister::new(tree, path).map_err(|e| e.fault())?;
+    let mut lister = Lister::new(tree, path)?;
     while !lister.is_over() {
         if sink(name_page(&mut lister, NAMES_BYTES)?).is_break() {
             break;
@@ -156,8 +157,8 @@ fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> C
     Ok(())
 }
 
-/// A daemon that reads a large directory says something every few seconds: one that does not for so
-/// long is gone.
+/// A daemon that reads a large directory sends a message every few seconds. One that is silent for
+/// this long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -9,29 +9,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
-use longhaul_disk::{EngineKind, SourceTree, SyncMethod};
+use longhaul_disk::{EngineKind, SourceTree};
 use longhaul_net::{Identity, LaneStream, NetError, Protection};
-use longhaul_proto::receiver::SkippedDigests;
-use longhaul_proto::wire::message::{self, VERSION, Welcome};
+use longhaul_proto::wire::message::{VERSION, Welcome};
 
 use super::Run;
 use super::missing;
 use super::session::start;
-use crate::api::{Event, FileEvent, FileStatus, LocalDest, LocalSource, Observer, Start};
+use crate::api::{Direction, Event, FileEvent, FileStatus, LaneKind, LocalDest, LocalSource, Observer, Start};
 use crate::budget::{self, LANES_DEFAULT, MemoryPlan, SessionBuffers};
-use crate::faults::net_fault;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
-use crate::lanes::pool::LaneRules;
 use crate::lanes::replace::Replacement;
-use crate::lanes::worker::pacer::LaneRates;
-use crate::place::{self, Destination, LocalSite, Opening};
+use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::control::ControlLink;
 use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::handshake;
-use crate::session::receiver::Receiving;
+use crate::session::opened::Destination;
+use crate::session::plan::Plan;
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
@@ -127,25 +124,18 @@ impl Run {
             sender.fill_with_noise();
         }
         let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
-        let facts = start("copy", "pair", &welcome, (lanes, wanted), protection);
-        let sync = destination.tree.sync_method().map(SyncMethod::name);
+        let facts = start(Direction::Copy, LaneKind::Pair, &welcome, (lanes, wanted), protection);
+        let sync = destination.tree.sync_method();
         self.observer.event(Event::Start(Start { congestion, sync, ..facts }));
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
-        let sending = self.sending(tree, sender, &welcome);
-        let config = self.receiver_config(destination.landing, &welcome, SkippedDigests::Told);
-        let receiving = Receiving {
-            tree: destination.tree,
-            slab: receiver.slab,
-            io: receiver.io,
-            config,
-            allowed: Allowed::default(),
-            base: destination.base,
-            place: destination.place,
-            journal: destination.ledger,
-        };
+        let sending_plan = Plan::within_process(Role::Sender, &self.settings, &welcome, lanes);
+        let receiving_plan = Plan::within_process(Role::Receiver, &self.settings, &welcome, lanes);
+        let presence = destination.presence.clone();
+        let sending = sending_plan.sending(tree, sender, self.wanted(), false);
+        let receiving = receiving_plan.receiving(destination, receiver, Allowed::default());
         let hears_sender = Arc::new(OneHost(self.observer.clone()));
-        let near = self.half_link(ours, near, Role::Sender, hears_sender, Arc::default());
-        let far = self.half_link(theirs, far, Role::Receiver, Arc::new(OneHost(hears_receiver)), destination.presence);
+        let near = self.half_link(ours, near, &sending_plan, hears_sender, Arc::default());
+        let far = self.half_link(theirs, far, &receiving_plan, Arc::new(OneHost(hears_receiver)), presence);
         let receiver = tokio::spawn(async move {
             let mut course = ReceiveCourse::default();
             receiver::run(far, receiving, &mut course).await;
@@ -164,23 +154,12 @@ impl Run {
         &self,
         pipe: tokio::io::DuplexStream,
         lanes: Vec<JoinedLane>,
-        role: Role,
+        plan: &Plan,
         observer: Arc<dyn Observer>,
         presence: Arc<Presence>,
     ) -> ControlLink {
         let (reader, writer) = tokio::io::split(pipe);
-        let target = lanes.len() as u32;
-        let rules = LaneRules {
-            role,
-            target,
-            lanes_max: target,
-            transport: message::Transport::Tcp,
-            windows: 0,
-            tuning: None,
-            rates: LaneRates { own_rate: self.settings.rate, asked_rate: None },
-            stall_after: self.settings.stall_after,
-            replacement: Replacement::Never,
-        };
+        let rules = plan.lane_rules(Replacement::Never);
         self.link_over((Box::new(reader), Box::new(writer)), lanes, observer, presence, rules)
     }
 }
@@ -190,7 +169,7 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
     let identities = match protection {
         Protection::Safe => None,
         Protection::Private => {
-            let new = || Identity::generate().map_err(|e| net_fault(&e));
+            let new = || Identity::generate().map_err(Fault::from);
             Some((new()?, new()?))
         }
     };
@@ -208,7 +187,7 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
 
 /// Lanes within a process fail only where it has too many files open already.
 fn pair_fault(error: &NetError) -> Fault {
-    let fault = net_fault(error);
+    let fault = Fault::from(error);
     Fault { code: FaultCode::Exhausted, ..fault }
         .hint("raise the limit of open files (ulimit -n), then run the same command again")
 }

@@ -1,8 +1,8 @@
-//! Runs none of whose sources exists: each is named and counted as a failure, no session begins,
-//! and no destination is made.
+//! Ends runs whose sources are all missing: each source is named and counted as a failure, no
+//! session begins, and no destination is made.
 //!
-//! In: what the sources turned out to be, or a daemon's refusal. Out: the totals of such a run.
-//! Asks nobody and makes nothing.
+//! In: the shape of the sources, or a daemon's refusal. Out: the totals of such a run. It knows no
+//! connection and makes no file.
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, RelPath};
 use longhaul_disk::Shape;
@@ -10,14 +10,14 @@ use longhaul_disk::Shape;
 use crate::api::{Event, FileEvent, FileStatus, Observer, Remote, RemotePath};
 use crate::session::totals::Totals;
 
-/// The totals of a run with sources of this host, if none of them exists.
+/// The totals of a run with sources of this host. `None` if any of them exists.
 pub(crate) fn here(shape: &Shape, observer: &dyn Observer) -> Option<Totals> {
     let Shape::Missing(missing) = shape else { return None };
     Some(tell(missing.iter().map(|(name, error)| (name.clone(), error.fault().hint(globs(name)))), observer))
 }
 
-/// The totals of a pull from a daemon that refused it, if it did because it has none of the
-/// sources.
+/// The totals of a pull that a daemon refused because it has none of the sources. `None` if it had
+/// another reason.
 pub(crate) fn there(refusal: &Fault, remote: &Remote, paths: &[RemotePath], observer: &dyn Observer) -> Option<Totals> {
     if refusal.code != FaultCode::NotFound {
         return None;

@@ -25,25 +25,24 @@ use std::time::Instant;
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
-use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests};
-use longhaul_proto::wire::message::{Far, Placing, Welcome};
+use longhaul_proto::receiver::{Landing, SkippedDigests};
+use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
     Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings,
-    Stop, Transport, Verify,
+    Stop, Transport,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
 use crate::lanes::dial::DialObserver;
 use crate::lanes::dial::paths::{Paths, WithPaths};
 use crate::lanes::dial::segments::Segments;
-use crate::place::{self, Destination, LocalSite, Opening};
+use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::handshake;
-use crate::session::receiver::Receiving;
-use crate::session::sender::Sending;
+use crate::session::opened::Destination;
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 use crate::workers::blocking;
@@ -204,10 +203,11 @@ impl Run {
     ) -> Result<(), Fault> {
         let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let machinery = self.machinery(Role::Sender, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
+        let plan = self.plan(&agreed, Role::Sender, SkippedDigests::Unwanted);
+        let sending = plan.sending(tree.clone(), machinery, self.wanted(), false);
         let telling = agreed.telling.clone();
         let presence = Arc::<Presence>::default();
-        let link = self.link(agreed, Role::Sender, presence.clone());
+        let link = self.link(agreed, &plan, presence.clone());
         sender::run(link, sending, course).await;
         self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
@@ -271,24 +271,20 @@ impl Run {
         };
         let tops: Option<BTreeSet<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
-        let landing = match tops {
-            Some(tops) => destination.landing.only(tops),
-            None => destination.landing,
+        let destination = match tops {
+            Some(tops) => Destination { landing: destination.landing.only(tops), ..destination },
+            None => destination,
         };
-        let SessionBuffers { slab, io, .. } =
-            self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let config = self.receiver_config(landing, &agreed.welcome, SkippedDigests::Kept);
+        let buffers = self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
+        let plan = self.plan(&agreed, Role::Receiver, SkippedDigests::Kept);
         let telling = agreed.telling.clone();
-        let presence = destination.presence;
-        let link = self.link(agreed, Role::Receiver, presence.clone());
+        let presence = destination.presence.clone();
+        let link = self.link(agreed, &plan, presence.clone());
         let own = match paths {
             [source] if !contents(source) => source.path.name(),
             _ => None,
         };
-        let (base, place) = (destination.base, destination.place);
-        let (asked, ledger) = (self.asked(own), destination.ledger);
-        let receiving =
-            Receiving { tree: destination.tree, slab, io, config, allowed: asked, base, place, journal: ledger };
+        let receiving = plan.receiving(destination, buffers, self.asked(own));
         receiver::run(link, receiving, course).await;
         self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
@@ -342,27 +338,8 @@ impl Run {
         }
     }
 
-    pub(crate) fn sending(
-        &self,
-        tree: Arc<dyn SourceTree>,
-        SessionBuffers { slab, io, depth }: SessionBuffers,
-        welcome: &Welcome,
-    ) -> Sending {
-        Sending {
-            tree,
-            slab,
-            io,
-            depth,
-            chunk: welcome.chunk,
-            chunk_max: welcome.chunk_max,
-            bundled_max: welcome.bundled_max,
-            wanted: self.wanted(),
-            timed: false,
-        }
-    }
-
     /// What of the sources is sent.
-    fn wanted(&self) -> ScanWish {
+    pub(crate) fn wanted(&self) -> ScanWish {
         ScanWish {
             filter: self.settings.filter.clone(),
             names: self.settings.files_from.clone(),
@@ -374,27 +351,6 @@ impl Run {
     async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
         let (direct, wanted) = (self.settings.io, self.wanted());
         blocking(move || place::local_sources(&sources, direct, &wanted)).await
-    }
-
-    /// `digests` says who learns the roots of skipped files, if they are wanted.
-    pub(crate) fn receiver_config(
-        &self,
-        landing: Landing,
-        welcome: &Welcome,
-        digests: SkippedDigests,
-    ) -> ReceiverConfig {
-        ReceiverConfig {
-            chunk: welcome.chunk,
-            chunk_max: welcome.chunk_max,
-            bundled_max: welcome.bundled_max,
-            policy: Policy { if_exists: self.settings.if_exists, may_modify: true },
-            landing,
-            preserve: self.settings.preserve,
-            dry_run: self.settings.dry_run,
-            group: self.settings.sync,
-            read_back: self.settings.verify == Verify::Disk,
-            digests: if self.settings.digests { digests } else { SkippedDigests::Unwanted },
-        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! Whether and when to dial again after a session was lost.
+//! Decides whether and when to dial again after a session was lost.
 //!
 //! In: how each attempt ended, and when it last moved anything. Out: a pause, or the end. The waits
-//! double from a fifth of a second to a quarter of a minute; time is counted from the last
-//! progress. Dials nothing itself.
+//! double from 0.2 s to 15 s; the patience is counted from the last progress. It dials nothing
+//! itself and knows no addresses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::api::{Event, Observer, Redial, Stop};
 #[derive(Debug)]
 pub(crate) struct Patience {
     retry_for: Duration,
-    /// There was a session.
+    /// Whether there was a session.
     met: bool,
-    /// The last progress; at first, when the run began.
+    /// The time of the last progress. Before the first, when the run began.
     since: Instant,
     wait: Duration,
     /// State of the jitter's generator.
@@ -25,13 +25,13 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Goes on for `retry_for` after the last progress; zero never does. `dice` makes runs that
-    /// were cut off together come back apart.
+    /// Dials again for `retry_for` after the last progress. 0: never. `dice` makes runs that were
+    /// cut off together come back apart.
     pub(crate) fn new(retry_for: Duration, now: Instant, dice: u64) -> Patience {
         Patience { retry_for, met: false, since: now, wait: WAIT_FIRST, dice: dice | 1 }
     }
 
-    /// A session stands.
+    /// Records that a session began.
     pub(crate) fn has_met(&mut self) {
         self.met = true;
     }
@@ -41,14 +41,14 @@ impl Patience {
         self.met
     }
 
-    /// How long to wait before dialling again after `fault`; none when that is no use, or no more.
-    /// `progressed`: when anything moved for the last time.
+    /// How long to wait before dialling again after `fault`. `None` when that is of no use, or the
+    /// patience is over. `progressed`: when anything last moved.
     fn after(&mut self, now: Instant, fault: &Fault, progressed: Option<Instant>) -> Option<Duration> {
         let passing = match fault.code {
             FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable => self.met,
-            // Whoever says so is there.
+            // A daemon that says so is there.
             FaultCode::Busy => true,
-            // Others there may end; here nobody else does.
+            // Other sessions of a daemon may end; on this host no other session does.
             FaultCode::Exhausted => fault.blame == Blame::Peer,
             _ => false,
         };
@@ -65,10 +65,11 @@ impl Patience {
         Some(wait.min(left))
     }
 
-    /// Waits before another attempt and says so, or gives `fault` back: then this was the last one.
+    /// Waits before another attempt and reports the wait. Returns `fault` if there is to be no
+    /// other attempt.
     ///
     /// # Errors
-    /// `fault`, or that the run was stopped meanwhile.
+    /// `fault`, or the fault of a run that was stopped meanwhile.
     pub(crate) async fn wait(
         &mut self,
         fault: Fault,
@@ -97,7 +98,7 @@ impl Patience {
 
 /// The first wait.
 const WAIT_FIRST: Duration = Duration::from_millis(200);
-/// No wait is longer, but for the jitter.
+/// The longest wait, without the jitter.
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

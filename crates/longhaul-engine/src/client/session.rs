@@ -8,44 +8,36 @@ use std::sync::Arc;
 
 use longhaul_core::Role;
 use longhaul_disk::SyncMethod;
-use longhaul_net::{Congestion, Protection};
+use longhaul_net::Protection;
+use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{self, GrantedLanes, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::connect::Agreed;
-use crate::api::{Event, Observer, Start};
-use crate::budget;
+use crate::api::{Direction, Event, LaneKind, Observer, Start};
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
-use crate::lanes::tune::TuningRules;
-use crate::lanes::worker::pacer::LaneRates;
 use crate::session;
 use crate::session::channel::{ReadHalf, WriteHalf};
 use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::handshake;
+use crate::session::plan::{LanePlan, Plan, ReceivePlan};
 
 impl Run {
+    /// The plan of a session with a daemon. `digests` says who learns the roots of skipped files, where
+    /// the user wants them.
+    pub(crate) fn plan(&self, agreed: &Agreed, role: Role, digests: SkippedDigests) -> Plan {
+        let count = (agreed.granted, agreed.lanes_max);
+        let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, count);
+        let receiving = ReceivePlan::of_settings(&self.settings, digests);
+        Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving)
+    }
+
     /// The link of a session with a daemon.
-    pub(crate) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> ControlLink {
-        let rules = LaneRules {
-            role,
-            target: agreed.granted,
-            lanes_max: agreed.lanes_max,
-            transport: self.transport(),
-            windows: budget::windows(self.settings.memory.get()),
-            tuning: (role == Role::Sender).then(|| TuningRules {
-                lanes: agreed.granted,
-                lanes_max: agreed.lanes_max,
-                unit: agreed.welcome.chunk.bytes(),
-                choose_congestion: self.settings.congestion == Congestion::Auto,
-                choose_transport: self.may_change_transport(),
-            }),
-            rates: LaneRates { own_rate: self.settings.rate, asked_rate: LaneRates::from_wire(agreed.welcome.rate) },
-            stall_after: self.settings.stall_after,
-            replacement: agreed.regrow,
-        };
+    pub(crate) fn link(&self, agreed: Agreed, plan: &Plan, presence: Arc<Presence>) -> ControlLink {
+        let rules = plan.lane_rules(agreed.replacement);
         let (reader, writer) = (agreed.control.reader, agreed.control.writer);
         let (observer, events, stop) = (agreed.telling, agreed.events, self.stop.clone());
         ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules })
@@ -88,13 +80,13 @@ impl Run {
             return Event::Redialled(hex(&welcome.session));
         }
         let (direction, sync) = match role {
-            Role::Sender => ("push", handshake::sync_said(welcome.caps)),
-            Role::Receiver => ("pull", local.map(SyncMethod::name)),
+            Role::Sender => (Direction::Push, handshake::sync_said(welcome.caps)),
+            Role::Receiver => (Direction::Pull, local),
         };
         let wanted = self.settings.lanes.unwrap_or(granted.count);
         let transport = match self.transport() {
-            message::Transport::Tcp => "tcp",
-            message::Transport::Quic => "quic",
+            message::Transport::Tcp => LaneKind::Tcp,
+            message::Transport::Quic => LaneKind::Quic,
         };
         let facts = start(direction, transport, welcome, (granted.count, wanted), self.protection());
         Event::Start(Start { sync, ..facts })
@@ -103,8 +95,8 @@ impl Run {
 
 /// What is known of a session when it is agreed on: so many lanes are granted, so many were wanted.
 pub(crate) fn start(
-    direction: &'static str,
-    transport: &'static str,
+    direction: Direction,
+    transport: LaneKind,
     welcome: &Welcome,
     (lanes, wanted): (u32, u32),
     protection: Protection,
@@ -114,13 +106,13 @@ pub(crate) fn start(
         let plural = if lanes == 1 { "" } else { "s" };
         notes.push(format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side"));
     }
-    if protection == Protection::Safe && transport != "pair" {
+    if protection == Protection::Safe && transport != LaneKind::Pair {
         notes.push(
             "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified"
                 .to_owned(),
         );
     }
-    if transport == "pair" && protection == Protection::Safe {
+    if transport == LaneKind::Pair && protection == Protection::Safe {
         notes.push("between two local directories data is not encrypted: nothing leaves this process".to_owned());
     }
     Start {

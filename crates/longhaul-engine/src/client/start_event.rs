@@ -1,8 +1,8 @@
-//! Tells that a session stands before it tells anything else of it.
+//! Reports the start of a session before any other event of it.
 //!
-//! A session begins while its lanes are still being dialled, and says what they are once the first
-//! of them has joined. In: events of the session, lanes as they join or do not. Out: the same
-//! events, behind the one that the session stands. Knows no sessions.
+//! A session begins while its lanes are still being dialled, and its `start` event names the lanes
+//! once the first of them has joined. In: events of the session, and lanes as they join or fail.
+//! Out: the same events, behind the `start` event. It knows no sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,12 +14,12 @@ use crate::lanes::JoinedLane;
 /// The observer of one session.
 pub(crate) struct StartEvent {
     observer: Arc<dyn Observer>,
-    /// What waits for the first lane; none once that the session stands is told.
+    /// Events that wait for the first lane. `None` after the `start` event was sent.
     waiting: Mutex<Option<HeldEvents>>,
 }
 
 struct HeldEvents {
-    /// That the session stands, with the lanes that were granted and nothing known of them.
+    /// The `start` event, with the number of lanes that were granted and nothing known of them.
     start: Event,
     /// Lanes that could not be dialled.
     failed: u32,
@@ -27,13 +27,13 @@ struct HeldEvents {
 }
 
 impl StartEvent {
-    /// Holds back what is told until a lane has joined, then tells `stands`, of lanes that were
-    /// granted, before it.
+    /// Holds events back until a lane has joined, then sends `stands`, the start of a session with
+    /// granted lanes, before them.
     pub(crate) fn new(observer: Arc<dyn Observer>, stands: Event) -> StartEvent {
         StartEvent { observer, waiting: Mutex::new(Some(HeldEvents { start: stands, failed: 0, waiting: Vec::new() })) }
     }
 
-    /// A lane was dialled.
+    /// Records the result of a dial.
     pub(crate) fn dialled(&self, joined: &Result<JoinedLane, Fault>) {
         let mut guard = self.lock();
         match joined {
@@ -52,7 +52,8 @@ impl StartEvent {
         }
     }
 
-    /// The session is over: in order, or so that nothing more of it is told than it told before.
+    /// Records the end of the session. A session that failed is reported only if any entry of it
+    /// was settled.
     pub(crate) fn over(&self, fault: Option<&Fault>) {
         let mut guard = self.lock();
         if let Some(waiting) = guard.take_if(|waiting| fault.is_none() || waiting.has_news()) {
@@ -60,7 +61,7 @@ impl StartEvent {
         }
     }
 
-    /// Called with the lock held, so that nothing overtakes it.
+    /// Called with the lock held, so that no event overtakes the start.
     fn tell(&self, mut waiting: HeldEvents) {
         if let Event::Start(start) = &mut waiting.start {
             start.lanes = start.lanes.saturating_sub(waiting.failed);
@@ -75,7 +76,7 @@ impl StartEvent {
 }
 
 impl HeldEvents {
-    /// Whether anything came to its end.
+    /// Whether any entry was settled.
     fn has_news(&self) -> bool {
         self.waiting.iter().any(|event| matches!(event, Event::File(_) | Event::Skipped { .. }))
     }
@@ -100,8 +101,8 @@ impl Observer for StartEvent {
     }
 }
 
-/// Events that wait for a lane; where so much can be settled without one, it is no longer waited
-/// for.
+/// Events that are held back at most. After this many entries were settled without a lane, it is no
+/// longer waited for.
 const HELD_MAX: usize = 16 << 10;
 
 #[cfg(test)]
@@ -112,7 +113,7 @@ mod tests {
 
     use crate::api::Start;
 
-    /// Writes down what it hears.
+    /// Records the events that it hears.
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);
 
@@ -132,8 +133,8 @@ mod tests {
         let log = Arc::new(Log::default());
         let start = Start {
             session: String::new(),
-            direction: "push",
-            transport: "tcp",
+            direction: crate::api::Direction::Push,
+            transport: crate::api::LaneKind::Tcp,
             protect: Protection::Safe,
             lanes: 3,
             chunk: ChunkSize::DEFAULT,

@@ -1,10 +1,10 @@
-//! Whether datagrams reach the daemon at all, in a run whose lanes all travel in them.
+//! Finds out whether datagrams reach the daemon at all, in a run whose lanes all travel in them.
 //!
 //! In: how each lane over QUIC was dialled, and when the daemon was last heard over the control
-//! connection. Out: whether another session is of any use: where no lane has ever joined, a dial
-//! was met with silence and the daemon was heard over TCP after that, a firewall drops UDP, and it
-//! will not stop within minutes. Where both were silent there was an outage, which says nothing of
-//! a firewall. Knows no sockets.
+//! connection. Out: whether another session is of any use. If no lane has ever joined, a dial was
+//! met with silence, and the daemon was heard over TCP after that, a firewall drops UDP, and that
+//! will not change within minutes. If both were silent there was an outage, which says nothing of a
+//! firewall. It knows no sockets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +17,13 @@ pub(crate) struct UdpWay(Arc<UdpVerdict>);
 #[derive(Debug, Default)]
 struct UdpVerdict {
     joined: AtomicBool,
-    /// A session was met with silence where TCP got through.
+    /// Whether the dials of a session were met with silence while TCP got through.
     closed: AtomicBool,
     /// The dials of the session that is under way.
     dials: Mutex<Dials>,
 }
 
-/// The dials of one session. Clones share it: those that are late are counted for none that
-/// follows.
+/// The dials of one session. Clones share it: a late result does not count for a later session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dials(Arc<Mutex<Option<Instant>>>);
 
@@ -33,21 +32,21 @@ pub(crate) struct Dials(Arc<Mutex<Option<Instant>>>);
 pub(crate) enum Dialled {
     /// A lane joined.
     Joined,
-    /// Nothing came back at all until then.
+    /// No datagram came back until then.
     Silence(Instant),
-    /// Something answered, or it was not asked.
+    /// Something answered, or nothing was sent.
     Failed,
 }
 
 impl UdpWay {
-    /// A session begins to dial.
+    /// Begins the dials of a session.
     pub(crate) fn begin(&self) -> Dials {
         let dials = Dials::default();
         *lock(&self.0.dials) = dials.clone();
         dials
     }
 
-    /// Takes the result of a dial.
+    /// Records the result of a dial.
     pub(crate) fn dialled(&self, dials: &Dials, dialled: Dialled) {
         match dialled {
             Dialled::Joined => self.0.joined.store(true, Ordering::Relaxed),
@@ -56,8 +55,7 @@ impl UdpWay {
         }
     }
 
-    /// A session is over in which the daemon was heard over the control connection at that time for
-    /// the last time.
+    /// Ends a session. `heard`: when the daemon was last heard over the control connection.
     pub(crate) fn session_over(&self, heard: Option<Instant>) {
         let dials = std::mem::take(&mut *lock(&self.0.dials));
         let silent = *lock(&dials.0);
@@ -66,7 +64,7 @@ impl UdpWay {
         }
     }
 
-    /// Whether nothing has ever come through, though the daemon was there.
+    /// Whether no datagram has ever come through, though the daemon was there.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Relaxed) && !self.0.joined.load(Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
-//! What a transfer asks of a daemon, cut to what one message holds: the hello, and the parts of the
-//! request that follow it.
+//! Words the request of a transfer to a daemon, cut to messages: the hello, and the parts that
+//! follow it.
 //!
 //! In: sources, rules and names of a pull, or a destination. Out: the far end of a hello, and
-//! messages one after the other. Holds the list of names once, whatever is sent of it.
+//! messages one after the other. It holds the list of names once, however many parts are sent, and
+//! knows no connection.
 
 use std::sync::Arc;
 
@@ -18,11 +19,11 @@ use crate::api::RemotePath;
 /// The far end of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// What the hello says of it.
+    /// The far end in the hello.
     pub(crate) far: Far,
-    /// Sources that follow it.
+    /// Sources in the parts that follow.
     sources: Arc<[FarSource]>,
-    /// Names that follow it.
+    /// Names in the parts that follow.
     names: Option<Arc<PathList>>,
 }
 
@@ -33,7 +34,7 @@ impl From<Far> for Wish {
 }
 
 impl Wish {
-    /// To be sent what is at these paths, as far as rules and names say so.
+    /// Asks for the sources at these paths, narrowed by rules and names.
     pub(crate) fn pull(paths: &[RemotePath], rules: Vec<Rule>, names: Option<Arc<PathList>>) -> Wish {
         let source = |p: &RemotePath| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) };
         let mut sources: Vec<FarSource> = paths.iter().map(source).collect();
@@ -46,7 +47,7 @@ impl Wish {
         Wish { far: Far::Sources { sources, rules, follows }, sources: rest.into(), names }
     }
 
-    /// The messages that follow the hello, the last of which says so.
+    /// The messages that follow the hello. The last one is marked as such.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Message> + '_ {
         let (mut sources, names) = (&self.sources[..], self.names.as_deref());
         let of_sources = std::iter::from_fn(move || {
@@ -67,7 +68,7 @@ impl Wish {
     }
 }
 
-/// How many of these go into one message: one at least.
+/// The number of these sources that fit into one message: one at least.
 fn in_one_part(sources: &[FarSource], bytes_max: usize) -> usize {
     let mut bytes = 0;
     let fits = |source: &&FarSource| {
@@ -77,9 +78,9 @@ fn in_one_part(sources: &[FarSource], bytes_max: usize) -> usize {
     sources.iter().take(SOURCES_MAX).take_while(fits).count().max(1).min(sources.len())
 }
 
-/// Sources of a hello, in bytes: beside them there is room for as many bytes of rules as ever.
+/// Bytes of sources in a hello: beside them there is room for as many bytes of rules as ever.
 const HELLO_SOURCES_BYTES: usize = 16 << 10;
-/// What a source adds to a message beside the bytes of its names.
+/// Bytes that a source adds to a message beside those of its names.
 const SOURCE_NUMBERS_BYTES: usize = 8;
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
-//! Who may do what: a request needs the right from the root and from the client. Pure rules on a
-//! configuration.
+//! Decides what a client may do: a request needs the right from the root and from the client. Pure
+//! rules on a configuration.
+//!
+//! In: a key, a root's name, the right that a request needs. Out: the root, or a refusal. It knows
+//! no connections and no paths.
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights};
 use longhaul_net::{Protection, PublicKey};
@@ -18,8 +21,8 @@ impl Daemon {
         self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| unknown(key))
     }
 
-    /// A root that the client may see at all, and its rights there. Whether a root exists is not
-    /// told to others.
+    /// A root that the client may see at all, and its rights there. Other clients are not told
+    /// whether the root exists.
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
         match self.roots.get(name) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey};
@@ -24,7 +24,6 @@ use super::shares::{Full, Share};
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon};
 use crate::budget::{self, MemoryPlan, SessionBuffers};
-use crate::faults::net_fault;
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
@@ -96,12 +95,61 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
     }
 }
 
+/// Admits a transfer: it is authorised, its places are reserved, its side is opened, and its buffers are
+/// mapped, in this order.
 async fn prepare(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
     mut transfer: Transfer,
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
+    // Before anybody makes room for it.
+    authorise(daemon, client, &transfer)?;
+    let measured = daemon.measured(client, &transfer)?;
+    // Before the limits: the earlier session of this run may hold what they would refuse.
+    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
+    let place = daemon.runs.take_over(client.key, run).await?;
+    let session = session_place(daemon, client.key).await?;
+    let stop = place.stop().or(daemon.stop.clone());
+    let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
+    // The roots that came since need rights too.
+    need_allowed(daemon, client, &transfer)?;
+    let (side, description) = match measured {
+        Some(measured) => measured.side(&transfer),
+        None => side::open(daemon, client, &transfer, rest.names).await?,
+    };
+    let claim = claim(daemon, client, &transfer)?;
+    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(daemon.config.memory, transfer.chunk));
+    let needed = needed(daemon, &transfer, &side, measured, chunk_max)?;
+    let memory = needed.memory;
+    let buffers = buffers(daemon, client.key, needed).await?;
+    if let Some(claim) = rest.claim {
+        buffers.absorb(claim);
+    }
+    let plan = memory_plan(daemon, &transfer, measured, (memory, chunk_max))?;
+    let machinery = mapped(&transfer, measured, plan, &buffers).await?;
+    let lanes = plan.lanes.min(transfer.lanes);
+    let holdings = Holdings { _session: session, buffers, place };
+    let (client, lanes_max) = (client.name.clone(), plan.lanes);
+    Ok(Admission {
+        client,
+        claim,
+        description,
+        transfer,
+        side,
+        measured,
+        lanes,
+        lanes_max,
+        chunk_max,
+        machinery,
+        memory,
+        holdings,
+    })
+}
+
+/// Checks that this build understands a transfer, that the client may ask for it, and that the
+/// congestion control exists that it names.
+fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
     if transfer.set != 0
         || !transfer.initiator
         || transfer.lanes == 0
@@ -110,95 +158,85 @@ async fn prepare(
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk
     {
-        return Err(Fault::new(
-            FaultCode::Unsupported,
-            Blame::Local,
-            "this build does not know how to do what is asked",
-        ));
+        let why = "this build does not know how to do what is asked";
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
     }
-    // Before anybody makes room for it.
-    need_allowed(daemon, client, &transfer)?;
+    need_allowed(daemon, client, transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
-    let measured = daemon.measured(client, &transfer)?;
-    // Before the limits: the earlier session of this run may hold what they would refuse.
-    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
-    let place = daemon.runs.take_over(client.key, run).await?;
-    let session = session_place(daemon, client.key).await?;
-    let stop = place.stop().or(daemon.stop.clone());
-    let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
-    // Those that came since, too.
-    need_allowed(daemon, client, &transfer)?;
-    let (side, what) = match measured {
-        Some(measured) => measured.side(&transfer),
-        None => side::open(daemon, client, &transfer, rest.names).await?,
-    };
-    let claim = claim(daemon, client, &transfer)?;
-    let chunk_max = match &side {
-        Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
-        Side::Send(..) => transfer.chunk_max,
-    };
-    let chunk_max = chunk_max.min(budget::largest_chunk(daemon.config.memory, transfer.chunk));
+    Ok(())
+}
+
+/// The memory that a session needs: for its chunks, and in reserve for everything else that it keeps.
+fn needed(
+    daemon: &Daemon,
+    transfer: &Transfer,
+    side: &Side,
+    measured: Option<Measured>,
+    chunk_max: ChunkSize,
+) -> Result<Need, Fault> {
     let mut needed = Need::new(daemon.config.memory, chunk_max)?;
-    let memory = needed.memory;
-    if matches!(&side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
+    let memory = needed.memory.get();
+    if matches!(side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
     }
     if transfer.flow.transport == Transport::Quic {
-        needed.reserve += budget::windows(memory.get());
+        needed.reserve += budget::windows(memory);
     }
     if measured.is_some() {
-        // What it will send is there before it begins.
-        needed.reserve += memory.get() - budget::memory_for(chunk_max).get();
+        // The chunks that it sends are there before it begins.
+        needed.reserve += memory - budget::memory_for(chunk_max).get();
     }
-    if transfer.digests && matches!(&side, Side::Receive(..)) {
+    if transfer.digests && matches!(side, Side::Receive(..)) {
         needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
     }
-    let buffers = buffers(daemon, client.key, needed).await?;
-    if let Some(claim) = rest.claim {
-        buffers.absorb(claim);
-    }
-    let slots = budget::slots(memory, chunk_max)?;
+    Ok(needed)
+}
+
+/// The slots, lanes and I/O engine of a session with so many bytes of buffers.
+fn memory_plan(
+    daemon: &Daemon,
+    transfer: &Transfer,
+    measured: Option<Measured>,
+    (memory, chunk): (ByteCount, ChunkSize),
+) -> Result<MemoryPlan, Fault> {
+    let slots = budget::slots(memory, chunk)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
-    let means = MemoryPlan {
-        slots,
-        lanes: match transfer.flow.transport {
-            Transport::Tcp => lanes,
-            Transport::Quic => budget::lanes_quic(lanes, memory.get()),
-        },
-        // Nothing is waited for where there is no disk: what is read ahead would only be late when
-        // the time is over.
-        depth: if measured.is_some() { Some(1) } else { daemon.config.depth },
-        engine: if measured.is_some() { EngineKind::Void } else { daemon.config.engine },
-        chunk: chunk_max,
+    let lanes = match transfer.flow.transport {
+        Transport::Tcp => lanes,
+        Transport::Quic => budget::lanes_quic(lanes, memory.get()),
     };
-    let mut machinery = SessionBuffers::start(transfer.role.other(), means)?;
+    // Nothing is waited for where there is no disk: what is read ahead would only be late when the
+    // time is over.
+    let (depth, engine) = match measured {
+        Some(_) => (Some(1), EngineKind::Void),
+        None => (daemon.config.depth, daemon.config.engine),
+    };
+    Ok(MemoryPlan { slots, lanes, depth, engine, chunk })
+}
+
+/// Maps the buffers of a session. They grow as `claimed` does; a measurement's are claimed whole, and
+/// filled with noise where it sends.
+async fn mapped(
+    transfer: &Transfer,
+    measured: Option<Measured>,
+    plan: MemoryPlan,
+    claimed: &Buffers,
+) -> Result<SessionBuffers, Fault> {
+    let buffers = SessionBuffers::start(transfer.role.other(), plan)?;
     if measured.is_none() {
-        buffers.feed(&machinery.slab);
+        claimed.feed(&buffers.slab);
+        return Ok(buffers);
     }
-    if measured.is_some() && transfer.role == Role::Receiver {
-        machinery = blocking(move || {
-            machinery.fill_with_noise();
-            Ok(machinery)
-        })
-        .await?;
+    if transfer.role == Role::Sender {
+        return Ok(buffers);
     }
-    let transfer_lanes = transfer.lanes;
-    Ok(Admission {
-        client: client.name.clone(),
-        claim,
-        description: what,
-        transfer,
-        side,
-        measured,
-        lanes: means.lanes.min(transfer_lanes),
-        lanes_max: means.lanes,
-        chunk_max,
-        machinery,
-        memory,
-        holdings: Holdings { _session: session, buffers, place },
+    blocking(move || {
+        buffers.fill_with_noise();
+        Ok(buffers)
     })
+    .await
 }
 
 /// One of the sessions that there may be. Where all are taken, one in which nothing moves makes
@@ -243,7 +281,7 @@ fn need_congestion(flow: &Flow) -> Result<(), Fault> {
         Transport::Tcp => congestion(flow).try_out_for_peer(),
         Transport::Quic => congestion(flow).try_over_quic(),
     };
-    tried.map_err(|e| net_fault(&e))
+    tried.map_err(Fault::from)
 }
 
 /// Checks the rights that a transfer needs, and its protection. Opens nothing.
@@ -283,6 +321,3 @@ fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> 
 pub(super) fn congestion(flow: &Flow) -> Congestion {
     if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
 }
-
-/// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
-const CONGESTION_NAME_BYTES_MAX: usize = 15;

@@ -1,28 +1,29 @@
-//! Memory of one session out of what the daemon has: for four chunks at first, more as its lanes
+//! Owns the memory of one session out of the daemon's: four chunks at first, more as its lanes
 //! carry data.
 //!
-//! In: what a session may come to need. Out: a claim that grows while the session runs and goes
-//! with it, or a refusal. A session that gets no more goes on with what it has: its lanes wait for
-//! their own buffers, never for another session. Knows no messages and no lanes.
+//! In: the most that a session may come to need. Out: a claim that grows while the session runs and
+//! ends with it, or a refusal. A session that gets no more goes on with the memory it has: its
+//! lanes wait for their own buffers, never for another session. It knows no messages and no lanes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
 use super::shares::{ClientShares, Full, Share};
-use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
+use crate::budget::{self, MEMORY_DEFAULT};
 use crate::session::overhead;
 
-/// What a session may come to need.
+/// The memory that a session may come to need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     /// The size of its buffers.
     pub(super) chunk: ChunkSize,
     /// Bytes of all of its buffers.
     pub(super) memory: ByteCount,
-    /// Bytes that it has besides, from its start.
+    /// Further bytes that it has from its start.
     pub(super) reserve: u64,
 }
 
@@ -33,14 +34,15 @@ pub(super) struct Buffers {
     chunk: u64,
 }
 
-/// The bytes of all buffers of one session: the default, or what four of its chunks need, but no
-/// more than the daemon has.
+/// Bytes of all buffers of one session: the default, or four of its chunks if those are more, but
+/// no more than the daemon has.
 pub(super) fn session_memory(all: ByteCount, chunk: ChunkSize) -> ByteCount {
     MEMORY_DEFAULT.max(budget::memory_for(chunk)).min(all)
 }
 
 impl Need {
-    /// The need of a session of chunks of this size, at a daemon that has so much for `all`.
+    /// The need of a session with chunks of this size, at a daemon with `all` bytes for all
+    /// sessions.
     ///
     /// # Errors
     /// [`FaultCode::Unsupported`] if the daemon can never hold four of its chunks.
@@ -56,48 +58,48 @@ impl Need {
         Ok(Need { chunk, memory: session_memory(all, chunk), reserve: 0 })
     }
 
-    /// Bytes that it begins with.
+    /// Bytes with which it begins.
     pub(super) fn first(&self) -> u64 {
-        SLOTS_MIN * self.chunk.bytes() + self.reserve
+        MEMORY_CHUNKS_MIN * self.chunk.bytes() + self.reserve
     }
 }
 
 impl Buffers {
-    /// Claims what a session needs to begin.
+    /// Claims the memory with which a session begins.
     ///
     /// # Errors
-    /// Whose limit stands in the way.
+    /// The limit that stands in the way.
     pub(super) fn claim(memory: &ClientShares, client: PublicKey, need: Need) -> Result<Buffers, Full> {
         let chunk = need.chunk.bytes();
         let share = memory.claim(client, need.first())?;
         Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
     }
 
-    /// Keeps another claim of the session's client with its own.
+    /// Adds another claim of the session's client to this one.
     pub(super) fn absorb(&self, share: Share) {
         lock(&self.share).absorb(share);
     }
 
-    /// Has `slab` use what is claimed, and claim more for each further buffer that must be there at
-    /// a time.
+    /// Has `slab` use the claimed bytes, and claim more for each further buffer that must be there
+    /// at the same time.
     pub(super) fn feed(&self, slab: &Slab) {
         let (share, chunk) = (Arc::downgrade(&self.share), self.chunk);
-        // What the session has claimed goes with the session, even where a buffer stays behind in
-        // the kernel for a moment.
+        // The claim ends with the session, even where a buffer stays behind in the kernel for a
+        // moment.
         let grow =
             move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk).is_ok());
-        slab.grow_from(SLOTS_MIN as usize, Box::new(grow));
+        slab.grow_from(MEMORY_CHUNKS_MIN as usize, Box::new(grow));
     }
 
-    /// Claims so many bytes more whenever it is called, for what the session keeps besides buffers;
-    /// says whether they are there.
+    /// A function that claims this many bytes more, for the session's memory besides buffers, and
+    /// returns whether they are there.
     pub(super) fn more(&self) -> overhead::ClaimMemory {
         let share = Arc::downgrade(&self.share);
         Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok()))
     }
 
-    /// Claims so many bytes more when it is first called, for lanes that keep payload in this
-    /// process besides buffers; says whether they are there.
+    /// A function that claims `bytes` bytes more when it is first called, for lanes that keep
+    /// payload in this process besides buffers, and returns whether they are there.
     pub(super) fn room(&self, bytes: u64) -> Box<dyn FnMut() -> bool + Send> {
         let (share, mut has) = (Arc::downgrade(&self.share), false);
         Box::new(move || {
@@ -126,7 +128,7 @@ mod tests {
         Need::new(ByteCount(all), ChunkSize::DEFAULT).expect("it fits")
     }
 
-    /// A session's memory, and the slab that it feeds. No page of it is touched.
+    /// A session's memory, and the slab that it feeds. No page of the slab is touched.
     fn session(memory: &ClientShares, client: PublicKey, all: u64) -> Option<(Buffers, Arc<Slab>)> {
         let need = need(all);
         let buffers = Buffers::claim(memory, client, need).ok()?;

@@ -1,5 +1,7 @@
-//! When abandoned partials are collected: as the daemon starts, and each hour. In: a daemon. What
-//! is abandoned, and how it is removed, is `partials`' business.
+//! Decides when abandoned partials are collected: as the daemon starts, and each hour.
+//!
+//! In: the daemon's roots. Out: a call of `journals/collect` for each root in which clients may
+//! make files. It does not know when a partial is abandoned or how it is removed.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use super::Daemon;
 use crate::workers::blocking;
 
-/// Collects until the daemon stops, if it is to collect at all. In roots where nobody may make
-/// anything nothing is removed.
+/// Collects until the daemon stops. Does nothing if the configuration keeps partials for ever, or
+/// in roots where nobody may make anything.
 pub(super) async fn collect(daemon: Arc<Daemon>) {
     let Some(age) = daemon.config.partials else { return };
     let mut stop = daemon.stop.clone();
@@ -25,5 +27,6 @@ pub(super) async fn collect(daemon: Arc<Daemon>) {
     }
 }
 
-/// An age is days; an hour more or less does not matter, and looking costs an `fstat` a journal.
+/// Time between two collections. An age is days, so an hour more or less does not matter; a look
+/// costs an `fstat` a journal.
 const EVERY: Duration = Duration::from_secs(3600);

@@ -1,7 +1,9 @@
-//! The daemon's door: what it listens at, and who is brought to whom when somebody comes in.
+//! Owns the daemon's door: the addresses on which it listens, and the first bytes of each
+//! connection.
 //!
-//! In: addresses; connections from the network. Out: conversations to `serve`, lanes to `lanes`.
-//! Must not know what is said.
+//! In: addresses, and connections from the network. Out: conversations to `serve`, lanes to the
+//! registry (`lanes/registry.rs`), which brings each to its session. It must not know the messages
+//! that follow.
 
 use std::fmt::Display;
 use std::io;
@@ -21,12 +23,12 @@ use tokio::task::JoinHandle;
 use super::notices::LOOK_EVERY;
 use super::{Daemon, ServeConfig, serve};
 
-/// What listens at one address.
+/// The listeners at one address.
 pub(super) type Listening = (Listener, QuicListener);
 
-/// How much is spent on those who are not known yet, in a process that may have so many descriptors
-/// (`None`: any number). If those will not do for the sessions that the configuration admits, the
-/// log says so.
+/// The bounds on connections that are not known yet, in a process that may have `descriptors` open
+/// files (`None`: any number). If those will not do for the sessions that the configuration admits,
+/// the log says so.
 pub(super) fn limits(config: &ServeConfig, descriptors: Option<u64>) -> GreetLimits {
     let limits = GreetLimits { opening_bytes: OPENING_BYTES, ..GreetLimits::within(descriptors) };
     let sessions = config.sessions as u64;
@@ -54,7 +56,7 @@ pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listen
     Ok(listeners)
 }
 
-/// Where any port will do, one that is free for both is looked for.
+/// Listens over both. For port 0 a port is looked for that is free for both.
 fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
     let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
     loop {
@@ -73,7 +75,7 @@ fn misnamed(address: &str, error: &io::Error) -> Fault {
         .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
 }
 
-/// What the system said, and what can be done about that.
+/// The fault of an address, with the system's words and advice.
 fn cannot_listen(address: &str, addr: SocketAddr, error: &NetError) -> Fault {
     let NetError::Socket { doing, source, .. } = error else {
         return refusal(Escaped(address.as_bytes()), error);
@@ -95,7 +97,7 @@ fn cannot_listen(address: &str, addr: SocketAddr, error: &NetError) -> Fault {
         _ => String::new(),
     };
     let over = if doing.contains("UDP") { " over UDP" } else { "" };
-    // A name, or a port that was to be any, stands for what was really tried.
+    // A name, or port 0, stands for the address that was really tried.
     let tried = if addr.to_string() == address { String::new() } else { format!("{addr}: ") };
     refusal(format_args!("{}{over}", Escaped(address.as_bytes())), format_args!("{tried}{words}")).hint(hint)
 }
@@ -114,7 +116,7 @@ pub(super) fn open(daemon: &Arc<Daemon>, listeners: Vec<Listening>, tls: &Arc<Se
     tasks
 }
 
-/// Tells the log of floods, for as long as the daemon accepts.
+/// Reports floods to the log, for as long as the daemon accepts.
 async fn tell(daemon: Arc<Daemon>, tls: Arc<ServerTls>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -142,7 +144,7 @@ async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
     }
 }
 
-/// QUIC carries lanes alone.
+/// Accepts over QUIC, which carries only lanes.
 async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
     while let Some((stream, key)) = listener.accept().await {
         let daemon = daemon.clone();
@@ -150,10 +152,10 @@ async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
     }
 }
 
-/// Greets a connection and hands it to whom it is for.
+/// Greets a connection and hands it to `serve` or to the registry.
 async fn receive(daemon: Arc<Daemon>, stream: TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
     match greet(stream, &tls).await {
-        // A box, so that those who say nothing do not need room for a conversation.
+        // Boxed, so that silent connections do not need room for a conversation.
         Ok(Greeted::Control(control)) => Box::pin(serve::serve(daemon, control)).await,
         Ok(Greeted::PrivateLane(stream, key)) => bring_private(&daemon, stream, key).await,
         Ok(Greeted::SafeLane(stream, opening)) => daemon.registry.bring_safe(stream, &opening).await,
@@ -169,13 +171,13 @@ async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
     tracing::debug!(target: "longhaul::serve", peer = ?stream.peer_addr(), %key, "a lane with an unknown key");
 }
 
-/// Free ports for TCP of which the UDP port of the same number may be taken.
+/// Free TCP ports to try, as the UDP port of the same number may be taken.
 const PORTS_TRIED: u32 = 16;
 /// A listener that fails for another reason than a shortage is tried again after this.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const FAILURES_TOLD_EVERY: Duration = Duration::from_secs(60);
-/// A session's at most, as counted in one that wrote as many files as it may: 256 large ones and
-/// small ones in batches, lanes, directories, journals.
+/// Descriptors of one session at most, as counted in one that wrote as many files as it may: 256
+/// large ones and small ones in batches, lanes, directories, journals.
 const SESSION_DESCRIPTORS: u64 = 700;
-/// Roots, sockets, logs, and connections of clients that have not begun a session.
+/// Descriptors of roots, sockets, logs, and connections of clients that have not begun a session.
 const DAEMON_DESCRIPTORS: u64 = 256;

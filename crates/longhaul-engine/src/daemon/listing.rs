@@ -1,9 +1,9 @@
 //! Answers requests to list: roots that a key may see, a key's partials, or names of a directory, a
 //! page at a time.
 //!
-//! In: a tree and a path, or a client. Out: listings over control, each name once and in order.
-//! Holds a bounded share of the daemon's memory whatever lies in the directory, and ends when the
-//! other side does not read.
+//! In: a tree and a path, or a client. Out: listings over control, each name once and in order. It
+//! holds a bounded share of the daemon's memory however large the directory is, and ends when the
+//! other side does not read. It knows no sessions.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,31 +26,31 @@ use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{WriteHalf, write_message};
 use crate::workers::blocking;
 
-/// Names that can be told.
+/// The names of one listing.
 pub(super) struct ListedNames {
     from: NameSource,
-    /// Given back when all is told and nothing is read any more.
+    /// Given back when all names are sent and no thread reads any more.
     places: Places,
 }
 
-/// Where names come from.
+/// The origin of the names.
 enum NameSource {
     Directory(Lister),
     Known(Vec<Listed>),
 }
 
-/// A listing's places: one of the listings that there may be, with memory for its first names, and
-/// what it claims for more.
+/// A listing's claims: one of the listings that there may be, and memory beyond that of its first
+/// names.
 pub(super) struct Places {
     _listing: Share,
     memory: Share,
 }
 
 impl Places {
-    /// Takes the places of one more listing of a client.
+    /// Claims one more listing of a client.
     ///
     /// # Errors
-    /// [`FaultCode::Busy`] when it has its share, or all are taken.
+    /// [`FaultCode::Busy`] when the client has its share, or all are taken.
     pub(super) fn take(listings: &ClientShares, memory: &ClientShares, client: PublicKey) -> Result<Places, Fault> {
         let listing = listings.claim(client, 1).map_err(|full| listings.refusal(full))?;
         Ok(Places { _listing: listing, memory: memory.claim_later(client) })
@@ -62,16 +62,16 @@ impl ListedNames {
         ListedNames { from, places }
     }
 
-    /// What stands at a path.
+    /// The names at a path.
     pub(super) async fn beneath(tree: Arc<Tree>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
         blocking(move || {
-            let lister = Lister::new(&tree, &path).map_err(|e| e.fault())?;
+            let lister = Lister::new(&tree, &path)?;
             Ok(ListedNames::new(NameSource::Directory(lister), places))
         })
         .await
     }
 
-    /// What is left of a principal's unfinished files at a path and beneath it.
+    /// The partials of a principal at a path and beneath it.
     pub(super) async fn partials(
         (tree, store): (Arc<Tree>, Arc<RootJournals>),
         principal: String,
@@ -105,10 +105,11 @@ impl ListedNames {
         ListedNames::new(NameSource::Known(daemon.roots.keys().filter_map(listed).collect()), places)
     }
 
-    /// Tells all of them. What goes wrong on the way is told too.
+    /// Sends all names. A fault on the way is sent too.
     ///
     /// # Errors
-    /// [`FaultCode::TimedOut`] when the other side does not read; what breaks the connection.
+    /// [`FaultCode::TimedOut`] when the other side does not read; the fault of a connection that
+    /// breaks.
     pub(super) async fn tell(self, writer: &mut WriteHalf) -> Result<(), Fault> {
         let mut telling = ListingWriter { writer, patience: PATIENCE };
         let told = match self.from {
@@ -116,7 +117,7 @@ impl ListedNames {
             NameSource::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {
-            // Whoever does not read a page does not read why it was the last one.
+            // A reader that does not take a page does not take the reason for its end either.
             Err(fault) if !matches!(fault.code, FaultCode::TimedOut | FaultCode::Lost) => {
                 telling.say(&Message::Refuse(fault)).await?;
             }
@@ -127,7 +128,8 @@ impl ListedNames {
     }
 }
 
-/// Somebody waits for the names of a directory, until this is dropped.
+/// The mark of a reader that waits for the names of a directory. Dropping it stops the reading
+/// thread.
 struct Abandoned(Arc<AtomicBool>);
 
 impl Drop for Abandoned {
@@ -136,15 +138,15 @@ impl Drop for Abandoned {
     }
 }
 
-/// A listing on its way to whom it is for.
+/// Sends a listing to its reader.
 struct ListingWriter<'a> {
     writer: &'a mut WriteHalf,
-    /// How long it may still wait for the other side, all in all.
+    /// How much longer it waits for the reader in all.
     patience: Duration,
 }
 
 impl ListingWriter<'_> {
-    /// Names that are known, in messages of a bounded size.
+    /// Sends known names, in messages of a bounded size.
     async fn all(&mut self, names: Vec<Listed>) -> Result<(), Fault> {
         let mut names = names.into_iter().peekable();
         loop {
@@ -168,8 +170,8 @@ impl ListingWriter<'_> {
         let mut names = NAMES_FIRST_BYTES;
         let _wanted = Abandoned(lister.unwanted());
         loop {
-            // The places go with it: a thread that reads on behind a reader who has hung up still
-            // has them.
+            // The claims go with the thread, so that a thread that reads on after the reader has
+            // hung up still has them.
             let read = blocking(move || {
                 let page = name_page(&mut lister, names)?;
                 Ok((page, lister, places))
@@ -180,7 +182,7 @@ impl ListingWriter<'_> {
             if lister.is_over() {
                 return Ok(());
             }
-            // Each reading of a large directory costs as much as the first: with more memory there
+            // Each reading of a large directory costs as much as the first. With more memory there
             // are fewer.
             if names < NAMES_BYTES && lister.is_read_again() && places.memory.grow(MORE).is_ok() {
                 names = NAMES_BYTES;
@@ -188,7 +190,7 @@ impl ListingWriter<'_> {
         }
     }
 
-    /// Waits for names, and says now and then that they are looked for: the other side takes
+    /// Waits for names, and meanwhile sends a sign of life now and then: the other side takes
     /// silence for an end.
     async fn while_it_reads<T>(&mut self, read: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut read = std::pin::pin!(read);
@@ -219,8 +221,7 @@ impl ListingWriter<'_> {
     }
 }
 
-/// What is left of a principal's unfinished files at a path, which may be what has no other name
-/// yet.
+/// The partials of a principal at a path, which may have no other name yet.
 fn partials(
     tree: &Tree,
     store: &RootJournals,
@@ -228,45 +229,44 @@ fn partials(
     room: &mut dyn FnMut(u64) -> Result<(), Fault>,
 ) -> Result<Vec<Listed>, Fault> {
     let partials = store.partials_within(principal, path, room)?;
-    if partials.is_empty() && tree.stat(path).map_err(|e| e.fault())?.is_none() {
-        // Says so as for any other listing.
-        Lister::new(tree, path).map_err(|e| e.fault())?;
+    if partials.is_empty() && tree.stat(path)?.is_none() {
+        // Fails as any other listing of this path does.
+        Lister::new(tree, path)?;
     }
     Ok(partials)
 }
 
-/// There are more of them than there is memory for: those of one directory may be fewer.
+/// The fault of more partials than there is memory for. A directory further down may have fewer.
 fn too_many_partials(refusal: &Fault) -> Fault {
     let why = format_args!("there are more partials than the daemon has memory to list just now: {}", refusal.message);
     Fault::new(FaultCode::Busy, Blame::Local, why).hint("list a directory further down, or try again later")
 }
 
-/// What a listing claims for the names that it does not hold at first.
+/// Bytes that a listing claims for names beyond the first ones.
 const MORE: u64 = (NAMES_BYTES - NAMES_FIRST_BYTES) as u64;
-/// Names of a directory that are held between pages at first, in bytes, which is all that a
-/// directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
-/// which each listing has besides the daemon's memory: whoever fills that with sessions can still
-/// see what has come of them.
+/// Bytes of names of a directory that are held between pages at first, enough for a directory of
+/// 15,000 names. With a page, and its message, that is 2 MiB, which each listing has besides the
+/// daemon's memory: a client that fills the memory with sessions can still see how they are doing.
 const NAMES_FIRST_BYTES: usize = 1 << 20;
-/// What a listing of partials claims at a time, beyond its first: some thousand of them.
+/// Bytes that a listing of partials claims at a time, beyond its first: some thousand partials.
 const PARTIALS_STEP_BYTES: u64 = 1 << 20;
-/// Listings of one client at a time. A person has one, a script that looks at several directories a
-/// few.
+/// Listings of one client at a time. A person needs one, a script that looks at several directories
+/// a few.
 pub(super) const LISTINGS_OF_CLIENT_MAX: u64 = 4;
-/// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and threads
-/// of the runtime's that read directories.
+/// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and as many
+/// of the runtime's threads that read directories.
 pub(super) const LISTINGS_MAX: u64 = 32;
-/// A page that is not taken for so long was the last one.
+/// A listing ends if its reader does not take a page for this long.
 const PAGE_TAKEN_MAX: Duration = Duration::from_secs(30);
 /// How long a listing waits for its reader in all ...
 const PATIENCE: Duration = Duration::from_secs(60);
 /// ... and for each page more: a full page is 64 KiB, so that 128 kbit/s are fast enough.
 const PATIENCE_A_PAGE: Duration = Duration::from_secs(4);
-/// A reader hears something so often: it waits for 30 s, and builds before this one for 10 s.
+/// Time between two signs of life. A reader waits for 30 s, and in builds before this one for 10 s.
 const SAY_EVERY: Duration = Duration::from_secs(4);
-/// What a listed name adds to a message beside its bytes, at most.
+/// Bytes that a listed name adds to a message beside its own, at most.
 const LISTED_NUMBERS_BYTES: usize = 64;
-/// What the texts of a partial add, at most.
+/// Bytes that the texts of a partial add, at most.
 const LISTED_TEXTS_BYTES: usize = 3 * PEER_TEXT_BYTES_MAX;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Who may be heard: connections that have shown a key and not yet said what they want, or not yet
-//! gone, bounded so that none of them costs the daemon much, and no address or key keeps the others
-//! out.
+//! Owns the seats for connections that have shown a key and not yet made their request, or not yet
+//! hung up. They are bounded so that none of them costs the daemon much, and no address or key
+//! keeps the others out.
 //!
-//! In: a client's key, or the address of someone who is none. Out: a [`Seat`], or none. Knows no
+//! In: a client's key, or the address of a stranger. Out: a [`Seat`], or `None`. It knows no
 //! connections and no time.
 
 use std::net::IpAddr;
@@ -23,29 +23,29 @@ impl Default for Lobby {
 }
 
 impl Lobby {
-    /// A seat for a holder of a client's key. `None` if others have all of that key's: what they
-    /// are asking for is not broken off.
+    /// A seat for a holder of a client's key. `None` if other connections of that key have all its
+    /// seats: their requests are not broken off.
     pub(super) fn client(&self, key: PublicKey) -> Option<Seat> {
         self.clients.enter_free(Source::Key(key), OF_CLIENT_MAX)
     }
 
-    /// A seat for someone whose key the daemon does not know, while it is told so. Anyone makes as
-    /// many keys as there is time for, so that those of one address share; whoever sits for longest
-    /// in the largest share has heard it by then.
+    /// A seat for a stranger, a connection whose key the daemon does not know, while it is told so.
+    /// Strangers can make any number of keys, so those of one address share the seats; the one that
+    /// has sat longest in the largest share has heard its refusal by the time it gives way.
     pub(super) fn stranger(&self, addr: IpAddr) -> (Seat, Loss) {
         self.strangers.enter(Source::of(addr))
     }
 
-    /// The strangers that had to go before they did so by themselves, since this was last asked.
+    /// The strangers that had to give way since the last call.
     pub(super) fn take_lost(&self) -> Tally {
         self.strangers.take_lost()
     }
 }
 
-/// Strangers at a time; each is told that it is one, and needs tens of KiB until it hangs up.
+/// Strangers at a time. Each is refused, and needs tens of KiB until it hangs up.
 const STRANGERS_MAX: usize = 64;
-/// Connections of one client's key that have not begun a session: as many as there may be sessions
-/// by default, twice.
+/// Connections of one client's key that have not begun a session: twice the default number of
+/// sessions.
 const OF_CLIENT_MAX: usize = 128;
 
 #[cfg(test)]

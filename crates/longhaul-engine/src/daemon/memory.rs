@@ -1,8 +1,8 @@
-//! Measurements: transfers between a client's memory and this daemon's, through the lanes, digests
-//! and machines of any other.
+//! Grants measurements: transfers between a client's memory and this daemon's, through the lanes,
+//! digests and machines of any other transfer.
 //!
-//! In: what a client asks for. Out: what it gets, which is bounded here whatever it asks for; or a
-//! refusal that says what would let it. No disk is touched.
+//! In: a client's request. Out: a measurement, which is bounded here whatever the request is; or a
+//! refusal that says what would allow it. It touches no disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use longhaul_proto::wire::message::{Far, Transfer};
 
 use super::side::Side;
 use super::{ClientConfig, Daemon};
-use crate::place::Destination;
 use crate::session::course::ScanWish;
+use crate::session::opened::Destination;
 
-/// What a measurement gets.
+/// The bounds of a granted measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     /// The length of its one file.
     pub(super) bytes: u64,
-    /// For how long it is read, if it does not end before.
+    /// How long the file is read, if it does not end before. `None`: no limit of time.
     time: Option<Duration>,
 }
 
 impl Daemon {
-    /// What a transfer gets that is a measurement; none for any other.
+    /// The measurement that a transfer asks for. `None` for a transfer of files.
     ///
     /// # Errors
-    /// [`FaultCode::Denied`] for a client that may not measure, [`FaultCode::Unsupported`] for what
-    /// is none.
+    /// [`FaultCode::Denied`] for a client that may not measure, [`FaultCode::Unsupported`] for a
+    /// request that is no measurement.
     pub(super) fn measured(&self, client: &ClientConfig, transfer: &Transfer) -> Result<Option<Measured>, Fault> {
         let Far::Memory { bytes, millis } = transfer.far else { return Ok(None) };
         if !client.bench {
@@ -51,14 +51,14 @@ impl Daemon {
     }
 }
 
-/// What is asked for, within what is allowed.
+/// The measurement that is requested, cut to the limits.
 fn allowed((bytes, millis): (u64, u32), most: ByteCount) -> Measured {
     let time = Duration::from_millis(millis.into()).min(LONGEST);
     Measured { bytes: bytes.min(most.get()), time: (millis > 0).then_some(time) }
 }
 
 impl Measured {
-    /// This side of it.
+    /// This side of the measurement, and its name in the log.
     pub(super) fn side(self, transfer: &Transfer) -> (Side, String) {
         let size = ByteCount(self.bytes);
         match transfer.role {
@@ -78,13 +78,13 @@ impl Measured {
         }
     }
 
-    /// Whether its source ends by the clock.
+    /// Whether the source ends by the clock.
     pub(super) fn is_timed(self) -> bool {
         self.time.is_some()
     }
 }
 
-/// However slow the client.
+/// The longest measurement, however slow the client.
 pub(super) const LONGEST: Duration = Duration::from_secs(MEASURE_SECONDS_MAX);
 
 #[cfg(test)]

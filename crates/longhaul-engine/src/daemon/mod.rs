@@ -1,15 +1,15 @@
-//! The daemon: one listening port for control connections and lanes, roots to serve, clients to
-//! know.
+//! Owns the daemon: one listening port for control connections and lanes, the roots that it offers,
+//! and the clients that it knows.
 //!
-//! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when
-//! one ends. `access` says who may do what, `admission` who has what of the daemon, `side` opens
-//! what a transfer reads or writes; `door` listens and hands connections on; `serve` runs one
-//! conversation; `lobby` bounds who waits to be heard; `strangers` sends those away whose key is no
-//! client's; `notices` tells the log of them; `listing` answers those who look; `runs` lets a
-//! client take over from itself; `shares` says how much of the daemon's sessions, memory and
-//! listings each client may have, `buffers` how the memory of one session grows; `memory` says who
-//! may measure and how much; `rates` says how fast each session may be; `collect` says when
-//! abandoned partials go.
+//! In: a configuration. Out: sessions, each in its own task, and a log line when one begins and
+//! when it ends. `door` listens and hands connections on; `lobby` bounds those that wait to be
+//! heard; `strangers` refuses those whose key is no client's; `notices` reports them to the log.
+//! `serve` runs one conversation: `request` hears the rest of a long request, `access` decides on
+//! rights, `admission` on places and memory, `side` opens the source or destination, and `listing`
+//! answers requests to list. `runs` lets a client take over from itself; `shares` divides the
+//! daemon's sessions, memory and listings among clients; `buffers` is the memory of one session;
+//! `memory` grants measurements; `rates` sets the rate of each session; `collect` decides when
+//! abandoned partials go. It knows no command line.
 
 mod access;
 mod admission;
@@ -41,7 +41,6 @@ use longhaul_proto::receiver::SyncGroup;
 
 use crate::api::{Stop, StopTrigger};
 use crate::budget;
-use crate::faults::net_fault;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use door::Listening;
@@ -58,17 +57,17 @@ pub struct RootConfig {
     pub name: String,
     /// Where it is.
     pub dir: PathBuf,
-    /// What anyone may do with it at most.
+    /// The rights that any client may have on it at most.
     pub allow: Rights,
     /// The protections that it allows.
     pub protect: Vec<Protection>,
-    /// What all sessions on it carry together at most, bytes/s; none: as fast as they go.
+    /// The rate of all sessions on it together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
-    /// Which modes and links are taken from clients.
+    /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
 
-/// A key that may come in.
+/// A client: a key that may come in.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// A name for the log.
@@ -77,43 +76,45 @@ pub struct ClientConfig {
     pub key: PublicKey,
     /// Rights by root.
     pub roots: BTreeMap<String, Rights>,
-    /// What all of its sessions carry together at most, bytes/s; none: as fast as they go.
+    /// The rate of all of its sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
-    /// Its part of a rate that it shares with others, against theirs: 1 to 1000 (default 1).
+    /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
+    /// 1).
     pub weight: u32,
-    /// Whether it may measure: move what no disk holds, to nowhere.
+    /// Whether it may measure: move bytes that are on no disk, to nowhere.
     pub bench: bool,
 }
 
 /// A daemon's configuration.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// The file that it was read from, named in the log where an administrator has to edit it;
-    /// none: the command line alone.
+    /// The file from which it was read, named in the log where an administrator has to edit it.
+    /// `None`: the command line alone.
     pub file: Option<PathBuf>,
-    /// Addresses to listen on, `host:port`; port 0 = any free one.
+    /// Addresses to listen on, `host:port`. Port 0: any free one.
     pub listen: Vec<String>,
-    /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
+    /// Sessions at a time (default 64). One more is refused, and told to come back.
     pub sessions: usize,
-    /// Buffers of all sessions together (default 4 GiB), and what long listings take beyond 2 MiB
-    /// each. A session begins with four of its chunks (16 MiB), so that 64 fit into 1 GiB, and
-    /// claims more as its lanes carry data, up to 256 MiB. Too little leaves sessions with few
-    /// buffers, which is slow over long paths; what is more than they use costs nothing.
+    /// Bytes of the buffers of all sessions together (default 4 GiB), and of the memory of long
+    /// listings beyond 2 MiB each. A session begins with four of its chunks (16 MiB), so that 64
+    /// fit into 1 GiB, and claims more as its lanes carry data, up to 256 MiB. Too little leaves
+    /// sessions with few buffers, which is slow over long paths; more than they use costs nothing.
     pub memory: ByteCount,
-    /// A session in which nothing moved for so long, while no disk of this daemon was at work,
-    /// ends; its client goes on where it ended (default 10 min); none: never. Too short ends
-    /// sessions whose clients wait for a tape; too long leaves places to clients that are stuck,
-    /// though one that is idle for half a minute makes room for a client that has none.
+    /// A session in which nothing moved for this long, while no disk of this daemon was at work,
+    /// ends; its client can continue it (default 10 min). `None`: never. Too short ends sessions
+    /// whose clients wait for a tape; too long leaves places to clients that are stuck, though one
+    /// that is idle for half a minute makes room for a client that has none.
     pub idle: Option<Duration>,
-    /// Partials that nobody has gone on with for so long are removed, at start and each hour
-    /// (default 14 days); none: never. Too short throws away what an interrupted transfer would
-    /// still use; too long lets it fill the disk.
+    /// Partials that nobody has continued for this long are removed, at start and each hour
+    /// (default 14 days). `None`: never. Too short removes partials that an interrupted transfer
+    /// would still use; too long lets them fill the disk.
     pub partials: Option<Duration>,
-    /// Transfers that one client has left unfinished in a root and that are kept (default 1024); at
-    /// one more it begins no other one there, and may go on with those. Too few keeps out clients
-    /// whose links break for days; too many fills the root with what nobody comes back for.
+    /// Unfinished transfers of one client that are kept in a root (default 1024). A client that has
+    /// left so many begins no other one there, but may continue those. Too few keeps out clients
+    /// whose links break for days; too many fills the root with partials that nobody comes back
+    /// for.
     pub unfinished: usize,
-    /// How much a session that receives may have written and not durable: what a crash may cost
+    /// How much a receiving session may have written that is not durable, which a crash may cost
     /// (default 1 s or 1 GiB).
     pub sync: SyncGroup,
     /// The roots.
@@ -124,12 +125,12 @@ pub struct ServeConfig {
     pub io: DirectMode,
     /// I/O engine.
     pub engine: EngineKind,
-    /// Requests in flight per disk; none chooses.
+    /// Requests in flight per disk. `None` chooses.
     pub depth: Option<usize>,
-    /// What all sessions carry together at most, bytes/s; none: as fast as they go.
+    /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
-    /// What one measurement of a client moves at most (default 64 GiB). Too little ends it before
-    /// its time on a fast link.
+    /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
+    /// before its time on a fast link.
     pub bench_bytes: ByteCount,
 }
 
@@ -140,7 +141,7 @@ pub struct Service {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What all connections of a daemon share.
+/// The state that all connections of a daemon share.
 struct Daemon {
     config: ServeConfig,
     roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<RootJournals>)>,
@@ -168,9 +169,9 @@ impl Service {
             let store = RootJournals::keeping(tree.shelf(), config.unfinished);
             roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
-        // As many as the system allows; what it says if it does not is in the numbers.
+        // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
-        let tls = ServerTls::new(&identity, door::limits(&config, descriptors)).map_err(|e| net_fault(&e))?;
+        let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
         let listeners = door::listen(&config.listen, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
@@ -191,7 +192,7 @@ impl Service {
         Ok(Service { listening, trigger, task })
     }
 
-    /// The addresses it accepts on, and its key.
+    /// The addresses on which it accepts, and its key.
     pub fn listening(&self) -> &[(SocketAddr, PublicKey)] {
         &self.listening
     }
@@ -201,22 +202,22 @@ impl Service {
         self.trigger.stop(FaultCode::Busy);
     }
 
-    /// Waits until it is over; sessions have let go of their files then.
+    /// Waits until the daemon has ended. Sessions have let go of their files then.
     pub async fn wait(self) {
         let _ = self.task.await;
     }
 }
 
-/// Accepts until stopped, then waits for what was accepted.
+/// Accepts until stopped, then waits for the sessions.
 async fn run(daemon: Arc<Daemon>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
     let accepting = door::open(&daemon, listeners, &tls);
     let collecting = tokio::spawn(collect::collect(daemon.clone()));
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    // Sessions hear the same stop.
+    // The sessions hear the same stop.
     let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.all_given_back()).await;
 }
 
-/// Sessions are given so long to end when the daemon stops.
+/// How long sessions may take to end when the daemon stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);

@@ -1,10 +1,10 @@
-//! What the log says of strangers and floods: bounded, whoever comes and however often, with
-//! addresses and counts.
+//! Reports strangers and floods to the log, in a bounded number of lines, with addresses and
+//! counts.
 //!
-//! In: refusals, and tallies of those that gave way. Out: lines at WARN. A refusal has a line of
-//! its own while there are few, so that an administrator finds the newcomer's; the others are
-//! counted by source, and told once a minute. No line has a command that would let anybody in:
-//! whoever reads it cannot know whose key it is.
+//! In: refusals, and tallies of connections that gave way. Out: lines at WARN. A refusal has a line
+//! of its own while there are few, so that an administrator finds the newcomer's; the others are
+//! counted by source, and reported once a minute. No line has a command that would let a key in:
+//! its reader cannot know whose key it is. It knows no connections.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,24 +14,25 @@ use std::time::{Duration, Instant};
 
 use longhaul_net::{PublicKey, Seldom, Source, Tally};
 
-/// What is yet to be said.
+/// The reports that are due.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// The config in which clients are named, as it is printed.
+    /// The path of the configuration that names clients, as it is printed.
     config: String,
     book: Mutex<NoticeCounts>,
-    /// By keys of clients, of which there are as many as the configuration names.
+    /// Connections turned away, by keys of clients, of which there are as many as the configuration
+    /// names.
     crowds: Mutex<HashMap<PublicKey, Seldom>>,
 }
 
 impl Notices {
-    /// Nothing to be said yet, by a daemon whose clients are named in `config`.
+    /// No reports yet, for a daemon whose clients are named in `config`.
     pub(super) fn new(config: Option<&Path>) -> Notices {
         let config = config.map_or_else(|| "none".to_owned(), |path| path.display().to_string());
         Notices { config, ..Notices::default() }
     }
 
-    /// A key that is no client's was refused.
+    /// Records that a key that is no client's was refused.
     pub(super) fn refused(&self, peer: SocketAddr, key: PublicKey) {
         if self.book().refused(Instant::now(), Source::of(peer.ip())) {
             let config = self.config.as_str();
@@ -41,7 +42,8 @@ impl Notices {
         }
     }
 
-    /// A client's key has so many connections that wait to be heard that one more was turned away.
+    /// Records that a connection was turned away because its client's key has too many that wait to
+    /// be heard.
     pub(super) fn crowded(&self, peer: SocketAddr, key: PublicKey) {
         let mut crowds = self.crowds.lock().unwrap_or_else(PoisonError::into_inner);
         let crowd = crowds.entry(key).or_insert_with(|| Seldom::new(MINUTE));
@@ -51,7 +53,8 @@ impl Notices {
         }
     }
 
-    /// Says what has come together, if it is time. `lost` gave way to others meanwhile.
+    /// Logs the counts that have come together, if it is time. `lost`: connections that gave way to
+    /// others meanwhile.
     pub(super) fn tell(&self, lost: Tally) {
         let Some(Due { unsaid, lost, minute }) = self.book().due(Instant::now(), lost) else { return };
         let within = if minute { "within the last minute" } else { "just now" };
@@ -78,11 +81,10 @@ fn most(tally: &Tally) -> String {
     most.iter().map(|(source, count)| format!("{source}={count}")).collect::<Vec<_>>().join(",")
 }
 
-/// What was said within the minute, and what was not.
+/// The refusals of the last minute, with a line of their own and without.
 #[derive(Debug, Default)]
 struct NoticeCounts {
-    /// When the lines of single refusals began to be counted, and how many there were of each
-    /// source.
+    /// When the lines of single refusals began to be counted. The counts are by source, and of all.
     minute: Option<Instant>,
     lines: HashMap<Source, usize>,
     lines_all: usize,
@@ -91,17 +93,17 @@ struct NoticeCounts {
     summary_logged: Option<Instant>,
 }
 
-/// Counts that are to be told now.
+/// Counts to report now.
 #[derive(Debug, PartialEq, Eq)]
 struct Due {
     unsaid: Tally,
     lost: Tally,
-    /// They were gathered since others were told.
+    /// Whether they were gathered since an earlier report.
     minute: bool,
 }
 
 impl NoticeCounts {
-    /// Whether a refusal is worth a line of its own; it is counted if not.
+    /// Whether a refusal gets a line of its own. If not, it is counted.
     fn refused(&mut self, now: Instant, source: Source) -> bool {
         if self.minute.is_none_or(|minute| now >= minute + MINUTE) {
             self.minute = Some(now);
@@ -118,7 +120,7 @@ impl NoticeCounts {
         true
     }
 
-    /// What is to be told, once a minute at most.
+    /// The counts to report, once a minute at most. `None` if it is not time or there are none.
     fn due(&mut self, now: Instant, lost: Tally) -> Option<Due> {
         self.lost.merge(lost);
         let minute = self.summary_logged.is_some_and(|told| now < told + 2 * MINUTE);
@@ -130,10 +132,11 @@ impl NoticeCounts {
     }
 }
 
-/// Counts are looked at so often: the first of a flood is told this long after it began.
+/// Time between two looks at the counts: the first report of a flood comes this long after it
+/// began.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Refusals with a line of their own within a minute, in all and of one source. A newcomer tries
+/// Refusals with a line of their own within a minute, of all sources and of one. A newcomer tries
 /// once or twice before it asks.
 const LINES_MAX: usize = 16;
 const LINES_OF_SOURCE_MAX: usize = 2;

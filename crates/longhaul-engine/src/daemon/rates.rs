@@ -1,11 +1,11 @@
-//! What the daemon lets its sessions carry: caps for all, for a root, for a client, shared fairly
+//! Sets the rates of the daemon's sessions: caps for all, for a root, for a client, shared fairly
 //! among the sessions beneath them.
 //!
 //! In: sessions that begin and end. Out: to each session its rate, at its start and whenever that
 //! changes. Fair is max-min, weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates
 //! rise together, each as its weight, until a cap is reached; those beneath it stop there, the
-//! others rise on. A session counts as if it could use whatever it is given, but for the rate that
-//! it was asked to keep itself. Knows no sockets.
+//! others rise on. A session counts as if it could use any rate, up to the one that it was asked to
+//! keep itself. It knows no sockets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{ClientConfig, RootConfig};
 use crate::session::SessionEvent;
 
-/// The sessions that share. Clones share them.
+/// The sessions that share rates. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct RateLimits {
     all: Option<u64>,
@@ -28,18 +28,19 @@ struct RateAccount {
     sessions: BTreeMap<u64, (RateClaim, UnboundedSender<SessionEvent>, Option<u64>)>,
 }
 
-/// What a session may take part in.
+/// The claim of a session to a part of the rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateClaim {
-    /// Against others.
+    /// Its weight against others.
     weight: u32,
-    /// The rate that it keeps by itself, bytes/s.
+    /// The rate that it keeps by itself, bytes/s. `None` for no rate.
     own_rate: Option<u64>,
-    /// The caps that it stands beneath, by what they are of: sessions with the same share it.
+    /// The caps beneath which it stands, each with its rate in bytes/s. Sessions beneath the same
+    /// cap share it.
     caps: BTreeMap<Cap, u64>,
 }
 
-/// What a cap is of.
+/// The object of a cap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cap {
     All,
@@ -47,16 +48,16 @@ enum Cap {
     Client(String),
 }
 
-/// A session's place in the book; it leaves when this is dropped, and what it had is shared anew.
+/// A session's entry in the account. Dropping it removes the session, and its rate is shared anew.
 pub(super) struct Entered {
     rates: RateLimits,
     id: u64,
 }
 
 impl RateClaim {
-    /// Of a session of `client` on `roots`, if on any, which keeps `own` by itself. It counts
-    /// beneath the cap of each of them: which bytes come from which root is not known before they
-    /// are read.
+    /// The claim of a session of `client` on `roots`, if on any, which keeps `own` by itself. It
+    /// counts beneath the cap of each root: it is not known before the bytes are read from which
+    /// root they come.
     pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> RateClaim {
         let of_roots = roots.iter().filter_map(|root| Some((Cap::Root(root.name.clone()), root.rate?)));
         let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));
@@ -65,12 +66,12 @@ impl RateClaim {
 }
 
 impl RateLimits {
-    /// With a cap for all sessions together, bytes/s.
+    /// A cap for all sessions together, bytes/s. `None` for no cap.
     pub(super) fn new(all: Option<u64>) -> RateLimits {
         RateLimits { all, book: Arc::default() }
     }
 
-    /// A session begins: its rate now, and from now on through `sink`.
+    /// Enters a session. Returns its rate now; changes go to `sink`.
     pub(super) fn enter(&self, mut claim: RateClaim, sink: UnboundedSender<SessionEvent>) -> (Entered, Option<u64>) {
         claim.caps.extend(self.all.map(|rate| (Cap::All, rate)));
         let mut book = self.lock();
@@ -97,7 +98,7 @@ impl Drop for Entered {
 }
 
 impl RateAccount {
-    /// Shares anew, and tells those whose rate has changed, but for `newcomer`.
+    /// Shares anew, and tells the sessions whose rate has changed, but for `newcomer`.
     fn share(&mut self, newcomer: Option<u64>) {
         let claims: Vec<_> = self.sessions.values().map(|(claim, ..)| claim).collect();
         let rates = shares(&claims);
@@ -105,7 +106,7 @@ impl RateAccount {
             if *now != rate {
                 *now = rate;
                 if Some(*id) != newcomer {
-                    // A session that is over hears nothing.
+                    // A session that has ended hears nothing.
                     let _ = sink.send(SessionEvent::OwnRate(rate));
                 }
             }
@@ -113,7 +114,7 @@ impl RateAccount {
     }
 }
 
-/// The rate of each session; none where no cap holds it.
+/// The rate of each session, bytes/s. `None` where no cap holds it.
 fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
     let mut rates = vec![None; claims.len()];
     let mut rising: Vec<usize> = (0..claims.len()).collect();
@@ -121,7 +122,8 @@ fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
     for (cap, rate) in claims.iter().flat_map(|claim| &claim.caps) {
         left.insert(cap, *rate as f64);
     }
-    // How far all have risen, for each unit of weight. Each turn stops one session at least.
+    // The level to which all have risen, for each unit of weight. Each turn stops one session at
+    // least.
     let mut level = 0.0;
     while !rising.is_empty() {
         let weight_beneath = |cap: &Cap| -> f64 {
@@ -151,7 +153,7 @@ fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
             !stops
         });
     }
-    // Those that no cap stopped keep what they keep by themselves, if anything.
+    // Sessions that no cap stopped keep only their own rate, if they have one.
     rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| !claim.caps.is_empty())).collect()
 }
 

@@ -1,10 +1,9 @@
-//! The rest of a pull's request: sources and names that did not fit its hello, taken in part by
-//! part.
+//! Hears the rest of a pull's request: sources and names that did not fit its hello, part by part.
 //!
-//! In: messages behind a hello. Out: all sources, the list of names, and what holding them costs,
-//! claimed out of the daemon's memory for as long as the session runs. Each part is claimed before
-//! it is kept, comes within its time, and all of them are bounded, so that no client makes a daemon
-//! grow beyond its share. Opens nothing.
+//! In: messages behind a hello. Out: all sources, the list of names, and the claim on the daemon's
+//! memory for them, which lasts as long as the session. Each part is claimed before it is kept and
+//! must come within its time, and the number of sources and names is bounded, so that no client
+//! makes a daemon grow beyond its share. It opens no files and knows no rights.
 
 use std::time::Duration;
 
@@ -21,16 +20,16 @@ use super::shares::{ClientShares, Share};
 use crate::api::Stop;
 use crate::session::channel::{ReadHalf, read_message};
 
-/// What a request names beside what stands in its hello.
+/// The parts of a request that follow its hello.
 #[derive(Default)]
 pub(super) struct Rest {
-    /// Only these names beneath the one source, if any are given.
+    /// Only these names beneath the one source are sent. `None`: all of them.
     pub(super) names: Option<PathList>,
-    /// The memory that sources and names take, unless that is next to nothing.
+    /// The memory that sources and names take. `None` if that is next to nothing.
     pub(super) claim: Option<Share>,
 }
 
-/// What follows a request's hello.
+/// Whether parts follow a request's hello, and which.
 pub(super) fn follows(request: &Request) -> Follows {
     match request {
         Request::Transfer(transfer) => match &transfer.far {
@@ -41,7 +40,7 @@ pub(super) fn follows(request: &Request) -> Follows {
     }
 }
 
-/// Hears the rest of a request, if there is one; sources are added to those of the hello.
+/// Hears the rest of a request, if there is one. Its sources are added to those of the hello.
 ///
 /// # Errors
 /// [`FaultCode::Busy`] when the daemon has no memory for it just now, [`FaultCode::Unsupported`]
@@ -86,7 +85,7 @@ async fn hear_parts(
             _ => part.names.is_empty() && part.sources.len() <= SOURCES_MAX,
         };
         let said = part.names.len() + part.sources.iter().map(said).sum::<usize>();
-        // A short one would cost only time: whoever has more to say fills a part.
+        // A short part would cost only time: a client that has more to send fills a part.
         if !fits || !part.last && said < PART_BYTES_MIN && part.sources.len() < SOURCES_MAX {
             return Err(Fault::protocol("a part of a request that is none"));
         }
@@ -112,22 +111,23 @@ async fn hear_part(reader: &mut ReadHalf, until: Instant) -> Result<RequestPart,
     }
 }
 
-/// What a part's bytes earn the rest of the request in time.
+/// The time that a part's bytes earn for the rest of the request.
 fn earned(bytes: usize) -> Duration {
     PATIENCE_A_PART.mul_f64(bytes.min(PAGE_BYTES_MAX) as f64 / PAGE_BYTES_MAX as f64)
 }
 
-/// The bytes of a source in a part, but for its numbers.
+/// Bytes of a source in a part, without its numbers.
 fn said(source: &FarSource) -> usize {
     source.root.len() + source.path.as_bytes().len()
 }
 
-/// What holding a source costs: its path as it was sent, as it is opened and as it is named.
+/// Bytes of memory that a source takes: its path as it was sent, as it is opened and as it is
+/// named.
 fn cost(source: &FarSource) -> u64 {
     SOURCE_COST_BYTES + source.root.len() as u64 + 3 * source.path.as_bytes().len() as u64
 }
 
-/// What a request has cost so far.
+/// Bytes that a request has cost so far.
 struct Costs<'m> {
     memory: &'m ClientShares,
     client: PublicKey,
@@ -140,7 +140,7 @@ impl Costs<'_> {
         Costs { memory, client, share: None, bytes: 0 }
     }
 
-    /// Claims so many bytes more, before they are kept.
+    /// Claims this many bytes more, before they are kept.
     fn add(&mut self, bytes: u64) -> Result<(), Fault> {
         let before = self.bytes.max(UNCLAIMED_BYTES);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -169,16 +169,16 @@ fn too_long(refusal: &Fault) -> Fault {
     )
 }
 
-/// What of a request is not claimed: as much as a hello may bring by itself.
+/// Bytes of a request that are not claimed: as much as a hello may bring by itself.
 const UNCLAIMED_BYTES: u64 = 2 * MESSAGE_BYTES_MAX as u64;
-/// How long a request may take, and the most that is left to it at any time however fast it came so
-/// far, ...
+/// How long a request may take, and the most time that it has left at any moment however fast it
+/// came so far, ...
 const PATIENCE: Duration = Duration::from_secs(30);
-/// ... and for a full part more, for a shorter one its share of that: a full one is 64 KiB, so that
+/// ... and the time that a full part adds; a shorter one adds its share. A full part is 64 KiB, so
 /// 64 kbit/s are fast enough.
 const PATIENCE_A_PART: Duration = Duration::from_secs(8);
-/// A part that others follow is no shorter, unless it has as many sources as there may be in one:
-/// it is closed only because one more path, of 4 KiB at most, would not fit in its 64 KiB.
+/// Bytes of a part that others follow, at least, unless it has as many sources as there may be in
+/// one: it is closed only because one more path, of 4 KiB at most, would not fit in its 64 KiB.
 const PART_BYTES_MIN: usize = PAGE_BYTES_MAX / 4;
 const _: () = assert!(
     PART_BYTES_MIN + PATH_BYTES_MAX < PAGE_BYTES_MAX,

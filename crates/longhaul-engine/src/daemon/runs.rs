@@ -1,9 +1,9 @@
-//! Sessions by the run that they belong to, so that a client that dials again takes over from its
-//! own dead session.
+//! Owns the list of sessions by run, so that a client that dials again takes over from its own dead
+//! session.
 //!
-//! A run shows the same 16 secret bytes each time it dials. The earlier session of that run and
-//! that key is stopped, and the new one waits until it has let go of its files. Knows no files and
-//! no protocol.
+//! In: the secret of a run, which shows the same 16 bytes each time it dials, and a client's key.
+//! Out: a seat for its session, once the earlier session of that run and that key was stopped and
+//! has let go of its files. It knows no files and no protocol.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,29 +17,29 @@ use crate::api::{Stop, StopTrigger};
 use crate::session::course::CommittedVersions;
 use crate::session::idle::Activity;
 
-/// A client's key and what its run shows.
+/// A client's key, and the secret of its run.
 type Name = (PublicKey, [u8; 16]);
 
-/// The runs whose sessions live.
+/// The runs whose sessions live, and those that may come back. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Runs {
     live: Arc<Mutex<HashMap<Name, LiveRun>>>,
-    /// What runs committed whose last session was lost, the latest last.
+    /// The committed entries of runs whose last session was lost, the latest last.
     lost: Arc<Mutex<VecDeque<(Name, CommittedVersions)>>>,
 }
 
 /// A session that lives.
 struct LiveRun {
     trigger: StopTrigger,
-    /// Closed when it has let go.
+    /// Closed when the session has let go.
     ended: watch::Receiver<()>,
-    /// Since when nothing moved in it.
+    /// The time since which nothing moved in it.
     activity: Activity,
-    /// It was told to make room, and has not gone yet.
+    /// Whether it was told to make room, and has not gone yet.
     makes_room: bool,
 }
 
-/// The place of a session among the runs; dropped when it has let go of everything.
+/// The place of a session among the runs. It is dropped when the session has let go of everything.
 pub(super) struct RunSeat {
     runs: Runs,
     name: Name,
@@ -50,7 +50,7 @@ pub(super) struct RunSeat {
 }
 
 impl Runs {
-    /// A place for another session of a run, once an earlier one has let go.
+    /// Takes a place for another session of a run, once an earlier one has let go.
     ///
     /// # Errors
     /// [`FaultCode::Busy`] when that takes too long.
@@ -67,7 +67,7 @@ impl Runs {
                 Err(gone) => gone,
             };
             let left = until.saturating_duration_since(Instant::now());
-            // Nothing is ever sent: it changes by being closed.
+            // The channel carries no values: it ends by being closed.
             if tokio::time::timeout(left, gone.changed()).await.is_err() {
                 return Err(Fault::new(
                     FaultCode::Busy,
@@ -79,11 +79,12 @@ impl Runs {
         }
     }
 
-    /// A place, or what closes when the session that has it is gone; that session is stopped.
+    /// A place, or the receiver that closes when the session that has it is gone. That session is
+    /// stopped.
     fn enter(&self, name: Name) -> Result<RunSeat, watch::Receiver<()>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(earlier) = live.get(&name) {
-            // The code by which a session knows that its client is elsewhere.
+            // This code tells a session that its client is elsewhere.
             earlier.trigger.stop(FaultCode::Lost);
             return Err(earlier.ended.clone());
         }
@@ -95,15 +96,15 @@ impl Runs {
         Ok(RunSeat { runs: self.clone(), name, trigger, stop, alive: here, activity })
     }
 
-    /// Has the session end in which nothing moved for longest, of the client that has most, in
-    /// favour of `newcomer`, which has none, and waits until it has let go; false if there is none
-    /// in which nothing moved for a while. One that does not let go soon is followed by the next
-    /// one: its disk may hang for good.
+    /// Has a session end in favour of `newcomer`, which has none, and waits until it has let go. It
+    /// is the session in which nothing moved for longest, of the client that has most. Returns
+    /// false if there is none in which nothing moved for a while. One that does not let go soon is
+    /// followed by the next one: its disk may hang for good.
     pub(super) async fn make_room(&self, newcomer: PublicKey) -> bool {
         for _ in 0..EVICTIONS_MAX {
             let Some((trigger, mut gone)) = self.most_idle(newcomer, Instant::now()) else { return false };
             trigger.stop(ROOM_NEEDED);
-            // Nothing is ever sent: it changes by being closed.
+            // The channel carries no values: it ends by being closed.
             if tokio::time::timeout(LET_GO_MAX / EVICTIONS_MAX, gone.changed()).await.is_ok() {
                 return true;
             }
@@ -111,11 +112,11 @@ impl Runs {
         false
     }
 
-    /// Chosen once: whoever comes next is given another.
+    /// The session to end. It is chosen once: the next newcomer is given another.
     fn most_idle(&self, newcomer: PublicKey, now: Instant) -> Option<(StopTrigger, watch::Receiver<()>)> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let mut count: HashMap<PublicKey, usize> = HashMap::new();
-        // Without those that are about to go.
+        // Sessions that are about to go do not count.
         let stay = live.iter().filter(|(_, session)| !session.makes_room);
         stay.for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
         let idle = |session: &LiveRun| now.saturating_duration_since(session.activity.since());
@@ -129,35 +130,36 @@ impl Runs {
 }
 
 impl RunSeat {
-    /// Where the session shows since when nothing moved in it.
+    /// The record in which the session shows since when nothing moved in it.
     pub(super) fn activity(&self) -> Activity {
         self.activity.clone()
     }
 
-    /// Stops the session when another takes over.
+    /// The stop by which another session takes over.
     pub(super) fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Ends the session after so long, unless it is over by then.
+    /// Ends the session after this time, unless it has ended by then.
     pub(super) fn end_after(&self, time: Duration) {
         let (trigger, mut gone) = (self.trigger.clone(), self.alive.subscribe());
         tokio::spawn(async move {
-            // Nothing is ever sent: it changes by being closed.
+            // The channel carries no values: it ends by being closed.
             if tokio::time::timeout(time, gone.changed()).await.is_err() {
                 trigger.stop(FaultCode::TimedOut);
             }
         });
     }
 
-    /// What earlier sessions of the run committed, and its sender may not have heard.
+    /// The entries that earlier sessions of the run committed, of which its sender may not have
+    /// heard.
     pub(super) fn committed_before(&self) -> CommittedVersions {
         let mut lost = self.runs.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let at = lost.iter().position(|(name, _)| *name == self.name);
         at.and_then(|at| lost.remove(at)).map(|(_, committed)| committed).unwrap_or_default()
     }
 
-    /// The session is lost: the run may come back.
+    /// Records that the session is lost: the run may come back.
     pub(super) fn remember(&self, committed: CommittedVersions) {
         if committed.is_empty() {
             return;
@@ -170,7 +172,7 @@ impl RunSeat {
     }
 }
 
-/// Forgets the oldest run of the key that has most.
+/// Forgets the oldest run of the client key that has most.
 fn forget_one(lost: &mut VecDeque<(Name, CommittedVersions)>) {
     let mut count: HashMap<PublicKey, usize> = HashMap::new();
     lost.iter().for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
@@ -185,19 +187,19 @@ impl Drop for RunSeat {
     }
 }
 
-/// Runs that may come back of which is remembered what they committed. Most have some hundred KiB;
-/// one that is broken off again and again has half a MiB of its last session and 4.5 MiB of those
-/// before it, so that all come to 320 MiB at the very most.
+/// Runs that may come back whose committed entries are remembered. Most take some hundred KiB. One
+/// that is broken off again and again has half a MiB of its last session and 4.5 MiB of those
+/// before it, so all take 320 MiB at the very most.
 const LOST_MAX: usize = 64;
-/// The code by which a session knows that its place is needed: it has no other use at a daemon's
+/// The code that tells a session that its place is needed. It has no other use at a daemon's
 /// session.
 const ROOM_NEEDED: FaultCode = FaultCode::Unreachable;
-/// A session in which nothing moved for so long makes room for a client that has none. A slow
+/// A session in which nothing moved for this long makes room for a client that has none. A slow
 /// path's pauses are shorter.
 const EVICTED_AFTER: Duration = Duration::from_secs(30);
 /// Sessions that are told to make room for one newcomer, one after the other.
 const EVICTIONS_MAX: u32 = 3;
-/// A session that is stopped waits for what its disk is at.
+/// How long a stopped session may take for the work of its disk.
 const LET_GO_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -283,7 +285,8 @@ mod tests {
         let now = Instant::now();
         assert!(runs.most_idle(newcomer, now + EVICTED_AFTER / 2).is_none(), "all may be at something");
         let later = now + 2 * EVICTED_AFTER;
-        // What moves is left alone, and so is a client with fewer, though it is idle for longest.
+        // A session that moves is left alone, and so is a client with fewer, though it is idle for
+        // longest.
         let moves_at = |place: &RunSeat, at| {
             Idle::new(None, place.activity()).look(at, Doings { moved: 1, at_work: false, peer_stalls: false })
         };

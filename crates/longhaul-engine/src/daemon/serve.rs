@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role};
 use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::receiver::{ReceiverConfig, SkippedDigests, SyncGroup};
+use longhaul_proto::receiver::{Policy, SkippedDigests};
 use longhaul_proto::wire::message::{Follows, GrantedLanes, Transport, VERSION, Welcome};
 use tokio::sync::mpsc;
 
@@ -23,12 +23,11 @@ use super::rates::Entered;
 use super::side::Side;
 use super::{Daemon, request, strangers};
 use crate::api::{Event, FileStatus, Observer};
-use crate::budget::{self, SessionBuffers};
-use crate::lanes::pool::LaneRules;
+use crate::budget::{self};
+use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
-use crate::lanes::tune::TuningRules;
-use crate::lanes::worker::pacer;
+use crate::lanes::worker::pacer::LaneRates;
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::channel::write_message;
@@ -37,8 +36,7 @@ use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::handshake;
 use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
-use crate::session::receiver::Receiving;
-use crate::session::sender::Sending;
+use crate::session::plan::{LanePlan, Plan, ReceivePlan};
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
@@ -120,8 +118,8 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admissio
     }
     let measured = admission.measured;
     let totals = match welcome(daemon, control, &admission, counter.clone()).await {
-        Ok((link, registered, welcome)) => {
-            let totals = converse(link, admission, &welcome, daemon.config.sync).await;
+        Ok((link, registered, plan)) => {
+            let totals = converse(link, admission, plan).await;
             drop(registered);
             totals
         }
@@ -144,17 +142,43 @@ fn cpu_seconds(stages: &[(&str, f64)]) -> String {
     stages.iter().map(|(stage, seconds)| format!("{stage}:{seconds:.3}")).collect::<Vec<_>>().join(",")
 }
 
-/// Welcomes the client and names its lanes.
+/// Welcomes the client, names its lanes, and starts the control link.
 async fn welcome(
     daemon: &Arc<Daemon>,
     mut control: Control,
     admission: &Admission,
     observer: Arc<Counter>,
-) -> Result<(ControlLink, (Registered, Entered), Welcome), Fault> {
-    let chunk = admission.transfer.chunk;
+) -> Result<(ControlLink, (Registered, Entered), Plan), Fault> {
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.rates.enter(admission.claim.clone(), events.0.clone());
-    let welcome = Welcome {
+    let welcome = answer(admission, rate)?;
+    let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
+    let listener = Arc::new(events.0.clone());
+    let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
+    write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
+    write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
+    let (reader, writer) = (control.reader, control.writer);
+    let presence = match &admission.side {
+        Side::Receive(destination, _) => destination.presence.clone(),
+        Side::Send(..) => Arc::default(),
+    };
+    let plan = plan(daemon, admission, &welcome, rate);
+    let rules = plan.lane_rules(Replacement::Grant(LaneGrants::new(count, registered.opener())));
+    let stop = admission.holdings.place.stop().or(daemon.stop.clone());
+    let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
+    let mut link = ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules });
+    link.set_idle(idle);
+    link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
+    if transport != Transport::Quic {
+        link.set_quic_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
+    }
+    Ok((link, (registered, entered), plan))
+}
+
+/// The answer to an admitted request; `rate` is what the daemon lets the session carry, bytes/s.
+fn answer(admission: &Admission, rate: Option<u64>) -> Result<Welcome, Fault> {
+    let chunk = admission.transfer.chunk;
+    Ok(Welcome {
         version: VERSION,
         caps: match &admission.side {
             Side::Receive(destination, _) => handshake::sync_caps(destination.tree.sync_method()),
@@ -167,88 +191,64 @@ async fn welcome(
         lanes_max: admission.lanes_max,
         rate: rate.unwrap_or(0),
         memory_bytes: admission.measured.map_or(0, |measured| measured.bytes),
-    };
-    let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
-    let registered = daemon.registry.expect(
-        welcome.session,
-        Expecting {
-            key: JoinKey(control.exporter),
-            peer: control.peer_key,
-            protection: handshake::from_wire(admission.transfer.protect),
-            open: Expecting::ids(count),
-            next: count,
-            congestion: match admission.transfer.role {
-                // The name is the receiver's wish for what is sent from here.
-                Role::Receiver => congestion(&admission.transfer.flow),
-                Role::Sender => Congestion::Auto,
-            },
-            listener: Arc::new(events.0.clone()),
-        },
-    );
-    write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
-    write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
-    let (reader, writer) = (control.reader, control.writer);
-    let presence = match &admission.side {
-        Side::Receive(destination, _) => destination.presence.clone(),
-        Side::Send(..) => Arc::default(),
-    };
-    let role = admission.transfer.role.other();
-    let rules = LaneRules {
-        role,
-        target: count,
-        lanes_max: admission.lanes_max,
-        transport,
-        windows: budget::windows(admission.memory.get()),
-        tuning: (role == Role::Sender).then_some(TuningRules {
-            lanes: count,
-            lanes_max: admission.lanes_max,
-            unit: welcome.chunk.bytes(),
-            choose_congestion: admission.transfer.flow.congestion.is_empty(),
-            choose_transport: admission.transfer.flow.choose,
-        }),
-        rates: pacer::LaneRates {
-            own_rate: rate,
-            asked_rate: pacer::LaneRates::from_wire(admission.transfer.flow.rate),
-        },
-        stall_after: Duration::from_secs(LANE_STALL_SECONDS),
-        replacement: Replacement::Grant(LaneGrants::new(count, registered.opener())),
-    };
-    let stop = admission.holdings.place.stop().or(daemon.stop.clone());
-    let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
-    let mut link = ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules });
-    link.set_idle(idle);
-    link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
-    if transport != Transport::Quic {
-        link.set_quic_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
-    }
-    Ok((link, (registered, entered), welcome))
+    })
 }
 
-async fn converse(link: ControlLink, admission: Admission, welcome: &Welcome, sync: SyncGroup) -> Totals {
-    // The holdings go at the end of this.
-    let Admission { transfer, side, measured, machinery: SessionBuffers { slab, io, depth }, holdings, .. } = admission;
-    let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
+/// The lanes that the registry is to bring to the session, which hears of them through `listener`.
+fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneListener>) -> Expecting {
+    let count = admission.lanes;
+    Expecting {
+        key: JoinKey(control.exporter),
+        peer: control.peer_key,
+        protection: handshake::from_wire(admission.transfer.protect),
+        open: Expecting::ids(count),
+        next: count,
+        congestion: match admission.transfer.role {
+            // The name is the receiver's wish for what is sent from here.
+            Role::Receiver => congestion(&admission.transfer.flow),
+            Role::Sender => Congestion::Auto,
+        },
+        listener,
+    }
+}
+
+/// The daemon's plan of a session that was admitted; `rate` is what the daemon lets it carry, bytes/s.
+fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<u64>) -> Plan {
+    let transfer = &admission.transfer;
+    let policy = match &admission.side {
+        Side::Receive(_, policy) => *policy,
+        // A sender replaces nothing.
+        Side::Send(..) => Policy { if_exists: IfExists::Fail, may_modify: false },
+    };
+    let lanes = LanePlan {
+        count: admission.lanes,
+        most: admission.lanes_max,
+        transport: transfer.flow.transport,
+        window_bytes: budget::windows(admission.memory.get()),
+        choose_congestion: transfer.flow.congestion.is_empty(),
+        choose_transport: transfer.flow.choose,
+        tunes: true,
+        rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
+        stall_after: Duration::from_secs(LANE_STALL_SECONDS),
+    };
+    let receiving = ReceivePlan {
+        policy,
+        dry_run: transfer.dry_run,
+        group: daemon.config.sync,
+        read_back: transfer.read_back,
+        digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
+    };
+    Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)
+}
+
+/// Runs the session's loop to its end. The holdings are given back then.
+async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals {
+    let Admission { side, measured, machinery: buffers, holdings, .. } = admission;
     match side {
-        Side::Receive(destination, policy) => {
-            let config = ReceiverConfig {
-                chunk,
-                chunk_max: welcome.chunk_max,
-                bundled_max,
-                policy,
-                landing: destination.landing,
-                preserve,
-                dry_run: transfer.dry_run,
-                group: sync,
-                read_back: transfer.read_back,
-                digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
-            };
-            let asked = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
-            let (base, place) = (destination.base, destination.place);
+        Side::Receive(destination, _) => {
+            let allowed = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
-            let ledger = destination.ledger;
-            let receiving =
-                Receiving { tree: destination.tree, slab, io, config, allowed: asked, base, place, journal: ledger };
-            receiver::run(link, receiving, &mut course).await;
+            receiver::run(link, plan.receiving(destination, buffers, allowed), &mut course).await;
             if course.totals.fault.is_some() {
                 holdings.place.remember(course.committed);
             }
@@ -256,18 +256,8 @@ async fn converse(link: ControlLink, admission: Admission, welcome: &Welcome, sy
         }
         Side::Send(source, wanted, _) => {
             let mut course = SendCourse::default();
-            let sending = Sending {
-                tree: source,
-                slab,
-                io,
-                depth,
-                chunk,
-                chunk_max: welcome.chunk_max,
-                bundled_max,
-                wanted,
-                timed: measured.is_some_and(Measured::is_timed),
-            };
-            sender::run(link, sending, &mut course).await;
+            let is_timed = measured.is_some_and(Measured::is_timed);
+            sender::run(link, plan.sending(source, buffers, wanted, is_timed), &mut course).await;
             course.totals
         }
     }

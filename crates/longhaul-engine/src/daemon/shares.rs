@@ -1,9 +1,9 @@
-//! How the clients of a daemon share what it has of something: sessions, memory, listings.
+//! Divides among the clients of a daemon its sessions, its memory or its listings.
 //!
-//! In: claims by client key. Out: a [`Share`] that gives back what it has when it is dropped, or
-//! whose limit stands in the way. A quarter is kept free for clients that have nothing of it yet,
-//! so that one key alone never keeps the others out, and claims that grow leave room for new ones,
-//! of the same client too. Knows no connections and no time.
+//! In: claims by client key. Out: a [`Share`] that gives back its amount when it is dropped, or the
+//! limit that stands in the way. A quarter is kept free for clients that have nothing of it yet, so
+//! that one key alone never keeps the others out. Claims that grow leave room for new ones, of the
+//! same client too. It knows no connections and no time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +13,7 @@ use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::PublicKey;
 use tokio::sync::Notify;
 
-/// What there is of one thing, and who has it. Clones share it.
+/// The amount of one thing, and the clients that have it. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct ClientShares {
     of: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct ClientShares {
     given_back: Arc<Notify>,
 }
 
-/// A client's claim; dropping it gives everything back.
+/// A client's claim. Dropping it gives everything back.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: ClientShares,
@@ -29,22 +29,22 @@ pub(super) struct Share {
     amount: u64,
 }
 
-/// Whose limit a claim runs against.
+/// The limit that a claim runs against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The client has so many claims already; the rest is for others.
+    /// The client has so many claims already; the rest is for other clients.
     Client { claims: u64 },
     /// Nothing is left.
     Daemon,
 }
 
-/// The rule, by any kind of client.
+/// The rule, for any type of client key.
 #[derive(Debug)]
 struct ShareAccount<K> {
     total: u64,
-    /// Most claims of one client.
+    /// The number of claims that one client may have.
     claims_max: u64,
-    /// What a claim usually begins with, where claims grow.
+    /// The amount with which a claim usually begins, where claims grow.
     begins: u64,
     taken: u64,
     clients: HashMap<K, Had>,
@@ -66,21 +66,21 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
         if claims >= self.claims_max {
             return Err(Full::Client { claims });
         }
-        // Claims of nothing yet are none to keep its first one out for.
+        // A claim of nothing yet does not keep a client from its first amount.
         let others = if had == 0 { 0 } else { claims };
         self.take(client, others, amount, (0, self.total / KEPT_FREE))?;
         self.clients.entry(client).or_default().claims += 1;
         Ok(())
     }
 
-    /// A claim of nothing, which may grow. It stands in nobody's way until it does.
+    /// Adds a claim of nothing, which may grow. It takes no room until it does.
     fn claim_later(&mut self, client: K) {
         self.clients.entry(client).or_default().claims += 1;
     }
 
-    /// Adds to a claim. What has begun leaves room for what is to begin: for any client's first
-    /// claim, and besides the quarter for further ones of this client, unless others have taken
-    /// that.
+    /// Adds to a claim. Claims that have begun leave room for those that are to begin: for any
+    /// client's first claim, and besides the quarter for further claims of this client, unless
+    /// others have taken that.
     fn grow(&mut self, client: K, amount: u64) -> Result<(), Full> {
         let had = self.clients.get(&client).copied().unwrap_or_default();
         let room = (self.total / KEPT_FREE / 2).max(self.begins);
@@ -90,8 +90,8 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
         self.take(client, had.claims.saturating_sub(1), amount, (left, with_quarter))
     }
 
-    /// Takes for a client that has so many other claims, and leaves so much, or the second if it
-    /// has any.
+    /// Takes an amount for a client that has `others` other claims. It leaves at least `left`, or
+    /// `left_by_many` if the client has other claims.
     fn take(&mut self, client: K, others: u64, amount: u64, (left, left_by_many): (u64, u64)) -> Result<(), Full> {
         let free = self.total.saturating_sub(self.taken);
         if free < amount.saturating_add(left) {
@@ -118,14 +118,14 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
 }
 
 impl ClientShares {
-    /// So much of something, as it is called for people in the plural, of which one client may have
-    /// so many claims.
+    /// `total` of something, which `of` names in the plural for people. One client may have
+    /// `claims_max` claims.
     pub(super) fn new(of: &'static str, total: u64, claims_max: u64) -> ClientShares {
         let book = Arc::new(Mutex::new(ShareAccount::new(total, claims_max)));
         ClientShares { of, book, given_back: Arc::default() }
     }
 
-    /// The same of something that claims begin with so much of, and grow.
+    /// The same of something of which claims begin with `begins`, and grow.
     pub(super) fn growing(of: &'static str, total: u64, begins: u64) -> ClientShares {
         let book = Arc::new(Mutex::new(ShareAccount { begins, ..ShareAccount::new(total, u64::MAX) }));
         ClientShares { of, book, given_back: Arc::default() }
@@ -134,24 +134,24 @@ impl ClientShares {
     /// Claims for a client.
     ///
     /// # Errors
-    /// Whose limit stands in the way.
+    /// The limit that stands in the way.
     pub(super) fn claim(&self, client: PublicKey, amount: u64) -> Result<Share, Full> {
         self.lock().claim(client, amount)?;
         Ok(Share { shares: self.clone(), client, amount })
     }
 
-    /// A client's claim of nothing yet, which may grow.
+    /// Adds a claim of nothing yet, which may grow.
     pub(super) fn claim_later(&self, client: PublicKey) -> Share {
         self.lock().claim_later(client);
         Share { shares: self.clone(), client, amount: 0 }
     }
 
-    /// Whether a client has any.
+    /// Whether a client has any claim.
     pub(super) fn has_any(&self, client: PublicKey) -> bool {
         self.lock().clients.contains_key(&client)
     }
 
-    /// What a client is told that cannot have a share.
+    /// The fault for a client that cannot have a share.
     pub(super) fn refusal(&self, full: Full) -> Fault {
         let of = self.of;
         let busy = |message: std::fmt::Arguments<'_>| Fault::new(FaultCode::Busy, Blame::Local, message);
@@ -168,7 +168,7 @@ impl ClientShares {
         }
     }
 
-    /// Waits until nobody has anything.
+    /// Waits until all claims are given back.
     pub(super) async fn all_given_back(&self) {
         loop {
             let given_back = self.given_back.notified();
@@ -189,7 +189,7 @@ impl Share {
     /// Adds to the claim.
     ///
     /// # Errors
-    /// Whose limit stands in the way.
+    /// The limit that stands in the way.
     pub(super) fn grow(&mut self, amount: u64) -> Result<(), Full> {
         self.shares.lock().grow(self.client, amount)?;
         self.amount += amount;
@@ -202,7 +202,7 @@ impl Share {
         self.amount += std::mem::take(&mut other.amount);
     }
 
-    /// What its client is told that cannot have more.
+    /// The fault for the client of a claim that cannot grow.
     pub(super) fn refusal(&self, full: Full) -> Fault {
         self.shares.refusal(full)
     }
@@ -215,9 +215,9 @@ impl Drop for Share {
     }
 }
 
-/// One part in so many is for clients that have nothing yet: less would let a few busy keys take
-/// all, more would stand empty. Claims that grow leave half of that besides: of the memory of a
-/// daemon as it comes 512 MiB, in which 32 sessions begin.
+/// One part in four is for clients that have nothing yet: less would let a few busy keys take all,
+/// more would stand empty. Claims that grow leave half of that besides: 512 MiB of the default
+/// memory of a daemon, in which 32 sessions begin.
 const KEPT_FREE: u64 = 4;
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
                 let begun = (0..sessions).take_while(|_| book.claim('a', 16).is_ok()).count();
                 while (0..begun).any(|_| book.grow('a', 4).is_ok()) {}
                 let of = format!("{begun} sessions, {total} in all, {} taken", book.taken);
-                // A daemon in which they began without growing is full of beginnings.
+                // A daemon in which claims began without growing is full of beginnings.
                 if book.taken > 16 * begun as u64 {
                     assert_eq!(book.claim('a', 16), Ok(()), "{of}");
                 }

@@ -1,34 +1,46 @@
-//! The daemon's side of a transfer: a destination that is opened, or sources that are.
+//! Opens the daemon's side of a transfer: its destination, or its sources.
 //!
-//! In: a transfer that is allowed. Out: a [`Side`] and what the log calls it. Knows no rights, no
+//! In: a transfer that is allowed. Out: a [`Side`] and its name in the log. It knows no rights, no
 //! memory and no lanes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, Fault, FaultCode, PathList, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathList, Role};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, Tree};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
 
 use super::{ClientConfig, Daemon};
 use crate::journals::{Principal, RootJournals, run_of};
-use crate::place::{self, Destination, Opening};
+use crate::place::{self, Opening};
 use crate::session::course::ScanWish;
 use crate::session::handshake;
+use crate::session::opened::Destination;
 use crate::workers::blocking;
 
 /// The daemon's side of a transfer.
 pub(super) enum Side {
-    /// It receives, by this policy.
+    /// It receives, under this policy.
     Receive(Destination, Policy),
-    /// It sends what is wanted of its sources. With what the `Welcome` says of the sources.
+    /// It sends the wanted entries of its sources. The last field is the bits of its `Welcome` that
+    /// describe them.
     Send(Arc<dyn SourceTree>, ScanWish, u64),
 }
 
-/// Opens this side of a transfer that is allowed; `names` are all that is wanted beneath its one
-/// source, if any are given.
+impl Side {
+    /// The largest chunk that this side may need: partials at a destination keep their chunk size.
+    pub(super) fn chunk_max(&self, transfer: &Transfer) -> ChunkSize {
+        match self {
+            Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
+            Side::Send(..) => transfer.chunk_max,
+        }
+    }
+}
+
+/// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, if any
+/// are given.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
@@ -73,7 +85,7 @@ pub(super) async fn open(
                 move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));
             let (source, shape, wanted) = blocking(open).await?;
             if let Shape::Missing(missing) = &shape {
-                // Before the client makes anything of its destination.
+                // This fails before the client makes anything of its destination.
                 return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
             }
             Ok((Side::Send(source, wanted, handshake::source_caps(&shape)), what))
@@ -87,7 +99,7 @@ pub(super) fn contradiction() -> Fault {
 }
 
 impl Daemon {
-    /// A root's tree and its partials, if the directory that is held for it is still the one at its
+    /// A root's tree and its partials, if the directory that is open for it is still the one at its
     /// path.
     pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<RootJournals>), Fault> {
         let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));

@@ -1,8 +1,9 @@
-//! Those who are not heard, as their key is no client's, or too many of that key's are being heard:
-//! told so, and nothing else.
+//! Turns away connections that are not heard, because their key is no client's, or too many of that
+//! key's are being heard.
 //!
-//! In: a control connection that has proved a key. Out: nothing. Whatever a stranger asks for is
-//! not looked at, so that it costs the daemon no more than the handshake did.
+//! In: a control connection that has proved a key. Out: a refusal to it. A stranger's request is
+//! not read into, so that it costs the daemon no more than the handshake did. It knows no roots and
+//! no sessions.
 
 use longhaul_core::limits::MESSAGE_BYTES_MAX;
 use longhaul_core::{Blame, Fault, FaultCode};
@@ -22,9 +23,9 @@ pub(super) async fn refuse(daemon: &Daemon, control: Control) {
     turn_away(daemon, control, fault).await;
 }
 
-/// Says why somebody is not heard, and waits until it has hung up: a connection that is closed with
-/// its request unread would be reset, and the refusal be lost on the way. Those who are told so are
-/// as few as strangers may be.
+/// Refuses a connection, and waits until it has hung up: a connection that is closed with its
+/// request unread would be reset, and the refusal be lost on the way. As many are refused at a time
+/// as there may be strangers.
 pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault) {
     let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
     let told = async {
@@ -47,12 +48,12 @@ pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault)
     }
 }
 
-/// A key is no client's. The newcomer is told how to be let in, on its own side; the daemon's log
-/// has no line to paste for whoever knocks.
+/// The fault of a key that is no client's. The newcomer is told how to be let in, on its own side;
+/// the daemon's log has no line to paste for a stranger.
 pub(super) fn unknown(key: &PublicKey) -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, format_args!("this daemon does not know the key {key}"))
         .hint("send this key (longhaul key show prints it) to the daemon's administrator and ask to be let in")
 }
 
-/// The longest request of an honest client, twice.
+/// Bytes of a request that are skipped at most: twice the longest of an honest client.
 const UNHEARD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;

@@ -1,10 +1,10 @@
-//! Names that a failed sync left in doubt: written down in journals of their own, known to every
-//! session of the root.
+//! Owns the names that a failed sync left in doubt: they are written to journals of their own, and
+//! known to every session of the root.
 //!
 //! In: names that were published and may not be on the medium; names that were committed anew, or
-//! read back. Out: whether a name is in doubt, whoever asks. A journal of doubts is made anew each
-//! time: that of the session may have failed with the disk. It stands until the last doubt in it
-//! has ended.
+//! read back. Out: whether a name is in doubt. A journal of doubts is made anew each time, as that
+//! of the session may have failed with the disk. It stands until the last doubt in it has ended. It
+//! knows no messages and no machines.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ use super::{RootJournals, SessionJournal};
 use crate::random::nonce;
 
 impl SessionJournal {
-    /// Writes down that these names, as placed at the destination, are in doubt; durable on return.
-    /// In this process they are in doubt in any case.
+    /// Records that these names, as placed at the destination, are in doubt; durable on return. In
+    /// this process they are in doubt even if that fails.
     ///
     /// # Errors
-    /// A [`Fault`] of the disk: then another process will not know.
+    /// A [`Fault`] of the disk: then other processes do not know of the doubt.
     pub(crate) fn doubt(&self, placed: &[RelPath]) -> Result<(), Fault> {
         let paths = placed.iter().map(|path| self.full(path)).collect::<Result<Vec<_>, _>>()?;
         if paths.is_empty() {
@@ -31,14 +31,14 @@ impl SessionJournal {
         self.store.doubt(paths, self.author())
     }
 
-    /// Whether what the system shows of a name proves nothing.
+    /// Whether a name is in doubt: the content that the system shows of it proves nothing.
     pub(crate) fn is_doubtful(&self, placed: &RelPath) -> bool {
         !self.store.doubts().is_empty() && self.full(placed).is_ok_and(|path| self.store.doubts().contains(&path))
     }
 
     /// Ends doubts: these names were committed anew, durably, or read back from the medium and
-    /// found right. What cannot be written down stays in doubt for later sessions, which costs no
-    /// more than sending it again.
+    /// found right. A name whose end of doubt cannot be recorded stays in doubt for later sessions,
+    /// which costs no more than sending it again.
     pub(crate) fn end_doubts(&self, placed: &[RelPath]) {
         let paths: Vec<RelPath> = placed.iter().filter_map(|path| self.full(path).ok()).collect();
         if let Err(fault) = self.store.end_doubts(&paths) {
@@ -52,7 +52,7 @@ impl RootJournals {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Doubts that a journal on the shelf speaks of.
+    /// Adds the doubts of a journal on the shelf.
     pub(super) fn know_doubts(&self, paths: Vec<RelPath>) {
         self.doubts().extend(paths);
     }
@@ -62,10 +62,10 @@ impl RootJournals {
         self.know_doubts(paths.clone());
         let mut tag = SessionTag([0; 8]);
         tag.0.copy_from_slice(&nonce()?[..8]);
-        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let journal = self.shelf.create(tag)?;
         let records = [&author.opening(author.opened.generation)[..], &[Record::Doubtful { paths }]].concat();
         let (_, bytes) = beginning(&records)?;
-        journal.append(&bytes).and_then(|()| journal.sync()).map_err(|e| e.fault())
+        journal.append(&bytes).and_then(|()| journal.sync()).map_err(Fault::from)
     }
 
     fn end_doubts(&self, paths: &[RelPath]) -> Result<(), Fault> {
@@ -76,37 +76,35 @@ impl RootJournals {
         if ended.is_empty() {
             return Ok(());
         }
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        for tag in self.shelf.list()? {
             self.end_doubts_of(tag, &ended)?;
         }
         Ok(())
     }
 
-    /// Ends them in one journal, if it is one of doubts and nobody has it.
+    /// Ends doubts in one journal, if it is one of doubts and nobody has it.
     fn end_doubts_of(&self, tag: SessionTag, ended: &BTreeSet<RelPath>) -> Result<(), Fault> {
-        let Some(reader) = self.shelf.look(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let Some(reader) = self.shelf.look(tag)? else { return Ok(()) };
         let mut peek = longhaul_proto::journal::Replay::new();
-        reader
-            .read(&mut |bytes| {
-                peek.push(bytes);
-                peek.may_be_of_doubts()
-            })
-            .map_err(|e| e.fault())?;
+        reader.read(&mut |bytes| {
+            peek.push(bytes);
+            peek.may_be_of_doubts()
+        })?;
         if !peek.finish().is_ok_and(|replayed| !replayed.doubts.is_disjoint(ended)) {
             return Ok(());
         }
         // Another process that ends doubts in it at this moment leaves ours to a later session.
-        let Shelved::Free(journal) = self.shelf.open(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
         let Ok(replayed) = replay(&journal)? else { return Ok(()) };
         if replayed.doubts.is_subset(ended) {
-            return journal.remove().map_err(|e| e.fault());
+            return journal.remove().map_err(Fault::from);
         }
         if replayed.valid_len < journal.len() {
-            journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
+            journal.truncate(replayed.valid_len)?;
         }
         let (mut writer, mut bytes) = (replayed.writer, Vec::new());
         let paths = replayed.doubts.intersection(ended).cloned().collect();
         writer.record(&Record::Certain { paths }, &mut bytes);
-        journal.append(&bytes).and_then(|()| journal.sync()).map_err(|e| e.fault())
+        journal.append(&bytes).and_then(|()| journal.sync()).map_err(Fault::from)
     }
 }

@@ -1,9 +1,10 @@
-//! A journal that is open for writing, and what it says: which files are still partial, where
-//! temporaries lie.
+//! Owns a journal that is open for writing, and its content: which files are still partial, and
+//! where temporaries lie.
 //!
-//! Several sessions may write to one at a time. It is never removed by being dropped: temporaries
-//! of which no record speaks are known by it alone, so whoever removes it has looked for them first
-//! (`ledger/close`, `collect`).
+//! In: records of sessions. Out: partials to continue. Several sessions may write to one journal
+//! file at a time. Dropping it never removes the journal: only the journal knows of temporaries
+//! without a record, so the code that removes it has looked for them first (`session/close`,
+//! `collect`). It knows no paths of other sessions and no messages.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +18,17 @@ use longhaul_proto::journal::{
 
 use crate::random::nonce;
 
-/// An open journal.
+/// A journal that is open for writing.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     journal: Journal,
     tag: SessionTag,
     state: Mutex<FileState>,
-    /// The session that began it lives.
+    /// Whether the session that began it lives.
     owned: AtomicBool,
 }
 
-/// Who writes records, and from where.
+/// The session that writes records: its opening and its origin.
 #[derive(Clone, Debug)]
 pub(super) struct Author {
     pub(super) opened: Opened,
@@ -37,28 +38,28 @@ pub(super) struct Author {
 struct FileState {
     writer: Writer,
     opened: Opened,
-    /// Whether this process wrote its own opening.
+    /// Whether this process wrote an opening of its own.
     ours: bool,
     next_number: u32,
     /// Files that are neither done nor dropped, by number.
     live: BTreeMap<u32, LiveRecord>,
-    /// Files of these that a session writes now.
+    /// The numbers of those that a session writes now.
     claimed: HashSet<u32>,
-    /// A session let go of a file: what is held of it stands in the journal, not here.
+    /// Whether a session let go of a file: its held chunks are in the journal, and not here.
     stale: bool,
-    /// Directories in which temporaries may lie of which no record speaks.
+    /// Directories in which temporaries without a record may lie.
     dirs: BTreeSet<RelPath>,
 }
 
 /// A file that is neither done nor dropped.
 struct LiveRecord {
     file: FileRecord,
-    /// What is held of it. `None` once a session has claimed it.
+    /// The chunks held of it. `None` once a session has claimed it.
     held: Option<HeldChunks>,
     placed: Option<Placement>,
 }
 
-/// A partial that was taken out of a book.
+/// A partial that a session took out of a journal file.
 #[derive(Debug)]
 pub(super) struct ClaimedPartial {
     pub(super) number: u32,
@@ -75,11 +76,11 @@ impl Author {
 }
 
 impl JournalFile {
-    /// Begins an empty journal. Nothing of it is durable before [`JournalFile::sync`].
+    /// Begins an empty journal. It is not durable before [`JournalFile::sync`].
     pub(super) fn begin(journal: Journal, author: &Author) -> Result<JournalFile, Fault> {
         let (writer, bytes) = beginning(&author.opening(author.opened.generation))?;
         if let Err(error) = journal.append(&bytes) {
-            // One that promises nothing would keep its name from whoever tries again.
+            // A journal that promises nothing would keep its name from the next attempt.
             if let Err(error) = journal.remove() {
                 tracing::warn!(target: "longhaul::journal", %error, "an empty journal stays");
             }
@@ -98,16 +99,16 @@ impl JournalFile {
         Ok(JournalFile { tag: journal.tag(), journal, state: Mutex::new(state), owned: AtomicBool::new(true) })
     }
 
-    /// Reads a journal that was left; none if nothing was ever promised in it, or nothing of it is
-    /// for us to touch.
+    /// Reads a journal that was left. `None` if it never promised anything, or nothing of it is for
+    /// us to touch.
     pub(super) fn read(journal: Journal) -> Result<Option<JournalFile>, Fault> {
         let tag = journal.tag();
         let replayed = match replay(&journal)? {
             Ok(replayed) => replayed,
-            // Where there are no locks a session that lives may be about to write its beginning.
+            // Where there are no locks, a session that lives may be about to write its beginning.
             Err(JournalError::Unopened) if !journal.is_locked() => return Ok(None),
             Err(JournalError::Unopened) => {
-                journal.remove().map_err(|e| e.fault())?;
+                journal.remove()?;
                 return Ok(None);
             }
             Err(error) => {
@@ -117,7 +118,7 @@ impl JournalFile {
         };
         if replayed.valid_len < journal.len() {
             tracing::info!(target: "longhaul::journal", %tag, valid = replayed.valid_len, len = journal.len(), "a journal's torn end is cut");
-            journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
+            journal.truncate(replayed.valid_len)?;
         }
         let live = replayed.files.into_iter().map(|(number, partial)| (number, partial.into()));
         let state = FileState {
@@ -137,24 +138,24 @@ impl JournalFile {
         self.tag
     }
 
-    /// Whether it is known that no session of another process has it: it is locked, or went on
-    /// here. Where a file system has no locks, a journal that nobody seems to have may be that of a
-    /// session that lives.
+    /// Whether it is known that no session of another process has it: it is locked, or it was
+    /// continued here. Where a file system has no locks, a journal that nobody seems to have may be
+    /// that of a session that lives.
     pub(super) fn is_ours(&self) -> bool {
         self.journal.is_locked() || self.state().ours
     }
 
-    /// Whether the session that began it lives: its temporaries are no one else's business.
+    /// Whether the session that began it lives: nobody else touches its temporaries then.
     pub(super) fn is_owned(&self) -> bool {
         self.owned.load(Ordering::Acquire)
     }
 
-    /// That session is over.
+    /// Records that the session that began it is over.
     pub(super) fn disown(&self) {
         self.owned.store(false, Ordering::Release);
     }
 
-    /// Whether nothing in it is left to be continued.
+    /// Whether no file in it is left to be continued.
     pub(super) fn is_finished(&self) -> bool {
         self.state().live.is_empty()
     }
@@ -164,16 +165,16 @@ impl JournalFile {
         self.state().live.values().any(|live| live.file.temp == *temp)
     }
 
-    /// Directories in which temporaries may lie of which no record speaks. A journal of version 1
-    /// does not say them: there they are those of the files that are left.
+    /// Directories in which temporaries without a record may lie. A journal of version 1 does not
+    /// name them: there they are those of the files that are left.
     pub(super) fn dirs(&self) -> BTreeSet<RelPath> {
         let state = self.state();
         let of_files = state.live.values().filter(|_| state.writer.version() == 1);
         state.dirs.iter().cloned().chain(of_files.filter_map(|live| live.file.path.parent())).collect()
     }
 
-    /// Takes the partial of a path out, for a session that holds the path. `author` says who goes
-    /// on with it: the first time that is made durable before anything else is.
+    /// Takes the partial of a path out, for a session that owns the path. `author` is that session;
+    /// the first time, its opening is made durable before anything else.
     pub(super) fn take(&self, path: &RelPath, author: &Author) -> Result<Option<ClaimedPartial>, Fault> {
         let found = {
             let mut state = self.state();
@@ -190,7 +191,7 @@ impl JournalFile {
         Ok(found)
     }
 
-    /// A session lets go of a file that it did not bring to its end.
+    /// Records that a session lets go of a file that it did not bring to its end.
     pub(super) fn let_go(&self, number: u32) {
         let mut state = self.state();
         if state.claimed.remove(&number) && state.live.contains_key(&number) {
@@ -198,7 +199,7 @@ impl JournalFile {
         }
     }
 
-    /// Reads again what sessions that let go had written.
+    /// Reads again the records of sessions that let go.
     ///
     /// # Errors
     /// A [`Fault`] when the journal cannot be read.
@@ -226,14 +227,14 @@ impl JournalFile {
             }
             state.opened.generation + 1
         };
-        self.journal.reassert().map_err(|e| e.fault())?;
+        self.journal.reassert()?;
         self.append(&author.opening(generation))?;
         self.sync()?;
         self.state().opened = Opened { generation, ..author.opened.clone() };
         Ok(())
     }
 
-    /// Announces a file; gives its number.
+    /// Announces a file. Returns its number.
     pub(super) fn announce(&self, file: impl FnOnce(u32) -> FileRecord) -> Result<u32, Fault> {
         let mut state = self.state();
         let number = state.next_number;
@@ -245,7 +246,7 @@ impl JournalFile {
         Ok(number)
     }
 
-    /// Appends records of files that are announced, and of directories.
+    /// Appends records of announced files and of directories.
     pub(super) fn append(&self, records: &[Record]) -> Result<(), Fault> {
         self.append_to(&mut self.state(), records)
     }
@@ -253,7 +254,7 @@ impl JournalFile {
     fn append_to(&self, state: &mut FileState, records: &[Record]) -> Result<(), Fault> {
         let (mut writer, mut bytes) = (state.writer.clone(), Vec::new());
         records.iter().for_each(|record| writer.record(record, &mut bytes));
-        self.journal.append(&bytes).map_err(|e| e.fault())?;
+        self.journal.append(&bytes)?;
         state.writer = writer;
         for record in records {
             match record {
@@ -271,17 +272,17 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Makes durable what was appended before.
+    /// Makes durable all records that were appended before.
     pub(super) fn sync(&self) -> Result<(), Fault> {
-        self.journal.sync().map_err(|e| e.fault())
+        self.journal.sync().map_err(Fault::from)
     }
 
-    /// Takes the journal off the shelf.
+    /// Removes the journal from the shelf.
     ///
     /// # Errors
-    /// A [`Fault`] of the disk: it stands then.
+    /// A [`Fault`] of the disk. The journal stands then.
     pub(super) fn remove(self) -> Result<(), Fault> {
-        self.journal.remove().map_err(|e| e.fault())
+        self.journal.remove().map_err(Fault::from)
     }
 
     fn state(&self) -> MutexGuard<'_, FileState> {
@@ -295,7 +296,7 @@ impl From<longhaul_proto::journal::JournalledPartial> for LiveRecord {
     }
 }
 
-/// A journal's first bytes, with these records, and what goes on behind them.
+/// The first bytes of a journal with these records, and the writer that continues behind them.
 pub(super) fn beginning(records: &[Record]) -> Result<(Writer, Vec<u8>), Fault> {
     let mut bytes = Vec::new();
     let mut writer = Writer::begin(JournalId(nonce()?), &mut bytes);
@@ -303,15 +304,13 @@ pub(super) fn beginning(records: &[Record]) -> Result<(Writer, Vec<u8>), Fault> 
     Ok((writer, bytes))
 }
 
-/// What a journal comes to.
+/// Replays a journal. The inner error is that of a journal that cannot be read.
 pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
     let mut replay = Replay::new();
-    journal
-        .read(&mut |bytes| {
-            replay.push(bytes);
-            !replay.ended()
-        })
-        .map_err(|e| e.fault())?;
+    journal.read(&mut |bytes| {
+        replay.push(bytes);
+        !replay.ended()
+    })?;
     Ok(replay.finish())
 }
 

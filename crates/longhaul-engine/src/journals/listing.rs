@@ -1,8 +1,8 @@
-//! What is left of unfinished files beneath a path, and which of them are being written.
+//! Lists the partials beneath a path, and which of them are being written.
 //!
 //! In: a principal and a path. Out: names in order, of that principal's partials only. Journals are
-//! read as far as they go: none is opened for writing, locked or cut, so that looking never looks
-//! like working.
+//! read as far as they go; none is opened for writing, locked or cut, so that a listing is never
+//! taken for a session. It knows no messages and no temporaries.
 
 use longhaul_core::{Fault, Meta, Mtime, PlainText, RelPath, SessionTag};
 use longhaul_disk::JournalReader;
@@ -21,7 +21,8 @@ impl RootJournals {
         self.partials_within(principal, beneath, &mut |_| Ok(()))
     }
 
-    /// The same; `room` is asked for the bytes of each before it is kept.
+    /// Lists as [`RootJournals::partials`] does. `room` is asked for the bytes of each name before
+    /// it is kept.
     ///
     /// # Errors
     /// As [`RootJournals::partials`], and those of `room`.
@@ -32,7 +33,7 @@ impl RootJournals {
         room: &mut dyn FnMut(u64) -> Result<(), Fault>,
     ) -> Result<Vec<Listed>, Fault> {
         let mut found = Vec::new();
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        for tag in self.shelf.list()? {
             let reader = match self.shelf.look(tag) {
                 Ok(Some(reader)) => reader,
                 Ok(None) => continue,
@@ -42,7 +43,7 @@ impl RootJournals {
                 }
             };
             if let Some(replayed) = read_of(&reader, principal) {
-                let written = reader.written().map_err(|e| e.fault())?;
+                let written = reader.written()?;
                 let elsewhere = self.is_elsewhere(tag, &reader)?;
                 let Replayed { opened, files, .. } = replayed;
                 for partial in files.into_values() {
@@ -58,21 +59,21 @@ impl RootJournals {
         Ok(found)
     }
 
-    /// Who has it while the files in it are written.
+    /// Whether another process has the journal, and so writes its files.
     fn is_elsewhere(&self, tag: SessionTag, reader: &JournalReader) -> Result<WrittenBy, Fault> {
-        // What sessions of this process have open they may have left: the paths that they hold say
-        // more.
+        // A session of this process may have left a journal that is open here: the paths that
+        // sessions own say more.
         if self.books.is_open(tag) {
             return Ok(WrittenBy::NoOther);
         }
-        Ok(if reader.is_live().map_err(|e| e.fault())? { WrittenBy::Another } else { WrittenBy::NoOther })
+        Ok(if reader.is_live()? { WrittenBy::Another } else { WrittenBy::NoOther })
     }
 
-    /// Who is writing a file that `opened` wrote down.
+    /// The owner that is writing a file of the journal of `opened`, for people. `None` if none is.
     fn user(&self, path: &RelPath, opened: &Opened, elsewhere: WrittenBy) -> Option<String> {
         match elsewhere {
             WrittenBy::Another => Some(user_of(opened)),
-            // Another may be writing to this path, but not into this partial.
+            // Another session may be writing to this path, but not into this partial.
             WrittenBy::NoOther => self.holds.owner(path).filter(|owner| *owner == opened.owner),
         }
     }
@@ -85,13 +86,13 @@ enum WrittenBy {
     NoOther,
 }
 
-/// Somebody in another process, for people.
+/// The owner of a session of another process, for people.
 pub(super) fn user_of(opened: &Opened) -> String {
     format!("{} (process {})", opened.owner, opened.pid)
 }
 
-/// What a journal comes to, if it is this principal's and can be read. Of another's, only the
-/// beginning is read.
+/// Replays a journal of this principal. `None` if it is another's or cannot be read. Only the
+/// beginning is read of another's.
 fn read_of(reader: &JournalReader, principal: &str) -> Option<Replayed> {
     let mut replay = Replay::new();
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != principal);
@@ -106,7 +107,7 @@ fn read_of(reader: &JournalReader, principal: &str) -> Option<Replayed> {
     replay.finish().ok().filter(|replayed| replayed.opened.principal == principal)
 }
 
-/// A path as seen from `top`; none if it lies elsewhere. `top` itself goes by its name.
+/// A path as seen from `top`. `None` if it lies elsewhere. `top` itself goes by its name.
 fn name_beneath(path: &RelPath, top: &RelPath) -> Option<Vec<u8>> {
     if path == top {
         return path.name().map(<[u8]>::to_vec);
@@ -130,7 +131,7 @@ fn listed(name: Vec<u8>, partial: &JournalledPartial, opened: &Opened, written: 
     Listed { name, kind, len: file.map.len(), meta: Meta { mode: MODE, mtime: written } }
 }
 
-/// What a listed partial takes in memory.
+/// Bytes of memory that a listed partial takes.
 fn bytes(listed: &Listed) -> u64 {
     let texts = match &listed.kind {
         ListedKind::Partial(partial) => {
@@ -139,13 +140,13 @@ fn bytes(listed: &Listed) -> u64 {
         }
         _ => 0,
     };
-    // The list of them grows by halves that stand beside it for a moment.
+    // A growing vector stands beside its double for a moment.
     (2 * size_of::<Listed>() + listed.name.len() + texts + ALLOCATIONS_BYTES) as u64
 }
 
-/// What an allocator adds to a name, a box and three texts.
+/// Bytes that an allocator adds to a name, a box and three texts.
 const ALLOCATIONS_BYTES: usize = 5 * 16;
-/// Of a temporary until it is sealed.
+/// The mode of a temporary until it is sealed.
 const MODE: u32 = 0o600;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! Partials: what earlier sessions left beneath a root, and what this one leaves. Journals of
-//! `disk` with the format of `proto`, joined to a session.
+//! Owns the partials beneath a root: those of earlier sessions, and those that this one leaves. It
+//! joins the journals of `disk`, in the format of `proto`, to a session.
 //!
-//! [`RootJournals`] belongs to a root (of a daemon, or of one run): it holds paths against other
-//! sessions and opens journals; those that were left are looked at without their lock (`outline`),
-//! those that are open are known to `open_books`. `doubts` are names that a failed sync may have
-//! cost. What is left is looked at in `look`, where nothing is taken; `collect` clears away what
-//! nobody came back for. [`SessionJournal`] belongs to a receiving session: it finds the partial of
-//! a path, has it continued, and writes records. Knows nothing of peers' messages.
+//! [`RootJournals`] belongs to a root (of a daemon, or of one run): it opens journals, and lets one
+//! session at a time own a path (`owners`, who ask each other's `presence`). Journals on the shelf
+//! are read without their lock (`outline`); `open_files` knows those that this process has open,
+//! and `file` is one of them. `doubts` are names that a failed sync may have cost. `listing` shows
+//! partials and takes none; `collect` clears away those that nobody came back for.
+//! [`SessionJournal`] belongs to a receiving session: it finds the partial of a path, has it
+//! continued, and writes records. It knows no messages of peers.
 
 mod collect;
 mod doubts;
@@ -22,12 +23,13 @@ mod session;
 pub(crate) use root::RootJournals;
 pub(crate) use session::{Arriving, PathHistory, SessionJournal};
 
-/// On whose behalf a session receives.
+/// The owner of the partials of a session: a client's key, or a user of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
-    /// Whose partials it may continue: `key:FINGERPRINT` at a daemon, `uid:N` locally.
+    /// The name in journals: `key:FINGERPRINT` at a daemon, `uid:N` locally. A session may continue
+    /// the partials of its own principal.
     pub(crate) principal: String,
-    /// Who that is, for people.
+    /// The principal for people.
     pub(crate) owner: String,
 }
 
@@ -44,7 +46,7 @@ impl Principal {
     }
 }
 
-/// What a journal calls the run that shows this secret. Zeros: a client that shows none.
+/// The name in journals of the run that shows this secret. A client that shows none has zeros.
 pub(crate) fn run_of(secret: [u8; 16]) -> [u8; 16] {
     let mut run = [0; 16];
     if secret != run {

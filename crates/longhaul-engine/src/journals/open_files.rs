@@ -1,8 +1,9 @@
-//! Journals that sessions of this process have open, or look through at this moment.
+//! Owns the list of journals that sessions of this process have open, or look through at this
+//! moment.
 //!
-//! In: tags. Out: an entry for each, which whoever opens, replays or sweeps a journal holds
-//! meanwhile: others wait for the journal that they want, never for somebody else's. Knows no
-//! files.
+//! In: tags. Out: an entry for each, which the thread that opens, replays or sweeps a journal holds
+//! meanwhile: others wait for the journal that they want, never for another. It knows no files and
+//! no sessions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -11,7 +12,8 @@ use longhaul_core::SessionTag;
 
 use super::file::JournalFile;
 
-/// A journal's book, if it is open. Held by whoever is about to open it, or keeps others from it.
+/// The place of a journal's file, filled if it is open. It is locked by the thread that is about to
+/// open it, or keeps others from it.
 pub(super) type OpenFile = Arc<Mutex<Weak<JournalFile>>>;
 
 /// The open journals of one root.
@@ -26,7 +28,7 @@ impl OpenFiles {
         entries.entry(tag).or_default().clone()
     }
 
-    /// Whether anybody here has a journal open, or is at it. Does not wait.
+    /// Whether a thread of this process has a journal open or looks through it. Does not wait.
     pub(super) fn is_open(&self, tag: SessionTag) -> bool {
         let entry = lock(&self.0).get(&tag).cloned();
         entry.is_some_and(|entry| is_open(&entry))

@@ -1,10 +1,10 @@
-//! Outlines of journals that stand on a shelf: which files each of them speaks of, read without its
-//! lock.
+//! Reads outlines of journals on a shelf, without their locks: which files each of them names.
 //!
-//! In: a shelf, whose journals are of interest. Out: an outline for each. By these a session knows
-//! which journals concern it, and locks those alone; what it then goes on with it reads again under
-//! the lock. Of another principal's journal no more is read than tells that it is one, unless its
-//! session lives and may be writing what this one wants, or it is one of doubts.
+//! In: a shelf, and the principal and run that ask. Out: an outline for each journal. By these a
+//! session knows which journals concern it, and locks only those; a partial that it then continues
+//! is read again under the lock. Of another principal's journal only the beginning is read, unless
+//! its session lives and may be writing a file that this one wants, or it is a journal of doubts.
+//! It writes nothing and knows no machines.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,43 +13,43 @@ use longhaul_core::{ChunkSize, Fault, RelPath, SessionTag, SourceStamp};
 use longhaul_disk::JournalReader;
 use longhaul_proto::journal::{JournalError, Opened, Replay, Replayed};
 
-/// What a journal spoke of when it was looked at.
+/// The content of a journal at one look.
 #[derive(Debug)]
 pub(super) struct Outline {
     pub(super) tag: SessionTag,
     pub(super) opened: Opened,
-    /// Files that are neither done nor dropped, with the size of the largest chunks that are held
-    /// of each.
+    /// Files that are neither done nor dropped, each with the size of the largest chunks that are
+    /// held of it.
     pub(super) files: HashMap<RelPath, ChunkSize>,
     /// Files that were committed by the run that asks, each as a digest of its path and version:
     /// there may be millions.
     finished: HashSet<[u8; 16]>,
-    /// A session had it: it may have grown since.
+    /// Whether a session had it then: it may have grown since.
     pub(super) live: bool,
-    /// Its length then, in bytes.
+    /// Its length then, bytes.
     pub(super) len: u64,
 }
 
-/// Whose journals are wanted.
+/// The session that asks: the principal of the wanted journals, and its run.
 #[derive(Clone, Debug)]
 pub(super) struct Whose {
     pub(super) principal: String,
-    /// What this run committed counts as done.
+    /// The run. Entries that it committed count as done.
     pub(super) run: [u8; 16],
 }
 
-/// What a look at a journal found.
+/// The finding of a look at a journal.
 #[derive(Debug)]
 pub(super) enum Looked {
     /// A journal of files, of the principal that asks.
     Own(Outline),
-    /// One of another principal, whose session lives.
+    /// A journal of another principal whose session lives.
     Foreign(Outline),
-    /// Names in doubt, whoever wrote them.
+    /// A journal of names in doubt, of any principal.
     Doubts(Vec<RelPath>),
-    /// Nothing was ever promised in it.
+    /// A journal that never promised anything.
     Unopened,
-    /// Nothing of interest.
+    /// A journal of no interest.
     Nothing,
 }
 
@@ -61,7 +61,7 @@ impl Outline {
 
     /// When the session began that wrote it last.
     pub(super) fn since(&self) -> SystemTime {
-        // Beyond what can be told is as good as unknown.
+        // A time beyond what the clock can show is as good as unknown.
         UNIX_EPOCH.checked_add(Duration::from_secs(self.opened.at_unix)).unwrap_or(UNIX_EPOCH)
     }
 
@@ -78,18 +78,19 @@ impl Outline {
     }
 }
 
-/// Whether a journal that is locked may be that of a session of another process.
+/// Whether a locked journal may be that of a session of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Elsewhere {
     Maybe,
-    /// Sessions of this process have it: the paths that they hold say more.
+    /// Sessions of this process have it: the paths that they own say more.
     No,
 }
 
 /// Looks at a journal.
 pub(super) fn look(reader: &JournalReader, whose: &Whose, elsewhere: Elsewhere) -> Result<Looked, Fault> {
-    // The length first: what is appended meanwhile makes it longer, and it is looked at again.
-    let (len, live) = (reader.len().map_err(|e| e.fault())?, reader.is_live().map_err(|e| e.fault())?);
+    // The length is read first: records that are appended meanwhile make it longer, and it is
+    // looked at again.
+    let (len, live) = (reader.len()?, reader.is_live()?);
     let mut replay = Replay::new();
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != whose.principal);
     let read = reader.read(&mut |bytes| {

@@ -1,7 +1,8 @@
-//! Paths that sessions of this process are writing: one at a time each.
+//! Owns the record of which session writes to which path: one session at a time for each path.
 //!
-//! A newcomer is refused if the holder lives, and takes its place if it does not. Knows nothing of
-//! journals.
+//! In: paths that sessions of this process want or release. Out: the path, or the fault that names
+//! its owner. A newcomer is refused if the owner lives, and takes its place if it does not. It
+//! knows no journals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
 
 use super::presence::{Presence, Question};
 
-/// Who holds a path.
+/// The session that owns a path.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) tag: SessionTag,
@@ -20,34 +21,34 @@ pub(super) struct Holder {
     pub(super) presence: Arc<Presence>,
 }
 
-/// How a path was when it was taken.
+/// The state of a path when it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathTaken {
-    /// Nobody's, or one's own.
+    /// It had no owner, or the same one.
     Free,
-    /// Another session's, which was told to end.
+    /// Another session owned it, which was told to end.
     Over,
 }
 
-/// What a newcomer has asked of the holders that it met. Each is asked once in a while, and all of
-/// them at the same time, so that a newcomer waits once however many paths and holders are in its
-/// way.
+/// The questions that a newcomer has asked of the owners that it met. Each owner is asked once in a
+/// while, and all of them at the same time, so that a newcomer waits once however many paths and
+/// owners are in its way.
 #[derive(Debug, Default)]
 pub(super) struct Questions(HashMap<SessionTag, PendingQuestion>);
 
 #[derive(Debug)]
 struct PendingQuestion {
     question: Question,
-    /// When it was told to end, as it had not answered.
+    /// When the owner was told to end because it had not answered. `None` if it was not.
     evicted: Option<Instant>,
 }
 
-/// Paths and their holders.
+/// Paths and their owners.
 #[derive(Debug)]
 pub(super) struct PathOwners {
     paths: Mutex<HashMap<RelPath, Holder>>,
     released: Condvar,
-    /// A sign of life within this time keeps a path for its holder.
+    /// A sign of life within this time keeps a path for its owner.
     patience: Duration,
 }
 
@@ -58,11 +59,11 @@ impl Default for PathOwners {
 }
 
 impl PathOwners {
-    /// Takes a path for `me`; says whether it was another's until now. Blocks while a holder is
-    /// asked whether it lives, and until one that does not has let go.
+    /// Takes a path for `me`. Returns whether another session owned it until now. Blocks while an
+    /// owner is asked whether it lives, and until one that does not has let go.
     ///
     /// # Errors
-    /// A [`Fault`] of code [`FaultCode::Busy`] that names the holder, if that lives.
+    /// A [`Fault`] of code [`FaultCode::Busy`] that names the owner, if that lives.
     pub(super) fn take(&self, path: &RelPath, me: &Holder, questions: &mut Questions) -> Result<PathTaken, Fault> {
         let mut taken = PathTaken::Free;
         loop {
@@ -91,7 +92,8 @@ impl PathOwners {
         }
     }
 
-    /// Asks a holder whether it lives, and with it all others, unless they were asked of late.
+    /// Asks an owner whether it lives, and all others at the same time, unless they were asked of
+    /// late.
     fn ask(&self, holder: &Holder, me: &Holder, questions: &mut Questions) {
         let now = Instant::now();
         let fresh = |asked: &PendingQuestion| now.duration_since(asked.question.at()) < ASKED_FOR;
@@ -105,19 +107,19 @@ impl PathOwners {
                 .entry(other.tag)
                 .or_insert_with(|| PendingQuestion { question: other.presence.ask(), evicted: None });
         }
-        // It may have let go meanwhile: then it is asked in vain.
+        // An owner that let go meanwhile is asked in vain.
         questions
             .0
             .entry(holder.tag)
             .or_insert_with(|| PendingQuestion { question: holder.presence.ask(), evicted: None });
     }
 
-    /// Who holds a path, for people.
+    /// The owner of a path, for people. `None` if nobody owns it.
     pub(super) fn owner(&self, path: &RelPath) -> Option<String> {
         self.paths().get(path).map(|holder| holder.owner.clone())
     }
 
-    /// Lets go of a path.
+    /// Releases a path.
     pub(super) fn release(&self, path: &RelPath, tag: SessionTag) {
         let mut paths = self.paths();
         if paths.get(path).is_some_and(|holder| holder.tag == tag) {
@@ -127,7 +129,7 @@ impl PathOwners {
         self.released.notify_all();
     }
 
-    /// Lets go of everything that a session holds.
+    /// Releases all paths that a session owns.
     pub(super) fn release_all(&self, tag: SessionTag) {
         self.paths().retain(|_, holder| holder.tag != tag);
         self.released.notify_all();
@@ -147,7 +149,7 @@ impl PathOwners {
     }
 }
 
-/// What a newcomer is told.
+/// The fault that a newcomer gets.
 pub(super) fn busy_path(path: &RelPath, owner: &str, since: SystemTime) -> Fault {
     let seconds = since.elapsed().unwrap_or_default().as_secs();
     Fault::new(
@@ -159,12 +161,12 @@ pub(super) fn busy_path(path: &RelPath, owner: &str, since: SystemTime) -> Fault
     .hint("wait until that is over, then run the same command again: it continues what is left then")
 }
 
-/// What a holder whose link is slow needs to be heard (the session's design).
+/// How long an owner may take to answer. One with a slow link needs this (the session's design).
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a holder answered, or did not, is believed for so long: longer than a page of names takes,
-/// and an answer is due in the sixth part of it.
+/// An owner's answer, or its silence, is believed for this long: longer than a page of names takes.
+/// An answer is due in the sixth part of it.
 const ASKED_FOR: Duration = Duration::from_secs(30);
-/// A session that is told to end has this long for the writes that it has under way.
+/// How long a session that is told to end has for the writes that it has under way.
 const LETTING_GO_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -227,7 +229,7 @@ mod tests {
         }
         let alive: Vec<_> = holders.iter().map(|holder| holder.presence.clone()).collect();
         let answering = std::thread::spawn(move || {
-            // Each answers its first question, and no other.
+            // Each owner answers its first question, and no other.
             for presence in alive {
                 while !presence.take_question() {
                     std::thread::yield_now();
@@ -237,7 +239,7 @@ mod tests {
         });
         let mut questions = Questions::default();
         holds.take(&name(0), &newcomer, &mut questions).expect_err("it is held");
-        // All were asked with the first.
+        // All owners were asked with the first.
         answering.join().expect("they answer");
         for n in 0..1000 {
             assert_eq!(holds.take(&name(n), &newcomer, &mut questions).expect_err("held").code, FaultCode::Busy);

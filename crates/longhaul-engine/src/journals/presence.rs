@@ -1,7 +1,7 @@
-//! Whether a session lives: asked by another session that wants a path which this one holds.
+//! Owns the signs of life of a session, for another session that wants a path which this one owns.
 //!
-//! The session's link notes every word of the other side here, and asks for one when it is told to.
-//! Knows nothing of paths.
+//! In: every message of the other side, from the session's link. Out: whether one came after a
+//! question; and to the session, that it is asked or told to end. It knows no paths.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// The pulse of one session, shared with whoever may ask.
+/// The signs of life of one session, shared with sessions that may ask for them.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// Words heard so far.
+    /// Messages heard so far.
     heard_count: Mutex<u64>,
-    /// When the last one was.
+    /// When the last one was heard. `None` before the first.
     heard_at: Mutex<Option<Instant>>,
     spoken: Condvar,
     asked: AtomicBool,
@@ -22,10 +22,10 @@ pub(crate) struct Presence {
     eviction: Notify,
 }
 
-/// A sign of life that was asked for.
+/// A question for a sign of life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
-    /// Words heard before.
+    /// Messages heard before.
     heard: u64,
     at: Instant,
 }
@@ -38,32 +38,32 @@ impl Question {
 }
 
 impl Presence {
-    /// The other side said something.
+    /// Records a message of the other side.
     pub(crate) fn hear(&self) {
         *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         *self.heard_count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.spoken.notify_all();
     }
 
-    /// When the other side said something for the last time.
+    /// When a message of the other side was last heard. `None` before the first.
     pub(crate) fn heard_at(&self) -> Option<Instant> {
         *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody asked since this was last called.
+    /// Whether a session asked since the last call.
     pub(crate) fn take_question(&self) -> bool {
         self.asked.swap(false, Ordering::Relaxed)
     }
 
-    /// Asks for a sign of life; gives what [`Presence::answers`] wants to know. Does not wait.
+    /// Asks for a sign of life. Returns the question for [`Presence::answers`]. Does not wait.
     pub(crate) fn ask(&self) -> Question {
         let heard = *self.heard_count.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.store(true, Ordering::Relaxed);
         Question { heard, at: Instant::now() }
     }
 
-    /// Waits for any word of the other side since a question, for at most `patience` from when it
-    /// was asked. Blocks.
+    /// Waits for any message of the other side since the question, for at most `patience` from its
+    /// time. Blocks.
     pub(crate) fn answers(&self, question: Question, patience: Duration) -> bool {
         let until = question.at + patience;
         let mut heard = self.heard_count.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ impl Presence {
         true
     }
 
-    /// Tells the session to end: another one takes its place.
+    /// Tells the session to end, because another one takes its place.
     pub(crate) fn evict(&self) {
         self.evicted.store(true, Ordering::Release);
         self.eviction.notify_one();

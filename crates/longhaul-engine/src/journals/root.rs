@@ -1,8 +1,9 @@
-//! The partials of one root: its shelf of journals, the books that are open, the paths that are
-//! held.
+//! Owns the partials of one root: its shelf of journals, the journal files that are open, and the
+//! owners of paths.
 //!
-//! Gives each receiving session a [`SessionJournal`]. One of them for each root in a process, so
-//! that its sessions share books.
+//! In: the shelf, and each receiving session that begins. Out: a [`SessionJournal`] for each. There
+//! is one of it for each root in a process, so that its sessions share journal files. It knows no
+//! messages and no machines.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -28,50 +29,51 @@ pub(crate) struct RootJournals {
     pub(super) holds: PathOwners,
     /// Names in doubt, as far as this process knows.
     pub(super) doubts: Mutex<HashSet<RelPath>>,
-    /// The boot of this host.
+    /// The id of this host's boot.
     boot: [u8; 16],
-    /// Unfinished transfers of one principal that are kept.
+    /// The number of unfinished transfers that one principal may leave.
     unfinished_max: usize,
 }
 
-/// What came of the wish to write to a journal that was left.
+/// The outcome of an attempt to open a journal that was left.
 #[derive(Debug)]
 pub(super) enum Acquired {
-    /// It is open, here alone.
+    /// It is open, in this process alone.
     Book(Arc<JournalFile>),
     /// Another process has it.
     Elsewhere,
-    /// It stands no more, or is nothing to go on with.
+    /// It stands no more, or holds nothing to continue.
     Gone,
 }
 
 /// Journals on the shelf, newest first.
 #[derive(Debug, Default)]
 pub(super) struct Outlines {
-    /// Of the principal that asks.
+    /// Journals of the principal that asks.
     pub(super) own_outlines: Vec<Outline>,
-    /// Of others, whose sessions live in other processes.
+    /// Journals of other principals, whose sessions live in other processes.
     pub(super) foreign: Vec<Outline>,
 }
 
 impl RootJournals {
-    /// The partials whose journals lie on `shelf`.
+    /// The partials whose journals lie on `shelf`, without a limit.
     pub(crate) fn new(shelf: Shelf) -> Arc<RootJournals> {
         RootJournals::with(shelf, boot_id(), usize::MAX)
     }
 
-    /// The same, where a principal that has left so many transfers unfinished begins no other one.
+    /// The same with a limit: a principal that has left `unfinished_max` transfers unfinished
+    /// begins no other one.
     pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<RootJournals> {
         RootJournals::with(shelf, boot_id(), unfinished_max)
     }
 
-    /// The same in a boot of this name.
+    /// The same in a boot of this id.
     pub(super) fn with(shelf: Shelf, boot: [u8; 16], unfinished_max: usize) -> Arc<RootJournals> {
         let (books, holds, doubts) = (OpenFiles::default(), PathOwners::default(), Mutex::default());
         Arc::new(RootJournals { shelf, books, holds, doubts, boot, unfinished_max })
     }
 
-    /// Refuses another journal to a principal that has left so many.
+    /// Refuses another journal to a principal that has left too many.
     ///
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
@@ -87,11 +89,10 @@ impl RootJournals {
         ))
     }
 
-    /// Begins a receiving session of a run, whose paths lie beneath `prefix`: looks at the journals
+    /// Begins a receiving session of a run whose paths lie beneath `prefix`: looks at the journals
     /// that were left.
     ///
-    /// # Errors
-    /// A [`Fault`] when those that stand cannot be looked at.
+    /// A [`Fault`] when the journals on the shelf cannot be looked at.
     pub(crate) fn begin(
         self: &Arc<Self>,
         who: &Principal,
@@ -119,18 +120,18 @@ impl RootJournals {
 
     /// Begins the journal of a session.
     pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<JournalFile>, Fault> {
-        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let journal = self.shelf.create(tag)?;
         let book = Arc::new(JournalFile::begin(journal, author)?);
         *lock(&self.books.entry(tag)) = Arc::downgrade(&book);
         Ok(book)
     }
 
-    /// Looks at all journals, for `author`. Locks none but those in which nothing was ever
-    /// promised: they are removed.
+    /// Looks at all journals, for `author`. Locks only those that never promised anything, which
+    /// are removed.
     pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
         let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
-        let tags = self.shelf.list().map_err(|e| e.fault()).or_else(|fault| match fault.code {
-            // Another user's: it says nothing of ours.
+        let tags = self.shelf.list().map_err(Fault::from).or_else(|fault| match fault.code {
+            // The shelf is another user's: it has no journals of ours.
             FaultCode::Denied => Ok(Vec::new()),
             _ => Err(fault),
         });
@@ -161,8 +162,8 @@ impl RootJournals {
         }
     }
 
-    /// Opens a journal to write to it, or gives it as it is open here. Waits `patience` for one
-    /// that is held elsewhere: it may only be looked through.
+    /// Opens a journal for writing, or returns the journal file that is open here. Waits `patience`
+    /// for one that another process holds: that may only be looking through it.
     pub(super) fn acquire(&self, tag: SessionTag, patience: Duration) -> Result<Acquired, Fault> {
         let until = Instant::now() + patience;
         loop {
@@ -200,5 +201,5 @@ impl RootJournals {
     }
 }
 
-/// How often a journal that is held elsewhere is asked for again.
+/// The wait between two attempts to open a journal that another process holds.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -1,9 +1,9 @@
-//! What limits, looked for: what a side's lanes are at, several times a second, what the kernel
-//! counts of each, where processor time goes; and what the other side says of itself.
+//! Finds the part that limits a transfer, from four sources: several looks a second at the lanes,
+//! the kernel's counters of each, the processor time, and the other side's reports.
 //!
-//! In: looks at the lanes, once a second their handles. Out: what limited the second, as `proto`
-//! names it. Knows no messages and no disks: the loop says what a lane that can do nothing waits
-//! for.
+//! In: looks at the lanes, and once a second their handles. Out: the part that limited the second,
+//! as `proto` names it. It knows no messages and no disks: the session loop says what an idle lane
+//! waits for.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use longhaul_sys::tcp::ConnectionState;
 use super::worker::pulse::Doing;
 use crate::cpu::{Stage, StageTimes, process_micros};
 
-/// What a lane that can do nothing waits for.
+/// The reason for which a lane has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// At a sender: reads of what was ordered, or the scan.
+    /// At a sender: ordered reads, or the scan.
     Source,
-    /// At a sender: that the receiver wants something.
+    /// At a sender: the receiver's next wants.
     Wants,
-    /// At a receiver: the disk, which has all the work that it takes at a time.
+    /// At a receiver: the disk, which has as much work as it takes at a time.
     Target,
-    /// At a receiver: buffers, of which the disk could use more.
+    /// At a receiver: free buffers; the disk could use more.
     Buffers,
     /// The session has just begun.
     Other,
 }
 
-/// Looks for what limits. See the module.
+/// The bottleneck search. See the module.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     role: Role,
@@ -41,14 +41,14 @@ pub(crate) struct Limiter {
     /// The kernel's counters of each lane at the end of the last second.
     last_states: HashMap<LaneId, ConnectionState>,
     cpu: CpuSeen,
-    /// What the other side said last.
+    /// The other side's last report, and when it came. `None` before the first.
     peer_limit: Option<(Instant, Option<Limited>)>,
-    /// What limited the last second.
+    /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
     spent: Spent,
 }
 
-/// How many looks found what.
+/// How many looks found each state.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looks {
     all: u32,
@@ -80,7 +80,7 @@ impl CpuSeen {
 }
 
 impl Limiter {
-    /// For one side of a session that begins.
+    /// The search of one side of a session that begins.
     pub(crate) fn new(role: Role) -> Limiter {
         Limiter {
             role,
@@ -94,27 +94,28 @@ impl Limiter {
         }
     }
 
-    /// Takes in what the lanes are at.
+    /// Counts a look at what the lanes do.
     pub(crate) fn look(&mut self, lanes: &[Doing], waits_for: WaitsFor) {
         if !lanes.is_empty() {
             self.looks.add(self.role, lanes, waits_for);
         }
     }
 
-    /// The other side said what limits.
+    /// Records the other side's report of what limits it.
     pub(crate) fn hear(&mut self, now: Instant, by: Option<Limited>) {
         self.peer_limit = Some((now, by));
     }
 
-    /// A second is over, or half of one, or the session: what to tell the other side of it;
-    /// nothing, if too little was seen.
+    /// Closes a second (or half of one, or the session) and returns the report for the other side.
+    /// `None` if too little was seen.
     pub(crate) fn second<'a>(
         &mut self,
         lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>,
         times: &StageTimes,
     ) -> Option<Option<Limited>> {
         let now = Instant::now();
-        // In an outage nothing is slow: nothing is there. Lanes to look at may not be there either.
+        // In an outage nothing is slow, because nothing moves. There may be no lanes to look at
+        // either.
         let is_silent = self.peer_limit.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER);
         if is_silent {
             self.limited = None;
@@ -140,11 +141,11 @@ impl Limiter {
             }
         };
         self.limited = match self.role {
-            // A process that stands still has its kernel say so: it takes nothing more.
+            // The kernel of a process that stands still reports it: the process takes no more data.
             Role::Sender if is_silent => own.filter(|limited| limited.by == Limit::Receiver),
             Role::Sender => own,
             Role::Receiver if is_silent => None,
-            // What limits the whole is the sender's to say.
+            // The sender names the limit of the whole transfer.
             Role::Receiver => heard.flatten(),
         };
         if let Some(limited) = self.limited {
@@ -153,22 +154,22 @@ impl Limiter {
         Some(own)
     }
 
-    /// When what limits was named last.
+    /// When the limit was last named.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
-    /// What limited the last second.
+    /// The part that limited the last second. `None` if it is not known, as in an outage.
     pub(crate) fn limited(&self) -> Option<Limited> {
         self.limited
     }
 
-    /// What limited the session so far.
+    /// How long each part has limited the session so far.
     pub(crate) fn spent(&self) -> &Spent {
         &self.spent
     }
 
-    /// What the kernel counted since the last second, and how many lanes there are.
+    /// The kernel's counts since the last second, and the number of lanes.
     fn path<'a>(&mut self, lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>) -> (Option<Path>, usize) {
         let (mut sum, mut count, mut seen) = (Sum::default(), 0, HashMap::new());
         for (id, handle) in lanes {
@@ -223,7 +224,7 @@ impl Looks {
     }
 }
 
-/// What all lanes did together since the last second.
+/// The sum of all lanes' counters since the last second.
 #[derive(Debug, Default)]
 struct Sum {
     busy: Duration,
@@ -260,13 +261,13 @@ impl Sum {
     }
 }
 
-/// Fewer looks, of 20 in a second, say nothing.
+/// Fewer looks than this, of 20 in a second, tell nothing.
 const LOOKS_MIN: u32 = 4;
-/// Each side says what limits once a second at least; one that has not for so long is not to be
-/// asked.
+/// A report of the other side counts for this long; each side reports once a second at least.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 
-/// Without a word of it for so long, of which it says one a second, the other side is not there.
+/// After this long without a report, of which there is one a second, the other side is taken to be
+/// out of reach.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What lanes tell their session: that one joined, that none could be dialled, that one's thread is
-//! over.
+//! Owns the events that lanes report to their session: a lane joined, none could be dialled, a
+//! lane's thread ended.
 //!
-//! In: lanes, from their threads and dials. Out: a [`LaneEvent`] to whoever listens for the
-//! session. Knows no session.
+//! In: lanes, from their threads and dials. Out: a [`LaneEvent`] to the session's listener. It
+//! knows no session.
 
 use longhaul_core::{Fault, LaneId};
 use longhaul_proto::sender::Unfinished;
@@ -10,25 +10,25 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::JoinedLane;
 
-/// What happens to lanes and their session must hear.
+/// An event of a lane that its session has to deal with.
 #[derive(Debug)]
 pub(crate) enum LaneEvent {
     /// A lane joined.
     Joined(JoinedLane),
     /// Lanes cannot be dialled, so that the session is of no use.
     Undialled(Fault),
-    /// A lane's thread is over.
+    /// A lane's thread ended.
     Ended(LaneEnd),
 }
 
-/// The end of a lane's thread, and of this side's end of the lane.
+/// The end of a lane's thread, and thereby of this side's end of the lane.
 #[derive(Debug)]
 pub(crate) struct LaneEnd {
-    /// Which.
+    /// The lane.
     pub(crate) id: LaneId,
-    /// Why, unless the sender ended it in order.
+    /// Why it ended. `None` if the sender ended it in order.
     pub(crate) fault: Option<Fault>,
-    /// What a sending lane had in hand.
+    /// The unit that a sending lane had in hand. `None` if it had none.
     pub(crate) unfinished: Option<Unfinished>,
     /// Units that a receiving lane delivered.
     pub(crate) landed: u64,
@@ -39,7 +39,7 @@ pub(crate) trait LaneListener: Send + Sync {
     /// Hears `event`. A session that is over drops it, which closes a lane that joined.
     fn hear(&self, event: LaneEvent);
 
-    /// Whether the session is over, so that nobody hears.
+    /// Whether the session is over, so that nobody hears events.
     fn is_over(&self) -> bool;
 }
 

@@ -1,5 +1,8 @@
-//! Joining a lane to its session by proof, over the lane's own stream. `longhaul_proto::join` has
-//! the proof itself.
+//! Joins a lane to its session by proof, over the lane's own stream.
+//!
+//! In: a new stream and the join key of a session, from the dialler or the registry. Out: a stream
+//! whose two ends belong to one session. `longhaul_proto::join` has the proof itself. It knows no
+//! sessions and sends no payload.
 
 use std::time::Duration;
 
@@ -8,7 +11,6 @@ use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 use longhaul_net::{LaneStream, NetError, Protection};
 use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 
-use crate::faults::net_fault;
 use crate::random::nonce;
 
 const JOINED: u8 = 1;
@@ -16,9 +18,9 @@ const JOINED: u8 = 1;
 /// Why a lane did not join.
 #[derive(Debug)]
 pub(crate) enum Unjoined {
-    /// What the network did to it.
+    /// A failure of the network.
     Net(NetError),
-    /// Anything else.
+    /// Any other failure.
     Fault(Fault),
 }
 
@@ -37,16 +39,17 @@ impl From<Fault> for Unjoined {
 impl From<Unjoined> for Fault {
     fn from(unjoined: Unjoined) -> Fault {
         match unjoined {
-            Unjoined::Net(error) => net_fault(&error),
+            Unjoined::Net(error) => Fault::from(&error),
             Unjoined::Fault(fault) => fault,
         }
     }
 }
 
-/// The dialler's side: shows that it belongs to `session`, and on a safe lane sees that the other
-/// end does; on a private one its key has said so. Where there is a path to try, large segments
-/// pass both ways and the acceptor has taken the lane when this returns true. Where there is none
-/// the lane is of use at once: whether it was taken is heard later, by [`hear_taken`].
+/// Joins at the dialler's side: shows that this end belongs to `session`, and on a safe lane checks
+/// that the other end does. (On a private lane its key has shown that.) Where there is a path to
+/// try, large segments have passed both ways and the acceptor has taken the lane when this returns
+/// true. Where there is none the lane is of use at once, and [`hear_taken`] hears later whether it
+/// was taken.
 pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<bool, Unjoined> {
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
     let mut trial = vec![0; stream.trial_bytes() as usize];
@@ -72,13 +75,13 @@ pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], la
     Ok(!trial.is_empty())
 }
 
-/// Waits for the acceptor's word that it has taken the lane, the first that it says after its
+/// Waits for the acceptor's confirmation that it has taken the lane: the first byte after its
 /// proof.
 pub(crate) fn hear_taken(stream: &mut LaneStream) -> Result<(), NetError> {
     stream.recv_exact(&mut [0])
 }
 
-/// Hears the acceptor's proof; gives this side's.
+/// Checks the acceptor's proof and gives this side's.
 fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> Result<Mac, Unjoined> {
     let mut reply = [0; REPLY_BYTES];
     stream.recv_exact(&mut reply)?;
@@ -94,16 +97,16 @@ fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> 
     Ok(key.prove(Prover::Dialer, &claim))
 }
 
-/// The acceptor's side. `key_of` finds the key of a lane that may join now. What follows is the
-/// session's.
+/// Joins at the acceptor's side. `key_of` finds the key of a lane that may join now. The bytes
+/// after the proof belong to the session.
 pub(crate) fn accept(
     stream: &mut LaneStream,
     key_of: impl FnOnce(&[u8; 16], LaneId) -> Option<JoinKey>,
 ) -> Result<([u8; 16], LaneId), Fault> {
     let refused = || Fault::new(FaultCode::Denied, Blame::Peer, "a lane that belongs to no session");
-    stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
+    stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
     let mut opening = [0; OPENING_BYTES];
-    stream.recv_exact(&mut opening).map_err(|e| net_fault(&e))?;
+    stream.recv_exact(&mut opening)?;
     let Opening { session, lane, nonce: dialer_nonce, trial } = Opening::decode(&opening);
     let key = key_of(&session, lane).filter(|_| trial <= TRIAL_BYTES_MAX).ok_or_else(refused)?;
     let mut trial = vec![0; trial as usize];
@@ -111,34 +114,35 @@ pub(crate) fn accept(
     let mut mac = [0; 32];
     match stream.protection() {
         Protection::Private => {
-            stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
+            stream.recv_exact(&mut mac)?;
             if !key.accepts(Prover::PrivateDialer, &claim, &mac) {
                 return Err(refused());
             }
-            stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
+            stream.send(&[&trial])?;
         }
         Protection::Safe => {
             claim.acceptor_nonce = nonce()?;
             let proof = key.prove(Prover::Acceptor, &claim);
-            stream.send(&[&claim.acceptor_nonce, &proof]).map_err(|e| net_fault(&e))?;
-            // In a segment of its own, so that the dialler hears the proof even where this is lost.
-            stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
-            stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
+            stream.send(&[&claim.acceptor_nonce, &proof])?;
+            // The trial is a segment of its own, so that the dialler hears the proof even where the
+            // trial is lost.
+            stream.send(&[&trial])?;
+            stream.recv_exact(&mut mac)?;
             if !key.accepts(Prover::Dialer, &claim, &mac) {
                 return Err(refused());
             }
         }
     }
-    // The lane's id is good until its trial is over: the dialler may have to dial again.
-    stream.recv_exact(&mut trial).map_err(|e| net_fault(&e))?;
-    stream.set_deadline(None).map_err(|e| net_fault(&e))?;
+    // The lane's id is good until the trial is over: the dialler may have to dial again.
+    stream.recv_exact(&mut trial)?;
+    stream.set_deadline(None)?;
     Ok((session, lane))
 }
 
 /// Tells the dialler that its lane is in use from here on.
 pub(crate) fn confirm(stream: &mut LaneStream) -> Result<(), Fault> {
-    stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))
+    stream.send(&[&[JOINED]]).map_err(Fault::from)
 }
 
-/// Where there is no acceptor's nonce.
+/// The nonce in the proof where the acceptor sends none.
 const NO_NONCE: Nonce = [0; 16];

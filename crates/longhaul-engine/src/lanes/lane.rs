@@ -1,7 +1,7 @@
-//! One lane that stands: its thread, its connection, and what it was at whenever somebody looked.
+//! Owns one lane that stands: its thread, its connection, and the counts of looks at it.
 //!
-//! In: a started thread and what it beats on. Out: what the search for lanes and the watch over
-//! them want to know. Knows no other lane.
+//! In: a started thread, and the pulse on which it beats. Out: readings for the search for the
+//! number of lanes and for the watch over them. It knows no other lane.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,20 +19,21 @@ pub(crate) struct StandingLane {
     pub(crate) handle: LaneHandle,
     thread: JoinHandle<()>,
     pulse: Pulse,
-    /// Told when the lane shall end in order, dropped when it is given up.
+    /// Tells the thread to end the lane in order; dropped when the lane is given up.
     quit: Sender<()>,
-    /// It was told to end.
+    /// Whether it was told to end.
     retiring: bool,
-    /// How often it was looked at in this second, and how often it had nothing in hand.
+    /// Looks of this second, and how many of them found nothing in hand.
     look_counts: (u32, u32),
-    /// Since when data on it is not acknowledged by the other host at all.
+    /// Since when the other host has acknowledged none of the data on the lane. `None` if it
+    /// acknowledges.
     silent: Option<Instant>,
-    /// Since when it has been in the middle of one unit without a piece of it, and how many pieces
-    /// it had brought.
+    /// Since when the lane has been in the middle of one unit without moving a piece, and how many
+    /// pieces it had moved.
     starved: Option<(Instant, u64)>,
 }
 
-/// A lane's thread that is over, or soon will be.
+/// A lane whose thread has ended or soon will.
 #[derive(Debug)]
 pub(crate) struct EndingLane {
     handle: LaneHandle,
@@ -40,7 +41,7 @@ pub(crate) struct EndingLane {
 }
 
 impl StandingLane {
-    /// Starts the thread: `run` is given what tells it to end in order.
+    /// Starts the thread. `run` gets the receiver that tells it to end in order.
     pub(crate) fn start(
         id: LaneId,
         handle: LaneHandle,
@@ -61,10 +62,10 @@ impl StandingLane {
         })
     }
 
-    /// Has it finish what it has in hand, and end.
+    /// Tells the lane to finish the unit in hand and end.
     pub(crate) fn retire(&mut self) {
         self.retiring = true;
-        // It is told once; a thread that is over hears nothing.
+        // It is told once; a thread that has ended hears nothing.
         let _ = self.quit.try_send(());
     }
 
@@ -80,7 +81,7 @@ impl StandingLane {
         self.pulse.read()
     }
 
-    /// What it is at in this moment, which counts for its next [`RunningLane`].
+    /// Looks at what the lane does now; the look counts for its next [`RunningLane`].
     pub(crate) fn doing(&mut self) -> Doing {
         let doing = self.pulse.read().doing;
         self.look_counts.0 += 1;
@@ -88,7 +89,7 @@ impl StandingLane {
         doing
     }
 
-    /// What it was at since the last time; `unit`: bytes of a chunk.
+    /// A summary of the looks since the last call. `unit`: bytes of a chunk.
     pub(crate) fn look(&mut self, lane: LaneId, unit: u64) -> RunningLane {
         let (looked, idle) = std::mem::take(&mut self.look_counts);
         let idle = (idle * 1000).checked_div(looked).unwrap_or(0) as u16;
@@ -97,21 +98,21 @@ impl StandingLane {
         RunningLane { lane, handle, state, idle, in_hand, retiring: self.retiring }
     }
 
-    /// Whether it is of no use by the kernel's account. To be asked once in `every`.
+    /// Whether the lane is of no use by the kernel's account. Call it once in `every`.
     pub(crate) fn is_dead(&mut self, now: Instant, every: Duration, starving_after: Duration) -> bool {
         self.is_silent(now, every) | self.is_starved(now, starving_after)
     }
 
-    /// Whether data that was on its way at every look was not acknowledged in all that time.
+    /// Whether data was on its way at every look and none was acknowledged in all that time.
     fn is_silent(&mut self, now: Instant, every: Duration) -> bool {
         let silent = self.handle.unacknowledged().is_some_and(|silence| silence >= every);
         self.silent = if silent { self.silent.or(Some(now)) } else { None };
         self.silent.is_some_and(|since| now - since >= SILENT_MAX)
     }
 
-    /// Whether the rest of a unit that was begun stays away, though its sender had all of it:
-    /// something on the way took it in and keeps it. A slow lane may take longer for a piece: the
-    /// kernel knows whether bytes still come.
+    /// Whether the rest of a unit that was begun stays away though its sender had all of it:
+    /// something on the path swallowed it. A slow lane may take longer for a piece; the kernel
+    /// knows whether bytes still come.
     fn is_starved(&mut self, now: Instant, after: Duration) -> bool {
         let reading = self.pulse.read();
         self.starved = match self.starved {
@@ -123,16 +124,16 @@ impl StandingLane {
         still && self.handle.quiet().is_some_and(|quiet| quiet >= after)
     }
 
-    /// Closes this side's end: its thread ends soon. What it had moved by then comes with it.
+    /// Closes this side's end; the thread ends soon. Also returns the counters at that time.
     pub(crate) fn close(self) -> (EndingLane, PulseReading) {
         self.handle.close();
         self.pulse.close();
         (EndingLane { handle: self.handle, thread: self.thread }, self.pulse.read())
     }
 
-    /// Lets its thread finish what it is at, and waits for it.
+    /// Lets the thread finish its work, and waits for it.
     pub(crate) fn join(self) {
-        // Dropped only then: it would tell the thread that the lane is given up.
+        // Dropped only after the join: it would tell the thread that the lane is given up.
         let _quit = self.quit;
         EndingLane { handle: self.handle, thread: self.thread }.join();
     }
@@ -151,6 +152,6 @@ impl EndingLane {
     }
 }
 
-/// A lane whose data the other host does not acknowledge for so long does not reach it: four or
-/// five retransmissions.
+/// A lane whose data the other host has not acknowledged for this long does not reach it: four or
+/// five retransmissions failed by then.
 const SILENT_MAX: Duration = Duration::from_secs(20);

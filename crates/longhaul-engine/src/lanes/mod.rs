@@ -1,11 +1,12 @@
-//! A lane's whole life: who dials it and how it joins, its thread, how many there are, what it
-//! waits for, when it is given up.
+//! Owns the whole life of lanes: how one is dialled and joins, its thread, the number of lanes, the
+//! search for what limits them, and when one is given up.
 //!
-//! `dial` chooses paths and segments, `join` proves to which session a lane belongs, `registry`
-//! brings accepted ones there. `worker` is a lane's thread, `lane` one that stands, `pool` all
-//! those of one side; `event` is what all of them tell their session; `tune` and `shares` say how
-//! many and how fast, `health` which to give up, `replace` what comes instead, `bottleneck` what
-//! they wait for. Knows no messages of sessions and no machines.
+//! `dial` chooses paths and segments; `join` proves to which session a lane belongs; `registry`
+//! brings accepted lanes to their sessions. `worker` is a lane's thread, `lane` is one lane that
+//! stands, and `pool` is all lanes of one side. `event` is what they tell their session. `tune` and
+//! `shares` decide how many lanes there are and how fast they go, `health` which to give up,
+//! `replace` what takes their place, and `bottleneck` what they wait for. It knows no messages of
+//! sessions and no machines.
 
 pub(crate) mod bottleneck;
 pub(crate) mod dial;
@@ -30,6 +31,7 @@ pub(crate) struct JoinedLane {
     pub(crate) id: LaneId,
     /// Its stream.
     pub(crate) stream: LaneStream,
-    /// This end knows that the other has taken it; else that is the first byte that comes.
+    /// Whether this end knows that the other has taken the lane. If false, the first byte from the
+    /// other end says so.
     pub(crate) taken: bool,
 }

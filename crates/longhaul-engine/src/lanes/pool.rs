@@ -1,10 +1,10 @@
-//! The lanes of one side of a session: how many there should be, how they begin and end, what
-//! replaces those that are lost.
+//! Owns the lanes of one side of a session: how many there should be, how they begin and end, and
+//! what replaces lost ones.
 //!
-//! In: joined streams, and the ends of threads. Out: lanes to give up, ids to grant, a fault when
-//! there has been none for too long. `running` is one of them, `shares` what they divide among
-//! themselves, `watch` finds those to give up. What a lost lane carried is the machines' business.
-//! Knows no messages and no machines.
+//! In: joined streams, and the ends of threads. Out: lanes to give up, ids to grant, and a fault
+//! when there has been no lane for too long. `lane` is one of them, `shares` what they divide among
+//! themselves, `health` finds those to give up. The machines decide what becomes of a lost lane's
+//! unit. It knows no messages and no machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::replace::Replacement;
 use super::shares::LaneShares;
-use super::tune::{LaneChange, LaneTask, Tuning, TuningRules};
+use super::tune::{LaneTask, Tuning, TuningRules, TuningStep};
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
 use crate::faults::system_fault;
@@ -30,44 +30,44 @@ use crate::faults::system_fault;
 /// How a side treats its lanes.
 #[derive(Debug)]
 pub(crate) struct LaneRules {
-    /// Which side it is.
+    /// The role of this side.
     pub(crate) role: Role,
-    /// Lanes that there should be.
+    /// The number of lanes that there should be.
     pub(crate) target: u32,
-    /// Lanes that there may come to be.
+    /// The number of lanes that there may come to be.
     pub(crate) lanes_max: u32,
-    /// How a sending side finds their number, unless it was given.
+    /// How a sending side finds their number. `None` if the number was given.
     pub(crate) tuning: Option<TuningRules>,
-    /// What all of them together keep to.
+    /// The rates that all of them keep together.
     pub(crate) rates: LaneRates,
-    /// What they run over at first.
+    /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Bytes that lanes over QUIC may keep in this process, all together.
+    /// Bytes that all lanes over QUIC together may keep in this process.
     pub(crate) windows: u64,
-    /// A lane that stands still for so long, while others move, is given up.
+    /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
-    /// How lost ones are replaced.
+    /// How lost lanes are replaced.
     pub(crate) replacement: Replacement,
 }
 
-/// What a lane's thread is given besides its stream.
+/// The means of a lane's thread besides its stream.
 #[derive(Debug)]
 pub(crate) struct LaneControls {
-    /// It beats here.
+    /// The pulse on which it beats.
     pub(crate) pulse: Pulse,
-    /// Says that the lane shall end in order; ends when it is given up: for a thread that waits for
-    /// something else than its stream.
+    /// Says that the lane shall end in order, and is closed when the lane is given up, for a thread
+    /// that waits for something else than its stream.
     pub(crate) quit: Receiver<()>,
-    /// Lets a lane send, or take in.
+    /// Lets a sending lane send, and a receiving lane read.
     pub(crate) pacer: Pacer,
 }
 
-/// The lanes. See the module.
+/// The lanes of one side. See the module.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     role: Role,
     running: BTreeMap<LaneId, StandingLane>,
-    /// Those that were given up or have ended.
+    /// Lanes that were given up or have ended.
     leaving: Vec<EndingLane>,
     target: u32,
     lanes_max: u32,
@@ -81,10 +81,11 @@ pub(crate) struct Lanes {
     /// Bytes of a chunk.
     unit: u64,
     next_sample: Instant,
-    /// Since when there is no lane, and what the last one died of.
+    /// Since when there is no lane. `None` if there is one. The fault is that of the last lane
+    /// lost.
     none_since: Option<Instant>,
     last_fault: Option<Fault>,
-    /// Pieces and units of lanes that are gone.
+    /// Pieces and units that retired lanes moved.
     retired_lanes: (u64, u64),
 }
 
@@ -134,14 +135,14 @@ impl Lanes {
         self.replacement.joined(id);
         self.none_since = None;
         self.divide();
-        // It was asked for in a trial that is over.
+        // The lane was asked for in a trial that is over.
         if is_quic && self.transport == Transport::Tcp && self.role == Role::Sender {
             self.retire(id);
         }
         Ok(())
     }
 
-    /// Gives each lane that stands its part of what they share.
+    /// Gives each lane that stands its share of the rate and of the memory for windows.
     fn divide(&mut self) {
         let all_quic = self.transport == Transport::Quic && self.running.values().all(StandingLane::is_quic);
         let expected = if all_quic { self.target as usize } else { 0 };
@@ -150,7 +151,7 @@ impl Lanes {
         self.shares.divide_windows(lanes, expected);
     }
 
-    /// What lanes that are added run over.
+    /// The transport of lanes that are added from now on.
     pub(crate) fn transport(&self) -> Transport {
         self.transport
     }
@@ -160,13 +161,14 @@ impl Lanes {
         self.running.values().any(StandingLane::is_quic)
     }
 
-    /// A lane's thread is over. The fault that ends the session, if this does.
+    /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
+    /// does.
     pub(crate) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
         self.close(end.id);
-        // The sender has no more use for it, and has said so over control, or does in this moment.
+        // The sender has no more use for the lane, and says so over control.
         let fault = end.fault.clone()?;
-        // What the way did to a lane is made good by another; what the peer or this host did is
-        // not.
+        // Another lane makes good what the path did to this one, but not what the peer or this host
+        // did.
         if !fault.retry() {
             return Some(fault);
         }
@@ -196,27 +198,27 @@ impl Lanes {
         self.divide();
     }
 
-    /// So many lanes are of use to the sender: this side shall see to them, if it is the one that
-    /// accepts.
+    /// Sets the number of lanes that the sender can use. This side provides them if it is the
+    /// acceptor.
     pub(crate) fn set_target(&mut self, count: u32, transport: Transport) {
         self.transport = transport;
         self.target = count.clamp(1, self.lanes_max);
         self.replacement.lost(Instant::now());
     }
 
-    /// Lanes that there should be.
+    /// The number of lanes that there should be.
     pub(crate) fn target(&self) -> u32 {
         self.target
     }
 
-    /// Ends a lane in order: it finishes what it has in hand.
+    /// Ends a lane in order: it finishes the unit in hand.
     fn retire(&mut self, id: LaneId) {
         if let Some(lane) = self.running.get_mut(&id) {
             lane.retire();
         }
     }
 
-    /// Keeps other rates from now on.
+    /// Changes the rates from now on.
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         self.shares.set_rates(change);
         self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
@@ -227,7 +229,7 @@ impl Lanes {
         matches!(self.replacement, Replacement::Grant(_))
     }
 
-    /// Looks what the lanes are at; called often, tells it several times a second.
+    /// Looks at what the lanes do, several times a second. `None` if the next look is not due.
     pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
         if now < self.next_sample {
@@ -237,25 +239,25 @@ impl Lanes {
         Some(self.running.values_mut().map(StandingLane::doing).collect())
     }
 
-    /// When [`Lanes::sample`] wants to be called.
+    /// When the next call of [`Lanes::sample`] is due.
     pub(crate) fn sample_at(&self) -> Instant {
         self.next_sample
     }
 
-    /// The lanes that stand.
+    /// The handles of the lanes that stand.
     pub(crate) fn handles(&self) -> impl Iterator<Item = (LaneId, &LaneHandle)> {
         self.running.iter().map(|(id, lane)| (*id, &lane.handle))
     }
 
-    /// What the search for the number of lanes decides, once a second. `remaining` are bytes that
-    /// lanes have not sent. Lanes that are to end are told already.
-    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<LaneChange> {
+    /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
+    /// returns the changes. `remaining`: bytes that lanes have not sent; `None` if not known.
+    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<TuningStep> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
         self.tuned = now;
         let looks: Vec<_> = self.running.iter_mut().map(|(id, lane)| lane.look(*id, self.unit)).collect();
-        // What a lane has in hand counts as sent when all of it is in its socket: at the end that
-        // is all there is.
+        // A unit in hand counts as sent when all of it is in its socket. At the end nothing else
+        // remains.
         let in_hand = self.unit * looks.iter().filter(|look| look.in_hand > 0).count() as u64;
         let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
         let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
@@ -267,7 +269,7 @@ impl Lanes {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), self.transport);
                 }
-                // Nothing shall take the place of what is lost at the end.
+                // Lanes that are lost at the end are not replaced.
                 LaneTask::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
                 LaneTask::AddQuic(count) => {
                     self.set_target(self.standing(&[]).saturating_add(*count), Transport::Quic);
@@ -282,18 +284,18 @@ impl Lanes {
         changes
     }
 
-    /// Lanes that go on: neither to end nor among `lost`.
+    /// The number of lanes that go on: those that are neither to end nor among `lost`.
     fn standing(&self, lost: &[LaneId]) -> u32 {
         let goes_on = |(id, lane): &(&LaneId, &StandingLane)| !lane.is_retiring() && !lost.contains(id);
         self.running.iter().filter(goes_on).count() as u32
     }
 
-    /// Lanes that stand.
+    /// The number of lanes that stand.
     pub(crate) fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// The lanes to give up now. See [`Watch::find`].
+    /// The lanes to give up now. See [`LaneHealth::find`].
     pub(crate) fn find_stalled(
         &mut self,
         owing: impl FnOnce() -> BTreeSet<LaneId>,
@@ -303,13 +305,13 @@ impl Lanes {
         self.health.find(&mut self.running, owing, peer_stalls, heard)
     }
 
-    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a
-    /// lane waits for.
+    /// Whether a sign of life of the other side would help to decide about a lane, if the last was
+    /// heard at `heard`.
     pub(crate) fn ask_for_sign(&self, heard: Instant) -> bool {
         self.health.asks(heard)
     }
 
-    /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
+    /// Pieces that all lanes moved so far, and whether a lane waits for this side's buffers.
     pub(crate) fn pieces(&self) -> (u64, bool) {
         let readings = || self.running.values().map(StandingLane::reading);
         let held_up = readings().any(|reading| match reading.doing {
@@ -320,23 +322,23 @@ impl Lanes {
         (self.retired_lanes.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
 
-    /// Payload bytes that went or came of units that are under way.
+    /// Payload bytes moved so far of units that are under way.
     pub(crate) fn in_hand(&self) -> u64 {
         self.running.values().map(|lane| lane.reading().in_hand).sum()
     }
 
-    /// Ids to grant in place of lanes that are lost.
+    /// The ids to grant in place of lost lanes.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
         let units = self.retired_lanes.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
         self.replacement.grant(Instant::now(), self.running.len(), self.target, units)
     }
 
-    /// When [`Lanes::grant`] wants to be called.
+    /// When the next call of [`Lanes::grant`] is due.
     pub(crate) fn grant_at(&self) -> Option<Instant> {
         self.replacement.grant_at()
     }
 
-    /// Dials lanes that were granted; true if this side dials.
+    /// Dials lanes that were granted. Returns whether this side dials.
     pub(crate) fn dial(
         &mut self,
         ids: impl Iterator<Item = LaneId>,
@@ -347,7 +349,8 @@ impl Lanes {
         self.replacement.dial(ids, transport, room, listener)
     }
 
-    /// Why the session must end, when it has been without a lane for too long.
+    /// The fault that ends a session that has been without a lane for too long. `None` as long as
+    /// it has not.
     pub(crate) fn without_any(&self) -> Option<Fault> {
         let since = self.none_since.filter(|since| since.elapsed() >= LANELESS_MAX)?;
         let seconds = since.elapsed().as_secs();
@@ -357,13 +360,13 @@ impl Lanes {
         }))
     }
 
-    /// Closes all at once.
+    /// Closes all lanes at once.
     pub(crate) fn close_all(&self) {
         self.shares.pacer().close();
         self.running.values().for_each(|lane| lane.handle.close());
     }
 
-    /// Waits until all threads are over: those at work may finish what they are at.
+    /// Waits until all threads have ended. Threads at work may finish.
     pub(crate) fn join(self) {
         self.shares.pacer().close();
         self.running.into_values().for_each(StandingLane::join);
@@ -371,15 +374,15 @@ impl Lanes {
     }
 }
 
-/// A lane may end since its sender wants fewer: that is said over control, which may take longer
-/// than the lane.
+/// The wait before a lost lane is replaced. A lane may have ended because its sender wants fewer,
+/// and the word of that comes over control, which may be slower than the lane.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
-/// What lanes are at is looked at so often, ...
+/// Time between two looks at what the lanes do.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
-/// ... and how many there should be, so often.
+/// Time between two decisions on their number.
 const TUNE_EVERY: Duration = Duration::from_secs(1);
-/// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as
-/// long again.
+/// A session without any lane is given up after this: ids are good for 10 s, and a handshake under
+/// way may take as long again.
 const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
 
 #[cfg(test)]
@@ -416,7 +419,7 @@ mod tests {
             let run = move |lane: JoinedLane, LaneControls { pulse, pacer, .. }: LaneControls| {
                 pulse.paced(&pacer, 1 << 30);
                 waits.send(pulse.clone()).expect("somebody listens");
-                // For thirty years.
+                // The wait would take thirty years.
                 pulse.paced(&pacer, 1);
                 LaneEnd { id: lane.id, fault: None, unfinished: None, landed: 0 }
             };

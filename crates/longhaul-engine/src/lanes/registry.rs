@@ -1,10 +1,13 @@
-//! Brings lanes that were dialled to the sessions they prove to belong to.
+//! Owns the sessions that expect lanes, and brings each accepted lane to the session to which it
+//! proves to belong.
 //!
-//! A lane id is named over control, good once and for 10 s. A private lane must also show its
-//! session's own key. Each that proves waits on a thread of its own, and those are few: a private
-//! lane gets one if its key is a client's, a safe one if it names a session and an id that is
-//! expected, which nobody knows who does not see that session's traffic. So strangers take none,
-//! and those who may, only from their own share.
+//! In: streams of lanes from the door, and sessions that register. Out: a joined lane to the
+//! session's listener. A lane id is named over control, good once and for 10 s. A private lane must
+//! also show its session's own key. Each lane that proves waits on a thread of its own, and there
+//! are few such seats: a private lane gets one if its key is a client's; a safe lane gets one if it
+//! names a session and an id that is expected, which nobody knows who does not see that session's
+//! traffic. So strangers take no seat, and others only from their own share. It knows no messages
+//! and no files.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,13 +22,13 @@ use super::event::{LaneEvent, LaneListener};
 use super::replace::OpenLaneId;
 use super::{JoinedLane, join};
 
-/// Sessions that expect lanes.
+/// The sessions that expect lanes. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Registry {
     sessions: Arc<Mutex<HashMap<[u8; 16], Expecting>>>,
-    /// For private lanes that prove where they belong, by their key, ...
+    /// Seats of private lanes that prove where they belong, shared out by key.
     private: Seats,
-    /// ... and for safe ones, by where they come from.
+    /// Seats of safe lanes, shared out by address.
     safe: Seats,
 }
 
@@ -36,21 +39,21 @@ impl Default for Registry {
     }
 }
 
-/// What a session expects.
+/// The lanes that a session expects.
 pub(crate) struct Expecting {
-    /// The key of its proofs.
+    /// The key of their proofs.
     pub(crate) key: JoinKey,
     /// The client's key.
     pub(crate) peer: PublicKey,
     /// How its lanes are protected.
     pub(crate) protection: Protection,
-    /// Ids that may join, until when.
+    /// Ids that may join, and until when.
     pub(crate) open: HashMap<LaneId, Instant>,
-    /// The next id that was never named.
+    /// The smallest id that was never named.
     pub(crate) next: u32,
-    /// Their congestion control: this end may send.
+    /// The congestion control of its lanes, as this end may send.
     pub(crate) congestion: Congestion,
-    /// Where lanes go.
+    /// Where joined lanes go.
     pub(crate) listener: Arc<dyn LaneListener>,
 }
 
@@ -84,7 +87,7 @@ impl Registry {
         Registered { registry: self.clone(), session }
     }
 
-    /// Opens another id of a session, from now; none if it has had too many, or is over.
+    /// Opens another id of a session, from now. `None` if it has had too many or is over.
     fn open_another(&self, session: &[u8; 16]) -> Option<LaneId> {
         let mut sessions = self.lock();
         let expecting = sessions.get_mut(session).filter(|expecting| expecting.next < LANES_EVER_MAX)?;
@@ -96,7 +99,8 @@ impl Registry {
         Some(id)
     }
 
-    /// Has a safe lane, which begins with `opening`, prove where it belongs, and brings it there.
+    /// Has a safe lane, whose first bytes are `opening`, prove where it belongs, and brings it
+    /// there.
     pub(crate) async fn bring_safe(&self, stream: LaneStream, opening: &[u8]) {
         let Some(opening) = opening.first_chunk::<OPENING_BYTES>().map(Opening::decode) else { return };
         let expected = self.lock().get(&opening.session).is_some_and(|e| e.admits(opening.lane, None));
@@ -143,7 +147,8 @@ impl Registry {
         let proved = join::accept(&mut stream, find);
         drop(seat);
         let (session, id) = proved?;
-        // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
+        // The lane has proved. The id is taken out under the lock: of two lanes that prove the same
+        // id, the second is refused.
         let found = {
             let mut sessions = self.lock();
             sessions
@@ -159,7 +164,7 @@ impl Registry {
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by
         // accident.
-        stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
+        stream.set_congestion(&congestion)?;
         join::confirm(&mut stream)?;
         listener.hear(LaneEvent::Joined(JoinedLane { id, stream, taken: true }));
         Ok(())
@@ -184,10 +189,10 @@ impl Drop for Registered {
     }
 }
 
-/// A lane id is good for so long.
+/// How long a lane id is good.
 const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
 /// Private lanes that prove at a time: twice as many as one session may have, and half of the
 /// threads that the runtime gives.
 const PRIVATE_JOINING_MAX: usize = 256;
-/// Safe ones: as many as one session may have.
+/// Safe lanes that prove at a time: as many as one session may have.
 const SAFE_JOINING_MAX: usize = LANES_MAX as usize;

@@ -1,9 +1,10 @@
-//! How a session comes to its lanes and replaces lost ones: the acceptor grants ids, the initiator
-//! dials them.
+//! Gives a session its lanes and replaces lost ones: the acceptor grants ids, the initiator dials
+//! them.
 //!
-//! Grants are bounded: each that nothing came of makes the next one wait longer, and after so many
-//! in a row there are no more. An id is good for 10 s, in which the initiator tries again and
-//! again. Owns no streams that have joined.
+//! In: lanes that joined or were lost, and ids from control. Out: ids to grant to the loop, and
+//! lanes that joined to the session's listener. Grants are bounded: each that led to no lane
+//! doubles the wait for the next, and after 8 in a row there are no more. An id is good for 10 s,
+//! in which the initiator tries again and again. It owns no joined streams and knows no messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,22 +20,22 @@ use longhaul_proto::wire::message::Transport;
 use super::JoinedLane;
 use super::event::{LaneEvent, LaneListener};
 
-/// Opens a new id for a lane that may join; none when there were too many.
+/// Opens a new id for a lane that may join. `None` when there were too many.
 pub(crate) type OpenLaneId = Box<dyn FnMut() -> Option<LaneId> + Send>;
-/// Dials a lane and joins it to its session; blocks for as long as that takes.
+/// Dials a lane and joins it to its session. Blocks for as long as that takes.
 pub(crate) type Dial = Arc<dyn Fn(LaneId, Transport) -> Result<JoinedLane, Fault> + Send + Sync>;
 
-/// What this side does about lost lanes.
+/// How this side replaces lost lanes.
 pub(crate) enum Replacement {
-    /// Nothing: both ends are in one process, where none is lost but by a bug.
+    /// Not at all: both ends are in one process, where only a bug loses a lane.
     Never,
-    /// It accepts: see [`LaneGrants`].
+    /// It is the acceptor: see [`LaneGrants`].
     Grant(LaneGrants),
-    /// It dials what is granted.
+    /// It dials the lanes that are granted.
     Dial {
-        /// How.
+        /// Dials one.
         dial: Dial,
-        /// Lanes being dialled.
+        /// The number of lanes being dialled.
         under_way: Arc<AtomicUsize>,
     },
 }
@@ -42,17 +43,18 @@ pub(crate) enum Replacement {
 /// The grants of an accepting side.
 pub(crate) struct LaneGrants {
     open: OpenLaneId,
-    /// Ids that may still join, until when.
+    /// Ids that may still join, and until when.
     pending: BTreeMap<LaneId, Instant>,
-    /// When the next may be granted, if a lane is missing.
+    /// When the next grant is due. `None` if no lane is missing.
     next: Option<Instant>,
-    /// Grants since a unit last went through, and how many units had then.
+    /// Rounds of grants since a unit last went through, and how many units had gone through by
+    /// then.
     in_vain: u32,
     units: u64,
 }
 
 impl LaneGrants {
-    /// `first` ids were granted already, counted from 0.
+    /// Grants of a session whose ids `0..first` were named in its welcome.
     pub(crate) fn new(first: u32, open: OpenLaneId) -> LaneGrants {
         let until = Instant::now() + GOOD_FOR;
         LaneGrants {
@@ -66,34 +68,33 @@ impl LaneGrants {
 }
 
 impl LaneGrants {
-    /// When to look whether lanes are missing: as was decided, or when an id that nobody used is no
-    /// longer good.
+    /// When to look whether lanes are missing: at the time set, or when an unused id expires.
     fn due(&self) -> Option<Instant> {
         self.next.or_else(|| self.pending.values().min().copied())
     }
 }
 
 impl Replacement {
-    /// For the side that dials.
+    /// The replacement of the side that dials.
     pub(crate) fn dialling(dial: Dial) -> Replacement {
         Replacement::Dial { dial, under_way: Arc::default() }
     }
 
-    /// A lane joined.
+    /// Records that a lane joined.
     pub(crate) fn joined(&mut self, id: LaneId) {
         if let Replacement::Grant(grants) = self {
             grants.pending.remove(&id);
         }
     }
 
-    /// A lane is lost.
+    /// Records that a lane is lost.
     pub(crate) fn lost(&mut self, now: Instant) {
         if let Replacement::Grant(grants) = self {
             grants.next.get_or_insert(now);
         }
     }
 
-    /// When [`Replacement::grant`] has something to do.
+    /// When the next call of [`Replacement::grant`] is due. `None` if it has nothing to do.
     pub(crate) fn grant_at(&self) -> Option<Instant> {
         match self {
             Replacement::Grant(grants) => grants.due(),
@@ -101,8 +102,8 @@ impl Replacement {
         }
     }
 
-    /// The ids to grant now, where `running` lanes stand and `target` should, and `units` went
-    /// through so far.
+    /// The ids to grant now. `running` lanes stand, `target` should, and `units` went through so
+    /// far.
     pub(crate) fn grant(&mut self, now: Instant, running: usize, target: u32, units: u64) -> Vec<LaneId> {
         let Replacement::Grant(grants) = self else { return Vec::new() };
         if grants.due().is_none_or(|due| now < due) {
@@ -123,8 +124,8 @@ impl Replacement {
         ids
     }
 
-    /// Dials what was granted with the welcome, all at once, and once each: what does not join is
-    /// granted again. If none of them does, or one for a reason that stays, the session hears so.
+    /// Dials the lanes that the welcome granted, all at once, and each once: one that does not join
+    /// is granted again. If none joins, or one fails for a reason that stays, the session hears so.
     pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, listener: &Arc<dyn LaneListener>) {
         let Replacement::Dial { dial, under_way } = self else { return };
         let one = |id: u32| {
@@ -157,7 +158,7 @@ impl Replacement {
         });
     }
 
-    /// Dials what was granted, as far as there is `room`; true if this side dials at all.
+    /// Dials granted lanes, as far as there is `room`. Returns whether this side dials at all.
     pub(crate) fn dial(
         &mut self,
         ids: impl Iterator<Item = LaneId>,
@@ -214,13 +215,14 @@ impl fmt::Debug for Replacement {
 }
 
 /// An id is good for 10 s, and a proof that began in time may take as long again before the lane
-/// stands here; a lane that comes later than this does no harm.
+/// stands here. A lane that comes later does no harm.
 const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX + 2);
-/// The wait after a grant or a dial that nothing came of, doubled each time, ...
+/// The wait after a grant or a dial that led to no lane. It doubles each time.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// ... up to so often: 6.4 s.
+/// The number of times the wait doubles: it grows to 6.4 s.
 const BACKOFF_DOUBLINGS: u32 = 5;
-/// Rounds of grants of which no lane brought a single unit through.
+/// Rounds of grants in a row of which no lane brought a single unit through, after which no more
+/// are granted.
 const IN_VAIN_MAX: u32 = 8;
 
 #[cfg(test)]
@@ -238,7 +240,8 @@ mod tests {
         regrow
     }
 
-    /// Dials so many ids, each of which fails so, and tells what the session hears.
+    /// Dials `count` ids, each of which ends as `fails` says. Returns the faults that the session
+    /// hears.
     fn dialled(count: u32, fails: impl Fn(LaneId) -> Option<FaultCode> + Send + Sync + 'static) -> Vec<String> {
         let dial: Dial = Arc::new(move |id, _| match fails(id) {
             Some(code) => Err(Fault::new(code, Blame::Path, "it fails")),
@@ -313,7 +316,7 @@ mod tests {
             now = next;
             let ids = regrow.grant(now, 0, 1, 5);
             grants += ids.len() as u32;
-            // It joins, and breaks before it has brought anything.
+            // The lane joins, and breaks before it has brought anything.
             for id in ids {
                 regrow.joined(id);
                 regrow.lost(now);

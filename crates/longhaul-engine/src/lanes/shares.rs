@@ -1,15 +1,15 @@
-//! What the lanes of a side share: the rate that all of them keep together, and this process's room
-//! for lanes over QUIC.
+//! Divides among the lanes of a side what they share: the rate that they keep together, and this
+//! process's memory for lanes over QUIC.
 //!
-//! In: the rates asked for, the lanes that stand. Out: to each connection its part. Knows no
-//! threads, and not why lanes come and go.
+//! In: the rates asked for, and the lanes that stand. Out: to each connection its share. It knows
+//! no threads, and not why lanes come and go.
 
 use longhaul_core::Role;
 use longhaul_net::LaneHandle;
 
 use super::worker::pacer::{LaneRates, Pacer};
 
-/// See the module.
+/// The shared rate and memory of one side's lanes. See the module.
 #[derive(Debug)]
 pub(crate) struct LaneShares {
     role: Role,
@@ -21,7 +21,7 @@ pub(crate) struct LaneShares {
 }
 
 impl LaneShares {
-    /// `windows`: bytes that lanes over QUIC may keep in this process, all together.
+    /// `windows`: bytes that all lanes over QUIC together may keep in this process.
     pub(crate) fn new(role: Role, rates: LaneRates, windows: u64) -> LaneShares {
         LaneShares { role, rates, pacer: Pacer::new(pace(role, rates)), paced: false, windows }
     }
@@ -31,14 +31,14 @@ impl LaneShares {
         &self.pacer
     }
 
-    /// Keeps other rates from now on: [`LaneShares::divide_rate`] is to follow.
+    /// Changes the rates from now on. A call of [`LaneShares::divide_rate`] is to follow.
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         change(&mut self.rates);
         self.pacer.set_rate(pace(self.role, self.rates));
     }
 
-    /// Has the kernel pace each of the lanes that stand, if this side sends, besides the account
-    /// that all of them share.
+    /// Has the kernel pace each lane that stands, if this side sends, in addition to the shared
+    /// account.
     pub(crate) fn divide_rate<'a>(&mut self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone) {
         let share = self.pacer.share(lanes.clone().count()).filter(|_| self.role == Role::Sender);
         if share.is_some() || self.paced {
@@ -47,8 +47,8 @@ impl LaneShares {
         }
     }
 
-    /// Gives those of the lanes that run over QUIC, where so many may come to, their parts of this
-    /// side's memory.
+    /// Gives each lane over QUIC its share of this side's memory. `quic_expected`: the number of
+    /// such lanes that there may come to be.
     pub(crate) fn divide_windows<'a>(&self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, quic_expected: usize) {
         let quic = lanes.filter(|lane| lane.is_quic());
         let window = self.windows / quic.clone().count().max(quic_expected).max(1) as u64;
@@ -57,8 +57,8 @@ impl LaneShares {
     }
 }
 
-/// The rate of the account: a receiver only sees to it that its own is kept, and gives a sender
-/// that keeps it some room.
+/// The rate of the account. A receiver only checks that its own rate is kept, and so allows a
+/// sender that keeps it some room.
 fn pace(role: Role, rates: LaneRates) -> Option<u64> {
     match role {
         Role::Sender => rates.lowest(),

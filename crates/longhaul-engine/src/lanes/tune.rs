@@ -1,8 +1,8 @@
-//! Lets the lanes of a sending side tune themselves: the kernel's counters of each go to `proto`'s
-//! search, and what that decides goes back to the lanes.
+//! Tunes the lanes of a sending side: gives the kernel's counters of each to `proto`'s search, and
+//! the search's decisions back to the lanes.
 //!
-//! In: handles of running lanes, once a second. Out: [`LaneChange`]s for the link to make. The
-//! search itself knows no sockets; this knows nothing of messages.
+//! In: handles of running lanes, once a second. Out: [`TuningStep`]s for the pool to make. The
+//! search itself knows no sockets; this file knows no messages.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,21 +14,23 @@ use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConf
 use longhaul_proto::wire::message::Transport;
 use longhaul_sys::tcp::ConnectionState;
 
-/// What the search is begun with.
+use crate::api::LanesChange;
+
+/// The start values of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct TuningRules {
-    /// Lanes at first, and at most.
+    /// The number of lanes at first, and at most.
     pub(crate) lanes: u32,
     pub(crate) lanes_max: u32,
     /// Bytes of a chunk.
     pub(crate) unit: u64,
-    /// Whether the congestion control is this side's to choose.
+    /// Whether this side chooses the congestion control.
     pub(crate) choose_congestion: bool,
     /// Whether lanes may come to run over QUIC.
     pub(crate) choose_transport: bool,
 }
 
-/// The search and what it looks at.
+/// The search, and the last counters that it saw.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     tuner: Option<Tuner>,
@@ -39,7 +41,7 @@ pub(crate) struct Tuning {
     last_looks: HashMap<LaneId, PreviousLook>,
 }
 
-/// A lane at the last look.
+/// A lane's counters at the last look.
 #[derive(Clone, Copy, Debug, Default)]
 struct PreviousLook {
     acked: u64,
@@ -48,49 +50,49 @@ struct PreviousLook {
     algorithm: Option<usize>,
 }
 
-/// A running lane, as the search sees it.
+/// A running lane as the search sees it.
 #[derive(Debug)]
 pub(crate) struct RunningLane {
     pub(crate) lane: LaneId,
     pub(crate) handle: LaneHandle,
-    /// What the kernel knows of it; none if it is gone.
+    /// The kernel's counters. `None` if the lane is gone.
     pub(crate) state: Option<ConnectionState>,
-    /// Thousandths of the last second in which it had nothing in hand.
+    /// Thousandths of the last second in which the lane had nothing in hand.
     pub(crate) idle: u16,
-    /// Bytes of what it has in hand, at most.
+    /// Bytes of the unit in hand, at most.
     pub(crate) in_hand: u64,
-    /// It was told to take no more.
+    /// Whether the lane was told to take no more units.
     pub(crate) retiring: bool,
 }
 
-/// What to do about the lanes, in words as well.
+/// A change of the lanes, also in words.
 #[derive(Debug)]
-pub(crate) struct LaneChange {
+pub(crate) struct TuningStep {
     pub(crate) task: LaneTask,
-    /// `+4`, `-4`, `2 to bbr`, `=`.
-    pub(crate) change: String,
+    /// The change, for people and scripts.
+    pub(crate) change: LanesChange,
     pub(crate) reason: String,
 }
 
-/// What to do.
+/// A task for the pool.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LaneTask {
-    /// Add so many.
+    /// Add this many lanes.
     Add(u32),
-    /// Add so many over QUIC.
+    /// Add this many lanes over QUIC.
     AddQuic(u32),
-    /// End these in order; what is added or replaced from now on runs over that.
+    /// End these in order. Lanes that are added or replaced from now on run over the transport.
     Settle(Transport, Vec<LaneId>),
     /// End these in order.
     Retire(Vec<LaneId>),
     /// Give these up.
     Lose(Vec<LaneId>),
-    /// It is done, or there is nothing to do.
+    /// The change is made already, or there is none.
     Nothing,
 }
 
 impl Tuning {
-    /// Begins the search; none where there is nothing to find: one number of lanes, and no choice
+    /// Begins the search. `None` where there is nothing to find: one number of lanes, and no choice
     /// of congestion control. `first` is any lane of the session.
     pub(crate) fn begin(rules: &TuningRules, first: &LaneHandle) -> Option<Tuning> {
         // Within a host there is no path to fill; a pair of local sockets has no counters; and
@@ -99,7 +101,7 @@ impl Tuning {
             return None;
         }
         let algorithms = if rules.choose_congestion { candidates(first) } else { Vec::new() };
-        // A trial of QUIC needs room besides what the search may take.
+        // A trial of QUIC needs room beyond the lanes of the search.
         let room =
             if rules.choose_transport { rules.lanes_max.saturating_sub(transport::LANES) } else { rules.lanes_max };
         let choice = (rules.choose_transport && room >= rules.lanes).then(Choice::default);
@@ -113,7 +115,7 @@ impl Tuning {
         Some(Tuning { tuner, choice, unit: rules.unit, algorithms, since: Instant::now(), last_looks: HashMap::new() })
     }
 
-    /// A lane begins to send: with the congestion control that is to be tried or used.
+    /// Gives a lane that begins to send the congestion control that is to be tried or used.
     pub(crate) fn joined(&mut self, lane: LaneId, handle: &LaneHandle) {
         let place = self.tuner.as_ref().and_then(|tuner| tuner.algorithm_for(lane)).filter(|_| !handle.is_quic());
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
@@ -121,7 +123,7 @@ impl Tuning {
         self.last_looks.insert(lane, seen);
     }
 
-    /// A second has passed.
+    /// Decides at the end of a second.
     pub(crate) fn second(
         &mut self,
         now: Instant,
@@ -129,16 +131,17 @@ impl Tuning {
         rate: Option<u64>,
         remaining: Option<u64>,
         hindered: bool,
-    ) -> Vec<LaneChange> {
+    ) -> Vec<TuningStep> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.last_looks.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
-        // Each is looked at, so that its speed is known when it counts: at the end, those that take
-        // no more are waited for.
+        // Each lane is looked at, so that its speed is known when it counts: at the end, lanes that
+        // take no more units are waited for too.
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
         let counts = |look: &RunningLane| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let hindered = hindered && !self.tuner.as_ref().is_some_and(Tuner::is_trying);
-        // The end is the search's, whatever is being tried: it knows whom all wait for.
+        // At the end the search decides, even during a trial: it knows for which lanes the others
+        // wait.
         let chosen =
             if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, remaining, hindered) };
         if let Some(changes) = chosen {
@@ -149,8 +152,8 @@ impl Tuning {
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
 
-    /// What the choice between TCP and QUIC asks for, nothing during a trial of it; none if it asks
-    /// for nothing.
+    /// The changes that the choice between TCP and QUIC asks for, empty during a trial. `None` if
+    /// it asks for none.
     fn choose(
         &mut self,
         elapsed: Duration,
@@ -158,7 +161,7 @@ impl Tuning {
         lanes: &[RunningLane],
         remaining: Option<u64>,
         hindered: bool,
-    ) -> Option<Vec<LaneChange>> {
+    ) -> Option<Vec<TuningStep>> {
         let choice = self.choice.as_mut()?;
         let is_quic = |lane: LaneId| lanes.iter().any(|look| look.lane == lane && look.handle.is_quic());
         let delivered = |quic| samples.iter().filter(|s| is_quic(s.lane) == quic).map(|s| s.acked).sum();
@@ -174,27 +177,29 @@ impl Tuning {
         let verdict = choice.second(&carried);
         let of = |quic| lanes.iter().filter(|look| look.handle.is_quic() == quic).map(|look| look.lane).collect();
         let (what, change, why) = match verdict {
-            Some(TransportDecision::Try(count, why)) => (LaneTask::AddQuic(count), format!("+{count} over quic"), why),
+            Some(TransportDecision::Try(count, why)) => {
+                (LaneTask::AddQuic(count), LanesChange::AddedOverQuic(count), why)
+            }
             Some(TransportDecision::Keep(alone, why)) => {
                 let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
-                // More lanes over QUIC carry no more: what is left of the search is to look after
+                // More lanes over QUIC carry no more, so the rest of the search only looks after
                 // the end.
                 let count = (lanes.len() - ends.len()) as u32;
                 let config = TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
                 (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
-                let change = if alone { "quic" } else { "tcp and quic" };
-                (LaneTask::Settle(Transport::Quic, ends), change.to_owned(), why)
+                let change = if alone { LanesChange::Quic } else { LanesChange::TcpAndQuic };
+                (LaneTask::Settle(Transport::Quic, ends), change, why)
             }
             Some(TransportDecision::Drop(why)) => {
                 self.choice = None;
                 // The lanes that stay have had to share with those that end.
                 self.tuner.iter_mut().for_each(Tuner::disturbed);
-                (LaneTask::Settle(Transport::Tcp, of(true)), "tcp".to_owned(), why)
+                (LaneTask::Settle(Transport::Tcp, of(true)), LanesChange::Tcp, why)
             }
             None if choice.is_trying() => return Some(Vec::new()),
             None => return None,
         };
-        Some(vec![LaneChange { task: what, change, reason: why.to_string() }])
+        Some(vec![TuningStep { task: what, change, reason: why.to_string() }])
     }
 
     fn sample(&mut self, look: &RunningLane, elapsed: Duration) -> Option<LaneSample> {
@@ -215,24 +220,28 @@ impl Tuning {
         Some(sample)
     }
 
-    fn change(&mut self, decision: LaneDecision, lanes: &[RunningLane]) -> LaneChange {
+    fn change(&mut self, decision: LaneDecision, lanes: &[RunningLane]) -> TuningStep {
         let (what, change, why) = match decision {
-            LaneDecision::Add(count, why) => (LaneTask::Add(count), format!("+{count}"), why),
+            LaneDecision::Add(count, why) => (LaneTask::Add(count), LanesChange::Added(count), why),
             LaneDecision::Retire(lanes, why) => {
-                let change = if lanes.is_empty() { "=".to_owned() } else { format!("-{}", lanes.len()) };
+                let change = match lanes.len() as u32 {
+                    0 => LanesChange::Unchanged,
+                    count => LanesChange::Retired(count),
+                };
                 (LaneTask::Retire(lanes), change, why)
             }
             LaneDecision::Lose(lanes, why) => {
-                let change = format!("lose {}", lanes.len());
+                let change = LanesChange::GivenUp(lanes.len() as u32);
                 (LaneTask::Lose(lanes), change, why)
             }
             LaneDecision::Switch(ids, place, why) => {
                 let switched = lanes.iter().filter(|look| ids.contains(&look.lane) && self.switch(look, place)).count();
-                (LaneTask::Nothing, format!("{switched} to {}", self.algorithms[place]), why)
+                let name = self.algorithms[place].clone();
+                (LaneTask::Nothing, LanesChange::Congestion { lanes: switched as u32, name }, why)
             }
-            LaneDecision::Stay(why) => (LaneTask::Nothing, "=".to_owned(), why),
+            LaneDecision::Stay(why) => (LaneTask::Nothing, LanesChange::Unchanged, why),
         };
-        LaneChange { task: what, change, reason: why.to_string() }
+        TuningStep { task: what, change, reason: why.to_string() }
     }
 
     fn switch(&mut self, look: &RunningLane, place: usize) -> bool {
@@ -246,19 +255,19 @@ impl Tuning {
 
 impl PreviousLook {
     /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by
-    /// what is acknowledged alone a lane would stand still at each loss and then leap, by as much
-    /// as its path holds.
+    /// acknowledged bytes alone a lane would stand still at each loss and then leap by as much as
+    /// its path holds.
     fn delivered_until(&self, now: &ConnectionState) -> u64 {
         match now.delivered_segments {
-            // A kernel that does not count them.
+            // This kernel does not count segments.
             0 => now.acked.saturating_sub(self.acked),
             segments => u64::from(segments.wrapping_sub(self.delivered_segments)) * u64::from(now.segment_bytes),
         }
     }
 }
 
-/// The congestion controls to choose from: BBR, which bears loss, and what the kernel chose for the
-/// lane itself. Only those that this process may use.
+/// The congestion controls to choose from: BBR, which bears loss, and the one that the kernel chose
+/// for the lane itself. Only those that this process may use.
 fn candidates(lane: &LaneHandle) -> Vec<String> {
     let default = lane.congestion();
     let other = if default.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
@@ -286,19 +295,19 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// What there is to see in a second.
+    /// The counters of one second.
     struct Shown {
         /// Bytes that lanes 0 and 1 have delivered in all.
         delivered: [u64; 2],
-        /// Lane 1 retires.
+        /// Whether lane 1 retires.
         retiring: bool,
         /// Bytes that nobody has sent yet.
         remaining: u64,
-        /// The network hinders.
+        /// Whether the network hinders.
         hindered: bool,
     }
 
-    /// A search from two lanes on, and what it decided in which second.
+    /// The tasks that a search that begins with two lanes decides, each with its second.
     fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, LaneTask)> {
         let config = TuningConfig { start: 2, max, unit: 4 << 20, algorithms: Vec::new() };
         let mut tuning = Tuning {
@@ -337,13 +346,13 @@ mod tests {
     fn a_lane_that_retires_and_is_all_that_is_waited_for_at_the_end_is_given_up() {
         let shown = |delivered, remaining| Shown { delivered, retiring: true, remaining, hindered: false };
         let decided = |seconds: [Shown; 2]| decided(2, None, seconds);
-        // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to
+        // Lane 0 delivers 100 MB/s and lane 1 0.1 MB/s: it has 4 MB in hand when nothing is left to
         // give.
         let drains = || shown([100 * MB, MB / 10], 9 * MB);
         assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 0)]), [(2, LaneTask::Lose(vec![LaneId(1)]))]);
         let is_soon_through = [shown([100 * MB, 90 * MB], 9 * MB), shown([200 * MB, 180 * MB], 0)];
         assert_eq!(decided(is_soon_through), []);
-        // As long as there is more, others are not held up by it.
+        // As long as there is more, the others do not wait for it.
         assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 9 * MB)]), []);
     }
 
@@ -354,8 +363,8 @@ mod tests {
         let decided = decided(8, Some(Choice::default()), (1..=12).map(second));
         assert_eq!(decided[0], (3, LaneTask::Add(2)));
         assert!(matches!(decided[1], (6, LaneTask::Retire(_))), "{decided:?}");
-        // Three seconds in which they find it and are measured, and three in which the network
-        // hinders.
+        // The lanes find their speed and are measured for three seconds, then the network hinders
+        // for three.
         assert_eq!(decided[2..], [(12, LaneTask::AddQuic(transport::LANES))]);
     }
 

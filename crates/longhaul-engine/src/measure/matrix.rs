@@ -1,9 +1,9 @@
 //! Measures the stages of a transfer within this process: from memory or disk to memory or disk,
 //! through the real pipeline of both halves.
 //!
-//! In: a [`CellRun`] and [`Settings`]. Out: a [`CellReport`]. What a disk costs is the difference
-//! between two cells; what a half spends is counted by stage. Removes nothing: the files are the
-//! caller's.
+//! In: a [`CellRun`] and [`Settings`]. Out: a [`CellReport`]. The cost of a disk is the difference
+//! between two cells; the cost of a half is counted by stage. It removes nothing, as the files are
+//! the caller's, and knows no network.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,39 +20,40 @@ use crate::client::local_copy::{Engines, Nobody, merge_halves};
 use crate::client::udp_way::UdpWay;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
-use crate::place::{self, Destination, LocalSite, Opening};
+use crate::place::{self, LocalSite, Opening};
+use crate::session::opened::Destination;
 use crate::session::totals::Totals;
 
-/// The name of the one file that is made of noise.
+/// The name of the one file, which consists of noise.
 pub const NOISE_NAME: &str = "void-0000000000";
 
 /// One cell of the matrix.
 #[derive(Clone, Debug)]
 pub struct CellRun {
-    /// The file to read; none: so many bytes of noise.
+    /// The file to read. `None`: `bytes` bytes of noise.
     pub from: Option<PathBuf>,
-    /// The directory to write to; none: nothing is kept.
+    /// The directory to write to. `None`: nothing is kept.
     pub to: Option<PathBuf>,
-    /// The file's length.
+    /// The file's length, bytes.
     pub bytes: u64,
 }
 
-/// What one half of this process spent.
+/// The CPU time of one half of this process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HalfReport {
     /// CPU seconds by stage: `read` or `write` of the I/O threads, `hash` and `net` of the lanes,
-    /// `files` of what is done by name.
+    /// `files` of work that is done by name.
     pub stages: Vec<(&'static str, f64)>,
 }
 
-/// What a cell measured.
+/// The results of a cell.
 #[derive(Clone, Debug)]
 pub struct CellReport {
-    /// What ended it early.
+    /// The fault that ended it early. `None` if it came to its end.
     pub fault: Option<Fault>,
     /// Bytes that were committed.
     pub bytes: u64,
-    /// From when the halves began to talk until both had ended, the last sync with it.
+    /// Seconds from the start of the halves until both had ended, including the last sync.
     pub seconds: f64,
     /// The sending half.
     pub sender: HalfReport,
@@ -61,7 +62,8 @@ pub struct CellReport {
     /// CPU seconds of this process that no stage counted: session loops, journals, the kernel's own
     /// I/O threads.
     pub rest_cpu: f64,
-    /// What limited, with shares of the time in which that is known: the largest first.
+    /// The parts that limited it, each with its share of the time in which the limit is known, the
+    /// largest first.
     pub limits: Vec<Limited>,
 }
 
@@ -93,7 +95,7 @@ pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
     tree.scan(&request, &mut |scanned| {
         mode = Some(match scanned {
             Scanned::Entry { source, identity, .. } => {
-                tree.open(&source, &identity).map(|file| file.mode()).map_err(|e| e.fault())
+                tree.open(&source, &identity).map(|file| file.mode()).map_err(Fault::from)
             }
             Scanned::Failed { error, .. } => Err(error.fault()),
             Scanned::Skipped { .. } | Scanned::Reserved { .. } => Ok(IoMode::Buffered),
@@ -141,13 +143,13 @@ fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellRepo
     }
 }
 
-/// What a half counted, with what its disk's threads spent as the stage `disk`.
+/// The CPU time of a half, with that of its disk's threads as the stage `disk`.
 fn half(totals: &Totals, disk: &'static str) -> HalfReport {
     let io = totals.io.map_or(0.0, |io| io.cpu_nanos as f64 / 1e9);
     HalfReport { stages: std::iter::once((disk, io)).chain(totals.stages.iter().copied()).collect() }
 }
 
-/// Hears by what the one file failed.
+/// Keeps the fault of the one file.
 #[derive(Default)]
 struct FailureListener(Mutex<Option<Fault>>);
 

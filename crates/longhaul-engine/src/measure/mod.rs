@@ -1,8 +1,8 @@
-//! Measures what hosts and the way between them carry, without disks: `net` against a daemon,
-//! `matrix` within this process, `watch` looks at the lanes meanwhile.
+//! Measures hosts and the paths between them, without disks: `net` against a daemon, `matrix`
+//! within this process; `watch` looks at the lanes meanwhile.
 //!
-//! In: a [`NetRun`] or a [`CellRun`]. Out: a [`NetReport`] or a [`CellReport`]. Knows the client;
-//! nothing of the product knows it.
+//! In: a [`NetRun`] or a [`CellRun`]. Out: a [`NetReport`] or a [`CellReport`]. It knows the
+//! client; nothing of the product knows it.
 
 mod matrix;
 mod net;

@@ -25,7 +25,7 @@ use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, SendCourse};
-use crate::session::receiver::Receiving;
+use crate::session::opened::Destination;
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
@@ -161,9 +161,9 @@ impl Run {
             Some(time) => Arc::new(TimedVoid::new(*allowed, time)),
             None => Arc::new(VoidSource { len: *allowed, files: 1 }),
         };
-        let mut sending = self.sending(tree, machinery, &agreed.welcome);
-        sending.timed = run.time.is_some();
-        let link = self.link(agreed, Role::Sender, Arc::default());
+        let plan = self.plan(&agreed, Role::Sender, SkippedDigests::Unwanted);
+        let sending = plan.sending(tree, machinery, self.wanted(), run.time.is_some());
+        let link = self.link(agreed, &plan, Arc::default());
         let mut course = SendCourse::default();
         course.totals.window = run.time;
         sender::run(link, sending, &mut course).await;
@@ -174,18 +174,10 @@ impl Run {
         let agreed = self.agree_on(run, Role::Receiver, allowed).await?;
         let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let machinery = self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let config = self.receiver_config(Landing::beneath(), &agreed.welcome, SkippedDigests::Unwanted);
-        let link = self.link(agreed, Role::Receiver, Arc::default());
-        let receiving = Receiving {
-            tree: Arc::new(VoidTarget),
-            slab: machinery.slab,
-            io: machinery.io,
-            config,
-            allowed: Allowed::one_file(*allowed),
-            base: "memory".to_owned(),
-            place: "memory".to_owned(),
-            journal: None,
-        };
+        let plan = self.plan(&agreed, Role::Receiver, SkippedDigests::Unwanted);
+        let link = self.link(agreed, &plan, Arc::default());
+        let memory = Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), "memory".to_owned());
+        let receiving = plan.receiving(memory, machinery, Allowed::one_file(*allowed));
         let mut course = ReceiveCourse::default();
         course.totals.window = run.time;
         receiver::run(link, receiving, &mut course).await;

@@ -1,8 +1,9 @@
-//! Looks at the lanes of a measurement while it runs, as a lane that is closed has no counters any
+//! Watches the lanes of a measurement while it runs, as a lane that is closed has no counters any
 //! more.
 //!
-//! In: handles of lanes as they join, and a look now and then. Out: [`LaneFigures`]. What only the
-//! sending end's kernel knows is told only where this is the sending end.
+//! In: handles of lanes as they join, and a call now and then to look. Out: [`LaneFigures`].
+//! Figures that only the sending end's kernel has are there only if this is the sending end. It
+//! knows no messages.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,46 +16,46 @@ use longhaul_sys::tcp::ConnectionState;
 use super::net::Way;
 use crate::lanes::dial::DialObserver;
 
-/// What the kernel counted of one lane.
+/// The kernel's counters of one lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaneFigures {
     /// The lane's number in its session.
     pub lane: u32,
-    /// Bytes of its stream that the other host acknowledged or that came in: headers, digests and
-    /// encryption are in them.
+    /// Bytes of its stream that the other host acknowledged or that came in, including headers,
+    /// digests and encryption.
     pub bytes: u64,
-    /// The shortest round trip that the kernel saw of late.
+    /// The shortest round trip that the kernel saw of late. `None` if it saw none.
     pub rtt_min: Option<Duration>,
-    /// What only the end that sends knows.
+    /// The counters that only the sending end has. `None` at the receiving end.
     pub sent: Option<SentFigures>,
 }
 
-/// What the kernel counts of a lane that sends.
+/// The kernel's counters of a sending lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SentFigures {
     /// Its congestion control.
     pub congestion: String,
-    /// Bytes that were sent, repeats with them.
+    /// Bytes that were sent, including repeats.
     pub bytes: u64,
     /// Bytes that were sent again.
     pub bytes_resent: u64,
-    /// The kernel's smoothed round trip, mean of all looks at which data was on its way.
+    /// The kernel's smoothed round trip, the mean of all looks at which data was on its way.
     pub rtt_mean: Option<Duration>,
-    /// How far round trips stray: the kernel's smoothed mean deviation (RFC 6298), mean of the same
-    /// looks.
+    /// The variation of round trips: the kernel's smoothed mean deviation (RFC 6298), the mean of
+    /// the same looks.
     pub jitter: Option<Duration>,
-    /// The largest packet that the way takes, in bytes.
+    /// The largest packet that the path takes, bytes.
     pub path_mtu: Option<u32>,
-    /// Payload of TCP in one segment, in bytes.
+    /// Payload of TCP in one segment, bytes.
     pub segment_bytes: Option<u32>,
 }
 
-/// How many lanes there were.
+/// The number of lanes that stood.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing {
-    /// At once, at most.
+    /// The most at one time.
     pub(crate) most: u32,
-    /// At the last look that found any.
+    /// The number at the last look that found any.
     pub(crate) last: u32,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct LaneWatch {
 struct WatchState {
     lanes: BTreeMap<LaneId, WatchedLane>,
     standing: Standing,
-    /// There is nothing more to see.
+    /// Whether payload is through, so that looks count no more.
     is_over: bool,
 }
 
@@ -97,13 +98,13 @@ impl LaneWatch {
         LaneWatch { way, state: Mutex::default() }
     }
 
-    /// Looks at all of them for the last time: payload is through.
+    /// Looks at all lanes for the last time, because payload is through.
     pub(crate) fn look_last(&self) {
         self.look();
         self.lock().is_over = true;
     }
 
-    /// Looks at all of them.
+    /// Looks at all lanes.
     pub(crate) fn look(&self) {
         let mut seen = self.lock();
         if seen.is_over {
@@ -129,7 +130,7 @@ impl LaneWatch {
 }
 
 impl WatchedLane {
-    /// None for a lane that is gone.
+    /// Looks at the lane. `None` if it is gone.
     fn look(&mut self) -> Option<()> {
         let state = self.handle.state()?;
         self.congestion = self.handle.congestion().or(self.congestion.take());

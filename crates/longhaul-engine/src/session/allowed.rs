@@ -1,58 +1,59 @@
-//! What a pulling side asked for, and what a memory takes: nothing else is taken from a sender,
-//! whatever it says.
+//! Checks a manifest against the request of a pull, or against the memory of a measurement: other
+//! entries are refused, whatever the sender says.
 //!
 //! In: the sources, names and rules of a pull, or the length of the one file of a measurement. Out:
-//! a verdict on each manifest page. The sender selects by the same rules; this is the check that it
-//! did. A copy asks whether its scan would come upon its destination. Touches no disk.
+//! a verdict on each manifest page. The sender selects by the same rules; this checks that it did.
+//! A copy asks whether its scan would come upon its destination. It touches no disk.
 
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{Entry, EntryKind, Fault, PathList, RelPath};
 
-/// What may come. The default takes anything: a daemon takes what its clients push.
+/// The entries that may come. The default allows any: a daemon takes all that its clients push.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed {
     names: Option<AllowedNames>,
     filter: Filter,
     no_links: bool,
-    /// Of one file, and nothing else: its length at most. Zero once it came.
+    /// The length in bytes that the one file may have. 0 once it came, `None` where any number of
+    /// files may come.
     one_file: Option<u64>,
 }
 
-/// Names that were asked for, with what lies in them, and the directories above them.
+/// Names that were requested, with everything in them, and the directories above them.
 #[derive(Clone, Debug)]
 struct AllowedNames {
-    /// The source that they lie in; the root if the content of a directory was asked for.
+    /// The source in which they lie. It is the root if the content of a directory was requested.
     top: RelPath,
     wanted: Arc<PathList>,
 }
 
 impl Allowed {
-    /// What passes these rules.
+    /// Allows entries that pass these rules.
     pub(crate) fn passing(filter: Filter) -> Allowed {
         Allowed { filter, ..Allowed::default() }
     }
 
-    /// One file of so many bytes at most.
+    /// Allows one file of at most `bytes` bytes, and nothing else.
     pub(crate) fn one_file(bytes: u64) -> Allowed {
         Allowed { one_file: Some(bytes), ..Allowed::default() }
     }
 
-    /// Of that, only these names beneath `top`, which is the root if the content of a directory was
-    /// asked for.
+    /// Narrows it to these names beneath `top`, which is the root if the content of a directory was
+    /// requested.
     #[must_use]
     pub(crate) fn named(self, top: RelPath, wanted: Arc<PathList>) -> Allowed {
         Allowed { names: Some(AllowedNames { top, wanted }), ..self }
     }
 
-    /// Of that, no symbolic links.
+    /// Narrows it to entries other than symbolic links.
     #[must_use]
     pub(crate) fn without_links(self) -> Allowed {
         Allowed { no_links: true, ..self }
     }
 
-    /// Refuses a page with anything in it that was not asked for.
+    /// Refuses a page with an entry that was not requested.
     ///
     /// # Errors
     /// A [`Fault`] of the peer that names the entry.
@@ -88,7 +89,7 @@ impl Allowed {
     fn covers(&self, entry: &Entry) -> bool {
         let is_dir = matches!(entry.kind, EntryKind::Dir | EntryKind::DirEnd);
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        // Something that is not sent may be named by the directory that it lies in.
+        // An entry that is not sent may be named by the directory in which it lies.
         let is_unsent = matches!(entry.kind, EntryKind::Unsent { .. });
         !(is_link && self.no_links) && (self.has(&entry.path, is_dir) || is_unsent && self.has(&entry.path, true))
     }
@@ -98,7 +99,7 @@ impl Allowed {
             && (self.filter.rules().is_empty() || self.passes(path, is_dir))
     }
 
-    /// Whether the rules send it and enter every directory above it.
+    /// Whether the rules send the path and enter every directory above it.
     fn passes(&self, path: &RelPath, is_dir: bool) -> bool {
         self.filter.verdict(path, is_dir)
             && std::iter::successors(path.parent(), RelPath::parent).all(|above| self.filter.verdict(&above, true))
@@ -109,7 +110,7 @@ impl AllowedNames {
     fn cover(&self, path: &RelPath, is_dir: bool) -> bool {
         match path.beneath(&self.top) {
             Some(name) => self.wanted.covers(&name) || is_dir && self.wanted.leads_to(&name),
-            // What lies above the source leads to its names.
+            // The directories above the source lead to its names.
             None => is_dir && !self.wanted.is_empty() && self.top.beneath(path).is_some(),
         }
     }

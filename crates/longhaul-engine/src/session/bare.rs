@@ -1,12 +1,12 @@
-//! Arrivals without payload that wait for the session loop: a bounded number of them.
+//! Bounds the arrivals without payload that wait for the session loop.
 //!
-//! In: lanes that bring what takes no buffer, as holes and what the receiver has already. Out:
-//! passes, which the loop gives back. An arrival with payload needs none, as it holds a buffer.
-//! Knows nothing of units.
+//! In: lanes that bring units without a buffer, such as holes and chunks that the receiver has
+//! already. Out: passes, which the loop gives back. An arrival with payload needs none, as it holds
+//! a buffer. It knows nothing of units.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The passes of one session.
+/// The passes of one session. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate(Arc<GateShared>);
 
@@ -19,16 +19,16 @@ struct GateShared {
 #[derive(Debug, Default)]
 struct GateState {
     out: usize,
-    /// Nobody gives passes back any more, and nobody waits for one.
+    /// Whether the session is over: nobody gives passes back any more, and nobody waits for one.
     is_closed: bool,
 }
 
-/// Leave for one arrival to wait for the loop. Dropping it lets another one in.
+/// The permission for one arrival to wait for the loop. Dropping it lets another one in.
 #[derive(Debug)]
 pub(crate) struct Pass(Gate);
 
 impl Gate {
-    /// Waits until there is room for one more.
+    /// Waits until there is room for one more arrival.
     pub(super) fn enter(&self) -> Pass {
         let mut state = self.lock();
         while state.out >= BARE_MAX && !state.is_closed {
@@ -38,7 +38,7 @@ impl Gate {
         Pass(self.clone())
     }
 
-    /// Lets everybody through: the session is over.
+    /// Lets every arrival through, because the session is over.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.0.freed.notify_all();
@@ -56,7 +56,7 @@ impl Drop for Pass {
     }
 }
 
-/// Bare arrivals that wait at a time, at some 500 bytes each: more than a loop takes in before
+/// Arrivals without payload that may wait, at some 500 bytes each: more than a loop takes in before
 /// lanes come to wait for it.
 const BARE_MAX: usize = 4096;
 

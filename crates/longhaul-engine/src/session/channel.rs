@@ -1,7 +1,7 @@
-//! The control channel: framed messages over any byte stream, read and written by two tasks.
+//! Owns the control channel: framed messages over any byte stream, read and written by two tasks.
 //!
-//! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to whoever reads.
-//! Knows nothing of what the messages mean.
+//! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to the reader's
+//! caller. It does not know the meaning of messages.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_proto::Message;
@@ -15,18 +15,18 @@ pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 /// A byte stream to write to.
 pub(crate) type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Reads one message; `None` at a clean end between messages.
+/// Reads one message. `None` at a clean end between messages.
 ///
 /// # Errors
-/// A [`Fault`] when the stream breaks or what came is no message.
+/// A [`Fault`] when the stream breaks or the bytes are no message.
 pub(crate) async fn read_message(reader: &mut ReadHalf) -> Result<Option<Message>, Fault> {
     read_frame(reader).await?.map(|frame| decode(&frame)).transpose()
 }
 
-/// Reads the bytes of one message; `None` at a clean end between messages.
+/// Reads the bytes of one message. `None` at a clean end between messages.
 ///
 /// # Errors
-/// A [`Fault`] when the stream breaks, or what came is longer than any message.
+/// A [`Fault`] when the stream breaks or the frame is longer than any message.
 pub(crate) async fn read_frame(reader: &mut ReadHalf) -> Result<Option<Vec<u8>>, Fault> {
     let mut header = [0; LENGTH_BYTES];
     match reader.read_exact(&mut header).await {
@@ -39,10 +39,10 @@ pub(crate) async fn read_frame(reader: &mut ReadHalf) -> Result<Option<Vec<u8>>,
     Ok(Some(bytes))
 }
 
-/// The message that these bytes are.
+/// Decodes a message.
 ///
 /// # Errors
-/// A [`Fault`] if they are none.
+/// A [`Fault`] if the bytes are no message.
 pub(crate) fn decode(frame: &[u8]) -> Result<Message, Fault> {
     Message::decode(frame).map_err(Fault::protocol)
 }
@@ -61,7 +61,7 @@ pub(crate) async fn write_message(writer: &mut WriteHalf, message: &Message) -> 
 }
 
 /// Starts the writer task. It ends, with the stream shut down, when the [`Outbox`] is dropped and
-/// all is written.
+/// everything is written.
 pub(crate) fn start_writer(mut writer: WriteHalf) -> (Outbox, tokio::task::JoinHandle<()>) {
     let outbox = Outbox::new();
     let queue = outbox.queue.clone();

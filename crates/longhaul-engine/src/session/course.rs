@@ -1,8 +1,9 @@
-//! What of a transfer outlives its sessions, so that the initiator can dial again and go on.
+//! Owns the part of a transfer that outlives its sessions, so that the initiator can dial again and
+//! go on.
 //!
-//! A sending side keeps its scan and every entry without outcome; a receiving side remembers what
-//! it has told. Both keep the counters. In: from a session that ends. Out: to the next one. Talks
-//! to nobody.
+//! A sending side keeps its scan and every entry without outcome; a receiving side remembers the
+//! outcomes that it reported. Both keep the counters. In: the state of a session that ends. Out:
+//! the state of the next one. It sends nothing and knows no connection.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
@@ -25,13 +26,15 @@ use crate::faults::system_fault;
 /// The course of a sending side.
 #[derive(Default)]
 pub(crate) struct SendCourse {
-    /// What is counted of all sessions.
+    /// The counters of all sessions.
     pub(crate) totals: Totals,
     /// The last time that the receiver took, judged or settled anything.
     pub(crate) progressed: Option<Instant>,
-    /// How the receiver maps names, once it said so: the one source's new name, or none.
+    /// How the receiver maps names, once it has said so. `Some(Some(name))`: the one source gets
+    /// this name; `Some(None)`: names stay as they are.
     pub(crate) renamed: Option<Option<Vec<u8>>>,
-    /// What was offered and has no outcome, in order: offered again before the scan goes on.
+    /// Entries that were offered and have no outcome, in order. They are offered again before the
+    /// scan goes on.
     pub(super) again: VecDeque<UnsettledEntry>,
     scan: Scan,
 }
@@ -49,38 +52,38 @@ enum Scan {
 pub(super) struct UnsettledEntry {
     /// As the manifest names it.
     pub(super) held: Arc<EntryRef>,
-    /// What this side knows of it.
+    /// Where this side reads it, or why it cannot.
     pub(super) source: EntrySource,
-    /// An earlier session wanted its content, so that it did not stand there before.
+    /// Whether an earlier session wanted its content, so that it did not stand there before.
     pub(super) begun: bool,
-    /// Its failure was told: a directory that failed is offered again for what lies in it.
+    /// Whether its failure was reported. A directory that failed is offered again for its content.
     pub(super) is_reported: bool,
 }
 
-/// What this side knows of an entry that the receiver does not.
+/// Where this side reads an entry, or why it cannot.
 #[derive(Clone)]
 pub(super) enum EntrySource {
-    /// Where to read it. What is ordered of it shares this, so that a name is kept once however
-    /// many of its chunks wait.
+    /// It is read here. Its orders share this, so that a name is kept once however many of its
+    /// chunks wait.
     Readable(Arc<Origin>),
-    /// Why it cannot be read, with more than is told the receiver.
+    /// It cannot be read. The fault says more than the receiver is told.
     Failed(Fault),
     /// It is never read.
     Special,
 }
 
-/// What to scan.
+/// The wishes for a scan.
 pub(crate) struct ScanWish {
-    /// What of the sources is sent.
+    /// The rules that select the entries to send.
     pub(crate) filter: Filter,
-    /// Only these names, if any are given.
+    /// Only these names are sent, if any are given.
     pub(crate) names: Option<Arc<PathList>>,
-    /// Whether links are.
+    /// Which metadata is kept, and whether links are sent.
     pub(crate) preserve: Preserve,
 }
 
 impl ScanWish {
-    /// As a source takes it.
+    /// The request that a source takes.
     pub(crate) fn request(&self) -> ScanRequest<'_> {
         ScanRequest { filter: &self.filter, preserve: self.preserve, files_from: self.names.clone() }
     }
@@ -96,7 +99,7 @@ impl SendCourse {
         Ok(())
     }
 
-    /// The running scan.
+    /// The running scan. `None` if it has not begun or is over.
     pub(super) fn scan(&mut self) -> Option<&mut mpsc::Receiver<Scanned>> {
         match &mut self.scan {
             Scan::Running(scan) => Some(scan),
@@ -104,14 +107,14 @@ impl SendCourse {
         }
     }
 
-    /// The scan has given everything.
+    /// Records that the scan has given all its entries.
     pub(super) fn scan_is_over(&mut self) {
         self.scan = Scan::Over;
         self.totals.scanned = true;
     }
 
-    /// Keeps what has no outcome, in the order of the manifest. Directories that were settled stand
-    /// here too until their end is: a host that crashed may have forgotten that it made them.
+    /// Keeps entries without outcome, in the order of the manifest. Directories that were settled
+    /// stand here too until their end is: a host that crashed may have forgotten that it made them.
     pub(super) fn keep(
         &mut self,
         unsettled: impl Iterator<Item = UnsettledEntry>,
@@ -119,7 +122,7 @@ impl SendCourse {
     ) {
         let mut known: Vec<UnsettledEntry> = unsettled.chain(dirs).collect();
         known.sort_by_key(|known| known.held.id);
-        // What this session did not come to offer follows what it did.
+        // Entries that this session did not come to offer follow those that it offered.
         known.extend(std::mem::take(&mut self.again));
         self.again = known.into();
     }
@@ -147,37 +150,38 @@ fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Recei
 /// The course of a receiving side.
 #[derive(Default)]
 pub(crate) struct ReceiveCourse {
-    /// What is counted of all sessions.
+    /// The counters of all sessions.
     pub(crate) totals: Totals,
     /// The last time that anything arrived or was settled.
     pub(crate) progressed: Option<Instant>,
-    /// What it committed.
+    /// The entries that the run committed.
     pub(crate) committed: CommittedVersions,
     reported: Option<ReportedNames>,
 }
 
-/// What sessions of one run committed, as hashes of the entries with their versions: 8 bytes for
-/// each. Its sender may not have heard so, and offers it again; then it is neither in its own way
-/// nor sent once more, whatever becomes of names that stand.
+/// Entries that sessions of one run committed, as hashes of the entries with their versions: 8
+/// bytes for each. Its sender may not have heard so, and offers them again. The record lets them
+/// pass as committed: such an entry does not count as a name that stood before, and is not sent
+/// once more.
 #[derive(Clone, Debug)]
 pub(crate) struct CommittedVersions {
-    /// By earlier sessions.
+    /// Hashes of earlier sessions.
     before: Arc<HashSet<u64>>,
-    /// By this one, the latest last.
+    /// Hashes of this session, the latest last.
     now: VecDeque<u64>,
-    /// So many of the latest are remembered.
+    /// The number of the latest that are remembered.
     most: usize,
 }
 
 impl Default for CommittedVersions {
-    /// Of a sender that offers nothing again of which it heard.
+    /// Remembers as many as a sender can offer again without having heard of their outcome.
     fn default() -> Self {
         CommittedVersions { before: Arc::default(), now: VecDeque::new(), most: UNHEARD_MAX }
     }
 }
 
 impl CommittedVersions {
-    /// Whether an earlier session committed this version.
+    /// A test whether an earlier session committed this version.
     pub(crate) fn before(&self) -> impl Fn(&Entry) -> bool + Send + 'static {
         let before = self.before.clone();
         move |entry| !before.is_empty() && before.contains(&version(entry))
@@ -195,10 +199,10 @@ impl CommittedVersions {
         self.now.push_back(version(entry));
     }
 
-    /// Another session begins.
+    /// Makes room for another session.
     fn turn(&mut self) {
-        // Since the oldest of so many, a sender has heard of more than it may have outstanding: of
-        // those too.
+        // Since the oldest of these was committed, the sender has heard of more outcomes than it
+        // may have outstanding, so it has heard of the old ones too.
         if self.before.len() > self.most.saturating_mul(4) {
             self.before = Arc::default();
         }
@@ -208,8 +212,8 @@ impl CommittedVersions {
     }
 }
 
-/// What tells one version of one entry from another. No secret goes into it: who finds two that
-/// agree is told of one of its own files that it stands already.
+/// A hash that tells one version of one entry from another. No secret goes into it: a sender that
+/// finds two that agree is only told of one of its own files that it stands already.
 fn version(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.path.as_bytes().hash(&mut hasher);
@@ -227,40 +231,40 @@ fn version(entry: &Entry) -> u64 {
 /// Entries whose outcome a sender may not have heard: it has no more without one.
 const UNHEARD_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
 
-/// Names of one transfer that one list remembers in case it is dialled again. Those that were told
-/// are at most so many, 512 MiB at 8 bytes each and with room to grow 1 GiB; those that this
-/// session committed are as many, in as much; those that earlier ones committed are five times as
-/// many at most before they are forgotten, in a set of some 9 bytes for each place: 5 GiB. All
-/// together that is 7 GiB, for which a sender has to have 64 Mi entries committed in each of five
-/// sessions; of ten million files it is 0.5 GiB. What comes after so many may be told twice then.
+/// Names of one transfer that one list remembers in case it is dialled again. The names reported
+/// take 512 MiB at 8 bytes each, and 1 GiB with room to grow; the names that this session committed
+/// take as much. Names that earlier sessions committed are five times as many at most before they
+/// are forgotten, in a set of some 9 bytes for each place: 5 GiB. Together that is 7 GiB, for which
+/// a sender has to have 64 Mi entries committed in each of five sessions; ten million files take
+/// 0.5 GiB. Names beyond this number may be reported twice.
 const REMEMBERED_MAX: usize = 64 << 20;
 
-/// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for
-/// one another in one of some hundred thousand transfers, and only if it is dialled again; then one
-/// is missing in the report.)
+/// The names that were reported, as hashes: 8 bytes for each. (Of ten million names two have one
+/// hash in one of some hundred thousand transfers. That matters only if it is dialled again; then
+/// one is missing in the report.)
 #[derive(Default)]
 struct ReportedNames {
-    /// Of earlier sessions, sorted.
+    /// Hashes of earlier sessions, sorted.
     before: Vec<u64>,
-    /// Of this one.
+    /// Hashes of this session.
     now: Vec<u64>,
     hasher: RandomState,
 }
 
 impl ReceiveCourse {
-    /// One of a run whose earlier sessions committed this.
+    /// A course of a run whose earlier sessions committed these entries.
     pub(crate) fn after(committed: CommittedVersions) -> ReceiveCourse {
         ReceiveCourse { committed, ..ReceiveCourse::default() }
     }
 
-    /// One that remembers what it told, as there may be another session.
+    /// A course that remembers the names it reported, as there may be another session.
     pub(crate) fn remembering() -> ReceiveCourse {
-        // Its sender names everything again.
+        // The sender names every entry again.
         let committed = CommittedVersions { most: REMEMBERED_MAX, ..CommittedVersions::default() };
         ReceiveCourse { reported: Some(ReportedNames::default()), committed, ..ReceiveCourse::default() }
     }
 
-    /// A session begins: its sender names everything anew.
+    /// Begins a session, whose sender names every entry anew.
     pub(crate) fn begin(&mut self) {
         self.totals.begin_session();
         self.totals.count_anew();
@@ -271,7 +275,7 @@ impl ReceiveCourse {
         }
     }
 
-    /// An entry came to its outcome.
+    /// Records the outcome of an entry.
     pub(crate) fn settled(&mut self, entry: &Entry, outcome: &Outcome) {
         self.progressed = Some(Instant::now());
         let leaf = matches!(entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
@@ -280,12 +284,12 @@ impl ReceiveCourse {
         }
     }
 
-    /// Whether an earlier session told an entry.
+    /// Whether an earlier session reported the entry.
     pub(super) fn was_told(&self, entry: &Entry) -> bool {
         self.reported.as_ref().is_some_and(|told| told.before.binary_search(&told.hash(entry)).is_ok())
     }
 
-    /// Whether an entry is to be told: it was not in an earlier session.
+    /// Whether to report the entry: no earlier session did.
     pub(super) fn is_news(&mut self, entry: &Entry) -> bool {
         let Some(told) = &mut self.reported else { return true };
         let hash = told.hash(entry);
@@ -301,7 +305,8 @@ impl ReceiveCourse {
 
 impl ReportedNames {
     fn hash(&self, entry: &Entry) -> u64 {
-        // A directory, its end and what in it has no name that could travel have one path.
+        // One path may belong to a directory, to its end, and to a name in it that could not
+        // travel.
         let also = match &entry.kind {
             EntryKind::DirEnd => Some(""),
             EntryKind::Unsent { why, .. } => Some(why.as_str()),

@@ -1,9 +1,9 @@
-//! Directories that a sender has offered and whose end has no outcome: another session names them
-//! again, as what lies in them follows.
+//! Owns the directories that a sender has offered and whose end has no outcome: another session
+//! names them again, before their content.
 //!
-//! In: entries as they are offered and settled, in this session. Out: the directories that are to
-//! be offered again. A manifest goes depth first, so that each end belongs to the directory that
-//! was begun last; a path may come twice, under two sources.
+//! In: entries as they are offered and settled, in this session. Out: the directories to offer
+//! again. A manifest goes depth first, so each end belongs to the directory that was begun last; a
+//! path may come twice, under two sources. It knows no disk and no messages.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use longhaul_core::{EntryKind, FileId};
 
 use super::course::UnsettledEntry;
 
-/// See the module.
+/// The directories of one session. See the module.
 #[derive(Default)]
 pub(super) struct Dirs {
-    /// Those whose end was not offered, the innermost last.
+    /// Directories whose end was not offered, the innermost last.
     open: Vec<FileId>,
     /// The directory of each end that has no outcome.
     ends: HashMap<FileId, FileId>,
-    /// Those that are settled.
+    /// Directories that are settled.
     settled: HashMap<FileId, UnsettledEntry>,
 }
 
 impl Dirs {
-    /// An entry is offered.
+    /// Records that an entry is offered.
     pub(super) fn offered(&mut self, id: FileId, kind: &EntryKind) {
         match kind {
             EntryKind::Dir => self.open.push(id),
@@ -36,19 +36,19 @@ impl Dirs {
         }
     }
 
-    /// A directory came to its outcome, and is needed again until its end has one.
+    /// Records that a directory is settled. It is needed again until its end is.
     pub(super) fn settled(&mut self, id: FileId, known: UnsettledEntry) {
         self.settled.insert(id, known);
     }
 
-    /// The end of a directory came to its outcome.
+    /// Records that the end of a directory is settled.
     pub(super) fn ended(&mut self, end: FileId) {
         if let Some(dir) = self.ends.remove(&end) {
             self.settled.remove(&dir);
         }
     }
 
-    /// Those that are settled, in no order.
+    /// The directories that are settled, in no order.
     pub(super) fn into_settled(self) -> impl Iterator<Item = UnsettledEntry> {
         self.settled.into_values()
     }
@@ -74,13 +74,13 @@ mod tests {
     #[test]
     fn a_directory_is_named_again_until_its_own_end_is_settled_also_where_two_have_one_path() {
         let mut dirs = Dirs::default();
-        // Two sources whose contents are meant, each with one directory in it.
+        // Two sources whose contents are sent, each with one directory in it.
         let begins = [(0, ""), (1, "a"), (4, ""), (5, "b")];
         for (id, kind) in (0..).zip("+ + - - + +".split(' ')) {
             dirs.offered(FileId(id), if kind == "+" { &EntryKind::Dir } else { &EntryKind::DirEnd });
         }
         begins.into_iter().for_each(|(id, path)| dirs.settled(FileId(id), known(id, path)));
-        // The ends of the first source are settled when directories of the second are already.
+        // The ends of the first source are settled after directories of the second.
         [2, 3].into_iter().for_each(|end| dirs.ended(FileId(end)));
         let mut again: Vec<u64> = dirs.into_settled().map(|known| known.held.id.0).collect();
         again.sort_unstable();

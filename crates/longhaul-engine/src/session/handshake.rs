@@ -1,7 +1,7 @@
-//! The first words of a session: hello, welcome or refusal, and which lanes may join.
+//! Holds the first messages of a session: hello, welcome or refusal, and which lanes may join.
 //!
-//! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for whoever asked. No
-//! payload, no disks.
+//! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for the caller. It knows no
+//! payload and no disks.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ pub(crate) fn hello(request: Request) -> Message {
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps: 0, request })
 }
 
-/// Files up to this length travel in bundles of chunks of `chunk`.
+/// The length in bytes up to which files travel in bundles, with chunks of `chunk`.
 pub(crate) fn bundled_max(chunk: ChunkSize) -> u64 {
     BUNDLED_FILE_BYTES_MAX.min(chunk.bytes() / 4)
 }
 
-/// The next message, within the handshake's deadline; a refusal becomes the error that it tells.
+/// The next message, within the handshake's deadline. A refusal becomes the error that it carries.
 pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
     answer_within(reader, HANDSHAKE).await
 }
@@ -45,8 +45,8 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
     }
 }
 
-/// Asks for a transfer, with the parts of the request that follow the hello, and waits so long for
-/// the answer; gives what was agreed and the lanes to dial.
+/// Asks for a transfer, with the parts of the request that follow the hello, and waits at most the
+/// given time for the answer. Returns the agreement and the lanes to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
@@ -70,7 +70,7 @@ pub(crate) async fn ask(
     Ok((welcome, lanes))
 }
 
-/// Says what is asked for, part by part, to a side that takes it in.
+/// Sends the request part by part, as fast as the other side takes it in.
 async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Item = Message>) -> Result<(), Fault> {
     write_message(writer, &hello(request)).await?;
     for part in parts {
@@ -82,8 +82,8 @@ async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Ite
     Ok(())
 }
 
-/// The answer to what `telling` says, for which it is waited so long once all is said. A refusal
-/// may come before that.
+/// The answer to the request that `telling` sends, for which it waits at most the given time after
+/// the last part. A refusal may come before that.
 async fn heard_while_telling(
     reader: &mut ReadHalf,
     telling: impl Future<Output = Result<(), Fault>>,
@@ -103,7 +103,7 @@ async fn heard_while_telling(
     }
 }
 
-/// Hears a hello; gives what is asked for.
+/// Reads a hello. Returns the request.
 pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
     let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
     if hello.version_min > VERSION || hello.version_max < VERSION {
@@ -128,7 +128,7 @@ pub(crate) fn to_wire(protection: Protection) -> Protect {
     }
 }
 
-/// The protection that the wire's word means.
+/// The protection that the wire's word stands for.
 pub(crate) fn from_wire(protect: Protect) -> Protection {
     match protect {
         Protect::Private => Protection::Private,
@@ -145,15 +145,15 @@ fn unexpected() -> Fault {
     Fault::protocol("the handshake went another way than it goes")
 }
 
-/// Whatever is said before a session has so long.
+/// The deadline of every message before a session.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
 
-/// A part of a request that is not taken in for so long is not any more.
+/// A part of a request that is not taken in for this long is given up.
 const PART_TAKEN_MAX: Duration = Duration::from_secs(30);
-/// A side that takes no more of a request has said why, if it says so.
+/// How long a refusal is waited for from a side that takes no more of a request.
 const REFUSAL_OVERTAKES: Duration = Duration::from_secs(5);
 
-/// What a receiver says in its `Welcome` of how it makes small files and names durable.
+/// The bits of a receiver's `Welcome` that say how it makes small files and names durable.
 pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {
     match method {
         Some(SyncMethod::FileSystem) => CAP_SYNCS_FILE_SYSTEM,
@@ -162,7 +162,7 @@ pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {
     }
 }
 
-/// What a sender says in its `Welcome` of its sources.
+/// The bits of a sender's `Welcome` that describe its sources.
 pub(crate) fn source_caps(shape: &Shape) -> u64 {
     if matches!(shape, Shape::Directory) { CAP_SOURCE_DIRECTORY } else { 0 }
 }
@@ -172,12 +172,12 @@ pub(crate) fn source_is_directory(caps: u64) -> bool {
     caps & CAP_SOURCE_DIRECTORY != 0
 }
 
-/// How the receiver makes small files and names durable, as it is heard; none if nothing is said.
-pub(crate) fn sync_said(caps: u64) -> Option<&'static str> {
-    let method = match caps {
-        caps if caps & CAP_SYNCS_EACH != 0 => SyncMethod::Each,
-        caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => SyncMethod::FileSystem,
-        _ => return None,
-    };
-    Some(method.name())
+/// How the receiver makes small files and names durable, as its bits say. `None` if they say
+/// nothing.
+pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
+    match caps {
+        caps if caps & CAP_SYNCS_EACH != 0 => Some(SyncMethod::Each),
+        caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => Some(SyncMethod::FileSystem),
+        _ => None,
+    }
 }

@@ -1,10 +1,11 @@
-//! Whether a session still moves: by what this side sees and does, and by its clock alone.
+//! Finds out whether a session still moves, by what this side itself receives, does and reads off
+//! its clock.
 //!
-//! In: a count of what moved, whether this side's own disk is at work, when the other side last
-//! said that its disk stalls. Out: that the session is to end; and to whoever looks from outside,
-//! since when nothing moved. What the other side says of its disk counts for as long as it goes on
-//! saying so, up to a bound; its signs of life do not count. Knows no sockets and no messages but
-//! by whether they move anything.
+//! In: a count of everything that moved, whether this side's own disk is at work, and when the
+//! other side last reported that its disk stalls. Out: the fault that ends the session; and to
+//! observers from outside, the time since which nothing moved. The other side's reports of its disk
+//! count as long as they go on, up to a bound; its signs of life do not count. It knows no sockets,
+//! and of messages only whether they move anything.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,42 +13,42 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_proto::Message;
 
-/// Since when nothing moved in a session. Clones share it.
+/// The time since which nothing moved in a session. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity(Arc<Mutex<Instant>>);
 
-/// Looks once a second whether anything moved.
+/// Checks once a second whether anything moved.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    /// A session in which nothing moved for so long ends; `None`: never.
+    /// A session in which nothing moved for this long ends. `None`: never.
     limit: Option<Duration>,
     activity: Activity,
-    /// What had moved when it was last looked at.
+    /// The count of everything that had moved at the last look.
     moved: u64,
-    /// For how long the other side has said since then that its disk stalls.
+    /// How long the other side has reported since then that its disk stalls.
     peer_stalled: Duration,
-    /// When it was last looked at.
+    /// The time of the last look. `None` before the first.
     last_look: Option<Instant>,
 }
 
-/// What a session is at.
+/// The state of a session at one look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doings {
     /// Pieces, units and messages so far, in any unit that grows with each.
     pub(crate) moved: u64,
-    /// This side's disk has something to do.
+    /// Whether this side's disk has something to do.
     pub(crate) at_work: bool,
-    /// The other side said of late that its disk stalls.
+    /// Whether the other side lately reported that its disk stalls.
     pub(crate) peer_stalls: bool,
 }
 
 impl Activity {
-    /// Something moves now.
+    /// A session that moves at `now`.
     pub(crate) fn new(now: Instant) -> Activity {
         Activity(Arc::new(Mutex::new(now)))
     }
 
-    /// Since when nothing moved.
+    /// The time since which nothing moved.
     pub(crate) fn since(&self) -> Instant {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +59,7 @@ impl Activity {
 }
 
 impl Idle {
-    /// Ends a session in which nothing moved for `limit`, and shows outside since when.
+    /// Ends a session in which nothing moved for `limit`, and shows in `activity` since when.
     pub(crate) fn new(limit: Option<Duration>, activity: Activity) -> Idle {
         Idle { limit, activity, moved: 0, peer_stalled: Duration::ZERO, last_look: None }
     }
@@ -76,9 +77,9 @@ impl Idle {
         if doings.peer_stalls {
             self.peer_stalled += now.saturating_duration_since(looked);
         }
-        // Only what it says it stalls is added, so that one that said so once and is silent is not
-        // waited for; nor does one word that comes late end a session in which it goes on saying
-        // so.
+        // Only time in which the other side reports a stall is added, so a side that reported it
+        // once and is silent is not waited for; nor does one late report end a session in which the
+        // reports go on.
         let patience = (limit + self.peer_stalled).min(limit * PEER_STALL_LIMITS);
         let idle = now.saturating_duration_since(self.activity.since());
         (idle >= patience).then(|| {
@@ -91,7 +92,7 @@ impl Idle {
 }
 
 /// Whether a message of the other side moves a session towards its end. Signs of life, counters and
-/// what is said of lanes and rates can be said for ever.
+/// messages about lanes and rates can go on for ever.
 pub(crate) fn moves(message: &Message) -> bool {
     match message {
         Message::Page(page) => page.last || !page.entries.is_empty(),
@@ -110,9 +111,9 @@ pub(crate) fn moves(message: &Message) -> bool {
     }
 }
 
-/// As long as the other side goes on saying that its disk stalls it is waited for, up to so many
-/// times longer: six hours, as it may be reading back 10 TB of which it is to go on, and would
-/// begin that anew in another session.
+/// A side that goes on reporting that its disk stalls is waited for up to this many times longer.
+/// That is six hours, as it may be reading back 10 TB that it is to continue, and would begin that
+/// anew in another session.
 const PEER_STALL_LIMITS: u32 = 36;
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
         (Idle::new(Some(LIMIT), activity.clone()), activity)
     }
 
-    /// Seconds after which a session ends that is at this each second, if within ten hours.
+    /// The second in which a session with these states ends, if within ten hours.
     fn ends(doing: impl Fn(u64) -> Doings) -> Option<u64> {
         let start = Instant::now();
         let (mut idle, _) = idle(start);
@@ -150,7 +151,7 @@ mod tests {
     fn the_own_disk_is_waited_for_however_long_it_takes_and_the_other_sides_for_a_while() {
         assert_eq!(ends(|_| Doings { at_work: true, ..QUIET }), None);
         assert_eq!(ends(|_| Doings { peer_stalls: true, ..QUIET }), Some(21_601));
-        // It counts for as long as it is said.
+        // A stall counts as long as it is reported.
         assert_eq!(ends(|second| Doings { peer_stalls: second == 5, ..QUIET }), Some(602));
         assert_eq!(ends(|second| Doings { peer_stalls: second <= 2000, ..QUIET }), Some(2600));
         assert_eq!(ends(|second| Doings { peer_stalls: second % 100 >= 20, ..QUIET }), Some(3001));

@@ -1,9 +1,10 @@
-//! What the other side said and the session loop has not dealt with yet, counted in bytes.
+//! Owns the messages of the other side that the session loop has not dealt with yet, counted in
+//! bytes.
 //!
 //! In: the control channel. Out: messages in the loop's queue of events, each with the room that it
 //! takes there. The reader waits for the loop, which waits for nobody, and at a receiver for an
-//! [`Outbox`](super::outbox::Outbox) that holds more than may follow from what it was asked for.
-//! Knows nothing of what messages mean.
+//! [`Outbox`](super::outbox::Outbox) that holds more than may follow from its requests. It does not
+//! know the meaning of messages.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::SessionEvent;
 use super::channel::{ReadHalf, decode, read_frame};
 use super::outbox::Queue;
 
-/// A message, and the room in the inbox that it gives back when it was dealt with.
+/// A message, and its room in the inbox, which is free again once it was dealt with.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub(super) message: Message,
@@ -34,12 +35,12 @@ impl Inbox {
         Inbox(Arc::new(Semaphore::new(INBOX_BYTES_MAX)))
     }
 
-    /// From now on the other side is heard out, and what it says is forgotten.
+    /// From now on the other side is heard out, and its messages are dropped.
     pub(super) fn close(&self) {
         self.0.close();
     }
 
-    /// Room for a message of so many bytes; none once nobody listens any more.
+    /// Room for a message of this many bytes. `None` once nobody listens any more.
     async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let bytes = (bytes + LENGTH_BYTES).clamp(MESSAGE_COST_MIN, INBOX_BYTES_MAX);
         self.0.clone().acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()
@@ -72,20 +73,20 @@ pub(super) async fn read_all(
     let _ = sink.send(SessionEvent::ControlEnded(ended));
 }
 
-/// The next message, if anybody listens; `None` at the end of the channel. What it becomes when it
-/// is decoded may take many times its bytes, so it has its room before.
+/// The next message, if anybody listens. `None` at the end of the channel. A decoded message may
+/// take many times its bytes, so it gets its room before it is decoded.
 async fn next(reader: &mut ReadHalf, inbox: &Inbox) -> Result<Option<Option<Inbound>>, Fault> {
     let Some(frame) = read_frame(reader).await? else { return Ok(None) };
     let Some(room) = inbox.room(frame.len()).await else { return Ok(Some(None)) };
     Ok(Some(Some(Inbound { message: decode(&frame)?, room })))
 }
 
-/// Bytes of messages that wait for the loop, as they came: two of the longest. Decoded, a
-/// settlement takes 50 times its two bytes, so this is 13 MB at most; a loop takes them in within
-/// milliseconds, and what comes meanwhile waits in the connection's buffers.
+/// Bytes of encoded messages that may wait for the loop: two of the longest. Decoded, a settlement
+/// takes 50 times its two bytes, so this is 13 MB at most. A loop takes them in within
+/// milliseconds, and later messages wait in the connection's buffers.
 const INBOX_BYTES_MAX: usize = 256 << 10;
 const _: () = assert!(MESSAGE_BYTES_MAX + 1 + LENGTH_BYTES <= INBOX_BYTES_MAX, "the longest message must fit");
-/// A short message costs its place in the queue, too.
+/// Bytes that a short message costs, with its place in the queue.
 const MESSAGE_COST_MIN: usize = 512;
 
 #[cfg(test)]
@@ -121,7 +122,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(events.len(), INBOX_BYTES_MAX / MESSAGE_COST_MIN);
-        // What is dealt with makes room for others.
+        // A message that is dealt with makes room for others.
         drop(events.recv().await);
         while events.len() < INBOX_BYTES_MAX / MESSAGE_COST_MIN {
             tokio::task::yield_now().await;

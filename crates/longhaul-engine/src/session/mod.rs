@@ -1,15 +1,17 @@
-//! A session on one side: one loop that owns one machine, hears everything that happens, and has it
-//! done.
+//! Holds one side of a session: one loop that owns one machine, hears all events, and has the
+//! machine's actions carried out.
 //!
-//! `sender` and `receiver` are the two loops; `source` and `destination` do what their machines
-//! order on disks; `control` is what both have in common: heartbeats, silence, the way to an end,
-//! over the messages of `channel`, which begin with a `handshake`. `outbox` bounds what the other
-//! side has not read yet, `inbox` what it has said and nobody dealt with, `bare` what its lanes
-//! bring without payload, `overhead` what all that may hold. `orders` are chunks to read, `dirs`
-//! what is said of directories, `unsent` what is told of names that are not sent; `allowed` checks
-//! what comes against what was asked for; `idle` tells a session that moves nothing; `timed_source`
-//! ends what ends by the clock. `course` is what of a transfer outlives a session, `totals` what
-//! there is to report, `settled` tells of one entry.
+//! `sender` and `receiver` are the two loops; each is started from a `plan`, a receiver with an
+//! `opened` destination. `source` and `destination` carry out on disks what the machines order.
+//! `control` is the part that both loops share: heartbeats, silence, the way to an end, over the
+//! messages of `channel`, which begin with a `handshake`. `outbox` bounds messages that the other
+//! side has not read yet, `inbox` messages of the other side that the loop has not dealt with,
+//! `bare` arrivals without payload, and `overhead` the memory of all these. `orders` are chunks to
+//! read; `dirs` are directories to offer again; `unsent` words the entries that are not sent;
+//! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing;
+//! `timed_source` ends a source with a time limit. `course` outlives a session, `totals` is the
+//! base of the report, and `settled` reports one entry. It knows no sockets of its own and no
+//! daemon.
 
 pub(crate) mod allowed;
 mod bare;
@@ -21,9 +23,11 @@ mod dirs;
 pub(crate) mod handshake;
 pub(crate) mod idle;
 mod inbox;
+pub(crate) mod opened;
 mod orders;
 pub(crate) mod outbox;
 pub(crate) mod overhead;
+pub(crate) mod plan;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 mod settled;
@@ -40,29 +44,29 @@ use crate::lanes::event::LaneEnd;
 use crate::lanes::event::LaneEvent;
 use crate::lanes::worker::receive::Arrival;
 
-/// What a session loop hears. The queue is not bounded by itself: everything in it has its room in
+/// An event of a session loop. The queue is not bounded by itself: everything in it has its room in
 /// the inbox, or is owed under a credit, a slot or a pool of threads.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
-    /// The other side said something.
+    /// A message of the other side.
     Inbound(inbox::Inbound),
-    /// The control channel is at its end: cleanly (none) or not.
+    /// The control channel ended: cleanly (`None`) or by a fault.
     ControlEnded(Option<Fault>),
     /// A lane joined.
     Lane(JoinedLane),
-    /// Lanes cannot be dialled, so that the session is of no use.
+    /// No lane can be dialled, so the session is of no use.
     Undialled(Fault),
-    /// A lane's thread is over.
+    /// A lane's thread ended.
     LaneEnded(LaneEnd),
-    /// What this side lets the session carry has changed: bytes/s, none for no rate.
+    /// The rate that this side allows the session has changed, bytes/s. `None` for no rate.
     OwnRate(Option<u64>),
-    /// A receiving lane brought a unit, with a pass if that holds no buffer.
+    /// A receiving lane brought a unit, with a pass if the unit holds no buffer.
     Arrived(Arrival, Option<bare::Pass>),
     /// A sending lane sent a unit.
     Sent(Sent),
-    /// The source side reports.
+    /// A report of the source side.
     Read(source::SourceDone),
-    /// The target side reports.
+    /// A report of the destination side.
     Wrote(destination::DestinationDone),
 }
 

@@ -1,11 +1,12 @@
-//! What is to be read and was not begun: orders of the sender's machine, first come first served,
+//! Owns the reads that were not begun: orders of the sender's machine, first come first served,
 //! without those that nobody wants any more.
 //!
-//! In: orders from the session loop. Out: to the one thread that feeds the lanes, which waits for
-//! buffers. A file at its end takes its chunks with it, and its place in a bundle; the bundle
-//! stays, as the machine counts it until it hears what became of it. So there are never more chunks
-//! and bundles than the machine has outstanding, and no more names than those of files without
-//! outcome, whatever a receiver says of files whose turn has not come. Reads nothing.
+//! In: orders from the session loop. Out: orders to the one thread that feeds the lanes, which
+//! waits for buffers. A file at its end takes its chunks with it, and its place in a bundle; the
+//! bundle stays, as the machine counts it until it hears of its outcome. So there are never more
+//! chunks and bundles than the machine has outstanding, and no more names than those of files
+//! without outcome, whatever a receiver says of files whose turn has not come. It reads nothing and
+//! knows no messages.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use super::source::{Origin, Pending};
 #[derive(Debug)]
 pub(super) enum Order {
     Chunk(ChunkOrder),
-    /// Of files that nobody wants any more there is nothing.
+    /// A bundle. The place of a file that nobody wants any more is empty.
     Bundle {
         bundle: BundleId,
         attempt: Attempt,
@@ -38,7 +39,7 @@ pub(crate) struct ChunkOrder {
     pub(crate) index: ChunkIndex,
     pub(crate) attempt: Attempt,
     pub(crate) map: ChunkMap,
-    /// The receiver holds a chunk of this digest.
+    /// The digest of the chunk that the receiver holds. `None` if it holds none.
     pub(crate) expect: Option<Digest>,
     pub(crate) origin: Arc<Origin>,
 }
@@ -52,17 +53,18 @@ pub(super) struct Orders {
 
 #[derive(Debug, Default)]
 struct OrderQueue {
-    /// By when they came, so that those of one file are found without looking at the others.
+    /// Orders by number of arrival, so that those of one file are found without a look at the
+    /// others.
     queue: BTreeMap<u64, (Order, Pending)>,
-    /// When the next comes.
+    /// The number of the next order.
     next: u64,
-    /// When the chunks of each file came that wait.
+    /// The numbers of the waiting chunks of each file.
     chunks: HashMap<FileId, VecDeque<u64>>,
-    /// When the bundle of each small file came that waits, and which of its files it is.
+    /// The number of the waiting bundle of each small file, and its place in it.
     bundled: HashMap<FileId, (u64, usize)>,
-    /// None is begun for now.
+    /// Whether no order is begun for now.
     is_held: bool,
-    /// No more will come.
+    /// Whether no more orders will come.
     is_closed: bool,
 }
 
@@ -83,7 +85,7 @@ impl Orders {
         self.changed.notify_one();
     }
 
-    /// Takes the next order, waiting for one; none when the last is taken and no more will come.
+    /// Takes the next order, waiting for one. `None` when the last is taken and no more will come.
     pub(super) fn take(&self) -> Option<(Order, Pending)> {
         let mut waiting = self.lock();
         loop {
@@ -99,8 +101,9 @@ impl Orders {
         }
     }
 
-    /// Nobody wants a file any more. Costs no more than its own orders, however many others wait: a
-    /// receiver says as often as it likes that a file is at its end.
+    /// Drops the orders of a file that nobody wants any more. It costs no more than the file's own
+    /// orders, however many others wait: a receiver says as often as it likes that a file is at its
+    /// end.
     pub(super) fn forget(&self, file: FileId) {
         let mut waiting = self.lock();
         for at in waiting.chunks.remove(&file).unwrap_or_default() {
@@ -114,7 +117,7 @@ impl Orders {
         }
     }
 
-    /// Begins none of them from now on, or begins them again.
+    /// Stops or resumes the beginning of orders.
     pub(super) fn hold(&self, is_held: bool) {
         let mut waiting = self.lock();
         if std::mem::replace(&mut waiting.is_held, is_held) && !is_held {
@@ -122,7 +125,7 @@ impl Orders {
         }
     }
 
-    /// No more will come.
+    /// Takes no more orders.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -139,7 +142,7 @@ impl OrderQueue {
         match &next.0 {
             Order::Chunk(chunk) => {
                 if let Some(waiting) = self.chunks.get_mut(&chunk.file) {
-                    // The first of all is the first of its file.
+                    // The oldest order is the oldest of its file.
                     waiting.pop_front();
                     if waiting.is_empty() {
                         self.chunks.remove(&chunk.file);
@@ -229,7 +232,7 @@ mod tests {
             orders.push(chunk(file, 0), pending.clone());
             orders.forget(FileId(file));
         }
-        // Looking at all that wait for each of them takes minutes.
+        // A look at all that wait for each of them would take minutes.
         assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
         assert_eq!(orders.lock().queue.len(), 64 << 10);
     }
@@ -252,9 +255,9 @@ mod tests {
         order(1, 1000..1010);
         (0..1000).chain([1003]).for_each(|file| orders.forget(FileId(file)));
         assert_eq!(Arc::strong_count(&origin), 1 + 9);
-        // The machine is to hear of a bundle of which nothing is left, too.
+        // The machine is to hear of a bundle too of which no file is left.
         assert_eq!(wanted(), (0, vec![]));
-        // One that is packed already is not wanted of the next bundle less.
+        // A file that is packed already does not reduce the next bundle.
         order(2, 1005..1006);
         assert_eq!(wanted(), (1, vec![1000, 1001, 1002, 1004, 1005, 1006, 1007, 1008, 1009]));
         orders.forget(FileId(1005));

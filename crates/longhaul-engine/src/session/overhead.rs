@@ -1,11 +1,11 @@
-//! Memory of a session besides its buffers: entries without outcome, and what the other side has
-//! not taken in.
+//! Bounds the memory of a session besides its buffers: entries without outcome, and messages that
+//! the other side has not taken in.
 //!
-//! In: how much that is, as often as it may have grown. Out: whether there is memory for it. A
-//! daemon claims it from what it has for all sessions, step by step, and keeps the claim until the
-//! session ends; a client has what it needs. Knows no messages.
+//! In: how much memory that is, as often as it may have grown. Out: whether there is memory for it.
+//! A daemon claims it from the memory of all sessions, step by step, and keeps the claim until the
+//! session ends; a client has as much as it needs. It knows no messages.
 
-/// Claims so many bytes more, and says whether they are there.
+/// Claims this many bytes more. Returns whether they are there.
 pub(crate) type ClaimMemory = Box<dyn FnMut(u64) -> bool + Send>;
 
 /// The memory of one session besides its buffers. See the module.
@@ -17,13 +17,13 @@ pub(crate) struct Overhead {
 }
 
 impl Overhead {
-    /// One that is claimed.
+    /// Memory that is claimed by `claim`.
     pub(crate) fn claimed(claim: ClaimMemory) -> Overhead {
         Overhead { claim: Some(claim), claimed: 0 }
     }
 
-    /// Whether there is memory for so many bytes. If not, nothing new is to be begun until there
-    /// are fewer.
+    /// Whether there is memory for this many bytes. If not, nothing new is begun until there are
+    /// fewer.
     pub(crate) fn holds(&mut self, bytes: usize) -> bool {
         let Some(claim) = &mut self.claim else { return true };
         while bytes > FREE_BYTES + self.claimed {
@@ -36,15 +36,15 @@ impl Overhead {
     }
 }
 
-/// What an entry without outcome takes besides its names: its place in a map, its state, what its
-/// digest needs.
+/// Bytes that an entry without outcome takes besides its names: its place in a map, its state, the
+/// state of its digest.
 pub(crate) const ENTRY_BYTES: usize = 384;
-/// Every session has so much without a claim, so that one which can claim nothing goes on: a page
-/// and what follows from it are less. Of 64 sessions, the default of a daemon, it is 128 MiB. Pages
-/// that were asked for before come all the same: of ordinary names that is as much again, of the
-/// longest 10 MiB.
+/// Bytes that every session has without a claim, so that one which can claim nothing goes on: a
+/// page and what follows from it take less. For 64 sessions, the default of a daemon, it is 128
+/// MiB. Pages that were asked for before come all the same: with ordinary names they take as much
+/// again, with the longest 10 MiB.
 const FREE_BYTES: usize = 2 << 20;
-/// A claim grows by so much.
+/// A claim grows by this many bytes.
 const STEP_BYTES: usize = 4 << 20;
 
 #[cfg(test)]

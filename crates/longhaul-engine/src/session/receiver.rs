@@ -1,6 +1,8 @@
-//! The receiver's session loop: one machine, one target side, the lanes that fill it.
+//! Owns the receiver's session loop: one machine, one destination side, and the lanes that fill it.
 //!
-//! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
+//! In: events of the control link, of lanes and of workers. Out: orders, messages to the sender,
+//! events to observers. `wait` changes nothing, `absorb` is synchronous, `settle` has the machine's
+//! actions carried out. It knows no sockets and no system calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,27 +37,27 @@ use crate::lanes::worker::holes::Holes;
 use crate::lanes::worker::pulse::{ArrivalDeadline, OVERDUE};
 use crate::lanes::worker::receive::Arrival;
 
-/// What a receiving session works with.
+/// The parts of a receiving session.
 pub(crate) struct Receiving {
-    /// Where it writes.
+    /// The tree to which it writes.
     pub(crate) tree: Arc<dyn TargetTree>,
     /// Its buffers.
     pub(crate) slab: Arc<Slab>,
     /// Its chunk I/O.
     pub(crate) io: ChunkIo,
-    /// What was agreed.
+    /// The values agreed in the handshake.
     pub(crate) config: ReceiverConfig,
-    /// What may come.
+    /// The entries that may come.
     pub(crate) allowed: Allowed,
-    /// Where the destination stands, for people.
+    /// The place of the destination, for people.
     pub(crate) base: String,
-    /// Where that is on this host, for people.
+    /// The same place on this host, for people.
     pub(crate) place: String,
-    /// What is written down of it.
+    /// Its journal. `None` where nothing outlives the session.
     pub(crate) journal: Option<Arc<SessionJournal>>,
 }
 
-/// The receiving side of a session: it owns the machine and is the only one who changes it.
+/// The receiving side of a session. It owns the machine, and nothing else changes that.
 ///
 /// Lanes, the destination's workers and the control connection run elsewhere and report through one
 /// queue of events, so that one thing happens at a time here and no lock is needed. A round of the
@@ -77,32 +79,32 @@ struct ReceiverLoop<'a> {
     machine: Receiver,
     workers: DestinationWorkers,
     slab: Arc<Slab>,
-    /// Which holes lanes may bring.
+    /// The holes that lanes may bring.
     holes: Holes,
     chunk: ChunkSize,
     arrival_deadline: ArrivalDeadline,
-    /// Lets in what takes no buffer, and the passes of what is being dealt with.
+    /// Bounds arrivals without a buffer. The passes are of those being dealt with.
     gate: Gate,
     bare: Vec<Pass>,
     allowed: Allowed,
     /// Whether the one source takes the destination's name.
     renamed: bool,
     course: &'a mut ReceiveCourse,
-    /// The last second whose counters observers were told.
+    /// The last second whose counters were reported to observers.
     reported_second: u64,
-    /// What the sender was told last, and when.
+    /// The counters that the sender was told last, and when.
     sent_tally: (f64, Tally),
-    /// The most payload that was here so far, pieces of units among it.
+    /// The most payload bytes that were here so far, pieces of units included.
     received_most: u64,
-    /// The sender learns the roots of skipped files.
+    /// Whether the sender is told the roots of skipped files.
     tells_digests: bool,
     verdict: Option<Result<Ending, Fault>>,
     refused_by_peer: bool,
-    /// The batch that was under way is at its end.
+    /// Whether the batch that was under way has ended.
     batch_over: bool,
-    /// Units that came so far, holes among them.
+    /// Units that arrived so far, holes included.
     arrived: u64,
-    /// How many had come when lanes were last found standing still.
+    /// The number of arrivals when stalled lanes were last found. `None` if that never happened.
     stalled_at: Option<u64>,
 }
 
@@ -171,8 +173,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         let timeout = this.machine.poll_timeout();
         let wake = this.link.wait(timeout).await;
         this.absorb(wake);
-        // Whatever else is there already is taken in before anything is ordered: verdicts then
-        // leave together.
+        // Events that are there are taken in before anything is ordered: verdicts leave together.
         for _ in 0..EVENTS_AT_ONCE {
             match this.link.try_next() {
                 Some(wake) => this.absorb(wake),
@@ -188,8 +189,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// What limits at this end, and what came, is said so often: the sender, which tells the whole each
-/// second, is to know it then.
+/// How often this side reports limit and counters, for the sender's report each second.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl ReceiverLoop<'_> {
@@ -225,13 +225,13 @@ impl ReceiverLoop<'_> {
                 self.bare.extend(pass);
             }
             Incoming::Event(SessionEvent::Wrote(report)) => self.absorb_report(report),
-            // All is settled and said; that the sender goes without a word changes nothing. (Its
-            // last word may be among the events that were absorbed just now: then the machine is
-            // over and tells it.)
+            // All is settled and sent: an end of the sender without a word changes nothing. (If its
+            // last message was among the events absorbed just now, the machine is over and reports
+            // it.)
             Incoming::Event(SessionEvent::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
-            // The link keeps what is said of lanes and rates to itself.
+            // The link handles messages about lanes and rates itself.
             Incoming::Event(
                 SessionEvent::Inbound(_)
                 | SessionEvent::ControlEnded(_)
@@ -244,7 +244,7 @@ impl ReceiverLoop<'_> {
     }
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
-        // The sender gave it up before it stood here; dropped, it is closed.
+        // The sender gave the lane up before it stood here. It is dropped and thereby closed.
         if !self.machine.handle_lane_joined(joined.id) {
             return Ok(());
         }
@@ -270,14 +270,14 @@ impl ReceiverLoop<'_> {
         started
     }
 
-    /// Lanes over QUIC have the other half of the memory.
+    /// Gives the other half of the memory to lanes over QUIC.
     fn fit_buffers(&self) {
         let slots = self.slab.slots();
         self.slab.set_limit(if self.link.any_quic() { budget::beside_windows(slots) } else { slots });
     }
 
-    /// What the sender says that it sent must come: over another lane, if one stands still. Not for
-    /// ever over yet another: if nothing came between, it is not the lane.
+    /// Gives up lanes that stand still: units reported as sent must come, over another lane if need
+    /// be. If no unit came since lanes were last given up, lanes are not the cause.
     fn watch_lanes(&mut self) {
         let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
         if !stalled.is_empty() && self.stalled_at.replace(self.arrived) == Some(self.arrived) {
@@ -339,7 +339,7 @@ impl ReceiverLoop<'_> {
         }
     }
 
-    /// Has done what the machine orders, and tells the counters.
+    /// Has the machine's actions carried out, and reports the counters.
     fn settle(&mut self) {
         let entries_bytes = self.machine.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
         let is_cramped = self.link.is_cramped(entries_bytes);
@@ -356,7 +356,7 @@ impl ReceiverLoop<'_> {
         if self.machine.is_draining() {
             self.workers.hurry();
         }
-        // Not before what became of its files was ordered.
+        // Not before the outcome of its files was ordered.
         if std::mem::take(&mut self.batch_over) {
             self.workers.end_batch();
         }
@@ -368,8 +368,8 @@ impl ReceiverLoop<'_> {
         let seconds = self.link.seconds();
         if self.verdict.is_none() && seconds - self.sent_tally.0 >= SAY_EVERY.as_secs_f64() {
             let tally = self.tally();
-            // Who is not told the roots is not told either how far they are: it shall hear instead
-            // that this disk is waited for.
+            // A sender that is not told the roots is not told either how many bytes were read for
+            // them. It hears instead that this disk is the slow part.
             let tally = Tally { standing: if self.tells_digests { tally.standing } else { 0 }, ..tally };
             if tally != self.sent_tally.1 {
                 self.link.say(Message::Tally(tally));
@@ -415,7 +415,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::WriteBundle { ticket, files } => self.workers.write_bundle(ticket, files),
             ReceiverAction::ReadStanding(files) => self.workers.read_standing(files),
             ReceiverAction::DigestSkipped(files) => {
-                // What an earlier session told is not told again, and need not be read again.
+                // Entries that an earlier session reported need no report and no reading.
                 let (told, files): (Vec<_>, Vec<_>) =
                     files.into_iter().partition(|held| self.course.was_told(&held.entry));
                 if !files.is_empty() {
@@ -465,12 +465,12 @@ impl ReceiverLoop<'_> {
         }
     }
 
-    /// The machine's counters, and what is here of units that are not whole.
+    /// The machine's counters, and the bytes here of incomplete units.
     fn tally(&mut self) -> Tally {
         let tally = self.machine.tally();
         let here = tally.received + self.link.in_hand();
-        // A unit is judged a moment after its lane has nothing in hand: until then its bytes are
-        // still arriving.
+        // A unit is judged a moment after its lane has nothing in hand. Until then its bytes count
+        // as arriving.
         self.received_most = if self.verdict.is_some() { here } else { self.received_most.max(here) };
         Tally { arriving: self.received_most - tally.received, ..tally }
     }
@@ -492,7 +492,7 @@ impl ReceiverLoop<'_> {
         })
     }
 
-    /// Ends everything in order: lanes, then disk work, then what was not published goes.
+    /// Ends everything in order: lanes, then disk work, then unpublished files are removed.
     async fn finish(mut self, io: ChunkIo) {
         self.link.judge();
         let progress = self.progress();
@@ -503,7 +503,7 @@ impl ReceiverLoop<'_> {
         match self.verdict.take() {
             Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
             Some(Err(fault)) => {
-                // The sender tells its user what is held.
+                // The sender tells its user how many bytes are held.
                 self.link.say(Message::Tally(Tally { durable: tally.durable.saturating_add(unopened), ..tally }));
                 self.link.refuse(&fault, self.refused_by_peer);
                 totals.fault = Some(fault);
@@ -534,7 +534,7 @@ impl ReceiverLoop<'_> {
         self.gate.close();
         let ReceiverLoop { link, workers: writing, .. } = self;
         link.end().await;
-        // Waits for what is outstanding: not on the runtime's own threads.
+        // Waits for outstanding work, but not on the runtime's own threads.
         let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;
     }
 }

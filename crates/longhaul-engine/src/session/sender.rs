@@ -1,8 +1,10 @@
-//! The sender's session loop: one machine, one source side, the lanes that empty it.
+//! Owns the sender's session loop: one machine, one source side, and the lanes that empty it.
 //!
-//! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
-//! Scanned entries are taken only while the machine has room, so that the scan goes no faster than
-//! the receiver's credit.
+//! In: events of the control link, lanes, workers and the scan. Out: orders, messages to the
+//! receiver, events to observers. `wait` changes nothing, `absorb` is synchronous, `settle` has the
+//! machine's actions carried out. Scanned entries are taken only while the machine has room, so
+//! that the scan goes no faster than the receiver's credit. It knows no sockets and no system
+//! calls.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -37,37 +39,37 @@ use crate::lanes::event::LaneEnd;
 use crate::lanes::pool::LaneControls;
 use crate::lanes::worker;
 
-/// What a sending session works with.
+/// The parts of a sending session.
 pub(crate) struct Sending {
-    /// Where it reads.
+    /// The tree from which it reads.
     pub(crate) tree: Arc<dyn SourceTree>,
     /// Its buffers.
     pub(crate) slab: Arc<Slab>,
-    /// Its chunk I/O, and the requests that this has in flight.
+    /// Its chunk I/O, and the number of requests that it keeps in flight.
     pub(crate) io: ChunkIo,
     pub(crate) depth: usize,
-    /// What was agreed.
+    /// The values agreed in the handshake.
     pub(crate) chunk: ChunkSize,
     pub(crate) chunk_max: ChunkSize,
     pub(crate) bundled_max: u64,
-    /// What of the sources is sent.
+    /// The entries of the sources that are sent.
     pub(crate) wanted: ScanWish,
-    /// The source ends by the clock: what was read by then is delivered first.
+    /// Whether the source ends by the clock. Then the bytes read by that time are delivered first.
     pub(crate) timed: bool,
 }
 
-/// The sending side of a session: it owns the machine and is the only one who changes it.
+/// The sending side of a session. It owns the machine, and nothing else changes that.
 ///
 /// Lanes, the source's workers and the control connection run elsewhere and report through one
 /// queue of events, so that one thing happens at a time here and no lock is needed. A round of the
 /// loop has three steps:
 ///
 /// 1. [`ControlLink::wait`] waits for an event or the next second, and beside it the scan for its
-///    next entry, while there is room for one. Neither changes anything, and whichever loses is
-///    waited for again.
+///    next entry, while there is room for one. Neither changes anything, so the one that is
+///    cancelled loses nothing and is waited for again.
 /// 2. [`SenderLoop::absorb`] takes an event in: a message goes to the machine's `handle_message`, a
 ///    lane's report to `handle_sent`, a worker's to the `handle_*` of its name.
-///    [`SenderLoop::take_ready`] takes what else is there already, and offers entries.
+///    [`SenderLoop::take_ready`] takes further events that are there already, and offers entries.
 /// 3. [`SenderLoop::settle`] has the machine's actions done until it orders no more: messages
 ///    leave, chunks and bundles are read. It tells observers how far the session is.
 ///
@@ -80,7 +82,7 @@ struct SenderLoop<'a> {
     depth: usize,
     course: &'a mut SendCourse,
     outstanding: HashMap<FileId, UnsettledEntry>,
-    /// Bytes of their names.
+    /// Bytes of the names of outstanding entries.
     names_bytes: usize,
     /// Directories that were offered and whose end is not settled.
     dirs: Dirs,
@@ -91,15 +93,15 @@ struct SenderLoop<'a> {
     /// Bytes of files that were committed in this session.
     bytes_committed: u64,
     reported_second: u64,
-    /// When the receiver's counters were heard, seconds of the session.
+    /// When the receiver's counters were last heard, in seconds of the session.
     counted_s: f64,
-    /// The most payload that was handed to lanes so far, pieces of units among it.
+    /// The most payload bytes that were handed to lanes so far, pieces of units included.
     sent_most: u64,
     verdict: Option<Result<Ending, Fault>>,
     refused_by_peer: bool,
 }
 
-/// Runs a sending session to its end. What has no outcome then stays in the course, whose totals
+/// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
     let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
@@ -161,13 +163,12 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
 }
 
 impl SenderLoop<'_> {
-    /// Whether another entry can be offered: what was offered already is bounded, and so is what
-    /// follows from it.
+    /// Whether another entry can be offered: offered entries and their work are bounded.
     fn has_room(&self) -> bool {
         self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.workers.is_swamped()
     }
 
-    /// Takes what else was scanned or happened already, as far as there is room.
+    /// Takes entries and events that are there already, as far as there is room.
     fn take_ready(&mut self) {
         for _ in 0..EVENTS_AT_ONCE {
             match self.link.try_next() {
@@ -180,7 +181,7 @@ impl SenderLoop<'_> {
         {
             self.offer_again(known);
         }
-        // No more than a page or two: whether the receiver takes them in is looked at between.
+        // A page or two: in between the loop checks if the receiver takes them in.
         for _ in 0..ENTRIES_AT_ONCE {
             let Some(scan) = self.has_room().then(|| self.course.scan()).flatten() else { break };
             match scan.try_recv() {
@@ -227,7 +228,7 @@ impl SenderLoop<'_> {
         self.outstanding.insert(held.id, UnsettledEntry { held, source, begun: false, is_reported: false });
     }
 
-    /// Offers what an earlier session left without outcome.
+    /// Offers an entry that an earlier session left without outcome.
     fn offer_again(&mut self, known: UnsettledEntry) {
         let held = self.offer(known.held.entry.clone());
         self.outstanding.insert(held.id, UnsettledEntry { held, ..known });
@@ -242,7 +243,7 @@ impl SenderLoop<'_> {
         held
     }
 
-    /// Where the receiver says that it puts an entry; its own name if it does not say.
+    /// Where the receiver says it puts an entry, or the entry's own path.
     fn place(&mut self, entry: &Entry) -> RelPath {
         self.landing.place(&entry.path).unwrap_or_else(|_| entry.path.clone())
     }
@@ -275,7 +276,7 @@ impl SenderLoop<'_> {
             Incoming::Event(SessionEvent::Read(SourceDone::CheckSource((file, result)))) => {
                 self.machine.handle_check_source(file, result)
             }
-            // The link keeps what is said of lanes and rates to itself.
+            // The link handles messages about lanes and rates itself.
             Incoming::Event(
                 SessionEvent::Inbound(_)
                 | SessionEvent::ControlEnded(_)
@@ -303,12 +304,12 @@ impl SenderLoop<'_> {
         Ok(())
     }
 
-    /// Reads as far ahead as the lanes that there are need.
+    /// Sets how far to read ahead: as far as the lanes that stand need.
     fn fit_reading(&self) {
         self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()).min(self.slots()));
     }
 
-    /// Lanes over QUIC have the other half of the memory.
+    /// Slots for reading. Lanes over QUIC have the other half of the memory.
     fn slots(&self) -> usize {
         let slots = self.slab.slots();
         let least = self.depth + self.link.lanes() as usize;
@@ -379,12 +380,12 @@ impl SenderLoop<'_> {
         self.link.settle();
     }
 
-    /// What a lane that has nothing in hand waits for.
+    /// The reason for which a lane has nothing in hand.
     fn waits_for(&mut self) -> WaitsFor {
         if self.workers.is_behind() || self.is_scanning() { WaitsFor::Source } else { WaitsFor::Wants }
     }
 
-    /// Whether the scan is what is waited for, not the receiver's credit.
+    /// Whether entries are waiting for the scan, not for the receiver's credit.
     fn is_scanning(&mut self) -> bool {
         self.has_room() && self.course.scan().is_some()
     }
@@ -451,8 +452,7 @@ impl SenderLoop<'_> {
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
-            // It did not stand there before: an earlier session committed it and was lost before
-            // that was heard.
+            // An earlier session committed it, and was lost before its sender heard that.
             (Outcome::Skipped, _) if begun => {
                 self.course.totals.was_committed_before(bytes);
                 Outcome::Committed(None)
@@ -472,7 +472,7 @@ impl SenderLoop<'_> {
 
     fn progress(&mut self) -> Progress {
         let tally = self.machine.tally();
-        // A receiver that ends by a fault has said its last words already.
+        // A receiver that ends by a fault has sent its last counters already.
         let tally = Tally { durable: Moved::by_last_words(&tally).durable, ..tally };
         let arrived = self.course.totals.arrived_of(&tally);
         let sent = self.machine.bytes_sent().0 + self.link.in_hand();
@@ -531,7 +531,7 @@ impl SenderLoop<'_> {
         course.totals.session_over(&Moved {
             seconds,
             sent,
-            // What was cut off in the middle came as well.
+            // Pieces that were cut off in the middle were received as well.
             received: came.max(tally.received),
             resent,
             lost: (sent - resent).saturating_sub(moved.fresh()),
@@ -540,15 +540,15 @@ impl SenderLoop<'_> {
     }
 }
 
-/// The bytes of the names of an entry that is offered: as it is sent and as it is placed.
+/// Bytes of the names of an offered entry: as it is sent and as it is placed.
 fn name_bytes(held: &EntryRef) -> usize {
     held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
 }
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// Scanned entries taken before the pages that they make are said.
+/// Scanned entries taken before their pages are sent.
 const ENTRIES_AT_ONCE: usize = 2 * PAGE_ENTRIES_MAX;
-/// Names of entries without outcome: three times what an honest receiver, which lets no more be
-/// outstanding than it holds itself, ever lets it come to.
+/// Bytes of names of entries without outcome. It is three times the most that an honest receiver
+/// allows, as that lets no more be outstanding than it holds itself.
 const NAMES_BYTES_MAX: usize = 32 << 20;

@@ -1,7 +1,7 @@
-//! An entry that is settled: it is counted, and observers hear of it.
+//! Reports an entry that is settled: counts it, and tells observers.
 //!
-//! In: an outcome from either session loop. Out: to the totals and to the observer. Decides
-//! nothing.
+//! In: an outcome from either session loop. Out: to the totals and to the observer. It decides
+//! nothing and knows no machine.
 
 use longhaul_core::EntryKind;
 use longhaul_proto::receiver::EntryRef;
@@ -11,8 +11,8 @@ use super::totals::Totals;
 use super::unsent;
 use crate::api::{Event, FileEvent, FileStatus, Observer};
 
-/// Counts a settled entry and tells observers of it; of directories they hear only that they
-/// failed. `renamed`: the one source took the destination's name.
+/// Counts a settled entry and tells observers of it. They hear of a directory only if it failed.
+/// `renamed`: the one source took the destination's name.
 pub(super) fn tell_settled(
     (held, renamed): (&EntryRef, bool),
     outcome: Outcome,

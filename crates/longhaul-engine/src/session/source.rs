@@ -1,9 +1,9 @@
-//! The source side of a session: turns orders into filled slots in the lanes' queue, in the order
-//! given.
+//! Owns the source side of a session: it turns orders into filled slots in the lanes' queue, in the
+//! order given.
 //!
 //! In: orders from the sender's loop. Out: [`Ready`] units to the lanes, [`SourceDone`]s to the
 //! loop. A slot is claimed before anything is read; chunks are read by `disk` with its depth,
-//! bundles are packed by a few threads.
+//! bundles are packed by a few threads. It knows no lanes and no messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,36 +25,36 @@ use crate::faults::system_fault;
 use crate::lanes::worker::send::{Ready, UnitPayload};
 use crate::workers::Workers;
 
-/// What the source side reports.
+/// A report of the source side.
 #[derive(Debug)]
 pub(crate) enum SourceDone {
     /// A file of chunks cannot be read.
     Unreadable(FileId, Fault),
-    /// A bundle was packed, or nothing was left of it.
+    /// A bundle was packed, or no file was left of it.
     Pack { bundle: BundleId, missing: Vec<(FileId, Fault)>, empty: bool },
-    /// A file is what it was, or not.
+    /// Whether a file still is the version that was listed.
     CheckSource(FileResult),
 }
 
-/// What is known of an entry's source until it is settled.
+/// The source of an entry, kept until the entry is settled.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// Where it lies.
+    /// Its place.
     pub(crate) at: SourceRef,
-    /// Which version of it was listed.
+    /// The version of it that was listed.
     pub(crate) identity: Identity,
     /// Whether holes are left out.
     pub(crate) sparse: bool,
 }
 
-/// The source side. Dropping it waits until no read is outstanding.
+/// The source side's workers. Dropping them waits until no read is outstanding.
 pub(crate) struct SourceWorkers {
     shared: Arc<SourceShared>,
     orders: Arc<Orders>,
     feeder: Option<JoinHandle<()>>,
     queue: Receiver<Ready>,
     pending: Pending,
-    /// Held once by each question whether a file changed that has no answer yet.
+    /// Held once by each check whether a file changed that has no answer yet.
     checks: Arc<()>,
 }
 
@@ -72,18 +72,18 @@ struct SourceShared {
     /// too late.
     open: Mutex<HashMap<FileId, Opened>>,
     packers: Workers,
-    /// Held once by each order that the disk is at.
+    /// Held once by each order that the disk works on.
     at_disk: Arc<()>,
 }
 
-/// Where an outstanding file of chunks stands.
+/// The state of an outstanding file of chunks.
 #[derive(Clone, Debug)]
 enum Opened {
     /// Its first chunk is not read yet.
     NotYet,
     /// It is open.
     Open(Arc<SourceFile>),
-    /// It could not be opened, which is reported.
+    /// It could not be opened, which was reported.
     Failed,
 }
 
@@ -93,8 +93,8 @@ const PACKERS: usize = 4;
 /// 4, packers still wait for the disk; from 16 to 64 nothing changes.
 const OPEN_AHEAD: usize = 16;
 
-/// Questions that wait for the disk before no more entries are taken: a receiver may hold each file
-/// whole that it is told of.
+/// Checks that wait for the disk before no more entries are taken. A receiver may hold each file
+/// whole that is named to it.
 const CHECKS_WAITING_MAX: usize = 1024;
 
 impl SourceWorkers {
@@ -136,13 +136,13 @@ impl SourceWorkers {
         })
     }
 
-    /// The queue that lanes take from. It ends when [`SourceWorkers`] was closed and everything
-    /// ordered is through.
+    /// The queue from which lanes take units. It ends when [`SourceWorkers`] was closed and every
+    /// order is through.
     pub(crate) fn queue(&self) -> Receiver<Ready> {
         self.queue.clone()
     }
 
-    /// Whether something was ordered, and nothing of it is there for a lane to take.
+    /// Whether there are orders, and no unit of theirs is there for a lane to take.
     pub(crate) fn is_behind(&self) -> bool {
         Arc::strong_count(&self.pending) > 1 && self.queue.is_empty()
     }
@@ -167,18 +167,18 @@ impl SourceWorkers {
         self.orders.push(order, self.pending.clone());
     }
 
-    /// Whether more questions wait for the disk than it answers in a moment.
+    /// Whether more checks wait for the disk than it answers in a moment.
     pub(crate) fn is_swamped(&self) -> bool {
         Arc::strong_count(&self.checks) > CHECKS_WAITING_MAX
     }
 
-    /// Begins nothing that was ordered from now on, or begins it again.
+    /// Stops or resumes the beginning of orders.
     pub(crate) fn hold(&self, is_held: bool) {
         self.orders.hold(is_held);
     }
 
-    /// Asks whether a file is still what it was. One of which nothing had to be read is opened for
-    /// that.
+    /// Checks whether a file still is the version that was listed. A file of which nothing had to
+    /// be read is opened for that.
     pub(crate) fn check(&self, file: FileId, origin: Arc<Origin>) {
         lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
         let (shared, sink, waiting) = (self.shared.clone(), self.shared.sink.clone(), self.checks.clone());
@@ -186,11 +186,11 @@ impl SourceWorkers {
             let result = match shared.opened(file, &origin).map(|source| source.unchanged()) {
                 Some(Ok(true)) => Ok(()),
                 Some(Err(e)) => Err(e.fault()),
-                // By its name, as it is now: it may be gone.
+                // Opened by its name as it is now: it may be gone.
                 Some(Ok(false)) => {
                     Err(shared.tree.open(&origin.at, &origin.identity).map_or_else(|e| e.fault(), |_| changed()))
                 }
-                // One that does not open any more is reported as such before this.
+                // A file that does not open any more is reported as such before this.
                 None => Err(changed()),
             };
             drop(waiting);
@@ -198,13 +198,13 @@ impl SourceWorkers {
         });
     }
 
-    /// Closes a file. What was ordered of it and not begun is not read, nor is its name kept.
+    /// Closes a file. Its orders that were not begun are dropped with their names.
     pub(crate) fn forget(&self, file: FileId) {
         self.orders.forget(file);
         lock(&self.shared.open).remove(&file);
     }
 
-    /// Takes no more orders; the lanes' queue ends behind what was ordered.
+    /// Takes no more orders. The lanes' queue ends after the last one.
     pub(crate) fn close(&mut self) {
         self.orders.close();
     }
@@ -237,7 +237,7 @@ fn feed(shared: &Arc<SourceShared>, orders: &Orders, ready: &Sender<Ready>) {
 }
 
 impl SourceShared {
-    /// Reads one chunk into a slot of its own; `None` when there are no more slots for this
+    /// Reads one chunk into a slot of its own. `None` when there are no more slots for this
     /// session.
     fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
         let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
@@ -266,8 +266,8 @@ impl SourceShared {
         Some(())
     }
 
-    /// The open file; opened at its first chunk. A file that did not open is reported once and
-    /// skipped from then on.
+    /// The open file. It is opened at its first chunk; a file that does not open is reported once
+    /// and skipped from then on.
     fn opened(&self, file: FileId, origin: &Origin) -> Option<Arc<SourceFile>> {
         match lock(&self.open).get(&file)? {
             Opened::Open(source) => return Some(source.clone()),
@@ -281,7 +281,7 @@ impl SourceShared {
                 Opened::Failed
             }
         };
-        // Settled while it was opened: then it is closed again here.
+        // If the file was settled while it was opened, it is closed again here.
         let mut open = lock(&self.open);
         let known = open.get_mut(&file)?;
         *known = opened.clone();
@@ -295,7 +295,7 @@ impl SourceShared {
         let _ = self.sink.send(SessionEvent::Read(SourceDone::Unreadable(file, fault)));
     }
 
-    /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this
+    /// Packs a bundle on one of the packing threads. `None` when there are no more slots for this
     /// session.
     fn feed_bundle(
         self: &Arc<Self>,
@@ -333,7 +333,8 @@ impl SourceShared {
         Some(())
     }
 
-    /// Reads the files into the slot; gives its length, how many are in it, and which are not.
+    /// Reads the files into the slot. Returns its length, the number of files in it, and the files
+    /// that are missing.
     fn pack(&self, slot: &mut Slot, files: &[FileOrder]) -> (usize, usize, Vec<(FileId, Fault)>) {
         let mut packer = Packer::new(slot, files.len());
         let mut missing = Vec::new();

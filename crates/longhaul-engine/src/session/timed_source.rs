@@ -1,43 +1,42 @@
-//! The end of a source that ends by the clock: what was read in time is delivered and judged, if
-//! that does not take long, before it is said that there is no more, so that little was sent in
-//! vain.
+//! Ends a source with a time limit: chunks that were read in time are delivered and judged, if that
+//! does not take long, before the source reports its end. So little is sent in vain.
 //!
 //! In: orders, verdicts and failed reads of the one file, counted. Out: the failure, when it is
-//! time to say it. Sends nothing.
+//! time to report it. It sends nothing and knows no lanes.
 
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, FileId};
 
-/// Counts what is under way. See the module.
+/// Counts the chunks under way. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct TimedSourceEnd {
     /// Chunks that were ordered and have neither a verdict nor failed. A lane that is lost leaves
     /// some here for ever.
     under_way: u64,
-    /// The first failure, and until when the rest is waited for.
+    /// The first failure, and until when the remaining chunks are waited for.
     failed: Option<(FileId, Fault, Instant)>,
     is_reported: bool,
 }
 
 impl TimedSourceEnd {
-    /// A chunk is to be read.
+    /// Counts a chunk that is to be read.
     pub(super) fn ordered(&mut self) {
         self.under_way += 1;
     }
 
-    /// So many units were judged.
+    /// Counts units that were judged.
     pub(super) fn judged(&mut self, units: usize) {
         self.under_way = self.under_way.saturating_sub(units as u64);
     }
 
-    /// A chunk cannot be read: the time is over.
+    /// Records that a chunk cannot be read, because the time is over.
     pub(super) fn unreadable(&mut self, file: FileId, fault: Fault) {
         self.under_way = self.under_way.saturating_sub(1);
         self.failed.get_or_insert_with(|| (file, fault, Instant::now() + DRAIN_MAX));
     }
 
-    /// What to say once nothing is under way any more, or for too long; once.
+    /// The failure to report, once, when no chunk is under way any more or the wait was too long.
     pub(super) fn drained(&mut self, now: Instant) -> Option<(FileId, Fault)> {
         let (file, fault, until) = self.failed.as_ref().filter(|_| !self.is_reported)?;
         if self.under_way > 0 && now < *until {
@@ -48,8 +47,8 @@ impl TimedSourceEnd {
     }
 }
 
-/// What was read in time is delivered soon, but on a link so slow that a few chunks take long:
-/// there nobody waits for them.
+/// How long chunks that were read in time are waited for. On a link so slow that a few chunks take
+/// longer nobody waits for them.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
-//! Counting what became of a transfer's entries, over all of its sessions, for progress and for the
+//! Counts the outcomes of a transfer's entries, over all of its sessions, for progress and for the
 //! report.
+//!
+//! In: outcomes from either session loop, and the counters of each session that ends. Out: a
+//! [`Progress`] and a [`Report`]. It knows no connection and no disk.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -11,7 +14,7 @@ use longhaul_proto::wire::message::Tally;
 
 use crate::api::{FileStatus, Limited, Progress, Report};
 
-/// What one side of a transfer counted. Directories count only when they fail.
+/// The counters of one side of a transfer. Directories count only when they fail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) fault: Option<Fault>,
@@ -34,81 +37,80 @@ pub(crate) struct Totals {
     bytes_held: u64,
     bytes_read_back: u64,
     bytes_misread: u64,
-    /// Whether a session is over.
+    /// Whether an earlier session of the run is over.
     is_resumed: bool,
-    /// What sessions that are over moved, and what of the last one's will have to be sent again if
-    /// there is another.
+    /// The sum of earlier sessions, and the bytes of the last one that another would resend.
     earlier_sessions: Progress,
     bytes_lost: u64,
     bytes_skipped: u64,
     bytes_holes: u64,
     pub(crate) sender_cpu_us: Option<u64>,
     pub(crate) receiver_cpu_us: Option<u64>,
-    /// Time by what limited in it.
+    /// Time for which each part limited the transfer.
     limits: Spent,
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
     moving: Option<Moving>,
-    /// Units count that are there so long after payload was asked for first; none: all of them.
+    /// Units count within this time after the first request. `None`: all count.
     pub(crate) window: Option<Duration>,
 }
 
-/// Payload on its way.
+/// The payload's time and number of units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moving {
-    /// Since when it is asked for.
+    /// When payload was first asked for.
     first: Instant,
-    /// When of the last unit that counts it was known that it is there.
+    /// When the last counted unit was known to be there.
     last: Instant,
-    /// Units that count.
+    /// The number of counted units.
     pub(crate) units: u64,
 }
 
 impl Moving {
-    /// Since when payload is asked for.
+    /// When payload was first asked for.
     pub(crate) fn begun(&self) -> Instant {
         self.first
     }
 
-    /// From the first request to the last unit.
+    /// The time from the first request to the last unit.
     pub(crate) fn time(&self) -> Duration {
         self.last - self.first
     }
 }
 
-/// What a session moved, once it is over.
+/// The counters of a session that is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
-    /// Seconds since it stood.
+    /// Seconds that it lasted.
     pub(crate) seconds: f64,
-    /// Payload handed to lanes.
+    /// Payload bytes handed to lanes.
     pub(crate) sent: u64,
-    /// Payload taken from lanes and verified.
+    /// Payload bytes taken from lanes and verified.
     pub(crate) received: u64,
-    /// Bytes that are durable, those that it resumed with them.
+    /// Bytes that are durable, including those that it resumed.
     pub(crate) durable: u64,
     /// Bytes that an earlier session had brought.
     pub(crate) resumed: u64,
-    /// Bytes of holes that came.
+    /// Bytes of holes that arrived.
     pub(crate) holes: u64,
     /// Durable bytes of files that it did not commit, as far as it came to them.
     pub(crate) held: u64,
     /// Bytes that the receiver read back.
     pub(crate) read_back: u64,
-    /// Of these, bytes that were not what had been written.
+    /// Bytes that were read back and differed from those written.
     pub(crate) misread: u64,
     /// Bytes of skipped files that the receiver read.
     pub(crate) digested: u64,
-    /// Payload that was sent again within the session.
+    /// Payload bytes that were sent again within the session.
     pub(crate) resent: u64,
-    /// Payload that came to nothing, as its file was not committed.
+    /// Payload bytes sent in vain, as their file was not committed.
     pub(crate) lost: u64,
 }
 
 impl Moved {
-    /// What a sender knows of a session by the receiver's last counters. What these say is durable
-    /// has in it what earlier sessions brought of files that this one did not come to. That is
-    /// held, but this session neither brought nor resumed it.
+    /// The counters that a sender has of a session by the receiver's last report. Its durable bytes
+    /// include those that earlier sessions brought of files that this one did not come to. These
+    /// are held, but this session neither brought nor resumed them.
     pub(crate) fn by_last_words(tally: &Tally) -> Moved {
         let came = tally.received.saturating_add(tally.holes).saturating_add(tally.resumed);
         Moved {
@@ -130,22 +132,22 @@ impl Moved {
     }
 }
 
-/// Codes kept of single failures; beyond that only their number.
+/// Codes kept of single failures. Further failures are only counted.
 const FAILURES_KEPT: usize = 1000;
 
 impl Totals {
-    /// Of a session that a fault ended before it began.
+    /// The totals of a session that a fault ended before it began.
     pub(crate) fn ended_by(fault: Fault) -> Totals {
         Totals { fault: Some(fault), ..Totals::default() }
     }
 
-    /// Payload is asked for, for the first time or not.
+    /// Records that payload is asked for, for the first time or again.
     pub(crate) fn begin_moving(&mut self) {
         let now = Instant::now();
         self.moving.get_or_insert(Moving { first: now, last: now, units: 0 });
     }
 
-    /// So many more units are there.
+    /// Counts units that arrived.
     pub(crate) fn moved(&mut self, units: usize) {
         self.moved_at(Instant::now(), units);
     }
@@ -158,38 +160,38 @@ impl Totals {
         }
     }
 
-    /// What moved, if anything was asked for.
+    /// The payload's time and units. `None` if none was asked for.
     pub(crate) fn moving(&self) -> Option<Moving> {
         self.moving
     }
 
-    /// Payload that sessions which are over brought and verified.
+    /// Payload bytes that finished sessions brought and verified.
     pub(crate) fn bytes_received(&self) -> u64 {
         self.earlier_sessions.bytes_received
     }
 
-    /// Payload that sessions which are over sent or received.
+    /// Payload bytes that finished sessions sent or received.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.earlier_sessions.bytes_sent.max(self.earlier_sessions.bytes_received)
     }
 
-    /// Seconds for which sessions that are over stood.
+    /// Seconds that finished sessions lasted.
     pub(crate) fn seconds(&self) -> f64 {
         self.earlier_sessions.seconds
     }
 
-    /// Another session begins that goes on with what has no outcome yet.
+    /// Begins another session, which continues with the entries without outcome.
     pub(crate) fn begin_session(&mut self) {
         self.fault = None;
         self.bytes_resent = self.bytes_resent.saturating_add(std::mem::take(&mut self.bytes_lost));
     }
 
-    /// The next session's sender names every entry again.
+    /// Resets the totals found: the next session's sender names every entry again.
     pub(crate) fn count_anew(&mut self) {
         (self.files_total, self.bytes_total) = (0, 0);
     }
 
-    /// A session is over.
+    /// Adds the counters of a session that is over.
     pub(crate) fn session_over(&mut self, moved: &Moved) {
         self.earlier_sessions = Progress {
             seconds: self.earlier_sessions.seconds + moved.seconds,
@@ -207,7 +209,7 @@ impl Totals {
         self.bytes_resumed = self.resumed_with(moved.resumed);
         self.is_resumed = true;
         self.bytes_holes = self.bytes_holes.saturating_add(moved.holes);
-        // What an earlier session held and this one did not come to is still there.
+        // Bytes that an earlier session held and this one did not come to are still there.
         self.bytes_held = moved.held.max(self.bytes_held.saturating_sub(moved.resumed));
         self.bytes_read_back = self.bytes_read_back.saturating_add(moved.read_back);
         self.bytes_misread = self.bytes_misread.saturating_add(moved.misread);
@@ -215,62 +217,61 @@ impl Totals {
         self.bytes_lost = moved.lost;
     }
 
-    /// What a session adds to the durable bytes: a later one resumes what an earlier one of this
-    /// run was counted for.
+    /// The durable bytes that a session adds: it resumes those that earlier ones of this run
+    /// counted.
     pub(crate) fn durable_of(&self, durable: u64, resumed: u64) -> u64 {
         if self.is_resumed { durable.saturating_sub(resumed) } else { durable }
     }
 
-    /// What earlier runs had brought, of which the session that is under way resumed so much: what
-    /// a later session resumes this run brought itself.
+    /// The bytes that earlier runs had brought and this run resumed, if the session under way
+    /// resumed `resumed`. Bytes that a later session resumes this run brought itself.
     pub(crate) fn resumed_with(&self, resumed: u64) -> u64 {
         if self.is_resumed { self.bytes_resumed } else { resumed }
     }
 
-    /// Bytes of files that are at the receiver by this session, of which its counters are known:
-    /// `durable_of` of what arrived.
+    /// Bytes of files that this session brought to the receiver, durable or not yet.
     pub(crate) fn arrived_of(&self, tally: &Tally) -> u64 {
         let came = tally.received.saturating_add(tally.arriving).saturating_add(tally.holes);
         let resumed = if self.is_resumed { 0 } else { tally.resumed };
         came.saturating_add(resumed).max(self.durable_of(tally.durable, tally.resumed))
     }
 
-    /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that
-    /// failed nobody knows how much was sent.
+    /// Bytes that this session has still to send after `sent`. `None` if the scan is not over.
+    /// Nobody knows how much was sent of a file that failed.
     pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
         let settled = [self.bytes_done_without, self.earlier_sessions.bytes_committed, sent, resumed];
         let left = || settled.into_iter().fold(self.bytes_total, u64::saturating_sub);
         (self.scanned && self.files_failed == 0).then(left)
     }
 
-    /// A file of this many bytes was committed by an earlier session: they were not lost after all.
+    /// Records that an earlier session committed a file of `bytes` bytes: they were not lost.
     pub(crate) fn was_committed_before(&mut self, bytes: u64) {
         self.bytes_resent = self.bytes_resent.saturating_sub(bytes);
     }
 
-    /// The sending process spent so much more.
+    /// Adds CPU microseconds of the sending process.
     pub(crate) fn add_sender_cpu(&mut self, us: u64) {
         let sum = self.sender_cpu_us.get_or_insert(0);
         *sum = sum.saturating_add(us);
     }
 
-    /// The receiving process spent so much more.
+    /// Adds CPU microseconds of the receiving process.
     pub(crate) fn add_receiver_cpu(&mut self, us: u64) {
         let sum = self.receiver_cpu_us.get_or_insert(0);
         *sum = sum.saturating_add(us);
     }
 
-    /// What limited a session that is over.
+    /// Adds the limits of a session that is over.
     pub(crate) fn add_limits(&mut self, limits: &Spent) {
         self.limits.add_all(limits);
     }
 
-    /// What lies at the destination is as the half of a copy that wrote it says.
+    /// Takes the bytes held at the destination from the half of a copy that wrote there.
     pub(crate) fn take_held(&mut self, received: &Totals) {
         self.bytes_held = received.bytes_held;
     }
 
-    /// CPU seconds by stage of a session that is over.
+    /// Adds CPU seconds by stage of a session that is over.
     pub(crate) fn add_stages(&mut self, stages: Vec<(&'static str, f64)>) {
         if self.stages.is_empty() {
             self.stages = stages;
@@ -279,12 +280,12 @@ impl Totals {
         self.stages.iter_mut().zip(stages).for_each(|((_, sum), (_, more))| *sum += more);
     }
 
-    /// An entry is known.
+    /// Counts an entry that was found.
     pub(crate) fn found(&mut self, kind: &EntryKind) {
         match kind {
             EntryKind::File { len, .. } => {
                 self.files_total += 1;
-                // A length is whatever the other side says.
+                // The other side says how long the file is.
                 self.bytes_total = self.bytes_total.saturating_add(*len);
             }
             EntryKind::Symlink { .. } => self.files_total += 1,
@@ -292,8 +293,7 @@ impl Totals {
         }
     }
 
-    /// Whether an outcome says anything new: a directory that failed, in this session or an earlier
-    /// one, fails at its end again.
+    /// Whether a failure is new: a directory that failed once fails at its end again.
     pub(crate) fn is_first_failure(&mut self, entry: &Entry, status: &FileStatus) -> bool {
         let has_failed = matches!(status, FileStatus::Failed(_));
         match entry.kind {
@@ -303,7 +303,7 @@ impl Totals {
         }
     }
 
-    /// An entry has its outcome.
+    /// Counts an entry's outcome.
     pub(crate) fn settled(&mut self, kind: &EntryKind, status: &FileStatus) {
         let (counts, len) = match kind {
             EntryKind::File { len, .. } => (1, *len),
@@ -339,7 +339,7 @@ impl Totals {
         }
     }
 
-    /// The counters, with those of the session that is under way.
+    /// The counters, including those of the session under way.
     pub(crate) fn progress_with(&self, session: &Progress) -> Progress {
         let before = &self.earlier_sessions;
         Progress {
@@ -347,11 +347,11 @@ impl Totals {
             counted_s: before.seconds + session.counted_s,
             bytes_sent: before.bytes_sent.saturating_add(session.bytes_sent),
             bytes_received: before.bytes_received.saturating_add(session.bytes_received),
-            // What had arrived in a session that was lost and was not durable comes again.
+            // Bytes that had arrived in a lost session and were not durable come again.
             bytes_arrived: before.bytes_durable.saturating_add(session.bytes_arrived),
             bytes_resumed: self.resumed_with(session.bytes_resumed),
             bytes_durable: before.bytes_durable.saturating_add(session.bytes_durable),
-            // The receiver's own count runs ahead of the outcomes heard.
+            // The receiver's own count runs ahead of the outcomes that the sender has heard.
             bytes_committed: self.bytes_committed.max(before.bytes_committed.saturating_add(session.bytes_committed)),
             files_committed: self.files_committed.max(before.files_committed.saturating_add(session.files_committed)),
             files_total: self.files_total,
@@ -365,7 +365,7 @@ impl Totals {
         }
     }
 
-    /// The report of a run of which this is the observed side.
+    /// The report of a run, on the side that was observed.
     pub(crate) fn into_report(self, seconds: f64) -> Report {
         let cpu = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
         Report {
@@ -441,10 +441,10 @@ mod tests {
         let mut totals = Totals::default();
         totals.session_over(&Moved { durable: 30, held: 30, ..Moved::default() });
         assert_eq!(totals.bytes_held, 30);
-        // It was lost before a name was looked at.
+        // The session was lost before a name was looked at.
         totals.session_over(&Moved::default());
         assert_eq!(totals.bytes_held, 30);
-        // It went on with 20 of them, of a file that it committed.
+        // The session continued 20 of them, of a file that it committed.
         totals.session_over(&Moved { durable: 20, resumed: 20, ..Moved::default() });
         assert_eq!(totals.bytes_held, 10);
     }
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn what_lies_there_unopened_is_held_and_is_durable_by_no_session_of_this_run() {
         let mut totals = Totals::default();
-        // Two files of which earlier runs brought 60 and 40; the first is gone on with.
+        // Two files of which earlier runs brought 60 and 40 bytes; the first is continued.
         let first = Tally { received: 10, durable: 110, resumed: 60, ..Tally::default() };
         totals.session_over(&Moved::by_last_words(&first));
         assert_eq!((totals.earlier_sessions.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
@@ -473,8 +473,8 @@ mod tests {
         assert_eq!(totals.arrived_of(&tally), 38);
         assert_eq!(totals.arrived_of(&Tally { durable: 50, ..tally }), 50, "never less than is durable");
         totals.session_over(&Moved { received: 13, durable: 25, resumed: 20, holes: 5, ..Moved::default() });
-        // The next session resumes what this run brought: it did not come again, and is there
-        // already.
+        // The next session resumes bytes that this run brought: they did not come again, and are
+        // there already.
         let next = Tally { received: 1, resumed: 25, durable: 25, ..Tally::default() };
         assert_eq!(totals.arrived_of(&next), 1);
         let session = Progress { bytes_arrived: 1, bytes_resumed: 25, bytes_received: 1, ..Progress::default() };

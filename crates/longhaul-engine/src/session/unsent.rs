@@ -1,25 +1,26 @@
-//! What a source has and does not send: how it stands in the manifest, and what is told of it at
-//! either end.
+//! Words the entries of a source that are not sent: in the manifest, and in the event at either
+//! end.
 //!
-//! In: finds of a scan. Out: entries of the manifest, and from these the event that an observer
-//! hears. A reserved name is no path that could travel: its entry names the directory that it lies
-//! in, and the reason the name, escaped.
+//! In: finds of a scan. Out: entries of the manifest, and from these the events for an observer. A
+//! reserved name is no path that could travel: its entry names the directory in which it lies, and
+//! the reason the name, escaped. It touches no disk.
 
 use longhaul_core::{Entry, EntryKind, Escaped, FaultCode, Meta, PlainText, RelPath};
 
 use crate::api::Event;
 
-/// The entry of something that is not sent.
+/// The entry of a name that is not sent.
 pub(super) fn entry(path: RelPath, failure: Option<FaultCode>, why: impl Into<PlainText>) -> Entry {
     Entry { path, kind: EntryKind::Unsent { failure, why: why.into() }, meta: Meta::default() }
 }
 
-/// The entry of something with a reserved name in the directory `dir`.
+/// The entry of a reserved name in the directory `dir`.
 pub(super) fn reserved(dir: RelPath, name: &[u8]) -> Entry {
     entry(dir, None, format!("{RESERVED} {}", Escaped(name)))
 }
 
-/// The event of an entry that is not sent for `why`, which is no failure; it would go to `placed`.
+/// The event of an entry that is not sent for the reason `why`, which is no failure. It would go to
+/// `placed`.
 pub(super) fn event(entry: &Entry, placed: &RelPath, why: &str) -> Event {
     let name = why.strip_prefix(RESERVED).and_then(|rest| rest.strip_prefix(' '));
     let full = |at: &RelPath| match name {
@@ -30,18 +31,18 @@ pub(super) fn event(entry: &Entry, placed: &RelPath, why: &str) -> Event {
     let path = full(&entry.path);
     let reason = if name.is_some() { RESERVED } else { why };
     let message = match name {
-        // Escaped already, and clean.
+        // The name is escaped already, and clean.
         Some(name) if entry.path.is_root() => format!("{name} is a {RESERVED} and is not sent"),
         Some(name) => format!("{}/{name} is a {RESERVED} and is not sent", entry.path.escaped()),
         None if KINDS.contains(&why) => format!("{} is a {why} and is not sent", entry.path.escaped()),
-        // Words of the other side.
+        // The other side's own words.
         None => format!("{} is not sent; the other side says: {why}", entry.path.escaped()),
     };
     Event::Skipped { path, placed: full(placed), reason: reason.to_owned(), message }
 }
 
 const RESERVED: &str = "reserved name";
-/// The words of a scan for what it leaves out.
+/// The words of a scan for the kinds that it leaves out.
 const KINDS: [&str; 5] = ["fifo", "socket", "device", "symbolic link", "unknown"];
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::source::{Source, Version};
 use super::world::{World, plain_settings, scratch};
 
 const CHUNK: u64 = 4096;
-/// Many times what the buffers of both halves hold.
+/// Many times the number that the buffers of both halves hold.
 const CHUNKS: u64 = 300;
 
 /// Changes a byte of a large file when a few of its chunks are written.
@@ -30,7 +30,7 @@ fn is_noticed(offset: u64) {
     let report = ran.report.expect("the destination was opened");
     assert_eq!((report.files_committed, report.files_changed), (0, 1));
     assert!(!world.medium.scratch.join("large").exists());
-    // As it is now it is sent by the next run.
+    // The next run sends the file as it is now.
     let bytes = std::fs::read(&file).expect("read");
     let source = Arc::get_mut(&mut world.source).expect("nobody else has it");
     let mtime = source.current(b"large").mtime;

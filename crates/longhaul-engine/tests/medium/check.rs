@@ -1,7 +1,8 @@
-//! The promises, judged by what a medium holds: what final names show, what was said of them, what
-//! journals claim.
+//! Judges the promises by the state of a medium: the content of final names, the program's reports,
+//! and the claims of journals.
 //!
-//! In: states of a medium and what a program said. Out: broken promises, as [`Broken`].
+//! In: states of a medium and the reports of a program. Out: broken promises, as [`Broken`]. It
+//! knows no calls.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::promise::{Broken, Promise};
 use super::source::Source;
 use super::view::{Kind, Kinds, Shown, View, text};
 
-/// What was there before the first run, or was put there by somebody else.
+/// Files that were there before the first run, or were put there by another program.
 pub(crate) type Before = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A state of the medium.
@@ -24,7 +25,8 @@ pub(crate) struct State<'a> {
 }
 
 impl State<'_> {
-    /// A final name shows nothing, what stood there before, or a version that was offered, whole.
+    /// A final name shows nothing, the file that stood there before, or a version that was offered,
+    /// whole.
     pub(crate) fn names(&self, source: &Source, before: &Before) -> Result<(), Broken> {
         for Shown { path, node } in Medium::shown_in(self.view) {
             let right = match &self.kinds[&node] {
@@ -62,8 +64,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Everything that is offered stands, be it of an earlier version that has the same size and
-    /// time.
+    /// All offered files stand, possibly in an earlier version that has the same size and time.
     pub(crate) fn complete(&self, source: &Source) -> Result<(), Broken> {
         for path in source.files.keys() {
             self.stands(path, |bytes| source.may_be(path, bytes)).map_err(|what| Promise::Complete.broken(what))?;
@@ -80,8 +81,8 @@ impl State<'_> {
         }
     }
 
-    /// Every chunk that a journal calls durable is in its temporary. Gives how many bytes of which
-    /// files a later session may go on with: of several partials of a path the best.
+    /// Every chunk that a journal calls durable is in its temporary. Returns the bytes of each file
+    /// that a later session may continue: those of the best partial of its path.
     pub(crate) fn journals(&self) -> Result<BTreeMap<Vec<u8>, u64>, Broken> {
         let mut held: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for Shown { path, node } in self.view.shown() {
@@ -111,7 +112,7 @@ impl State<'_> {
         Ok(held)
     }
 
-    /// How many bytes of each file that is offered are durable: whole under its name, or in a
+    /// The durable bytes of each offered file: those under its name, if it is whole, or those in a
     /// partial.
     pub(crate) fn durable(&self, source: &Source) -> Result<Durable, Broken> {
         let held = self.journals()?;
@@ -124,7 +125,7 @@ impl State<'_> {
 }
 
 impl State<'_> {
-    /// What the journals say, for a person.
+    /// The claims of the journals, for a person.
     pub(crate) fn told_journals(&self) -> String {
         let journals = self.view.shown().into_iter().filter(|shown| shown.path.ends_with(b".journal"));
         let one = |shown: Shown| {
@@ -152,7 +153,7 @@ impl Durable {
         self.0.values().sum()
     }
 
-    /// The files of which not all is durable.
+    /// The files that are not durable in full.
     pub(crate) fn missing(&self, source: &Source) -> String {
         let part = |(path, durable): (&Vec<u8>, &u64)| {
             let len = source.current(path).bytes.len() as u64;

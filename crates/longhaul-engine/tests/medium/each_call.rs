@@ -1,5 +1,5 @@
-//! One small transfer, with each of its calls failed once: whatever fails, what is said is true,
-//! and the same command then comes to its end with nothing left.
+//! Plays one small transfer with each of its calls failed once: whichever fails, all reports are
+//! true, and the same command then comes to its end with nothing left.
 
 use rustix::io::Errno;
 
@@ -30,8 +30,8 @@ fn world() -> World {
     World::new(scratch, source, Nature::default(), plain_settings(CHUNK), Rng::new(0, 1))
 }
 
-/// Plays that transfer with these faults, then without any; says how many calls the first of them
-/// made.
+/// Plays that transfer with these faults, then without any. Returns the number of calls that the
+/// first of them made.
 fn with(faults: Faults) -> Result<u64, Broken> {
     let mut world = world();
     let told = format!("{:?} at {:?}, cut at {:?}:", faults.failure, faults.fail_at, faults.cut_at);
@@ -42,7 +42,7 @@ fn with(faults: Faults) -> Result<u64, Broken> {
     Ok(calls)
 }
 
-/// Plays it with a fault at each call, or each so manieth.
+/// Plays it with a fault at each call, or at each `stride`th.
 fn each(stride: usize, fault: impl Fn(u64) -> Faults) {
     let calls = with(Faults::default()).expect("nothing goes wrong");
     assert!(calls > 40, "{calls} calls are too few to be all of them");

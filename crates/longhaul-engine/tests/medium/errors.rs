@@ -1,7 +1,8 @@
-//! Which descriptors still have to hear of an error of writing back: Linux's `errseq_t`.
+//! Tracks which descriptors still have to hear of an error of writing back: Linux's `errseq_t`.
 //!
 //! An error of a file's pages counts for the file and for its file system. A descriptor hears of it
-//! once: if it was opened before, or if nobody has heard of it yet. Knows nothing of what was lost.
+//! once: if it was opened before, or if nobody has heard of it yet. It does not know which bytes
+//! were lost.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ use super::view::NodeId;
 pub(crate) struct Errors {
     whole: Sequence,
     files: HashMap<NodeId, Sequence>,
-    /// What each descriptor had heard of when it was opened or asked last.
+    /// The errors that each descriptor had heard of when it was opened or asked last.
     heard: HashMap<(i32, NodeId, Scope), u64>,
 }
 
@@ -27,7 +28,7 @@ pub(crate) enum Scope {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
     count: u64,
-    /// Somebody has heard of the last.
+    /// Whether any descriptor has heard of the last error.
     seen: bool,
 }
 
@@ -36,20 +37,20 @@ impl Sequence {
         *self = Sequence { count: self.count + 1, seen: false };
     }
 
-    /// What a descriptor that is opened now counts as heard of.
+    /// The errors that count as heard of for a descriptor that is opened now.
     fn sample(&self) -> u64 {
         if self.seen { self.count } else { 0 }
     }
 }
 
 impl Errors {
-    /// Pages of a file were lost.
+    /// Records that pages of a file were lost.
     pub(crate) fn raise(&mut self, node: NodeId) {
         self.whole.raise();
         self.files.entry(node).or_default().raise();
     }
 
-    /// A descriptor is opened, or its number is used again.
+    /// Records that a descriptor is opened, or its number used again.
     pub(crate) fn open(&mut self, of: Descriptor, node: NodeId) {
         for scope in [Scope::File, Scope::FileSystem] {
             let sample = self.sequence(node, scope).sample();
@@ -71,7 +72,7 @@ impl Errors {
         true
     }
 
-    /// Whoever had descriptors open is gone.
+    /// Forgets all descriptors, because their process has ended.
     pub(crate) fn forget_descriptors(&mut self) {
         self.heard.clear();
     }

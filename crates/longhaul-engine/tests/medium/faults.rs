@@ -1,7 +1,7 @@
-//! What goes wrong beneath a run: which calls fail, when the power goes, what cannot be written
-//! back, what kind of file system it is, and which bug is planted.
+//! Describes the faults of a run: which calls fail, when the power goes, which sectors cannot be
+//! written, the type of file system, and the planted bug.
 //!
-//! Plain data; `model` plays it.
+//! In: a random generator. Out: plain data, which `model` plays. It knows no medium.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -10,38 +10,38 @@ use rustix::io::Errno;
 
 use super::rng::Rng;
 
-/// What goes wrong in one run.
+/// The faults of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
-    /// At this call, counted from 1, the power goes.
+    /// The power goes at this call, counted from 1.
     pub(crate) cut_at: Option<u64>,
-    /// At this call ...
+    /// The call, counted from 1, at which `failure` happens.
     pub(crate) fail_at: Option<u64>,
-    /// ... this happens.
+    /// How that call fails.
     pub(crate) failure: Failure,
-    /// Syncs behind the first rename fail, but for those of data.
+    /// Whether syncs after the first rename fail, other than those of data.
     pub(crate) fail_behind_rename: bool,
-    /// Of a thousand files that are made, so many lie on a bad sector.
+    /// The number of files, of a thousand that are made, that have a bad sector.
     pub(crate) bad_files: u64,
-    /// Of a thousand journals, likewise.
+    /// The number of journals, of a thousand that are made, that have a bad sector.
     pub(crate) bad_journals: u64,
-    /// In front of so many calls of a thousand, something that is dirty is written back.
+    /// The number of calls, of a thousand, before which something dirty is written back.
     pub(crate) background: u64,
-    /// In front of a rename, after so many others, somebody else takes the name that it is to give,
-    /// if it is free.
+    /// The number of renames after which another program takes the name that the next one is to
+    /// give, if it is free.
     pub(crate) intruder_in: Option<u64>,
-    /// When the journal is to be synced for this time, counted from 1, the power goes.
+    /// The power goes when the journal is to be synced for this time, counted from 1.
     pub(crate) cut_at_journal_sync: Option<u64>,
-    /// A source file changes while it is sent.
+    /// A change of a source file while it is sent.
     pub(crate) alteration: Option<Alteration>,
-    /// A bug of longhaul's.
+    /// A planted bug of longhaul's.
     pub(crate) mutant: Option<Mutant>,
 }
 
-/// One byte of a file is changed in place, and its time set back.
+/// A change of one byte of a file in place, with its time set back.
 #[derive(Clone, Debug)]
 pub(crate) struct Alteration {
-    /// In front of this write, counted from 1.
+    /// Before this write, counted from 1.
     pub(crate) at_write: u64,
     pub(crate) file: PathBuf,
     pub(crate) offset: u64,
@@ -54,31 +54,31 @@ pub(crate) enum Failure {
     None,
     /// With this error, once.
     Once(Errno),
-    /// With this error, and all that follow.
+    /// With this error, as do all later calls.
     FromThen(Errno),
-    /// It is the next write, and half of it is written.
+    /// The next write writes half of its bytes.
     Short,
 }
 
-/// What a file system is, for as long as a world lasts.
+/// The properties of a file system, for as long as a world lasts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Nature {
     pub(crate) syncfs: SyncFs,
-    /// A sync of a file makes the names of it durable that it has.
+    /// Whether a sync of a file makes its names durable.
     pub(crate) sync_covers_names: bool,
-    /// A write that is lost makes the file as long as if it were there.
+    /// Whether a write that is lost makes the file as long as if it were there.
     pub(crate) lost_extends: bool,
 }
 
-/// What `syncfs` does.
+/// The behaviour of `syncfs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SyncFs {
-    /// What it says, as on ext4.
+    /// It writes back and reports errors, as on ext4.
     #[default]
     Whole,
-    /// Nothing, and says that all is well, as on a file system in user space.
+    /// It does nothing and reports success, as on a file system in user space.
     Nothing,
-    /// It writes back, and never tells of an error, as on overlayfs.
+    /// It writes back and never reports an error, as on overlayfs.
     Mute,
 }
 
@@ -87,25 +87,25 @@ pub(crate) enum SyncFs {
 pub(crate) enum Mutant {
     /// Directories are not synced.
     DirsNotSynced,
-    /// `fdatasync` of a temporary is not made.
+    /// `fdatasync` of a temporary is left out.
     DataNotSynced,
     /// The journal is not synced.
     JournalNotSynced,
-    /// Nothing is synced before it is renamed.
+    /// Files are renamed without a sync.
     NoBarrier,
-    /// What stands between a partial's new version and its first write is not synced.
+    /// The bytes between a partial's new version and its first write are not synced.
     RevisionNotSynced,
     /// A journal that is taken over is not written again.
     NotReasserted,
-    /// A rename that must not replace does.
+    /// A rename replaces a name that it must not replace.
     ReplacesAnyway,
-    /// The error of a sync of a temporary's data is not heard.
+    /// The error of a sync of a temporary's data is ignored.
     SyncErrorIgnored,
-    /// The error of a sync of a whole file system is not heard.
+    /// The error of a sync of a whole file system is ignored.
     FileSystemErrorIgnored,
-    /// A file system whose `syncfs` does nothing is taken for one where it means what it says.
+    /// A file system whose `syncfs` does nothing is taken for one where it writes back.
     FileSystemMistaken,
-    /// Directories are not synced but for what was changed in them now.
+    /// Only directories that this run changed are synced.
     StandingNotSynced,
 }
 
@@ -122,7 +122,7 @@ impl Alteration {
 }
 
 impl SyncFs {
-    /// As `statfs` names such a file system.
+    /// The number that `statfs` gives for such a file system.
     pub(crate) fn magic(self) -> u64 {
         match self {
             SyncFs::Whole => 0xef53,
@@ -142,20 +142,20 @@ impl Nature {
     }
 }
 
-/// What a world is about.
+/// The theme of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Theme {
     /// Anything.
     Any,
     /// Sources change between runs that are cut.
     Revisions,
-    /// Journals are not what they seem to be in the cache, and then the power goes.
+    /// Journals differ from what the cache shows, and then the power goes.
     Journals,
     /// Sectors cannot be written, and groups of chunks are small.
     Sectors,
-    /// Names stand, and are not durable.
+    /// Names stand that are not durable.
     Standing,
-    /// Somebody else puts something there.
+    /// Another program puts files there.
     Intruders,
 }
 
@@ -177,8 +177,8 @@ impl Theme {
         }
     }
 
-    /// The faults of a world's run of this number, counted from 0, that makes about `calls` calls
-    /// if nothing goes wrong.
+    /// The faults of a world's run of this number, counted from 0, which makes about `calls` calls
+    /// if none goes wrong.
     pub(crate) fn faults(self, rng: &mut Rng, run: u64, calls: u64) -> Faults {
         let at = Some(1 + rng.below(calls.max(2)));
         match self {
@@ -195,7 +195,7 @@ impl Theme {
 }
 
 impl Faults {
-    /// Some faults, in a run that makes about `calls` calls if nothing goes wrong.
+    /// Some faults, in a run that makes about `calls` calls if none goes wrong.
     pub(crate) fn random(rng: &mut Rng, calls: u64) -> Faults {
         let at = 1 + rng.below(calls.max(2));
         let errno = rng.pick(&[Errno::IO, Errno::IO, Errno::NOSPC, Errno::ACCESS, Errno::STALE, Errno::INTR]);

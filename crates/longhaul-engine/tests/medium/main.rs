@@ -1,11 +1,11 @@
-//! The real engine and the real disk crate on a medium that loses, tears and fails: what programs
-//! see lies in a scratch directory, what would survive is kept in memory and decides whether a
+//! Runs the real engine and the real disk crate on a medium that loses, tears and fails. Programs
+//! see a scratch directory; the bytes that would survive are kept in memory and decide whether a
 //! promise was kept.
 //!
-//! `worlds` plays many, each from a seed: `MEDIUM_WORLDS` says how many (300), `MEDIUM_FROM` the
-//! first, and `MEDIUM_SEED=7` plays one and tells what was done. A seed fixes a world's files,
-//! settings and faults; threads are the system's, so their order is not the same in each play.
-//! Needs no root.
+//! `worlds` plays many worlds, each from a seed: `MEDIUM_WORLDS` is their number (300),
+//! `MEDIUM_FROM` the first, and `MEDIUM_SEED=7` plays one and prints its steps. A seed fixes a
+//! world's files, settings and faults; threads are the system's, so their order is not the same in
+//! each play. It needs no root rights.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up and look at it directly")]
 
 mod altered;

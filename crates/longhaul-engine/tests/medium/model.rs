@@ -1,10 +1,10 @@
-//! The medium beneath a target: what programs see lies in a scratch directory, and here what would
-//! be left of it.
+//! Models the medium beneath a destination: programs see a scratch directory, and here lie the
+//! bytes that would be left of it.
 //!
-//! In: every call that changes or syncs the target, before and after. Out: answers to syncs,
-//! failures, what the medium holds. A change is volatile when its call ends, and durable when a
-//! sync that covers it ends well that began after that (`syncing`). Knows nothing of temporaries
-//! and journals but their names.
+//! In: every call that changes or syncs the destination, before and after. Out: answers to syncs,
+//! failures, and the content of the medium. A change is volatile when its call ends, and durable
+//! when a sync that covers it ends well that began after that (`syncing`). It knows temporaries and
+//! journals only by their names.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    /// The medium of what stands in `scratch` durably.
+    /// A medium on which everything in `scratch` is durable.
     pub(crate) fn of(scratch: &Path, nature: Nature, rng: Rng) -> Arc<Medium> {
         let state = State::of(scratch, nature, rng);
         Arc::new(Medium { scratch: scratch.to_owned(), state: Mutex::new(state) })
@@ -35,13 +35,13 @@ impl Medium {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What another medium of the same kind begins with.
+    /// The start values of another medium of the same kind.
     pub(crate) fn nature(&self) -> (Nature, Rng) {
         let state = self.state();
         (state.nature, state.rng.clone())
     }
 
-    /// Another process begins, on a disk that is whole again, and with these faults to come.
+    /// Begins another process, on a disk that is whole again, with these faults to come.
     pub(crate) fn begin_run(&self, faults: Faults) {
         let state = &mut *self.state();
         state.errors.forget_descriptors();
@@ -54,12 +54,12 @@ impl Medium {
         state.run_began = state.number();
     }
 
-    /// Takes note of something that the program said.
+    /// Records a report of the program.
     pub(crate) fn said(&self, what: What, path: &[u8]) {
         self.state().steps.push(Step { what, path: path.to_vec() });
     }
 
-    /// Puts a file of somebody else's under a name that is free and about to be taken.
+    /// Puts a file of another program under a name that is free and about to be taken.
     fn intrude(&self, state: &mut State, dir: NodeId, name: &[u8]) {
         let path = state.path_in(dir, name);
         let (Some(0), None) = (state.faults.intruder_in, state.seen(&path)) else {
@@ -73,7 +73,7 @@ impl Medium {
         state.intruded = Some((path, bytes));
     }
 
-    /// Takes away what a rename is about to meet, so that it replaces what it must not.
+    /// Removes the file that a rename is about to meet, so that it replaces one that it must not.
     fn make_way(&self, state: &mut State, dir: NodeId, to: &[u8]) {
         let path = state.path_in(dir, to);
         let _ = std::fs::remove_file(self.scratch.join(text(&path)));

@@ -1,12 +1,11 @@
-//! Planted bugs: calls that the disk's crate makes are left out or falsified, and worlds must find
-//! it, each by the promise that it breaks. A test that did not would not find the bug in the crate
-//! either.
+//! Plants bugs: calls of the disk crate are left out or falsified. Worlds must find each bug by the
+//! promise that it breaks; a test that missed it would miss the same bug in the crate.
 
 use super::faults::Mutant;
 use super::promise::Promise;
 use super::world::play;
 
-/// Plays worlds with a planted bug until one breaks such a promise; that is one of the first
+/// Plays worlds with a planted bug until one breaks such a promise. That must be one of the first
 /// `bound`.
 fn is_caught(mutant: Mutant, promises: &[Promise], bound: u64) {
     let found = (0..bound).find_map(|seed| play(seed, Some(mutant)).err().filter(|b| promises.contains(&b.promise)));

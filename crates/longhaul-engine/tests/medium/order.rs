@@ -1,7 +1,7 @@
-//! The order of calls that durability rests on, read off one transfer.
+//! Checks the order of calls on which durability rests, in one transfer.
 //!
-//! In: the steps that the medium wrote down. A sync counts only if it ended well, a write when it
-//! was seen.
+//! In: the steps that the medium recorded. A sync counts only if it ended well, a write as soon as
+//! it was seen. It knows no contents.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn steps(runs: usize, tree: impl FnOnce(&Path) -> Source, settings: Settings) ->
     world.medium.state().steps.clone()
 }
 
-/// With directories.
+/// A tree with directories.
 fn tree(dir: &Path) -> Source {
     small_tree(dir, CHUNK as usize)
 }
@@ -41,7 +41,7 @@ fn flat_tree(dir: &Path) -> Source {
     source
 }
 
-/// Where the first step behind `from` is that `is` recognises.
+/// The place after the first step behind `from` that `is` recognises.
 fn next(steps: &[Step], from: usize, what: &str, is: impl Fn(&Step) -> bool) -> usize {
     let found = steps[from..].iter().position(is).map(|at| from + at + 1);
     found.unwrap_or_else(|| panic!("no {what} behind step {from}:\n{}", told(steps)))
@@ -59,7 +59,7 @@ fn covers(step: &Step, what: What, path: &[u8]) -> bool {
     step.what == What::SyncedFileSystem || step.what == what && step.path == path
 }
 
-/// Chunks are journalled behind a sync of their data, and the journal is synced behind that.
+/// Chunks are journalled after a sync of their data, and the journal is synced after that.
 #[test]
 fn data_is_synced_before_it_is_journalled_and_the_journal_after_that() {
     let steps = steps(1, tree, plain_settings(CHUNK));
@@ -81,7 +81,7 @@ fn data_is_synced_before_it_is_journalled_and_the_journal_after_that() {
     assert!(groups > 0, "{}", told(&steps));
 }
 
-/// Bytes are called durable when the journal is synced, not before.
+/// Bytes are called durable after the sync of the journal, and not before.
 #[test]
 fn bytes_are_called_durable_behind_the_sync_of_the_journal() {
     let durable_before = |sync: u64| {
@@ -91,7 +91,7 @@ fn bytes_are_called_durable_behind_the_sync_of_the_journal() {
         source.put("large", rng.bytes(40 * CHUNK as usize), &mut rng);
         let mut world = World::new(scratch, source, Nature::default(), plain_settings(CHUNK), rng);
         let faults = Faults { cut_at_journal_sync: Some(sync), ..Faults::default() };
-        // What was said to be durable is compared with what the power cut leaves.
+        // The reported durable bytes are compared with those that the power cut leaves.
         world.faulty(faults).expect("every promise is kept").durable
     };
     assert_eq!(durable_before(1), 0);
@@ -117,7 +117,7 @@ fn what_is_renamed_is_synced_before_and_its_directory_before_it_is_called_commit
     assert_eq!(renamed, 6, "{}", told(&steps));
 }
 
-/// What stands already is synced before a run that does nothing ends.
+/// Standing files are synced before a run that changes nothing ends.
 #[test]
 fn directories_of_what_stands_are_synced_by_a_run_that_finds_everything_there() {
     let steps = steps(2, tree, plain_settings(CHUNK));
@@ -134,8 +134,8 @@ fn names_that_stand_are_synced_where_no_directory_is_touched() {
     next(&steps, 0, "sync of the directory", |s| covers(s, What::Synced, b""));
 }
 
-/// A file system need not keep the changes of two directories in their order: what a power cut
-/// brings back must be known.
+/// A file system need not keep the changes of two directories in their order: a temporary that a
+/// power cut brings back must be known.
 #[test]
 fn temporaries_that_were_removed_are_gone_for_good_before_the_journal_that_knows_them() {
     let mut removed = 0;

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-/// What is promised.
+/// A promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// A final name shows nothing, what stood there, or a version that was offered, whole.
+    /// A final name shows nothing, the file that stood there, or a version that was offered, whole.
     Names,
-    /// What is called committed is durable, with its digest.
+    /// A file that is called committed is durable, with its digest.
     Committed,
-    /// What is called durable is, and is gone on with.
+    /// Bytes that are called durable are, and the next run continues them.
     Durable,
     /// After a success everything that was offered is durable.
     Complete,
-    /// What somebody else put there after it was looked at is not replaced.
+    /// A file that another program put there after the look is not replaced.
     Theirs,
     /// The same command, run again, comes to its end.
     Ends,
@@ -31,19 +31,19 @@ pub(crate) struct Broken {
 }
 
 impl Promise {
-    /// It was broken so.
+    /// Its breach, in words.
     pub(crate) fn broken(self, what: impl fmt::Display) -> Broken {
         Broken { promise: self, what: what.to_string() }
     }
 }
 
 impl Broken {
-    /// Says more about it.
+    /// Adds words to the breach.
     pub(crate) fn with(self, more: impl fmt::Display) -> Broken {
         Broken { what: format!("{}{more}", self.what), ..self }
     }
 
-    /// Says in front when it was.
+    /// Puts the time before the words.
     pub(crate) fn when(self, when: &str) -> Broken {
         Broken { what: format!("{when} {}", self.what), ..self }
     }

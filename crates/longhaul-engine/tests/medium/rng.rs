@@ -1,7 +1,7 @@
 //! A seeded stream of numbers: everything in a world that is left to chance, but for the order of
 //! threads.
 //!
-//! Takes a seed, gives numbers. Knows nothing of what they decide.
+//! In: a seed. Out: numbers. It does not know what they decide.
 
 /// The generator splitmix64.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Rng {
         self.next() % n
     }
 
-    /// True so many times in a thousand.
+    /// Returns true `times` times in a thousand.
     pub(crate) fn permille(&mut self, times: u64) -> bool {
         self.below(1000) < times
     }
@@ -35,7 +35,7 @@ impl Rng {
         from[self.below(from.len() as u64) as usize].clone()
     }
 
-    /// Bytes that no two calls give alike.
+    /// Bytes that differ from those of every other call.
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {

@@ -1,8 +1,8 @@
 //! One run of the real engine and the real disk crate into a directory with a medium beneath it,
 //! watched.
 //!
-//! In: a source, a medium, settings. Out: the report, and every promise that was broken when
-//! something was said.
+//! In: a source, a medium, settings. Out: the report, and every promise that was broken at the time
+//! of a report. It knows no faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use super::source::Source;
 use super::state::What;
 use super::view::{Kind, text};
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// `None`: the destination could not be opened.
     pub(crate) report: Option<Report>,
-    /// The bytes that were last said to be durable.
+    /// The bytes last reported as durable.
     pub(crate) durable: u64,
     pub(crate) files: Vec<(Vec<u8>, FileStatus)>,
     pub(crate) broken: Vec<Broken>,
@@ -34,7 +34,7 @@ impl Ran {
         self.report.as_ref().is_some_and(|report| report.fault.is_none() && report.files_failed == 0)
     }
 
-    /// What it would tell a person, for messages.
+    /// Its messages for a person.
     pub(crate) fn told(&self) -> String {
         let failed = |(path, status): &(Vec<u8>, FileStatus)| match status {
             FileStatus::Failed(fault) => Some(format!("{}: {fault:?}", text(path))),
@@ -46,7 +46,7 @@ impl Ran {
     }
 }
 
-/// Looks at the medium whenever something is said.
+/// Looks at the medium at each report of the program.
 struct Witness {
     medium: Arc<Medium>,
     source: Arc<Source>,
@@ -96,8 +96,7 @@ impl Observer for Witness {
             Event::Progress(progress) => {
                 let state = self.medium.state();
                 let now = State { view: state.image.as_ref().unwrap_or(&state.medium), kinds: &state.kinds };
-                // What was received of a file whose name somebody else took meanwhile is rightly
-                // given up.
+                // Bytes of a file whose name another program took meanwhile are rightly given up.
                 let intruded = state.intruded.as_ref().map(|(path, _)| self.source.len_of(path));
                 let durable = now.durable(&self.source);
                 let mut heard = self.heard();
@@ -147,7 +146,7 @@ pub(crate) fn run(medium: &Arc<Medium>, source: &Arc<Source>, settings: Settings
     Ran { report, durable, files, broken }
 }
 
-/// Hears nothing: what the sending half tells, the receiving half has told.
+/// Ignores the events of the sending half: the receiving half has reported them all.
 struct Silent;
 
 impl Observer for Silent {

@@ -1,7 +1,8 @@
 //! Source trees: small, of every kind of file that is sent in its own way, in as many versions as a
 //! world needs.
 //!
-//! Gives a directory to read from and what was ever offered in it. Knows nothing of targets.
+//! In: a seed. Out: a directory to read from, and all versions that were ever offered in it. It
+//! knows no destinations.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -21,7 +22,7 @@ pub(crate) struct Source {
     pub(crate) dirs: Vec<Vec<u8>>,
 }
 
-/// A file as it was offered; the last of a file's is what stands now.
+/// A file as it was offered. The last version of a file is the one that stands now.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) bytes: Vec<u8>,
@@ -82,7 +83,7 @@ impl Source {
         self.put_at(path, Version { bytes, mtime });
     }
 
-    /// The same at a time that is given.
+    /// Writes a version of a file with a given time.
     pub(crate) fn put_at(&mut self, path: &str, version: Version) {
         let at = self.dir.join(path);
         // A new inode for each version, so that an open one is never written to.
@@ -96,7 +97,7 @@ impl Source {
         self.files.entry(path.as_bytes().to_vec()).or_default().push(version);
     }
 
-    /// Another version of one of the files; sometimes one of the same length and time.
+    /// Makes another version of one of the files, sometimes one of the same length and time.
     pub(crate) fn change(&mut self, rng: &mut Rng) {
         let paths: Vec<Vec<u8>> = self.files.keys().cloned().collect();
         let path = rng.pick(&paths);
@@ -121,7 +122,7 @@ impl Source {
         }
     }
 
-    /// Another version of the longest file, of the same length.
+    /// Makes another version of the longest file, of the same length.
     pub(crate) fn revise(&mut self, rng: &mut Rng) {
         let longest = self.files.iter().max_by_key(|(_, versions)| versions.last().map(|v| v.bytes.len()));
         let Some((path, len)) = longest.map(|(path, versions)| (path.clone(), versions[0].bytes.len())) else { return };
@@ -129,17 +130,17 @@ impl Source {
         self.put(text(&path), bytes, rng);
     }
 
-    /// What stands now.
+    /// The version that stands now.
     pub(crate) fn current(&self, path: &[u8]) -> &Version {
         self.files[path].last().expect("every file has a version")
     }
 
-    /// The bytes of what stands now; 0 of a link.
+    /// Bytes of the version that stands now. 0 for a link.
     pub(crate) fn len_of(&self, path: &[u8]) -> u64 {
         self.files.get(path).and_then(|versions| versions.last()).map_or(0, |version| version.bytes.len() as u64)
     }
 
-    /// Whether these bytes may be taken for what stands now: by size and time.
+    /// Whether these bytes may be taken for the version that stands now: by size and time.
     pub(crate) fn may_be(&self, path: &[u8], bytes: &[u8]) -> bool {
         let now = self.current(path);
         let like = |version: &&Version| version.mtime == now.mtime && version.bytes.len() == now.bytes.len();

@@ -1,9 +1,9 @@
-//! What lies between programs and a medium: names and files as programs see them, changes that no
-//! sync has made durable yet.
+//! Holds the state between programs and a medium: names and files as programs see them, and changes
+//! that no sync has made durable yet.
 //!
-//! In: calls as they begin and end. Out: which file is meant, what a call changes. Keeps the steps
-//! of a run for those who ask for their order. Nodes are numbered anew, as a file system uses the
-//! numbers of its inodes again.
+//! In: calls as they begin and end. Out: the file of each call, and the change that it makes. It
+//! keeps the steps of a run for tests of their order. Nodes are numbered anew, as a file system
+//! uses the numbers of its inodes again. It knows no promises.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use super::faults::{Alteration, Faults, Mutant, Nature};
 use super::rng::Rng;
 use super::view::{Change, Kind, Kinds, NodeId, ROOT, View, text};
 
-/// What lies between programs and the medium.
+/// The state between programs and the medium.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) nature: Nature,
@@ -26,28 +26,28 @@ pub(crate) struct State {
     pub(crate) rng: Rng,
     pub(crate) kinds: Kinds,
     pub(crate) medium: View,
-    /// Changes that no sync has made durable, in the order in which they came to be seen.
+    /// Changes that no sync has made durable, in the order in which programs saw them.
     pub(crate) log: Vec<(u64, Change)>,
     pub(crate) errors: Errors,
     /// The offset of a sector that cannot be written, by file.
     pub(crate) bad: HashMap<NodeId, u64>,
-    /// Files of which the cache shows what the medium does not have and never will.
+    /// Files of which the cache shows bytes that the medium does not have and never will.
     pub(crate) lost: Vec<NodeId>,
-    /// What the medium holds since the power went.
+    /// The content of the medium since the power went. `None` before.
     pub(crate) image: Option<View>,
-    /// Calls of this run, and what of them was.
+    /// The numbers of calls, writes and journal syncs of this run.
     pub(crate) calls: u64,
     pub(crate) writes: u64,
     pub(crate) journal_syncs: u64,
     /// Changes of earlier runs have lower numbers.
     pub(crate) run_began: u64,
-    /// What happened, in order.
+    /// The steps of this run, in order.
     pub(crate) steps: Vec<Step>,
-    /// What somebody else put there during this run.
+    /// The file that another program put there during this run: its path and bytes.
     pub(crate) intruded: Option<(Vec<u8>, Vec<u8>)>,
-    /// A journal that was told of a new version, until it is synced.
+    /// A journal with a record of a new version, until it is synced.
     pub(crate) revised: Option<NodeId>,
-    /// Names as programs see them, and where each node has one.
+    /// Names as programs see them, and the place of each node.
     names: HashMap<NodeId, BTreeMap<Vec<u8>, NodeId>>,
     places: HashMap<NodeId, (NodeId, Vec<u8>)>,
     lens: HashMap<NodeId, u64>,
@@ -64,15 +64,15 @@ pub(crate) enum Doing {
     Nothing,
 }
 
-/// A call that was made, or something else that happened.
+/// A call that was made, or another event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) what: What,
-    /// The path of the file or directory that it is about.
+    /// The path of its file or directory.
     pub(crate) path: Vec<u8>,
 }
 
-/// What happened.
+/// The type of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Created,
@@ -85,11 +85,11 @@ pub(crate) enum What {
     Renamed,
     Named,
     Removed,
-    /// The program said that it is committed.
+    /// The program reported the file as committed.
     Committed,
 }
 impl State {
-    /// The state of what stands in `scratch` durably.
+    /// The state in which everything in `scratch` is durable.
     pub(crate) fn of(scratch: &Path, nature: Nature, rng: Rng) -> State {
         let mut state = State {
             nature,
@@ -152,7 +152,7 @@ impl State {
         }
     }
 
-    /// A file that somebody else made and synced.
+    /// Adds a file that another program made and synced.
     pub(crate) fn adopt(&mut self, scratch: &Path, path: &[u8], bytes: &[u8]) {
         let stat = std::fs::symlink_metadata(scratch.join(text(path))).expect("examined");
         let (node, at) = (NodeId(self.number()), path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1));
@@ -176,7 +176,7 @@ impl State {
         names.try_fold(ROOT, |dir, name| self.names.get(&dir)?.get(name).copied())
     }
 
-    /// Where programs see a node, or saw it last.
+    /// The path under which programs see a node, or saw it last.
     pub(crate) fn path(&self, node: NodeId) -> Vec<u8> {
         match self.places.get(&node) {
             None => Vec::new(),
@@ -201,7 +201,7 @@ impl State {
         self.path(node).ends_with(b".journal")
     }
 
-    /// A change that programs see now.
+    /// Applies a change for programs to see.
     fn see(&mut self, change: &Change) {
         match change {
             Change::Name { dir, name, node } => {
@@ -228,19 +228,19 @@ impl State {
         self.names.get(&dir)?.get(name).copied()
     }
 
-    /// Begins a call that is made.
+    /// Begins a call that is carried out.
     pub(crate) fn make(&mut self, doing: Doing) -> u64 {
         let token = self.number();
         self.under_way.insert(token, doing);
         token
     }
 
-    /// Changes under way: nobody knows whether a medium has them when the power goes.
+    /// Changes under way: it is not known whether a medium has them when the power goes.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Change> {
         self.under_way.values().filter_map(|doing| if let Doing::Change(change) = doing { Some(change) } else { None })
     }
 
-    /// Counts a call; says whether the power goes at it.
+    /// Counts a call. Returns whether the power goes at it.
     pub(crate) fn counts(&mut self, call: &Call<'_>) -> bool {
         let is_journal = |state: &State, of: InodeId| state.known(of).is_some_and(|node| state.is_journal(node));
         match call {
@@ -256,7 +256,7 @@ impl State {
         at_sync || self.faults.cut_at == Some(self.calls)
     }
 
-    /// What a call is to change.
+    /// The change that a call makes.
     pub(crate) fn doing(&self, call: &Call<'_>) -> Doing {
         let change = match *call {
             Call::MakeDir { dir, name } => {
@@ -306,7 +306,7 @@ impl State {
         self.faults.mutant == Some(Mutant::NotReasserted) && offset < len
     }
 
-    /// A call came back well.
+    /// Ends a call that succeeded.
     pub(crate) fn done(&mut self, doing: Doing, made: Option<InodeId>) {
         let change = match doing {
             Doing::Nothing => return,
@@ -343,7 +343,7 @@ impl State {
         self.note(what, path, change);
     }
 
-    /// Writes a step down, and the change that is volatile now.
+    /// Records a step, and the change that is volatile now.
     fn note(&mut self, what: What, path: Vec<u8>, change: Change) {
         if what != What::Named {
             self.steps.push(Step { what, path });
@@ -353,10 +353,10 @@ impl State {
     }
 }
 
-/// The number of a descriptor and what it is open on.
+/// A descriptor: its number and its file.
 pub(crate) type Open = Descriptor;
 
-/// The kinds of the records that an append to a journal consists of.
+/// The types of the records in an append to a journal.
 fn kinds(mut bytes: &[u8]) -> Vec<u8> {
     let mut kinds = Vec::new();
     if bytes.starts_with(b"LHjrnl") {
@@ -370,7 +370,7 @@ fn kinds(mut bytes: &[u8]) -> Vec<u8> {
     kinds
 }
 
-/// The kind of record that tells a journal of chunks.
+/// The type of the record that lists chunks.
 const CHUNKS: u8 = 3;
-/// The kind of record that tells a journal of another version.
+/// The type of the record of another version.
 const REVISED: u8 = 6;

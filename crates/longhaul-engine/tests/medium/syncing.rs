@@ -1,5 +1,4 @@
-//! Syncs, writing back and what a power cut leaves: how volatile changes come to the medium, or
-//! never do.
+//! Plays syncs, writing back and power cuts: how volatile changes come to the medium, or never do.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +14,7 @@ use super::state::{Open, State, Step, What};
 use super::view::{Change, Kind, NodeId, SECTOR, Shown, View, text, write_file};
 
 impl State {
-    /// A sync of one file or directory.
+    /// Syncs one file or directory.
     pub(crate) fn sync(&mut self, of: Open, what: What) -> Result<(), Errno> {
         let node = self.node(of.inode);
         let path = self.path(node);
@@ -48,7 +47,7 @@ impl State {
         Ok(())
     }
 
-    /// A sync of everything.
+    /// Syncs everything.
     pub(crate) fn sync_file_system(&mut self, of: Open) -> Result<(), Errno> {
         if self.nature.syncfs == SyncFs::Nothing {
             return Ok(());
@@ -82,8 +81,7 @@ impl State {
         });
     }
 
-    /// Writes dirty pages of a file back: what comes upon the bad sector is lost, and never tried
-    /// again.
+    /// Writes dirty pages of a file back. Bytes on the bad sector are lost, and never tried again.
     pub(crate) fn write_back(&mut self, node: NodeId) {
         let Some(bad) = self.bad.get(&node).copied() else { return };
         let (mut kept, mut lost) = (Vec::with_capacity(self.log.len()), false);
@@ -113,7 +111,7 @@ impl State {
         }
     }
 
-    /// The system writes something back by itself.
+    /// Writes something back, as the system does by itself.
     pub(crate) fn write_back_something(&mut self) {
         let bad: Vec<NodeId> = self.bad.keys().copied().collect();
         if !bad.is_empty() {
@@ -122,8 +120,8 @@ impl State {
         }
     }
 
-    /// The power goes: of what is volatile any part comes through, each sector for itself; of names
-    /// either those up to some moment, or any.
+    /// Cuts the power: any part of the volatile changes comes through, each sector for itself. Of
+    /// names either those up to some moment come through, or any.
     pub(crate) fn cut(&mut self) {
         let volatile = self.log.iter().map(|(_, change)| change).chain(self.unfinished()).cloned();
         let changes: Vec<Change> = volatile.flat_map(Change::sectors).collect();
@@ -144,7 +142,7 @@ impl State {
         self.image = Some(image);
     }
 
-    /// What a medium comes to if nothing more goes wrong: what is dirty is written back.
+    /// The content of a medium if nothing more goes wrong: dirty pages are written back.
     pub(crate) fn settled(&mut self) -> View {
         let bad: Vec<NodeId> = self.bad.keys().copied().collect();
         bad.into_iter().for_each(|node| self.write_back(node));
@@ -155,7 +153,7 @@ impl State {
 }
 
 impl Medium {
-    /// Writes what the power cut left into an empty directory.
+    /// Writes the content after a power cut into an empty directory.
     pub(crate) fn write_image(&self, into: &Path) {
         let modes = self.modes();
         let state = self.state();
@@ -163,7 +161,7 @@ impl Medium {
         image.write_out(&state.kinds, &modes, into);
     }
 
-    /// The system drops clean pages: from now on programs see of lost writes what the medium has.
+    /// Drops clean pages: from now on programs see the medium's bytes in place of lost writes.
     pub(crate) fn drop_cache(&self) {
         let state = &mut *self.state();
         let view = state.settled();
@@ -178,7 +176,7 @@ impl Medium {
         }
     }
 
-    /// The modes of what stands in the scratch directory: they are not part of the model.
+    /// The modes of the files in the scratch directory, which are not part of the model.
     fn modes(&self) -> HashMap<NodeId, u32> {
         let mut modes = HashMap::new();
         let state = self.state();
@@ -197,7 +195,7 @@ impl Medium {
         modes
     }
 
-    /// What every path shows that is not one of longhaul's own.
+    /// All paths other than longhaul's own, and what each shows.
     pub(crate) fn shown_in(view: &View) -> Vec<Shown> {
         let own = |path: &[u8]| path.split(|byte| *byte == b'/').any(|name| name.starts_with(b".longhaul"));
         view.shown().into_iter().filter(|shown| !own(&shown.path)).collect()

@@ -1,7 +1,8 @@
-//! One state of a file system, names and contents, and the changes that lead from one to the next.
+//! Holds one state of a file system, names and contents, and the changes that lead from one to the
+//! next.
 //!
-//! Takes changes; gives what a path shows, and writes a whole state out into a directory. Knows
-//! neither syncs nor errors.
+//! In: changes. Out: the content of a path, and the whole state as a directory. It knows neither
+//! syncs nor errors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -16,10 +17,10 @@ use longhaul_core::Mtime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(pub(crate) u64);
 
-/// The directory that everything else is found from.
+/// The top directory.
 pub(crate) const ROOT: NodeId = NodeId(0);
 
-/// What a node is.
+/// The type of a node, with the target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Dir,
@@ -27,15 +28,15 @@ pub(crate) enum Kind {
     Link(Vec<u8>),
 }
 
-/// What is known of all nodes, whether a state has them or not.
+/// The types of all nodes, whether a state has them or not.
 pub(crate) type Kinds = HashMap<NodeId, Kind>;
 
-/// What a state holds of a node.
+/// The content of a node in one state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     pub(crate) names: BTreeMap<Vec<u8>, NodeId>,
     pub(crate) bytes: Vec<u8>,
-    /// The time that was set last; `None` once it was written to since.
+    /// The time that was set last. `None` once it was written to since.
     pub(crate) mtime: Option<Mtime>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) enum Change {
         node: NodeId,
         len: u64,
     },
-    /// A write that never reached the medium made the file at least so long.
+    /// A write that never reached the medium made the file at least this long.
     Extend {
         node: NodeId,
         len: u64,
@@ -128,7 +129,7 @@ impl Change {
         }
     }
 
-    /// A write as what a medium takes at once: each part is there or not.
+    /// A write in the parts that a medium writes at once: each part is there or not.
     pub(crate) fn sectors(self) -> Vec<Change> {
         let Change::Write { node, offset, bytes } = self else { return vec![self] };
         let (mut parts, mut at) = (Vec::new(), 0);
@@ -190,12 +191,12 @@ impl View {
             .try_fold(ROOT, |dir, name| self.nodes.get(&dir)?.names.get(name).copied())
     }
 
-    /// The bytes of a file; those of one that was only named are none.
+    /// The bytes of a file. Empty for one that was only named.
     pub(crate) fn bytes(&self, node: NodeId) -> &[u8] {
         self.nodes.get(&node).map_or(&[], |node| &node.bytes)
     }
 
-    /// Everything that is found from the top, directories before what is in them.
+    /// Everything that can be found from the top, directories before their content.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         let (mut found, mut next) = (Vec::new(), vec![Shown { path: Vec::new(), node: ROOT }]);
         while let Some(dir) = next.pop() {
@@ -236,7 +237,7 @@ impl View {
     }
 }
 
-/// Writes a file with holes where it has none but zeros.
+/// Writes a file, with holes in place of zeros.
 pub(crate) fn write_file(at: &Path, node: &Node) {
     let file = fs::File::options().write(true).create(true).truncate(true).open(at).expect("a file is made");
     file.set_len(node.bytes.len() as u64).expect("its length is set");
@@ -252,17 +253,17 @@ pub(crate) fn system_time(mtime: Mtime) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::new(mtime.secs as u64, mtime.nanos)
 }
 
-/// A path as the worlds make them: plain letters.
+/// A path of these worlds, which is plain text.
 pub(crate) fn text(path: &[u8]) -> &str {
     std::str::from_utf8(path).expect("names in these worlds are text")
 }
 
-/// The directory of a path; empty at the top.
+/// The directory of a path. Empty at the top.
 pub(crate) fn parent(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(&[], |at| &path[..at])
 }
 
-/// What a medium takes at once.
+/// Bytes that a medium writes at once.
 pub(crate) const SECTOR: usize = 512;
 /// Zeros of this length become a hole.
 const BLOCK: usize = 4096;

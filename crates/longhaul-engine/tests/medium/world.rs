@@ -1,8 +1,8 @@
-//! Worlds: a source, a destination and a row of runs in which things go wrong, each from one seed;
-//! then runs in which nothing does, to see what is left.
+//! Plays worlds: a source, a destination and a row of runs with faults, each from one seed; then
+//! runs without faults, to see what is left.
 //!
-//! In: a seed. Out: what was seen, or the first promise that was broken. The engine's threads are
-//! real, so a seed fixes what happens in a world, and not the order in which threads come to it: a
+//! In: a seed. Out: tallies, or the first promise that was broken. The engine's threads are real,
+//! so a seed fixes the faults of a world, and not the order in which threads come to them: a
 //! failure may need a few plays to show again.
 
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ use super::run::{Ran, run};
 use super::source::Source;
 use super::view::text;
 
-/// What worlds have seen.
+/// The tallies of worlds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tallies {
     pub(crate) runs: u64,
     pub(crate) cuts: u64,
     pub(crate) losses: u64,
     pub(crate) resumed: u64,
-    /// Bytes that a run without faults had to go on with.
+    /// Bytes that a run without faults had to continue.
     pub(crate) owed: u64,
     pub(crate) committed: u64,
     pub(crate) failed: u64,
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Puts something under some of the names that are to come.
+    /// Puts files under some of the names that are to come.
     fn stand(&mut self, rng: &mut Rng) {
         let target = self.medium.scratch.clone();
         for dir in &self.source.dirs {
@@ -149,7 +149,7 @@ impl World {
         for run in 0..runs {
             let faults = self.theme.faults(&mut self.rng, run, calls);
             if self.theme == Theme::Revisions && run > 0 {
-                // Long after a version is journalled its chunks are.
+                // The chunks are journalled long after the new version.
                 self.settings.sync = SyncGroup { bytes: 1 << 30, age: Duration::from_secs(1) };
             }
             let ran = self.faulty(Faults { mutant: self.mutant, ..faults })?;
@@ -163,7 +163,7 @@ impl World {
         self.converge()
     }
 
-    /// A run in which things go wrong, and what is then on the medium.
+    /// A run with faults, and a check of the medium after it.
     pub(crate) fn faulty(&mut self, faults: Faults) -> Result<Ran, Broken> {
         let ran = self.run(faults.clone());
         self.tell(&faults, &ran);
@@ -193,7 +193,7 @@ impl World {
         ran
     }
 
-    /// What the medium holds after a run, whatever became of it.
+    /// Checks the medium after a run, however the run ended.
     fn judge(&mut self, ran: &Ran) -> Result<(), Broken> {
         let mut state = self.medium.state();
         let mut given_up = 0;
@@ -227,7 +227,7 @@ impl World {
         settled.names(&self.source, &self.before).map_err(|broken| broken.when("once all is written back"))
     }
 
-    /// The machine starts again with what the power cut left.
+    /// Starts the machine again with the content that the power cut left.
     fn restart(&mut self) {
         self.targets += 1;
         let target = self.scratch.path().join(format!("target-{}", self.targets));
@@ -237,7 +237,7 @@ impl World {
         self.medium = Medium::of(&target, nature, rng);
     }
 
-    /// What may happen between two runs.
+    /// Plays the events that may happen between two runs.
     fn pause(&mut self, ran: &Ran) {
         if self.rng.permille(300) {
             self.medium.drop_cache();
@@ -253,8 +253,8 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more: what is begun is gone on with, all comes to its end, nothing of
-    /// ours is left.
+    /// Runs without faults: partials are continued, all files come to their end, nothing of ours is
+    /// left.
     pub(crate) fn converge(&mut self) -> Result<(), Broken> {
         let calm = || Faults { mutant: self.mutant, ..Faults::default() };
         let (first, later) = (calm(), calm());
@@ -286,7 +286,7 @@ impl World {
         self.is_tidy()
     }
 
-    /// The bytes that need not be sent again: those in partials of files of which nothing stands.
+    /// Bytes that need not be sent again: those in partials of files that do not stand.
     fn owed(&self) -> Result<u64, Broken> {
         if self.has_changed {
             return Ok(0);
@@ -312,7 +312,7 @@ impl World {
         Ok(())
     }
 
-    /// They see nothing else there, in whatever order names came through a power cut.
+    /// They see no other file there, in whatever order names came through a power cut.
     fn is_tidy(&self) -> Result<(), Broken> {
         let here = listed(&self.source.dir);
         match listed(&self.medium.scratch).iter().find(|path| !here.contains(path)) {
@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// What the world is, for a person.
+    /// The properties of the world, for a person.
     fn told(&self) -> String {
         let state = self.medium.state();
         let (nature, if_exists) = (state.nature, self.settings.if_exists);
@@ -357,8 +357,8 @@ fn random_settings(rng: &mut Rng, chunk: u64) -> Settings {
     }
 }
 
-/// Neither modes nor times are kept, so that directories need no syncs of their own; what stands is
-/// then told by its content.
+/// Settings that keep neither modes nor times, so that directories need no syncs of their own.
+/// Standing files are then compared by content.
 pub(crate) fn without_metadata(settings: Settings) -> Settings {
     let preserve = Preserve { mode: false, times: false, ..settings.preserve };
     Settings { preserve, if_exists: IfExists::Verify, ..settings }
@@ -378,8 +378,7 @@ pub(crate) fn plain_settings(chunk: u64) -> Settings {
     }
 }
 
-/// A directory for one world, in memory where there is such a place: the medium that counts is the
-/// model's.
+/// A directory for one world, in memory where possible: the medium that counts is the model's.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a scratch directory")
 }

@@ -1,5 +1,6 @@
 //! The frame of a journal: its prelude, and length, kind and check around each record's body.
-//! [`Writer`] makes them, [`Head`] and [`Checker`] read them. Knows nothing of what a body says.
+//! [`Writer`] makes them, [`Head`] and [`Checker`] read them. Knows nothing of the content of a
+//! body.
 
 use longhaul_core::digest::Hash32;
 
@@ -10,14 +11,14 @@ use crate::journal::record::{Record, Run};
 pub const PRELUDE_BYTES: usize = 32;
 /// The version that this build writes, and the newest it reads.
 pub const VERSION: u16 = 2;
-/// Longest record, with all that is around its body (JOURNAL-4): what a reader holds at a time.
+/// The longest record with its frame (JOURNAL-4): a reader holds one at a time.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
-/// The random name that a journal has for itself: its records are good nowhere else.
+/// The random name that a journal has for itself: its records are valid nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
-/// What stands in a prelude.
+/// The content of a prelude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The journal's version.
@@ -42,8 +43,8 @@ impl Head {
     ///
     /// # Errors
     /// [`JournalError::NotAJournal`] for a foreign file, [`JournalError::NewerVersion`], and
-    /// [`JournalError::Unopened`] for a prelude of ours that was damaged, or of which nothing
-    /// arrived on the disk but its length.
+    /// [`JournalError::Unopened`] for a prelude of ours that was damaged, or of which only the
+    /// length arrived on the disk.
     pub fn decode(bytes: &[u8; PRELUDE_BYTES]) -> Result<Head, JournalError> {
         if *bytes == [0; PRELUDE_BYTES] {
             return Err(JournalError::Unopened);
@@ -66,7 +67,8 @@ impl Head {
     }
 }
 
-/// The running check of a journal: each record's depends on its place and on all before it.
+/// The running check of a journal: the check of each record depends on its place and on all records
+/// before it.
 #[derive(Clone)]
 pub(super) struct Checker {
     version: u16,
@@ -76,7 +78,7 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    /// At the end of the prelude.
+    /// A checker at the end of the prelude.
     pub(super) fn new(head: Head) -> Checker {
         let key = blake3::derive_key(KEY_CONTEXT, &head.id.0);
         Checker { version: head.version, key, last: [0; CHECK_BYTES], offset: PRELUDE_BYTES as u64 }
@@ -92,7 +94,7 @@ impl Checker {
         self.offset
     }
 
-    /// What stands behind a record of this head (length and kind) and body here.
+    /// The check of a record with this head (length and kind) and body at this place.
     pub(super) fn check(&self, framed: &[u8]) -> [u8; CHECK_BYTES] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&self.last);
@@ -101,22 +103,22 @@ impl Checker {
         truncated(&hasher.finalize())
     }
 
-    /// Goes behind a record.
+    /// Moves behind a record.
     pub(super) fn pass(&mut self, framed: &[u8], check: [u8; CHECK_BYTES]) {
         self.last = check;
         self.offset += (framed.len() + CHECK_BYTES) as u64;
     }
 }
 
-/// Frames records. Remembers where the journal ends: what it gives must be appended in order, all
-/// of it, or none of it and nothing more (a clone from before takes its place then).
+/// Frames records. It remembers where the journal ends: its bytes must be appended in order, and
+/// all of them. After an append that failed, a clone from before takes its place.
 #[derive(Clone)]
 pub struct Writer {
     checker: Checker,
 }
 
 impl Writer {
-    /// A writer at the start of an empty journal, whose prelude is put into `out`.
+    /// A writer at the start of an empty journal. Puts the prelude into `out`.
     pub fn begin(id: JournalId, out: &mut Vec<u8>) -> Writer {
         let head = Head { version: VERSION, id };
         out.extend_from_slice(&head.encode());
@@ -128,12 +130,12 @@ impl Writer {
         Writer { checker }
     }
 
-    /// The journal's version: that of the build which began it.
+    /// The journal's version, which is the one of the build that began it.
     pub fn version(&self) -> u16 {
         self.checker.version()
     }
 
-    /// How long the journal is with all that this writer gave, in bytes.
+    /// The length of the journal with all bytes of this writer.
     pub fn len(&self) -> u64 {
         self.checker.offset()
     }
@@ -143,9 +145,9 @@ impl Writer {
         self.len() == PRELUDE_BYTES as u64
     }
 
-    /// Puts a record into `out`; chunks and paths that are too many for one become several. A kind
-    /// that is newer than the journal is left out: a build that knows this version alone would
-    /// believe nothing behind it (JOURNAL-8).
+    /// Puts a record into `out`, or several if its chunks or paths do not fit one. A kind that is
+    /// newer than the journal is left out, as a build that knows only its version would believe
+    /// nothing behind it (JOURNAL-8).
     ///
     /// # Panics
     /// If a record of another kind is over [`RECORD_BYTES_MAX`]: texts and single paths of ours

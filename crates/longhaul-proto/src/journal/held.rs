@@ -1,7 +1,8 @@
-//! [`HeldChunks`]: which chunks of a file are held, with their digests, at little more than the digests' own size.
+//! [`HeldChunks`]: the held chunks of a file with their digests, at little more than the size of
+//! the digests.
 //!
-//! Filled by replay, asked by whoever goes on with the file. Any order of insertion costs about the
-//! same.
+//! Filled by replay and read by the session that continues the file. Insertion costs about the same
+//! in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use crate::journal::Stretch;
 /// A set of chunks with the digest of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldChunks {
-    /// By index / 256: pages, so that an insertion moves at most one page of digests.
+    /// Pages by index / 256, so that an insertion moves at most one page of digests.
     pages: BTreeMap<u64, ChunkPage>,
     len: u64,
 }
@@ -23,7 +24,7 @@ pub struct HeldChunks {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ChunkPage {
     present: [u64; PAGE_CHUNKS as usize / 64],
-    /// Of those present, in order.
+    /// The digests of the chunks that are present, in order.
     digests: Vec<Hash32>,
 }
 
@@ -33,14 +34,14 @@ impl HeldChunks {
         HeldChunks::default()
     }
 
-    /// Holds a chunk. Gives the digest it was held with before.
+    /// Adds a chunk. Gives the digest that it had before.
     pub fn insert(&mut self, index: ChunkIndex, digest: Hash32) -> Option<Hash32> {
         let before = self.pages.entry(index.0 / PAGE_CHUNKS).or_default().insert(within(index), digest);
         self.len += u64::from(before.is_none());
         before
     }
 
-    /// Holds the chunks from `start` on, no further than the last possible index.
+    /// Adds the chunks from `start` on, up to the last possible index.
     pub fn insert_run(&mut self, start: ChunkIndex, digests: &[Hash32]) {
         let mut next = Some(start.0);
         for digest in digests {
@@ -50,7 +51,7 @@ impl HeldChunks {
         }
     }
 
-    /// Lets go of a chunk. Gives the digest it was held with.
+    /// Removes a chunk. Gives its digest.
     pub fn remove(&mut self, index: ChunkIndex) -> Option<Hash32> {
         let page = self.pages.get_mut(&(index.0 / PAGE_CHUNKS))?;
         let digest = page.remove(within(index))?;
@@ -61,7 +62,7 @@ impl HeldChunks {
         Some(digest)
     }
 
-    /// Lets go of all chunks of a stretch, at the cost of those that are held.
+    /// Removes all chunks of a stretch, at the cost of those that are held.
     pub fn remove_stretch(&mut self, stretch: Stretch) {
         let end = stretch.start.0.saturating_add(stretch.count);
         let held: Vec<ChunkIndex> =
@@ -87,7 +88,7 @@ impl HeldChunks {
         self.len
     }
 
-    /// Whether none is.
+    /// Whether no chunk is held.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -105,7 +106,7 @@ impl HeldChunks {
         self.iter_from(ChunkIndex(0))
     }
 
-    /// The same from a chunk on.
+    /// The chunks from `start` on and their digests, in order.
     pub fn iter_from(&self, start: ChunkIndex) -> impl Iterator<Item = (ChunkIndex, &Hash32)> {
         self.pages
             .range(start.0 / PAGE_CHUNKS..)
@@ -113,7 +114,7 @@ impl HeldChunks {
             .skip_while(move |(at, _)| *at < start)
     }
 
-    /// The held chunks as stretches, as long as they can be, in order.
+    /// The held chunks as the longest possible stretches, in order.
     pub fn runs(&self) -> impl Iterator<Item = Stretch> {
         let mut chunks = self.iter().map(|(at, _)| at.0).peekable();
         std::iter::from_fn(move || {
@@ -165,7 +166,8 @@ impl ChunkPage {
         Some(self.digests.remove(rank))
     }
 
-    /// Which of the digests is this chunk's, or would be.
+    /// The place of this chunk's digest among the digests: `Ok` if it is held, `Err` with the place
+    /// where it would go if not.
     fn rank(&self, at: u64) -> Result<usize, usize> {
         let (word, bit) = ((at / 64) as usize, 1_u64 << (at % 64));
         let before: u32 = self.present[..word].iter().map(|word| word.count_ones()).sum();
@@ -184,8 +186,8 @@ fn within(index: ChunkIndex) -> u64 {
     index.0 % PAGE_CHUNKS
 }
 
-/// Larger pages make an insertion out of order dearer, smaller ones add to the memory of each
-/// digest.
+/// The chunks of a page. Larger pages make an insertion out of order dearer, smaller ones add to
+/// the memory of each digest.
 const PAGE_CHUNKS: u64 = 256;
 
 #[cfg(test)]

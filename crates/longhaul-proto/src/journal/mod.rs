@@ -1,10 +1,11 @@
-//! The journal: what a receiving session has that is durable, as one append-only log. Its bytes,
-//! how they are written and what is believed of them when they are read again.
+//! The journal: an append-only log in which a receiving session notes what it has made durable.
+//! This module has its bytes, their writer, and the rules by which they are believed when they are
+//! read again.
 //!
-//! Takes records from whoever runs the receiver; gives bytes to append, and from such bytes what a
-//! later session may go on with. Owns the format and nothing else: when a record may be appended
-//! and what is synced before it is the caller's promise (`docs/JOURNAL.md`), files and locks are
-//! `disk`'s. No I/O, clock or randomness here.
+//! Takes records from the owner of the receiver and gives bytes to append. Takes such bytes and
+//! gives the state from which a later session goes on. Owns the format and nothing else: the order
+//! of appends and syncs is the caller's promise (`docs/JOURNAL.md`); files and locks belong to
+//! `disk`. No I/O, clock or randomness here.
 //!
 //! # The bytes
 //!
@@ -14,19 +15,19 @@
 //! ```
 //!
 //! Little endian. The prelude's check is the beginning of the BLAKE3 digest of the 24 bytes before
-//! it. A record's is the beginning of a BLAKE3 digest under a key derived from the id, of: the
-//! check before this one, the record's offset in the journal (u64), length, kind, body.
+//! it. A record's check is the beginning of a BLAKE3 digest under a key derived from the id, of:
+//! the check before this one, the record's offset in the journal (u64), length, kind, body.
 //!
 //! # The rules
 //!
-//! - **JOURNAL-1**: every version begins with this prelude. Another magic is no journal of ours; a
-//!   higher version is read by no older build, and not touched by it.
+//! - **JOURNAL-1**: every version begins with this prelude. Another magic is no journal of ours; an
+//!   older build neither reads nor touches a higher version.
 //! - **JOURNAL-2**: the first record is `Opened`, and a later one raises its generation. A journal
 //!   without its first record has promised nothing yet.
 //! - **JOURNAL-3**: a record is believed if it is whole, if its check is right in its place behind
 //!   all those before, if its body is read to the last byte, and if it makes sense (the rules
-//!   below). The first that is not ends the replay: nothing behind it is believed, everything
-//!   before it is.
+//!   below). The first record that is not believed ends the replay: everything before it is
+//!   believed, nothing behind it.
 //! - **JOURNAL-4**: no record is longer than [`RECORD_BYTES_MAX`].
 //! - **JOURNAL-5**: file numbers only ever rise, and every other record with a number names a file
 //!   that is open: announced, and neither done nor dropped.
@@ -37,7 +38,7 @@
 //!   new version. A journal holds no kind that is newer than its own version, and keeps its version
 //!   when it is taken over.
 //! - **JOURNAL-9**: an `Origin` speaks of the `Opened` before it and for all records up to the next
-//!   `Opened`. Without one, boot and run are unknown, and unknown is equal to nothing.
+//!   `Opened`. Without one, boot and run are unknown, and an unknown value equals nothing.
 //! - **JOURNAL-10**: a journal is one of files or one of doubts: behind the first `Doubtful` stands
 //!   no `File` and no `Dirs`, and behind the first of these no `Doubtful`.
 
@@ -51,7 +52,7 @@ pub use held::HeldChunks;
 pub use record::{FileRecord, Opened, Origin, Record, Run, Stretch};
 pub use replay::{End, Finished, JournalledPartial, Placement, Replay, Replayed, replay};
 
-/// Why a file cannot be gone on with as a journal.
+/// The reason why a file cannot be continued as a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -64,8 +65,8 @@ pub enum JournalError {
         /// Its version.
         version: u16,
     },
-    /// It ends before its first record does, or that one is damaged: nothing was ever promised in
-    /// it, or nothing of that can be read any more (JOURNAL-2).
+    /// It ends before its first record does, or that one is damaged: it promised nothing yet, or
+    /// nothing of its promises can be read any more (JOURNAL-2).
     #[error("journal without a readable beginning")]
     Unopened,
     /// Its first record is sound but of another kind than `Opened` (JOURNAL-2).

@@ -1,8 +1,8 @@
-//! What a journal says: the kinds of record and the bytes of their bodies. Numbers are only ever
+//! The records of a journal: their kinds and the bytes of their bodies. Kinds are only ever
 //! appended (JOURNAL-8); `tests/journal` holds the bytes fast.
 //!
-//! Chunk digests are laid out by hand, for they are nearly all of a journal; everything else is
-//! postcard.
+//! Chunk digests are laid out by hand, as they are nearly all bytes of a journal; everything else
+//! is postcard.
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::{ChunkIndex, ChunkMap, FileNode, RelPath, SourceStamp, TempName};
@@ -21,7 +21,7 @@ pub enum Record {
     Chunks {
         /// The file.
         number: u32,
-        /// What was verified.
+        /// The verified chunks.
         runs: Vec<Run>,
     },
     /// 4: the file is committed under its final name.
@@ -35,40 +35,41 @@ pub enum Record {
         number: u32,
     },
     /// 6: the partial goes on from another version of its source, or without chunks that proved
-    /// bad: synced before any of those is written anew.
+    /// bad; synced before any of these chunks is written again.
     Revised {
         /// The file.
         number: u32,
         /// The source as it is now.
         source: SourceStamp,
-        /// Chunks that are held no more.
+        /// Chunks that are not held any more.
         lost: Vec<Stretch>,
     },
-    /// 7: where the records behind an `Opened` come from; appended with it (version 2).
+    /// 7: the boot and the run from which the records behind an `Opened` come; appended with it
+    /// (version 2).
     Origin(Origin),
-    /// 8: which file a temporary is; appended at the latest with its first chunks, and again when
-    /// another session has read all that is held of it back from the medium (version 2).
+    /// 8: the identity of a temporary; appended at the latest with its first chunks, and again when
+    /// another session has read all held chunks back from the medium (version 2).
     Placed {
         /// The file.
         number: u32,
-        /// The temporary, under whatever name.
+        /// The temporary, whatever its name.
         node: FileNode,
     },
     /// 9: directories in which this session makes temporaries; synced before the first of these
     /// exists (version 2).
     Dirs {
-        /// The directories, beneath the one that the journal's own lies in. More than fit one
-        /// record become several.
+        /// The directories, beneath the one that the journal's directory lies in. If they do not
+        /// fit one record, there are several.
         paths: Vec<RelPath>,
     },
-    /// 10: no temporary of this session lies in a directory any more but those of open files
-    /// (version 2).
+    /// 10: a directory in which no temporary of this session lies any more, except those of open
+    /// files (version 2).
     Left {
         /// The directory.
         path: RelPath,
     },
-    /// 11: final names whose content, or which themselves, a sync that failed has left in doubt:
-    /// what stands there may be gone or wrong on the medium, whatever the system shows (version 2).
+    /// 11: final names that a failed sync left in doubt, or their content: the medium may lack them
+    /// or have other content than the system shows (version 2).
     Doubtful {
         /// The names. More than fit one record become several.
         paths: Vec<RelPath>,
@@ -81,28 +82,28 @@ pub enum Record {
     },
 }
 
-/// Where records come from.
+/// The boot and the run that records come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The boot of the host, as the kernel names it. Zeros: unknown.
+    /// The boot id of the host, from the kernel. Zeros if it is unknown.
     pub boot: [u8; 16],
     /// The run of the command that the session belongs to: all sessions of one command have the
-    /// same. Zeros: unknown.
+    /// same. Zeros if it is unknown.
     pub run: [u8; 16],
 }
 
-/// Who writes the journal.
+/// The writer of the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// Whose partials these are: `key:FINGERPRINT` or `uid:N`.
+    /// The principal that owns the partials: `key:FINGERPRINT` or `uid:N`.
     pub principal: String,
-    /// Who that is, for people.
+    /// The principal's name, for people.
     pub owner: String,
-    /// The writing process.
+    /// The process id of the writer.
     pub pid: u32,
-    /// When, in seconds since 1970.
+    /// The time of opening, in seconds since 1970.
     pub at_unix: u64,
-    /// Raised by each takeover.
+    /// The generation, which each takeover raises.
     pub generation: u64,
     /// The session.
     pub session: [u8; 16],
@@ -121,7 +122,7 @@ pub struct FileRecord {
     pub source: SourceStamp,
     /// Whether blocks of zeros are left as holes.
     pub sparse: bool,
-    /// What it is called until it is committed, in the directory of its final name.
+    /// Its temporary's name in the directory of its final name, until it is committed.
     pub temp: TempName,
 }
 
@@ -130,7 +131,8 @@ pub struct FileRecord {
 pub struct Run {
     /// The first chunk.
     pub start: ChunkIndex,
-    /// Of it and those behind it: chaining values, or the root of a file of one chunk.
+    /// The digests of this chunk and the following ones: chaining values, or the root of a file of
+    /// one chunk.
     pub digests: Vec<Hash32>,
 }
 
@@ -144,13 +146,14 @@ pub struct Stretch {
 }
 
 impl Origin {
-    /// Whether records of this origin are of the boot `boot`. What is unknown is of none
+    /// Whether records of this origin are of the boot `boot`. An unknown boot matches none
     /// (JOURNAL-9).
     pub fn is_of_boot(&self, boot: [u8; 16]) -> bool {
         self.boot == boot && boot != UNKNOWN
     }
 
-    /// Whether records of this origin are of the run `run`. What is unknown is of none (JOURNAL-9).
+    /// Whether records of this origin are of the run `run`. An unknown run matches none
+    /// (JOURNAL-9).
     pub fn is_of_run(&self, run: [u8; 16]) -> bool {
         self.run == run && run != UNKNOWN
     }
@@ -174,7 +177,7 @@ struct RevisedBody {
 impl Record {
     pub(super) const CHUNKS: u8 = 3;
 
-    /// The number of its kind.
+    /// The number of the record's kind.
     pub(super) fn kind(&self) -> u8 {
         match self {
             Record::Opened(_) => 1,
@@ -241,7 +244,7 @@ impl Record {
         }
     }
 
-    /// Reads a body, to its last byte; none for what no build of this version writes.
+    /// Reads a body to its last byte. `None` for bytes that no build of this version writes.
     pub(super) fn take(kind: u8, body: &[u8]) -> Option<Record> {
         match kind {
             1 => take(body).map(Record::Opened),
@@ -280,7 +283,7 @@ impl Run {
         out.extend_from_slice(digests.as_flattened());
     }
 
-    /// All runs of a body, at least one, none of them empty.
+    /// Reads all runs of a body. `None` if there is no run, or an empty one.
     fn take_all(mut bytes: &[u8]) -> Option<Vec<Run>> {
         let mut runs = Vec::new();
         while runs.is_empty() || !bytes.is_empty() {
@@ -314,5 +317,5 @@ fn take<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 
 /// Version 1 has the kinds up to this one.
 const KIND_MAX_OF_VERSION_1: u8 = 6;
-/// What a length or a count takes at most, in bytes.
+/// The most bytes that a length or a count takes.
 const LENGTH_BYTES_MAX: usize = 10;

@@ -1,7 +1,7 @@
-//! Reading a journal again: what of it is believed, and what it comes to.
+//! Reading a journal again: the records that are believed, and the state that they lead to.
 //!
-//! Takes the bytes in any pieces; gives the open files with the chunks they hold, and a writer that
-//! goes on. Holds one record at a time beside the result.
+//! Takes the bytes in any pieces; gives the open files with their held chunks, and a writer that
+//! continues the journal. Holds one record at a time beside the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use longhaul_core::{ChunkMap, FileNode, RelPath};
 #[derive(Debug, Default)]
 pub struct Replay {
     stage: ReplayStage,
-    /// Bytes that were given and belong to nothing whole yet.
+    /// Bytes that were pushed and are not part of a whole record yet.
     pending: Vec<u8>,
-    /// How much of `pending` is used up.
+    /// Bytes of `pending` that are used up.
     used: usize,
     opened: Option<Opened>,
     origin: Origin,
@@ -25,87 +25,101 @@ pub struct Replay {
     dirs: BTreeSet<RelPath>,
     doubts: BTreeSet<RelPath>,
     subject: Option<Subject>,
-    /// The number that the next file must at least have.
+    /// The lowest number that the next file may have.
     next_number: u64,
 }
 
-/// What a journal speaks of (JOURNAL-10).
+/// The subject of a journal (JOURNAL-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
     Files,
     Doubts,
 }
 
+/// The stage of a replay.
+///
+/// ```text
+/// stage    event                                    next stage
+/// Prelude  prelude of ours                          Records
+/// Prelude  any other prelude                        Failed
+/// Records  record that is believed                  Records
+/// Records  first record is damaged, or no `Opened`  Failed
+/// Records  later record that is not believed        Corrupt
+/// ```
 #[derive(Default)]
 enum ReplayStage {
+    /// The prelude is not read yet.
     #[default]
     Prelude,
+    /// All records so far are believed.
     Records(Checker),
-    /// Something was not believed.
+    /// A record was not believed; the checker stands before it.
     Corrupt(Checker),
+    /// The journal cannot be continued.
     Failed(JournalError),
 }
 
-/// What a journal comes to.
+/// The state that a journal leads to.
 #[derive(Debug)]
 pub struct Replayed {
-    /// Who wrote it last.
+    /// Its last writer.
     pub opened: Opened,
     /// Files that are neither done nor dropped, by number.
     pub files: BTreeMap<u32, JournalledPartial>,
-    /// Files that were committed, in the order of that.
+    /// Files that were committed, in the order of their commits.
     pub done: Vec<Finished>,
-    /// Directories in which temporaries of it may lie that no open file names.
+    /// Directories in which temporaries of the session may lie that no open file names.
     pub dirs: BTreeSet<RelPath>,
     /// Final names that are in doubt.
     pub doubts: BTreeSet<RelPath>,
     /// The number for the next file.
     pub next_number: u32,
-    /// How many of its bytes are believed. It must be cut to this, durably, before anything is
-    /// appended.
+    /// Bytes of it that are believed. The journal must be cut to this length, durably, before
+    /// anything is appended.
     pub valid_len: u64,
-    /// What lies behind them.
+    /// The bytes behind those.
     pub end: End,
-    /// Goes on behind them.
+    /// A writer that continues behind them.
     pub writer: Writer,
 }
 
 /// A file that is not whole yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalledPartial {
-    /// What it is; its source is the latest.
+    /// Its record, with the latest source.
     pub file: FileRecord,
-    /// What of it is in its temporary, verified and durable.
+    /// Its chunks that are in the temporary, verified and durable.
     pub held: HeldChunks,
-    /// Which file its temporary is. `None` if that was never said: any file may have its name now.
+    /// The identity of its temporary. `None` if no record says it: any file may have its name now.
     pub placed: Option<Placement>,
 }
 
 /// The temporary of a partial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Which file it is.
+    /// Its identity.
     pub node: FileNode,
-    /// Who said so: what is held was written, or read back from the medium, in that boot.
+    /// The origin of the record that says so: the held chunks were written, or read back from the
+    /// medium, in that boot.
     pub origin: Origin,
 }
 
 /// A file that was committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// What it is.
+    /// Its record.
     pub file: FileRecord,
-    /// Who committed it.
+    /// The origin of its commit.
     pub origin: Origin,
 }
 
-/// What lies behind the last record that is believed. Whichever it is, it was never promised, or it
-/// was damaged since.
+/// The bytes behind the last record that is believed. They were never promised, or they were
+/// damaged since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Nothing.
+    /// No bytes.
     Clean,
-    /// The beginning of a record, as an append leaves it that never came to its end.
+    /// The beginning of a record, as an interrupted append leaves it.
     Torn,
     /// A record that is not believed.
     Corrupt,
@@ -122,7 +136,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, JournalError> {
 }
 
 impl Replay {
-    /// Begins before the first byte.
+    /// A replay before the first byte.
     pub fn new() -> Replay {
         Replay::default()
     }
@@ -139,7 +153,7 @@ impl Replay {
         }
     }
 
-    /// Who wrote it last, as far as it was read.
+    /// The last writer, as far as the journal was read.
     pub fn opened(&self) -> Option<&Opened> {
         self.opened.as_ref()
     }
@@ -154,10 +168,10 @@ impl Replay {
         matches!(self.stage, ReplayStage::Corrupt(_) | ReplayStage::Failed(_))
     }
 
-    /// Says what it all comes to, when there are no more bytes.
+    /// Gives the state of the journal, when there are no more bytes.
     ///
     /// # Errors
-    /// [`JournalError`] if there is nothing to go on with.
+    /// [`JournalError`] if the journal cannot be continued.
     pub fn finish(self) -> Result<Replayed, JournalError> {
         let (checker, end) = match self.stage {
             ReplayStage::Failed(error) => return Err(error),
@@ -178,8 +192,8 @@ impl Replay {
         })
     }
 
-    /// Takes one thing off the pending bytes; none if there is nothing whole, or nothing to
-    /// believe.
+    /// Takes the prelude or one record off the pending bytes. `None` if none is whole, or none is
+    /// believed any more.
     fn step(&mut self) -> Option<()> {
         let bytes = &self.pending[self.used..];
         let checker = match &self.stage {
@@ -231,8 +245,8 @@ impl Replay {
         };
     }
 
-    /// Takes a record whose check is right; none, and nothing changed, if it makes no sense
-    /// (JOURNAL-2, 5, 6, 7, 9, 10).
+    /// Takes a record whose check is right. `None` if it makes no sense (JOURNAL-2, 5, 6, 7, 9,
+    /// 10); it changes nothing then.
     fn absorb(&mut self, record: Record) -> Option<()> {
         match record {
             Record::Opened(opened) => {
@@ -286,19 +300,19 @@ impl Replay {
         Some(())
     }
 
-    /// The journal speaks of this; none if it speaks of something else.
+    /// Sets the subject of the journal. `None` if it has another.
     fn speaks_of(&mut self, subject: Subject) -> Option<()> {
         (*self.subject.get_or_insert(subject) == subject).then_some(())
     }
 }
 
-/// What stands at the beginning of some bytes.
+/// The beginning of some bytes.
 enum Next {
-    /// Not all of a record.
+    /// A part of a record.
     Short,
     /// A record whose check is right.
     Record { kind: u8, body: std::ops::Range<usize> },
-    /// No record.
+    /// Bytes that are no record.
     Bad,
 }
 
@@ -318,14 +332,14 @@ fn next(checker: &Checker, bytes: &[u8]) -> Next {
     Next::Record { kind: *kind, body: HEAD_BYTES..end }
 }
 
-/// The check that stands at `end`.
+/// The check at `end`.
 fn check_at(bytes: &[u8], end: usize) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&bytes[end..end + CHECK_BYTES]);
     check
 }
 
-/// What to say of a file that ends within the prelude.
+/// The error for a file that ends within the prelude.
 fn beginning(bytes: &[u8]) -> JournalError {
     let mut padded = [0; PRELUDE_BYTES];
     padded[..bytes.len()].copy_from_slice(bytes);

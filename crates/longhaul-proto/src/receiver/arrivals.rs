@@ -1,8 +1,7 @@
-//! Arrivals of `safe` lanes and what the sender declares of them over control: each waits for the
-//! other.
+//! Arrivals of `safe` lanes and their declarations over control: each waits for the other.
 //!
-//! Takes both in any order; gives each pair once. What waits is bounded by what can honestly be on
-//! its way. Judges nothing.
+//! Takes both in any order and gives each pair once. Both are bounded by the units that an honest
+//! sender has on its way. Judges nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -14,17 +13,18 @@ use super::order::{Landed, Ticket};
 use crate::time::Timestamp;
 use crate::wire::message::Declared;
 
-/// Halves of pairs.
+/// Arrivals and declarations without their other half.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     landed: HashMap<Ticket, (Timestamp, Landed)>,
-    /// The same, oldest first.
+    /// The arrivals of `landed`, oldest first.
     waiting: BTreeSet<(Timestamp, Ticket)>,
     declared: HashMap<Ticket, Declared>,
 }
 
 impl Arrivals {
-    /// A unit arrived without an authentic digest: its declaration, if that has come.
+    /// Takes a unit that arrived without an authentic digest. Gives its declaration, if that has
+    /// come.
     pub(super) fn land(&mut self, now: Timestamp, landed: Landed) -> Result<Option<(Landed, Declared)>, Fault> {
         let ticket = landed.ticket;
         if let Some(declared) = self.declared.remove(&ticket) {
@@ -45,7 +45,7 @@ impl Arrivals {
         Ok(None)
     }
 
-    /// The sender says what an arrival was: that arrival, if it has come.
+    /// Takes a declaration. Gives the arrival that it describes, if that has come.
     pub(super) fn declare(&mut self, declared: Declared) -> Result<Option<(Landed, Declared)>, Fault> {
         let ticket = Ticket { lane: declared.lane, seq: declared.seq };
         if let Some((since, landed)) = self.landed.remove(&ticket) {
@@ -61,29 +61,30 @@ impl Arrivals {
         }
     }
 
-    /// Nothing more arrives on a lane: what was declared of it and never came is forgotten.
+    /// Forgets the declarations of a closed lane, on which nothing more arrives.
     pub(super) fn close(&mut self, lane: LaneId) {
         self.declared.retain(|ticket, _| ticket.lane != lane);
     }
 
-    /// The lanes of which something was declared that has not landed.
+    /// The lanes with declared units that have not landed.
     pub(super) fn owing(&self) -> BTreeSet<LaneId> {
         self.declared.keys().map(|ticket| ticket.lane).collect()
     }
 
-    /// Whether something was declared that has not landed.
+    /// Whether a declared unit has not landed.
     pub(super) fn is_owed(&self) -> bool {
         !self.declared.is_empty()
     }
 
-    /// When the oldest arrival has waited too long.
+    /// When the oldest arrival has waited too long for its declaration. `None` if none waits.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.waiting.first().map(|(since, _)| since.after(UNDECLARED_MAX))
     }
 }
 
-/// An arrival whose declaration stays away so long has been forged, or the sender is broken.
+/// The longest wait of an arrival for its declaration. After that it was forged, or the sender is
+/// broken.
 pub(super) const UNDECLARED_MAX: Duration = Duration::from_secs(30);
-/// Each unsettled small file is in one unit at a time, each wanted chunk too: an honest sender has
-/// no more under way.
+/// The most arrivals or declarations that wait. Each unsettled small file is in one unit at a time,
+/// each wanted chunk too: an honest sender has no more on its way.
 const UNMATCHED_MAX: usize = ENTRIES_UNSETTLED_MAX + CHUNKS_WANTED_MAX;

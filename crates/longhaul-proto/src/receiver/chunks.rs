@@ -1,28 +1,44 @@
-//! The states of a chunk at the receiver, as a table: what can happen in each, and what it then is.
+//! The states of a chunk at the receiver, and the table of its events.
 //!
-//! Pure; `large` holds the chunks themselves.
+//! Pure rules; `large` holds the chunks themselves.
 
-/// Where a chunk stands at the receiver. A chunk that is durable is no longer held.
+/// The state of a chunk at the receiver. A durable chunk is no longer held.
+///
+/// ```text
+/// state     event      next state
+/// Wanted    Accept     Verified
+/// Wanted    Reject     Wanted
+/// Verified  Written    Written
+/// Written   SyncBegun  Syncing
+/// Syncing   Synced     Synced
+/// Synced    Checked    Checked
+/// Synced    Spoilt     Wanted
+/// Synced    Journalled Durable
+/// Checked   Journalled Durable
+/// ```
+///
+/// A chunk whose write failed is forgotten, as its file fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkState {
-    /// Asked for.
+    /// The sender is asked for it.
     Wanted,
-    /// Its digest is the declared one; being written.
+    /// It arrived with the declared digest and is being written.
     Verified,
     /// The write was seen to complete.
     Written,
     /// A sync of its file is under way that began after the write.
     Syncing,
-    /// Synced; its journal record is not durable yet. Where chunks are read back, it is being read
-    /// back.
+    /// It is synced; its journal record is not durable yet. If chunks are read back, it is being
+    /// read back.
     Synced,
-    /// Read back from the medium as it was written; its journal record is not durable yet.
+    /// It was read back from the medium with the right digest; its journal record is not durable
+    /// yet.
     Checked,
-    /// Synced, and so is its journal record.
+    /// It is synced, and so is its journal record.
     Durable,
 }
 
-/// What happens to a chunk.
+/// An event of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkEvent {
     /// It arrived and its digest is right.
@@ -33,18 +49,18 @@ pub enum ChunkEvent {
     Written,
     /// A sync of its file was submitted.
     SyncBegun,
-    /// That sync completed.
+    /// The sync completed.
     Synced,
-    /// The medium gave back what was written.
+    /// It was read back with its digest.
     Checked,
-    /// It gave back something else.
+    /// It was read back with another digest.
     Spoilt,
     /// The journal was synced with its record.
     Journalled,
 }
 
 impl ChunkState {
-    /// The state after `event`; none where the event cannot happen.
+    /// The state after `event`. `None` if the event cannot happen in this state.
     pub const fn on(self, event: ChunkEvent) -> Option<ChunkState> {
         match (self, event) {
             (ChunkState::Wanted, ChunkEvent::Accept) => Some(ChunkState::Verified),

@@ -1,10 +1,9 @@
 //! The last steps: staged files gather into batches; a batch is made durable, renamed, and made
 //! durable again.
 //!
-//! barrier (data and metadata of all) -> (read back what came in bundles) -> publish (rename all)
-//! -> sync directories -> settle all. What an error at a barrier, or behind the renames, leaves of
-//! a batch is decided in `doubt`. One batch is under way at a time; what is staged meanwhile makes
-//! the next one, so that batches grow as large as syncing is slow.
+//! The steps are listed at `BatchStage`. The handling of an error at a barrier, or after the
+//! renames, lies in `doubt`. One batch is under way at a time; files staged meanwhile make the next
+//! one, so that batches grow as large as syncing is slow.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -25,50 +24,78 @@ use crate::wire::message::Outcome;
 /// Staged files on their way to their final names.
 #[derive(Debug, Default)]
 pub(super) struct Committer {
-    /// Staged, not yet in a batch.
+    /// Staged files that are not in a batch yet.
     pub(super) gathered: Vec<FileId>,
     gathered_bytes: u64,
     gathered_large: usize,
     since: Option<Timestamp>,
-    /// The batch under way, in the order of its renames.
+    /// The files of the batch under way, in the order of its renames.
     pub(super) batch: Vec<FileId>,
+    /// The stage of the batch under way. `None` if there is no batch.
     pub(super) stage: Option<BatchStage>,
-    /// Those of it that were renamed.
+    /// Files of the batch that were renamed.
     renamed: HashSet<FileId>,
     /// Files of the batch that fail, and why.
     pub(super) failures: HashMap<FileId, Fault>,
     /// Files of the batch that are being read back.
     pub(super) reading: Vec<FileId>,
-    /// A sync of the batch failed.
+    /// The failed sync that leaves the batch in doubt. `None` if no sync failed.
     pub(super) doubt: Option<Doubt>,
 }
 
+/// The stage of the batch under way.
+///
+/// ```text
+/// stage     event                                             action           next stage
+/// (none)    a batch is due                                    Barrier          Barrier
+/// Barrier   durable; files in bundles are to be read back     ReadStaged       ReadBack
+/// Barrier   durable; nothing to read back, or second try      Publish          Publish
+/// Barrier   failed, the first time                            ReadStaged       ReadBack
+/// Barrier   failed again                                      -                (settled)
+/// ReadBack  read, asked for by the user                       Publish          Publish
+/// ReadBack  read after a failed barrier                       BarrierAgain     Barrier
+/// ReadBack  read after a failed sync of directories           SyncDirsAgain    SyncDirs
+/// ReadBack  read after a failed sync, no file is left         -                (settled)
+/// Publish   renamed, file by file                             SyncDirs         SyncDirs
+/// SyncDirs  durable                                           -                (settled)
+/// SyncDirs  failed, the first time                            ReadStaged       ReadBack
+/// SyncDirs  failed again                                      -                (settled)
+/// ```
+///
+/// After a failed sync with no file in bundles to read back, `ReadBack` is passed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchStage {
+    /// The staged files are being made durable under their temporary names.
     Barrier,
+    /// The files that came in bundles are being read back.
     ReadBack,
+    /// The files are being renamed to their final names.
     Publish,
+    /// The renames are being made durable.
     SyncDirs,
 }
 
-/// A batch begins at once when it has so many files, ...
+/// A batch begins at once when it has this many files, ...
 const BATCH_FILES: usize = ENTRIES_UNSETTLED_MAX / 8;
-/// ... or so many bytes that were not synced yet (never more than a group: wants stop when too much
-/// is not durable), ...
+/// ... or this many bytes that are not synced yet (never more than a sync group, as wants stop when
+/// too many bytes are not durable), ...
 const BATCH_BYTES: u64 = 256 << 20;
-/// ... or holds so many descriptors that others wait for, ...
+/// ... or this many descriptors that other files wait for, ...
 const BATCH_LARGE: usize = LARGE_OPEN_MAX / 2;
-/// ... or its oldest file has waited so long, or nothing else is under way.
+/// ... or when its oldest file has waited this long, or nothing else is under way.
 const BATCH_WAIT: Duration = Duration::from_millis(500);
 
+/// When a batch may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
+    /// At once.
     Now,
+    /// At once, if no other file is about to be staged.
     IfAlone,
 }
 
 impl Committer {
-    /// A file is staged, with `bytes` that are not durable.
+    /// Takes a staged file with `bytes` that are not durable.
     pub(super) fn gather(&mut self, now: Timestamp, id: FileId, bytes: u64, is_large: bool) {
         self.gathered.push(id);
         self.gathered_bytes = self.gathered_bytes.saturating_add(bytes);
@@ -90,8 +117,7 @@ impl Committer {
         if self.stage.is_some() { None } else { self.since.map(|t| t.after(BATCH_WAIT)) }
     }
 
-    /// Whether a batch may begin now if nothing else is about to join it, and whether it must not
-    /// wait for others.
+    /// When a batch may begin. `None` if nothing is staged or a batch is under way.
     fn due(&self, now: Timestamp, group: SyncGroup) -> Option<Due> {
         let deadline = self.deadline()?;
         let full = self.gathered.len() >= BATCH_FILES
@@ -101,7 +127,7 @@ impl Committer {
         Some(if full { Due::Now } else { Due::IfAlone })
     }
 
-    /// Makes what was gathered the batch under way.
+    /// Makes the staged files the batch under way.
     fn begin(&mut self) -> Vec<FileId> {
         self.batch = std::mem::take(&mut self.gathered);
         self.gathered_bytes = 0;
@@ -117,7 +143,7 @@ impl Receiver {
     pub(super) fn move_batch(&mut self, now: Timestamp) {
         let begins = match self.committer.due(now, self.config.group) {
             Some(Due::Now) => true,
-            // Where there is no memory for more entries none are asked for.
+            // If memory for more entries is lacking, none are asked for.
             Some(Due::IfAlone) => {
                 let no_more = self.pages.last_seen || self.is_cramped;
                 self.fatal.is_some() || no_more && !self.others_may_join()
@@ -130,13 +156,13 @@ impl Receiver {
         }
     }
 
-    /// Whether anything is still on its way to being staged while no batch is under way. (Directory
-    /// ends wait for batches, not the reverse.)
+    /// Whether an entry that is not staged yet may still join the batch. (Directory ends wait for
+    /// batches, not the reverse.)
     fn others_may_join(&self) -> bool {
         self.entries.len() > self.dir_ends + self.committer.gathered.len()
     }
 
-    /// The batch is durable under temporary names (or nothing of it may be believed).
+    /// The batch is durable under temporary names, or that failed and none of it may be believed.
     pub fn handle_barrier(&mut self, now: Timestamp, result: Result<(), Fault>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::Barrier) {
             return;
@@ -148,8 +174,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// The batch is durable: small files are read back if that is asked for (chunks have been, and
-    /// what was in doubt was).
+    /// Goes on with a durable batch: its small files are read back if that is asked for and was not
+    /// done for a doubt. (Chunks were read back before.)
     fn barrier_held(&mut self) {
         let small = if self.config.read_back { self.small_of_batch() } else { Vec::new() };
         if small.is_empty() || self.committer.doubt.is_some() {
@@ -160,8 +186,9 @@ impl Receiver {
         self.actions.push_back(ReceiverAction::ReadStaged { files: small, why: ReadBackReason::Verify });
     }
 
-    /// What the small files of the batch are on the medium. One that is not what it was leaves the
-    /// batch and is wanted again, or is not renamed; nor is one without a result.
+    /// The roots of small files of the batch, as the medium gives them back. A file with another
+    /// root leaves the batch and is wanted again, or fails after its last attempt. A file without a
+    /// result fails.
     pub fn handle_read_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::ReadBack) {
             return;
@@ -199,7 +226,7 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Renames the batch, but for what has failed already.
+    /// Orders the renames of all files of the batch that have not failed.
     fn publish(&mut self) {
         self.committer.doubt = None;
         self.committer.stage = Some(BatchStage::Publish);
@@ -209,7 +236,7 @@ impl Receiver {
         self.actions.push_back(ReceiverAction::Publish(renames));
     }
 
-    /// The batch is renamed, file by file. A file without a result is taken for not renamed.
+    /// The batch is renamed, file by file. A file without a result counts as not renamed.
     pub fn handle_publish(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::Publish) {
             return;
@@ -230,8 +257,9 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// The renames are durable: the batch is committed. If they are not, those renamed stand under
-    /// their final names, whole, but fail: what is acknowledged must survive.
+    /// The renames are durable, and the batch is committed. Or they are not: the renamed files
+    /// stand whole under their final names, but fail if they stay in doubt, as an acknowledged file
+    /// must survive a crash.
     pub fn handle_sync_dirs(&mut self, now: Timestamp, result: Result<(), Fault>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::SyncDirs) {
             return;
@@ -243,7 +271,7 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Ends the batch: files that failed have each its reason, the others have `renamed`.
+    /// Settles the batch: failed files each with their fault, the others with `renamed`.
     pub(super) fn settle_batch(&mut self, renamed: &Result<(), Fault>) {
         (self.committer.stage, self.committer.doubt) = (None, None);
         let stands = std::mem::take(&mut self.committer.renamed);
@@ -277,7 +305,7 @@ impl Receiver {
         }
     }
 
-    /// What becomes of the temporary of a file that was not renamed.
+    /// The fate of the temporary of a file that was not renamed.
     fn leftover(&mut self, id: FileId, fault: &Fault) -> Leftover {
         let keeps = self.large(id).is_some() && fault.code.keeps_partial();
         if keeps { Leftover::Keep } else { Leftover::Discard }

@@ -1,11 +1,11 @@
-//! Comparing with what stands: a file of the same length under the final name is a base, of which
-//! only what differs is sent.
+//! Comparing with the standing file: a file of the same length under the final name is a base, and
+//! only chunks that differ from it are sent.
 //!
-//! In: digests of what stands, from whoever reads it; chunks and small files that the sender found
-//! equal. Out: orders to read it, digests for the sender, orders to copy what is equal into the
-//! temporary that replaces it. There is a temporary only from the first difference on; without one
-//! the file is at its end when its root is the one declared, and was not touched. Knows nothing of
-//! how a file is read.
+//! In: digests of the standing file, from the engine that reads it; chunks and small files that the
+//! sender found equal. Out: orders to read it, digests for the sender, orders to copy equal chunks
+//! into the temporary that replaces it. There is a temporary only from the first difference on.
+//! Without one, the file is settled when its root is the declared one and the standing file was not
+//! touched. Knows nothing of how a file is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,20 +23,21 @@ use crate::journal::HeldChunks;
 use crate::time::Timestamp;
 use crate::wire::message::{CheckFiles, Finding, Message, Outcome, Verdict};
 
-/// How far a file of chunks is compared with what stands under its name.
+/// How far a file in chunks is compared with the standing file.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// Chunks that are wanted and that the sender was not asked for yet, in order.
+    /// Chunks that are wanted and were not asked of the sender yet, in order.
     queue: VecDeque<ChunkIndex>,
-    /// What is known of these: the digest to compare, or none where the sender shall send.
+    /// The digest of each of these chunks in the standing file; `None` if it could not be read and
+    /// the sender shall send the chunk.
     found: BTreeMap<ChunkIndex, Option<Hash32>>,
-    /// Chunks that were equal before there was a temporary: they are copied once there is.
+    /// Chunks that were found equal before there was a temporary. They are copied once there is.
     equal: HeldChunks,
-    /// Those from here on are still to be.
+    /// The first of these chunks that is not being copied yet.
     next_copy: ChunkIndex,
-    /// How many of them are being copied.
+    /// Number of these chunks that are being copied.
     copying: usize,
-    /// The chunks that differed first, whose payload waits for the temporary.
+    /// The first chunks that differed, whose payload waits for the temporary.
     waiting: Vec<(ChunkIndex, Ticket)>,
 }
 
@@ -46,14 +47,14 @@ impl Comparison {
         self.equal.iter_from(self.next_copy).next().is_none()
     }
 
-    /// A chunk is copied (or not).
+    /// Notes that a chunk is copied, or that it failed.
     pub(super) fn copied(&mut self) {
         self.copying = self.copying.saturating_sub(1);
     }
 }
 
 impl LargeTarget {
-    /// The digest of what stands in a chunk's place, if the sender was told it.
+    /// The digest that the standing file has in a chunk's place, if the sender was told it.
     pub(super) fn stands(&self, index: ChunkIndex) -> Option<Hash32> {
         self.chunks.get(&index)?.standing_digest
     }
@@ -103,7 +104,7 @@ impl LargeTarget {
         self.declared_root.zip(self.merger.root())
     }
 
-    /// The next run of chunks of which it is known what to ask.
+    /// The next run of chunks that the sender can be asked for.
     fn next_ask(&mut self) -> Option<Want> {
         let comparison = self.comparison.as_mut()?;
         let start = *comparison.queue.front()?;
@@ -118,7 +119,7 @@ impl LargeTarget {
             count += 1;
         }
         for (index, hash) in (start.0..).map(ChunkIndex).zip(&digests) {
-            // What an earlier session left is in the temporary already.
+            // Chunks of an earlier session are in the temporary already.
             if self.known(index).is_none()
                 && let Some(chunk) = self.chunks.get_mut(&index)
             {
@@ -130,7 +131,7 @@ impl LargeTarget {
 }
 
 impl Receiver {
-    /// Has the roots of small files read that stand in the length that is offered.
+    /// Orders the roots of standing small files that have the offered length to be read.
     pub(super) fn compare_small(&mut self, files: Vec<Arc<EntryRef>>) {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
@@ -138,7 +139,7 @@ impl Receiver {
         }
     }
 
-    /// What stands under the names of small files: all those of one order.
+    /// The roots of standing small files: all files of one order.
     pub fn handle_read_standing(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         if self.is_over() || self.is_draining() {
             return;
@@ -165,8 +166,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Has what stands read in place of chunks that are wanted; what an earlier session left is
-    /// known.
+    /// Orders the standing chunks to be read whose place is wanted. Chunks of an earlier session
+    /// are known without that.
     pub(super) fn compare(&mut self, id: FileId, want: Want) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
@@ -184,7 +185,7 @@ impl Receiver {
         }
     }
 
-    /// What stands in the place of chunks: all those of one order.
+    /// The digests of standing chunks: all chunks of one order.
     pub fn handle_read_standing_chunks(
         &mut self,
         now: Timestamp,
@@ -209,17 +210,18 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Asks the sender for the chunks of which it is known what to ask, in order.
+    /// Asks the sender, in order, for the chunks whose standing digest is known.
     fn ask_found(&mut self, id: FileId) {
         while let Some(want) = self.large(id).and_then(LargeTarget::next_ask) {
-            // What makes room for these must be heard before them, or the sender counts too many.
+            // The verdicts that make room for these chunks must be heard before them, or the sender
+            // counts too many.
             self.says.flush(&mut self.actions);
             self.actions.push_back(ReceiverAction::Send(ask_for(id, want)));
         }
     }
 
-    /// A chunk of the source is what stands in its place: it is copied, or nothing is done if there
-    /// is no temporary.
+    /// Takes a chunk that is equal in the source and the standing file: it is copied, or only noted
+    /// if there is no temporary.
     pub(super) fn accept_equal(
         &mut self,
         id: FileId,
@@ -248,7 +250,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// The first difference: a chunk came that waits for a temporary.
+    /// Takes a chunk that differs before there is a temporary, and orders the temporary if it is
+    /// the first.
     pub(super) fn begin_replacing(&mut self, id: FileId, index: ChunkIndex, ticket: Ticket) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
@@ -260,7 +263,8 @@ impl Receiver {
         }
     }
 
-    /// The temporary stands: what differed first is written, and what was equal can be copied.
+    /// Goes on with a temporary: chunks that differed first are written, and equal chunks can be
+    /// copied.
     pub(super) fn go_on_replacing(&mut self, id: FileId) {
         let Some(comparison) = self.large(id).and_then(|large| large.comparison.as_mut()) else { return };
         let waiting = std::mem::take(&mut comparison.waiting);
@@ -269,7 +273,7 @@ impl Receiver {
         self.to_copy.insert(id);
     }
 
-    /// The temporary cannot be made: what waits for it is dropped.
+    /// Drops the payload that waits for a temporary that cannot be made.
     pub(super) fn stop_replacing(&mut self, id: FileId) {
         let Some(EntryState::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state) else { return };
         let waiting = large.comparison.as_mut().map(|comparison| std::mem::take(&mut comparison.waiting));
@@ -280,7 +284,8 @@ impl Receiver {
         }
     }
 
-    /// Copies what was equal before there was a temporary, as the window and the disk allow.
+    /// Copies chunks that were equal before there was a temporary, as the window and the disk
+    /// allow.
     pub(super) fn copy_equal(&mut self, undurable_max: u64) {
         let files: Vec<FileId> = self.to_copy.iter().copied().collect();
         for id in files {
@@ -300,7 +305,7 @@ impl Receiver {
         }
     }
 
-    /// The whole file is what stands there: its metadata may still be another's.
+    /// Orders the last check of files that stand as the source has them, and their metadata.
     pub(super) fn retouch(&mut self, files: Vec<Arc<EntryRef>>) {
         if !files.is_empty() {
             let metadata = self.config.policy.may_modify;
@@ -308,8 +313,8 @@ impl Receiver {
         }
     }
 
-    /// What was compared is still what stood there, with its metadata set as far as it may be (or
-    /// not).
+    /// The compared files are unchanged, and their metadata is set as far as allowed. Or that
+    /// failed.
     pub fn handle_retouch(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
@@ -333,24 +338,24 @@ impl Receiver {
     }
 }
 
-/// Whether an entry goes in chunks.
+/// Whether an entry is a file that goes in chunks.
 pub(super) fn goes_in_chunks(kind: &EntryKind, bundled_max: u64) -> bool {
     matches!(kind, EntryKind::File { len, .. } if *len > bundled_max)
 }
 
-/// What stands is another and may not be replaced.
+/// The fault of a standing file that differs and may not be replaced.
 pub(super) fn differs() -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, "what stands there differs and this key may not replace it")
         .hint("ask for the right 'modify' on this root")
 }
 
-/// Small files of one order to read what stands: those that are read together are packed together,
-/// too.
+/// Standing small files that are read by one order. Files that are read together are packed
+/// together, too.
 const READ_FILES_AT_ONCE: usize = 128;
 /// Chunks of one order: few, so that files of some chunks are read by several readers.
 const READ_CHUNKS_AT_ONCE: usize = 4;
 /// Small files in one message: at some 40 bytes each they stay far below its bound.
 const CHECKS_AT_ONCE: usize = 1024;
-/// Chunks of one file that are copied at once, of those that were equal before there was a
-/// temporary: more than readers have buffers would only take room in the window.
+/// Chunks of one file that are copied at once, of the chunks that were equal before there was a
+/// temporary. More chunks than readers have buffers would only take room in the window.
 const COPIES_AT_ONCE: usize = 16;

@@ -1,9 +1,9 @@
 //! The directories that a sender has begun and not ended: a manifest goes depth first, so each lies
 //! in the one before.
 //!
-//! In: each entry, as the sender names it. Out: a fault where a directory lies elsewhere than in
-//! the innermost one, or another one ends. So whoever keeps something for each directory until its
-//! end keeps no more than a path has components. Knows nothing of where entries go.
+//! In: each entry, as the sender names it. Out: a fault if a directory begins outside of the
+//! innermost one, or another one ends. Therefore a part that keeps something for each directory
+//! until its end keeps at most as many as a path has components. Knows nothing of where entries go.
 
 use longhaul_core::{Entry, EntryKind, Fault, RelPath};
 
@@ -13,19 +13,19 @@ pub(super) struct OpenDirs {
     /// The directory that was begun last and is not ended. `None` before the first of a source, and
     /// behind its end.
     innermost: Option<RelPath>,
-    /// How long the paths of those that it lies in are, in bytes, the outermost first.
+    /// The lengths of the paths of the directories around it, in bytes, the outermost first.
     above: Vec<usize>,
     /// Bytes of the names of files and links that did not lie in the innermost directory.
     astray_bytes: usize,
 }
 
 impl OpenDirs {
-    /// Takes the next entry of the manifest. What is not sent makes nothing, so that it may be
-    /// named wherever it was found.
+    /// Takes the next entry of the manifest. An entry that is not sent makes nothing, so that it
+    /// may be named anywhere.
     ///
     /// # Errors
-    /// A [`Fault`] of the peer where a directory does not lie in the innermost open one, another
-    /// one ends, or too many names lie elsewhere.
+    /// A [`Fault`] of the peer if a directory begins outside of the innermost one, another one
+    /// ends, or too many names lie elsewhere.
     pub(super) fn take(&mut self, entry: &Entry) -> Result<(), Fault> {
         match entry.kind {
             EntryKind::Unsent { .. } => Ok(()),
@@ -84,8 +84,8 @@ fn misplaced(what: &str, entry: &Entry) -> Fault {
     ))
 }
 
-/// No scan gives a file elsewhere than in its directory; one that does costs memory as long as the
-/// session.
+/// The most bytes of names outside of their directory. No scan gives such names; they cost memory
+/// as long as the session.
 const ASTRAY_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! A sync failed: what of the batch under way is on the medium all the same.
+//! A failed sync: which files of the batch under way are on the medium all the same.
 //!
-//! A failed sync does not say whose data was lost. So the small files of the batch are read back
-//! from the medium, and those that are what was sent go on, behind a second sync that must succeed:
-//! before the renames, or after them if it was those that could not be made durable. Everything
-//! else fails, and a name that stands already is written down as doubtful, so that no later session
-//! skips it by its size and time. A file that came in chunks fails before its rename (what is
-//! journalled of it is believed and stays); after it, its content was synced through its own
-//! descriptor, and its name waits for the second sync. Knows nothing of how a medium is read.
+//! A failed sync does not say whose data was lost. Therefore the small files of the batch are read
+//! back from the medium. Those with the right digest go on, behind a second sync that must succeed:
+//! before the renames, or after them if the renames could not be made durable. Everything else
+//! fails, and a name that stands already is journalled as doubtful, so that no later session skips
+//! it by its size and time.
+//!
+//! A file that came in chunks fails if the barrier fails; its journalled chunks are believed and
+//! stay. If the renames are in doubt, its content was synced through its own descriptor, and its
+//! name waits for the second sync. Knows nothing of how a medium is read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,15 +19,15 @@ use super::commit::BatchStage;
 use super::journal::JournalEntry;
 use super::{EntryState, ReadBackReason, Receiver, ReceiverAction};
 
-/// Why a batch is in doubt.
+/// The failed sync that leaves a batch in doubt.
 #[derive(Clone, Debug)]
 pub(super) struct Doubt {
-    /// What the sync said.
+    /// The fault of the sync.
     pub(super) fault: Fault,
     pub(super) of: Doubted,
 }
 
-/// What could not be made durable.
+/// The part that could not be made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubted {
     /// The files under their temporary names.
@@ -35,7 +37,7 @@ pub(super) enum Doubted {
 }
 
 impl Receiver {
-    /// The barrier failed: a first time, or again.
+    /// The barrier failed, the first time or again.
     pub(super) fn doubt_content(&mut self, fault: Fault) {
         if self.committer.doubt.is_some() {
             self.fail_rest(&fault);
@@ -49,13 +51,13 @@ impl Receiver {
         self.prove(Doubt { fault, of: Doubted::Content }, small);
     }
 
-    /// The renames could not be made durable: a first time, or again.
+    /// The renames could not be made durable, the first time or again.
     pub(super) fn doubt_names(&mut self, fault: Fault) {
         if matches!(&self.committer.doubt, Some(doubt) if doubt.of == Doubted::Names) {
             return self.settle_batch(&Err(fault));
         }
-        // At once: whatever ends the session while they are read back, they are not skipped unread.
-        // A commit ends the doubt.
+        // The doubt is journalled at once: however the session ends during the reading back, no
+        // later one skips these files unread. A commit ends the doubt.
         self.write_down();
         let mut renamed = self.small_of_batch();
         renamed.retain(|id| !self.committer.failures.contains_key(id));
@@ -73,8 +75,8 @@ impl Receiver {
         self.actions.push_back(ReceiverAction::ReadStaged { files, why: ReadBackReason::Doubt });
     }
 
-    /// What the medium gives back of files in doubt: what is not what was sent, or cannot be read
-    /// there, fails.
+    /// The roots of files in doubt, as the medium gives them back. A file with another root, or one
+    /// that cannot be read, fails.
     pub(super) fn proven(&mut self, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         let Some(Doubt { fault, .. }) = self.committer.doubt.clone() else { return };
         let mut results: HashMap<_, _> = results.into_iter().collect();
@@ -97,7 +99,7 @@ impl Receiver {
         self.sync_again();
     }
 
-    /// The second sync, for what is left of the batch.
+    /// Orders the second sync, for the files of the batch that have not failed.
     fn sync_again(&mut self) {
         let failures = &self.committer.failures;
         let good: Vec<FileId> = self.committer.batch.iter().filter(|id| !failures.contains_key(id)).copied().collect();
@@ -115,14 +117,15 @@ impl Receiver {
         }
     }
 
-    /// Nothing of the batch that has not failed yet is believed.
+    /// Fails every file of the batch that has not failed yet.
     fn fail_rest(&mut self, fault: &Fault) {
         for id in &self.committer.batch {
             self.committer.failures.entry(*id).or_insert_with(|| fault.clone());
         }
     }
 
-    /// Has the names of the batch that stand written down: no session may skip them unread.
+    /// Has the renamed files of the batch journalled as doubtful, so that no session skips them
+    /// unread.
     fn write_down(&mut self) {
         let failures = &self.committer.failures;
         let renamed = self.committer.batch.iter().filter(|id| !failures.contains_key(id));
@@ -138,7 +141,7 @@ impl Receiver {
     }
 }
 
-/// The medium does not have what was written: the sync that failed told of this file.
+/// The fault of a file that the medium did not keep, after the failed sync with `fault`.
 fn lost(fault: &Fault) -> Fault {
     Fault::new(FaultCode::Io, fault.blame, format_args!("the disk did not keep what was written: {}", fault.message))
         .hint(&fault.hint)

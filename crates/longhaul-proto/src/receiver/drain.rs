@@ -1,9 +1,10 @@
-//! The way to an end by a fault: what is written is synced and journalled before the session is
+//! The way to an end by a fault: written chunks are synced and journalled before the session is
 //! given up, so that another one continues from there.
 //!
-//! Takes in nothing new: no message, no payload, no chunk is asked for. What the disk is doing is
-//! waited for, a batch that is being renamed is finished, all files with unsynced bytes are synced
-//! at once. It takes a bounded time: a disk that hangs costs what it has not taken.
+//! Takes in nothing new: no message, no payload, and no chunk is asked for. Work of the disk that
+//! is under way is waited for, a batch that is being renamed is finished, and all files with
+//! unsynced bytes are synced at once. The time is bounded ([`DRAIN_MAX`]): a disk that hangs loses
+//! the chunks that it has not synced.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::large::LargeStage;
 use super::{EntryState, Receiver, ReceiverAction, SessionPhase};
 use crate::time::Timestamp;
 
-/// A session that is being given up.
+/// The fault that ends a session, and the deadline.
 #[derive(Debug)]
 pub(super) struct Drain {
     fault: Fault,
@@ -21,14 +22,14 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// When it must end; at once, as long as it has not begun.
+    /// When it must end. At once (0), as long as it has not begun.
     pub(super) fn deadline(&self) -> Timestamp {
         self.until.unwrap_or(Timestamp(0))
     }
 }
 
 impl Receiver {
-    /// Ends the session with `fault`, once what is written is safe, or a few seconds have passed.
+    /// Ends the session with `fault`, once written chunks are durable or a few seconds have passed.
     pub fn abort(&mut self, fault: Fault) {
         if self.phase == SessionPhase::Over || self.is_draining() {
             return;
@@ -38,7 +39,7 @@ impl Receiver {
         self.end_drained();
     }
 
-    /// Moves the end on.
+    /// Orders the next syncs and records, and ends the session if nothing is left to do.
     pub(super) fn drain_down(&mut self, now: Timestamp) {
         let Some(drain) = &mut self.drain else { return };
         let until = *drain.until.get_or_insert(now.after(DRAIN_MAX));
@@ -50,8 +51,8 @@ impl Receiver {
         self.end_drained();
     }
 
-    /// Syncs every file that has unsynced bytes and no write under way: one sync then speaks for
-    /// all of it.
+    /// Syncs every file that has unsynced bytes and no write under way, so that one sync covers all
+    /// of it.
     fn sync_written(&mut self) {
         let due: Vec<_> = self
             .entries
@@ -76,7 +77,7 @@ impl Receiver {
         }
     }
 
-    /// Ends the session if nothing is left to be made safe.
+    /// Ends the session if nothing is left to be made durable.
     fn end_drained(&mut self) {
         let at_work = self.entries.values().any(|slot| match &slot.state {
             EntryState::Large(large) if large.failed.is_none() => {
@@ -99,5 +100,6 @@ impl Receiver {
     }
 }
 
-/// A user who interrupts waits no longer than 5 s (the contract): this, and some time to go.
+/// The longest drain. A user who interrupts waits no longer than 5 s (the contract): this, and some
+/// time to end.
 const DRAIN_MAX: Duration = Duration::from_secs(4);

@@ -1,5 +1,8 @@
-//! The manifest at the receiver: pages in, answers out, small things on their way to a batch,
+//! The manifest at the receiver: pages come in, answers go out, small entries go to a batch, and
 //! directories to their end.
+//!
+//! In: pages, surveys and stagings. Out: answers, and the orders that begin each entry. Chunks are
+//! left to `flow`.
 
 use std::sync::Arc;
 
@@ -49,8 +52,8 @@ impl Receiver {
             return Err(Fault::protocol("a symbolic link with an impossible target"));
         }
         let (placed, state) = match self.config.landing.place(&entry.path) {
-            // Nothing is made of it, so it may be what has no place: a source itself that cannot be
-            // read.
+            // Nothing is made of it, so its path may have no place, such as a source itself that
+            // cannot be read.
             placed if matches!(entry.kind, EntryKind::Unsent { .. }) => {
                 (placed.unwrap_or_else(|_| entry.path.clone()), EntryState::Surveyed)
             }
@@ -70,7 +73,7 @@ impl Receiver {
         Ok(held)
     }
 
-    /// What stands under the names of one page, in its order.
+    /// The findings at the names of one page, in its order.
     pub fn handle_survey(&mut self, now: Timestamp, first: FileId, found: Vec<Result<Surveyed, Fault>>) {
         if self.is_over() {
             return;
@@ -150,7 +153,7 @@ impl Receiver {
         Answered::NotWanted
     }
 
-    /// Sets an entry on its way.
+    /// Begins an entry that is to be sent or compared.
     fn begin(
         &mut self,
         id: FileId,
@@ -192,7 +195,7 @@ impl Receiver {
         }
     }
 
-    /// Small files, links or a sealed file are staged under temporary names (or not).
+    /// Small files, links or a sealed file are staged under temporary names. Or that failed.
     pub fn handle_stage(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
@@ -223,7 +226,7 @@ impl Receiver {
         }
     }
 
-    /// The sender ended a file.
+    /// The sender read the last chunk of a file and says its root.
     pub(super) fn on_file_end(&mut self, end: FileEnd) -> Result<(), Fault> {
         match self.entries.get_mut(&end.file).map(|slot| &mut slot.state) {
             Some(EntryState::Large(large)) => {
@@ -249,8 +252,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Sets the times of directories whose content is settled: a run of directory ends at the front
-    /// of all entries.
+    /// Orders mode and times of directories whose entries are all settled: a run of directory ends
+    /// at the front of all entries.
     pub(super) fn finish_dirs(&mut self) {
         if self.finishing_dirs {
             return;
@@ -268,7 +271,7 @@ impl Receiver {
         self.actions.push_back(ReceiverAction::FinishDirs(run));
     }
 
-    /// Mode and times of directories are set (or not).
+    /// Mode and times of directories are set. Or that failed.
     pub fn handle_finish_dirs(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
@@ -284,18 +287,18 @@ impl Receiver {
     }
 }
 
-/// What the sender is told of an entry.
+/// The answer to the sender for one entry.
 enum Answered {
     Wanted,
     NotWanted,
-    /// Not wanted as yet: what stands there is to be read first.
+    /// Not wanted yet: the standing file is to be read first.
     Compared(Arc<EntryRef>),
-    /// Not wanted: what stands there is to be read for its root.
+    /// Not wanted: the standing file is to be read for its root.
     Skipped(Arc<EntryRef>),
 }
 
-/// A failure of the sender's side. What ends a session here is said of this side's disk, never of
-/// the sender's.
+/// A failure at the sender. A code that would end a session here becomes an I/O error, as it is
+/// about the sender's disk and not this side's.
 fn at_the_sender(code: FaultCode, why: &str) -> Fault {
     let code = if code.ends_session() { FaultCode::Io } else { code };
     let blame = if code == FaultCode::Mismatch { Blame::Path } else { Blame::Peer };

@@ -1,8 +1,8 @@
 //! The flow of chunks through all files together: descriptors, wants, writes, group syncs, seals,
 //! failures.
 //!
-//! Takes the disk's reports; orders what follows. Wants stop while the disk is behind, nothing else
-//! does. What one file is at stands in `large`.
+//! Takes the disk's reports and orders the next steps. Wants stop while the disk is behind; nothing
+//! else does. The state of one file lies in `large`.
 
 use longhaul_core::digest::{Hash32, TreePart};
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
@@ -14,7 +14,7 @@ use super::{Created, EntryState, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 
-/// Large files with a descriptor open at once.
+/// The most large files that have a descriptor open at once.
 pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
 
 impl Receiver {
@@ -66,14 +66,15 @@ impl Receiver {
                 self.compare(file, want);
                 continue;
             }
-            // What makes room for these must be heard before them, or the sender counts too many.
+            // The verdicts that make room for these chunks must be heard before them, or the sender
+            // counts too many.
             self.says.flush(&mut self.actions);
             self.actions.push_back(ReceiverAction::Send(ask_for(file, want)));
         }
     }
 
-    /// The temporary file stands, new or as an earlier session left it (or not at all): its chunks
-    /// may be wanted.
+    /// The temporary is made, or opened as an earlier session left it, so that its chunks may be
+    /// wanted. Or that failed.
     pub fn handle_create(&mut self, now: Timestamp, id: FileId, result: Result<Created, Fault>) {
         if self.is_over() {
             return;
@@ -117,7 +118,7 @@ impl Receiver {
         self.to_want.insert(id);
     }
 
-    /// Says what is held of a file, in as many messages as that needs.
+    /// Tells the sender which chunks of a file are held, in as many messages as that needs.
     fn tell_resume(&mut self, file: FileId, parts: Vec<TreePart>) {
         let Some(large) = self.large(file) else { return };
         let (chunk, resumed) = (large.map.size(), large.resumed());
@@ -135,7 +136,7 @@ impl Receiver {
         }
     }
 
-    /// A chunk is written (or not).
+    /// A chunk is written. Or that failed.
     pub fn handle_write(&mut self, now: Timestamp, id: FileId, index: ChunkIndex, result: Result<(), Fault>) {
         if self.is_over() {
             return;
@@ -185,8 +186,7 @@ impl Receiver {
         }
     }
 
-    /// A sync of a file's data came back. It speaks for the writes that were seen complete when it
-    /// was submitted.
+    /// A sync of a file came back. It covers the writes that were complete when it was submitted.
     pub fn handle_sync_data(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
         if self.is_over() {
             return;
@@ -217,7 +217,7 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// What may follow once the disk has done something for a file: its end, or its seal.
+    /// Takes the next step of a file once the disk has done something for it: its end, or its seal.
     pub(super) fn proceed(&mut self, id: FileId) {
         self.end_if_failed(id);
         if self.is_draining() {
@@ -254,14 +254,14 @@ impl Receiver {
         }
     }
 
-    /// A file will not be committed: nothing more of it is wanted, and it ends when the disk is
-    /// done with it.
+    /// Fails a file: nothing more of it is wanted, and it is settled when the disk has no work on
+    /// it.
     pub(super) fn fail_file(&mut self, id: FileId, fault: Fault) {
         let leftover = if fault.code.keeps_partial() { Leftover::Keep } else { Leftover::Discard };
         self.fail_file_leaving(id, fault, leftover);
     }
 
-    /// The same, where it is known what of it is still good.
+    /// As [`Receiver::fail_file`], with the fate of the temporary given.
     pub(super) fn fail_file_leaving(&mut self, id: FileId, fault: Fault, leftover: Leftover) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let fault = if fault.object.is_empty() { fault.about(slot.entry.placed.escaped()) } else { fault };
@@ -273,8 +273,7 @@ impl Receiver {
         self.end_if_failed(id);
     }
 
-    /// Ends a failed file once the disk is done with it, and what is good of it was written down
-    /// for whoever continues it.
+    /// Settles a failed file once the disk has no work on it and its kept chunks are journalled.
     pub(super) fn end_if_failed(&mut self, id: FileId) {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
         if large.is_to_be_saved() {
@@ -299,7 +298,7 @@ impl Receiver {
         self.finish(id, Outcome::Failed(fault));
     }
 
-    /// Gives back what a large file occupied.
+    /// Gives back the resources of a large file.
     pub(super) fn release(&mut self, id: FileId, large: &LargeTarget) {
         self.chunks_wanted -= large.wanted;
         self.unsynced.leave(id, large);

@@ -1,8 +1,8 @@
-//! What is to be journalled: records gather while the journal is being synced, and leave together
+//! The records to be journalled: they gather while the journal is being synced, and leave together
 //! when it is free.
 //!
-//! In: synced chunks, committed files. Out: [`Action::Journal`], one at a time; a chunk is durable
-//! when the answer is good. Knows nothing of the format of a record.
+//! In: synced chunks, committed files. Out: [`ReceiverAction::Journal`], one at a time; a chunk is
+//! durable when the answer is good. Knows nothing of the format of a record.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use longhaul_core::{ChunkIndex, Fault, FileId};
 use super::{EntryRef, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 
-/// What the journal is to remember.
+/// A fact that the journal is to remember.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEntry {
     /// These chunks of a file are synced under its temporary name.
@@ -22,11 +22,11 @@ pub enum JournalEntry {
         /// The chunks, in order, and their verified digests.
         chunks: Vec<(ChunkIndex, Digest)>,
     },
-    /// The file stands under its final name for good. Need not be synced: what is lost of it is
-    /// found again.
+    /// The file stands under its final name for good. It need not be synced: a lost record costs
+    /// nothing, as the file is found standing.
     Done(FileId),
-    /// These names stand, and a failed sync left in doubt what the medium has of them: no session
-    /// skips them unread. Synced.
+    /// These names stand, and a failed sync left them or their content in doubt, so that no session
+    /// skips them unread. It is synced.
     Doubtful(Vec<Arc<EntryRef>>),
 }
 
@@ -42,7 +42,7 @@ impl JournalFlow {
         self.pending.push(record);
     }
 
-    /// A file ended otherwise than to be continued: what waits of it is not worth a record.
+    /// Drops the waiting records of a file that no session continues.
     pub(super) fn forget(&mut self, id: FileId) {
         self.pending.retain(|record| !matches!(record, JournalEntry::Chunks { file, .. } if *file == id));
     }
@@ -60,7 +60,7 @@ impl JournalFlow {
 }
 
 impl Receiver {
-    /// Writes what gathered, if the journal is free.
+    /// Writes the records that gathered, if the journal is free.
     pub(super) fn write_journal(&mut self) {
         if self.journal.under_way.is_none() && !self.journal.pending.is_empty() {
             let records = std::mem::take(&mut self.journal.pending);
@@ -69,18 +69,18 @@ impl Receiver {
         }
     }
 
-    /// The records are appended and, where they speak of chunks, durable (or not: then no record is
-    /// to be believed, and the session ends).
+    /// The records are appended and, if chunks are among them, durable. Or that failed: then no
+    /// record is to be believed, and the session ends.
     pub fn handle_journal(&mut self, now: Timestamp, result: Result<(), Fault>) {
         let Some(records) = self.journal.under_way.take().filter(|_| !self.is_over()) else { return };
         match result {
             Ok(()) => records.into_iter().for_each(|record| self.journalled(record)),
-            // That a file is committed is known without its record, too.
+            // Without its record, a committed file is found standing.
             Err(_) if records.iter().all(|record| matches!(record, JournalEntry::Done(_))) => {}
             Err(fault) => {
                 let lost = std::mem::take(&mut self.journal.pending);
                 records.iter().chain(&lost).for_each(|record| self.unjournalled(record));
-                // Doubts are written to a journal of their own: these were not tried yet.
+                // Doubts are written to a journal of their own: these were not tried here.
                 self.journal.pending =
                     lost.into_iter().filter(|record| matches!(record, JournalEntry::Doubtful(_))).collect();
                 self.abort(fault);
@@ -89,7 +89,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// A file that waits for nothing else has failed without.
+    /// Takes a record as lost: the bytes of its file cannot be saved any more, and a failed file
+    /// that waited only for it ends.
     fn unjournalled(&mut self, record: &JournalEntry) {
         let (JournalEntry::Chunks { file, .. } | JournalEntry::Done(file)) = record else { return };
         if let Some(large) = self.large(*file) {

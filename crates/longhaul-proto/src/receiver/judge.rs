@@ -2,8 +2,8 @@
 //! declared one?
 //!
 //! On a lane that authenticates, header and trailing digest are believed to be the sender's. On a
-//! `safe` lane the header is a hint: the declaration over control says what the n-th arrival of a
-//! lane was, and only that counts.
+//! `safe` lane the header is a hint: the declaration over control says which unit the n-th arrival
+//! of a lane was, and only that counts.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
@@ -24,7 +24,7 @@ impl Receiver {
         if self.is_over() {
             return;
         }
-        // Of a session that is to end nothing more is written.
+        // A session that is to end writes nothing more.
         if self.is_draining() || self.fatal.is_some() {
             return self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
         }
@@ -48,8 +48,8 @@ impl Receiver {
     /// Declarations of a `safe` lane's units came.
     pub(super) fn on_digests(&mut self, list: Vec<Declared>) -> Result<(), Fault> {
         for declared in list {
-            // What was on its way on a lane that is closed never arrives; the sender sends and
-            // declares it anew.
+            // Units on their way on a closed lane never arrive; the sender sends and declares them
+            // anew.
             if self.lanes.is_beyond(declared.lane, declared.seq) {
                 continue;
             }
@@ -61,11 +61,11 @@ impl Receiver {
     }
 
     fn judge(&mut self, landed: &Landed, declared: &Declared) -> Result<(), Fault> {
-        // A header that does not say what the sender declared was altered on the way; so was what
-        // it led to hash.
+        // A header that differs from the declaration was altered on the way, and the unit was
+        // hashed by that header.
         let honest = landed.piece.unit == declared.unit && landed.piece.attempt == declared.attempt;
-        // A chunk that is here already was hashed when it came, or read where it stands: that is
-        // compared.
+        // A chunk that is here already was hashed when it came, or is read in the standing file:
+        // that digest is compared.
         let computed = if landed.piece.same { self.known(declared.unit) } else { Some(landed.computed) };
         let good = computed.filter(|computed| honest && *computed == declared.digest);
         if declared.attempt > Attempt::FIRST {
@@ -77,8 +77,8 @@ impl Receiver {
         }
     }
 
-    /// What is known of a chunk that is here already: what an earlier session journalled, or what
-    /// stands in its place.
+    /// The digest of a chunk that is here already: the one that an earlier session journalled, or
+    /// the one of the standing file.
     fn known(&mut self, unit: Unit) -> Option<Digest> {
         let Unit::Chunk { file, index } = unit else { return None };
         let large = self.large(file)?;
@@ -121,7 +121,7 @@ impl Receiver {
         };
         let may_modify = self.config.policy.may_modify;
         let Some(large) = self.large(file) else { return Ok(()) };
-        // Also where the sender did not compare, as after a lane was lost.
+        // Also if the sender did not compare the chunk, as after a lane was lost.
         if large.stands(index) == Some(*computed.bytes()) {
             self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             return self.accept_equal(file, index, attempt, computed);
@@ -133,7 +133,7 @@ impl Receiver {
         }
         large.accept(index, computed)?;
         let waits = matches!(large.stage, LargeStage::Comparing | LargeStage::Creating);
-        // Payload that came: a hole brings none.
+        // Only payload counts: a hole brings none.
         self.tally.received += landed.piece.len;
         if landed.piece.hole {
             self.tally.holes += landed.piece.unit_len;
@@ -141,7 +141,8 @@ impl Receiver {
         if landed.piece.same {
             self.tally.resumed += landed.piece.unit_len;
         }
-        // Good only when the medium has given it back: then it can still be wanted again.
+        // If chunks are read back, they are good only afterwards, so that they can still be wanted
+        // again.
         if !self.config.read_back {
             self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
         }
@@ -206,8 +207,8 @@ impl Receiver {
                 files.push(slot.entry.clone());
             }
         }
-        // With files that are read back no file of the bundle may be without outcome when it is
-        // wanted again, but those.
+        // If files are read back, no other file of the bundle may be without outcome when it is
+        // wanted again.
         if self.config.read_back && !files.is_empty() {
             for held in files.iter().chain(&equal) {
                 self.entries.entry(held.id).and_modify(|slot| slot.bundle = Some(id));
@@ -224,8 +225,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Wants a bundle again, or gives it up: then the sender names each of its files, which no one
-    /// here can know.
+    /// Wants a bundle again, or gives it up after the last attempt. Then the sender names each of
+    /// its files, which nobody can know here.
     fn reject_bundle(&mut self, id: BundleId, attempt: Attempt) -> Result<(), Fault> {
         let finding = if attempt.0 >= ATTEMPTS_MAX {
             self.bundles_again.remove(&id);
@@ -246,7 +247,8 @@ impl Receiver {
     }
 }
 
-/// Whether what was hashed is this chunk of this file: its place in the tree, its length, its kind.
+/// Whether the hashed unit is this chunk of this file: its place in the tree, its length and its
+/// kind of digest.
 fn fits(landed: &Landed, computed: Digest, map: ChunkMap, index: ChunkIndex) -> bool {
     let piece = &landed.piece;
     Some(piece.unit_len) == map.len_of(index) && piece.chunk == map.size() && computed.kind() == map.kind()

@@ -1,8 +1,9 @@
-//! Lanes at the receiver: which stand, which are closed, and how much of each was taken in.
+//! Lanes at the receiver: which are open, which are closed, and how many units of each were taken
+//! in.
 //!
 //! In: lanes that join and end, from the engine; `LaneLost` from the sender. Out: `LaneLost`,
-//! `LaneClosed`, orders to close this end. What a closed lane never brought is no longer waited
-//! for. Knows nothing of streams or of what units are.
+//! `LaneClosed`, orders to close this end. Units that a closed lane never brought are no longer
+//! waited for. Knows nothing of streams, or of the content of units.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,13 +20,24 @@ pub(super) struct ReceivingLanes {
     lanes: HashMap<LaneId, ReceivingLane>,
 }
 
-/// Where a lane stands.
+/// The state of a lane at the receiver.
+///
+/// ```text
+/// state            event                          action                  next state
+/// (none)           it joined                      -                       Open
+/// (none)           LaneLost from the sender       LaneClosed              Closed, answered
+/// Open             LaneLost, or this side         CloseLane (and          Closing
+///                  gives it up                    LaneLost by this side)
+/// Open or Closing  this side's end is closed      LaneClosed              Closed
+/// Closed           LaneLost that crossed it       LaneClosed, once more   Closed, answered
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReceivingLane {
     Open,
     /// This side's end is being closed.
     Closing,
-    /// It is closed: so many units were taken in. The sender's loss may cross that word once.
+    /// It is closed, after `landed` units were taken in. `answered` if the sender's `LaneLost` was
+    /// answered: it may cross this side's `LaneClosed` once.
     Closed {
         landed: u64,
         answered: bool,
@@ -33,21 +45,21 @@ enum ReceivingLane {
 }
 
 impl ReceivingLanes {
-    /// Whether a unit of that number can no longer arrive.
+    /// Whether the unit with that number can no longer arrive.
     pub(super) fn is_beyond(&self, lane: LaneId, seq: u64) -> bool {
         matches!(self.lanes.get(&lane), Some(ReceivingLane::Closed { landed, .. }) if seq >= *landed)
     }
 }
 
 impl Receiver {
-    /// A lane joined. False if the sender gave it up before: it must be closed again, nothing of it
-    /// may be taken in.
+    /// A lane joined. False if the sender gave it up before: it must be closed again, and no unit
+    /// of it may be taken in.
     pub fn handle_lane_joined(&mut self, lane: LaneId) -> bool {
         *self.lanes.lanes.entry(lane).or_insert(ReceivingLane::Open) == ReceivingLane::Open
     }
 
-    /// This side's end of a lane is closed: the first `landed` units of it were reported by
-    /// [`Receiver::handle_landed`], no other will be.
+    /// This side's end of a lane is closed. Its first `landed` units were reported by
+    /// [`Receiver::handle_landed`], and no other will be.
     pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
         if self.is_over() || !matches!(self.lanes.lanes.get(&lane), Some(ReceivingLane::Open | ReceivingLane::Closing))
         {
@@ -57,14 +69,14 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// A lane brings nothing while others do: it is given up.
+    /// Gives up a lane that brings nothing while other lanes do.
     pub fn lose_lane(&mut self, lane: LaneId) {
         if !self.is_over() && self.begin_closing(lane) {
             self.actions.push_back(ReceiverAction::Send(Message::LaneLost(LaneLost { lane })));
         }
     }
 
-    /// The lanes that owe units which the sender has declared.
+    /// The lanes with declared units that have not landed.
     pub fn lanes_owing(&self) -> BTreeSet<LaneId> {
         self.arrivals.owing()
     }
@@ -80,13 +92,13 @@ impl Receiver {
             None if self.lanes.lanes.len() >= LANES_EVER_MAX as usize => {
                 return Err(Fault::protocol("more lanes are lost than there ever were"));
             }
-            // It never came to stand here, so it has brought nothing.
+            // It never joined here, so it has brought nothing.
             None => self.close_lane(lane, 0, true),
         }
         Ok(())
     }
 
-    /// True if it was open.
+    /// Orders this end of a lane to be closed. True if it was open.
     fn begin_closing(&mut self, lane: LaneId) -> bool {
         let Some(known) = self.lanes.lanes.get_mut(&lane).filter(|known| **known == ReceivingLane::Open) else {
             return false;

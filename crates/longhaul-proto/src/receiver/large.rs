@@ -1,8 +1,8 @@
-//! One file that comes in chunks: what became of each chunk, and how far the file is.
+//! One file that comes in chunks: the state of the file and of each of its chunks.
 //!
-//! Takes what the machine saw happen; answers what may follow. Sends nothing and orders nothing:
-//! `flow` does, for all files together. Every counter of a session has its part here, so that a
-//! file that ends takes exactly its part away.
+//! Takes events from the machine and answers with the steps that may follow. Sends nothing and
+//! orders nothing: `flow` does, for all files together. Every counter of a session has its part
+//! here, so that a file that ends takes exactly its part away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +25,11 @@ pub(super) struct WantedChunk {
     pub(super) attempt: Attempt,
     /// Its digest, once it is verified.
     pub(super) digest: Option<Digest>,
-    /// The digest of what stands in its place under the final name, once the sender is told it.
+    /// The digest that the standing file has in its place, once the sender was asked to compare it.
+    /// `None` for a chunk that is not compared.
     pub(super) standing_digest: Option<Hash32>,
-    /// Its verdict is said and its digest in the file's tree: it was equal before there was a
-    /// temporary to copy it to.
+    /// Whether its verdict is said and its digest is in the file's tree already: it was found equal
+    /// before there was a temporary to copy it to.
     pub(super) judged: bool,
 }
 
@@ -37,35 +38,55 @@ pub(super) struct WantedChunk {
 pub(super) struct Want {
     pub(super) start: ChunkIndex,
     pub(super) count: u64,
-    /// The digests that the sender shall compare; none if it shall send.
+    /// The digests that the sender shall compare. `None` if it shall send the chunks.
     pub(super) digests: Option<Vec<Hash32>>,
 }
 
-/// What becomes of the temporary of a file that fails.
+/// The fate of the temporary of a file that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leftover {
-    /// What is journalled of it may be continued.
+    /// It stays: a later session may continue its journalled chunks.
     Keep,
-    /// It is good for nothing.
+    /// It is removed.
     Discard,
 }
 
-/// What the disk is doing with the file as a whole.
+/// The stage of a file that comes in chunks.
+///
+/// ```text
+/// stage       event                                                 next stage
+/// Waiting     descriptor and room; file is to be compared           Comparing
+/// Waiting     descriptor and room; any other file                   Creating
+/// Comparing   first chunk that differs arrives                      Creating
+/// Comparing   all chunks equal, root is the declared one            Retouching
+/// Retouching  standing file unchanged, metadata set, or not         (settled)
+/// Creating    temporary made, or the one of the partial opened      Open
+/// Creating    that failed                                           Waiting (fails)
+/// Open        enough bytes or time for a group sync                 Syncing
+/// Open        all chunks written, root is the declared one          Sealing
+/// Syncing     sync over, well or not                                Open
+/// Sealing     length and metadata set                               Staged
+/// Sealing     that failed                                           Open (fails)
+/// Staged      batch over                                            (settled)
+/// ```
+///
+/// A file that fails in any stage is settled once the disk has no work on it. If its temporary is
+/// kept, its written chunks are synced and journalled before ([`LargeTarget::is_to_be_saved`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LargeStage {
     /// It waits for a descriptor.
     Waiting,
-    /// Without a temporary: it is compared with what stands, and no difference was found.
+    /// It has no temporary: it is compared with the standing file, and no difference was found yet.
     Comparing,
-    /// No difference was found: what stands is being looked at for the last time.
+    /// No difference was found: the standing file is checked once more and its metadata set.
     Retouching,
     /// Its temporary is being made.
     Creating,
     /// It takes chunks.
     Open,
-    /// It takes chunks, and what was written before is being synced.
+    /// It takes chunks, and the chunks written before are being synced.
     Syncing,
-    /// All is written: length and metadata are being set.
+    /// All chunks are written: length and metadata are being set.
     Sealing,
     /// It waits for its batch or is in it.
     Staged,
@@ -76,7 +97,7 @@ pub(super) enum LargeStage {
 pub(super) struct LargeTarget {
     pub(super) map: ChunkMap,
     pub(super) stage: LargeStage,
-    /// What it is continued from.
+    /// The partial that it continues. `None` for a file that begins anew.
     pub(super) partial: Option<Arc<Partial>>,
     pub(super) merger: RootMerger,
     pub(super) declared_root: Option<Hash32>,
@@ -84,31 +105,33 @@ pub(super) struct LargeTarget {
     pub(super) next_want: ChunkIndex,
     /// Chunks that are wanted and not yet durable.
     pub(super) chunks: BTreeMap<ChunkIndex, WantedChunk>,
-    /// Its part of the session's window of wanted chunks: those wanted and those being written, or,
-    /// where they are read back, those without a verdict. A file that fails keeps its part until it
-    /// ends, as the sender counts it until it hears so.
+    /// Its part of the session's window of wanted chunks: chunks that are wanted or being written;
+    /// or, if chunks are read back, chunks without a verdict. A file that fails keeps its part
+    /// until it is settled, as the sender counts it until then.
     pub(super) wanted: usize,
     /// Chunks being written.
     pub(super) writing: usize,
-    /// Bytes written that no sync under way speaks for, the first of them since `since`.
+    /// Bytes written that no sync covers yet, the first of them at `since`.
     pub(super) written: u64,
     pub(super) since: Option<Timestamp>,
-    /// Bytes that the sync under way speaks for.
+    /// Bytes that the sync under way covers.
     pub(super) syncing: u64,
     /// Bytes synced whose records are not durable.
     pub(super) synced: u64,
     /// Bytes counted as durable: resumed, or journalled in this session.
     pub(super) durable: u64,
-    /// Room on the target that it will still take.
+    /// Room that it will still take on the file system of the destination. `None` if no room is
+    /// kept for it.
     pub(super) room: Option<Reserved>,
-    /// What is read back of it.
+    /// Its chunks that are being read back.
     pub(super) checks: Checks,
-    /// How far it is compared with what stands, if it is.
+    /// How far it is compared with the standing file. `None` if it is not compared.
     pub(super) comparison: Option<Comparison>,
-    /// Why it will not be committed, and what of it stays; it waits for what the disk is doing.
+    /// Why it will not be committed, and the fate of its temporary. It is settled once the disk has
+    /// no work on it. `None` while it has not failed.
     pub(super) failed: Option<(Fault, Leftover)>,
-    /// No sync can speak for what was written of it since the last: one failed, or it is not open
-    /// any more.
+    /// Whether no sync can cover the bytes written since the last one: a sync failed, or the file
+    /// is not open any more.
     pub(super) unsavable: bool,
 }
 
@@ -137,12 +160,12 @@ impl LargeTarget {
         }
     }
 
-    /// A file of which `partial` may still stand.
+    /// A file that continues `partial`, if that still stands.
     pub(super) fn continued(partial: Arc<Partial>) -> LargeTarget {
         LargeTarget { partial: Some(partial.clone()), ..LargeTarget::new(partial.map()) }
     }
 
-    /// The partial turned out to be gone.
+    /// Begins without the partial, which was gone.
     pub(super) fn begin_anew(&mut self, map: ChunkMap) {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);
@@ -150,8 +173,8 @@ impl LargeTarget {
         *self = LargeTarget { stage: self.stage, room: self.room, failed, checks, comparison, ..LargeTarget::new(map) };
     }
 
-    /// The partial stands. Gives what of it the sender needs to know; the chunks of another version
-    /// are all to be compared.
+    /// Continues the partial. Gives the parts of the digest tree that the sender needs; a partial
+    /// of another version of the source gives no parts, as its chunks are all compared.
     pub(super) fn resume(&mut self) -> Result<Vec<TreePart>, Fault> {
         let Some(partial) = self.partial.clone().filter(|partial| partial.source() == Source::Same) else {
             return Ok(Vec::new());
@@ -163,13 +186,13 @@ impl LargeTarget {
         Ok(self.merger.parts())
     }
 
-    /// The bytes that are there from the beginning.
+    /// Bytes that the partial holds and the sender does not send. 0 if it is of another version.
     pub(super) fn resumed(&self) -> u64 {
         let same = self.partial.as_ref().filter(|partial| partial.source() == Source::Same);
         same.map_or(0, |partial| partial.bytes())
     }
 
-    /// The digest that an earlier session journalled for a chunk, if that is to be compared.
+    /// The digest that an earlier session journalled for a chunk, if the chunk is to be compared.
     pub(super) fn known(&self, index: ChunkIndex) -> Option<Hash32> {
         self.partial.as_ref().filter(|partial| partial.source() == Source::Changed)?.get(index)
     }
@@ -194,24 +217,24 @@ impl LargeTarget {
         self.written + self.syncing + self.synced
     }
 
-    /// Whether it occupies one of the session's descriptors. One that is compared does: it may need
-    /// it at any time.
+    /// Whether it occupies one of the session's descriptors. A file that is compared does: it may
+    /// need the descriptor at any time.
     pub(super) fn is_open(&self) -> bool {
         self.stage != LargeStage::Waiting
     }
 
-    /// Whether there is a temporary of it.
+    /// Whether it has a temporary.
     pub(super) fn has_temporary(&self) -> bool {
         !matches!(self.stage, LargeStage::Waiting | LargeStage::Comparing | LargeStage::Retouching)
     }
 
-    /// Whether its temporary is complete, or about to be, or not needed: nothing that the sender
-    /// says can undo it.
+    /// Whether its temporary is complete, about to be, or not needed: no message of the sender can
+    /// undo that.
     pub(super) fn is_sealed(&self) -> bool {
         matches!(self.stage, LargeStage::Sealing | LargeStage::Staged | LargeStage::Retouching)
     }
 
-    /// Whether the disk is at work on it, so that it cannot end now.
+    /// Whether the disk has work on it, so that it cannot end now.
     pub(super) fn is_at_disk(&self) -> bool {
         self.writing > 0
             || self.checks.are_under_way()
@@ -225,7 +248,7 @@ impl LargeTarget {
         self.failed.is_none() && self.next_want.0 < self.map.chunks()
     }
 
-    /// Declared root and computed root, once nothing more is to come and the disk rests.
+    /// The declared and the computed root, once no chunk is to come and the disk has no work on it.
     pub(super) fn roots_when_whole(&self) -> Option<(Hash32, Hash32)> {
         if self.stage != LargeStage::Open || self.writing > 0 || !self.checks.are_over() || self.failed.is_some() {
             return None;
@@ -236,7 +259,7 @@ impl LargeTarget {
         self.declared_root.zip(self.merger.root())
     }
 
-    /// Asks for the next chunks, at most `room`; none if nothing more is to be asked for.
+    /// The next chunks to ask for, at most `room`. `None` if there are none.
     pub(super) fn want(&mut self, room: u64) -> Option<Want> {
         self.skip_held();
         let start = self.next_want;
@@ -267,7 +290,7 @@ impl LargeTarget {
         Some(Want { start, count, digests })
     }
 
-    /// Takes a verified chunk: its bytes go to the disk, its digest into the file's tree, unless it
+    /// Takes a verified chunk: it is to be written, and its digest joins the file's tree, unless it
     /// is to be read back first.
     pub(super) fn accept(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         self.step(index, ChunkEvent::Accept);
@@ -282,7 +305,7 @@ impl LargeTarget {
         self.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))
     }
 
-    /// Wants a chunk again that arrived damaged.
+    /// Wants a damaged chunk again.
     pub(super) fn reject(&mut self, index: ChunkIndex) {
         self.step(index, ChunkEvent::Reject);
         if let Some(chunk) = self.chunks.get_mut(&index) {
@@ -295,7 +318,7 @@ impl LargeTarget {
         self.chunks.get(&index).is_some_and(|chunk| chunk.state == ChunkState::Verified)
     }
 
-    /// A write came back; gives the chunk's bytes.
+    /// Notes that a chunk was written. Gives its bytes.
     pub(super) fn wrote(&mut self, now: Timestamp, index: ChunkIndex) -> u64 {
         self.step(index, ChunkEvent::Written);
         self.writing -= 1;
@@ -313,7 +336,7 @@ impl LargeTarget {
         bytes
     }
 
-    /// A write failed: what stands there is not known.
+    /// Forgets a chunk whose write failed: its bytes in the temporary are unknown.
     pub(super) fn not_written(&mut self, index: ChunkIndex) {
         self.chunks.remove(&index);
         self.writing -= 1;
@@ -327,7 +350,7 @@ impl LargeTarget {
         matches!(self.failed, Some((_, Leftover::Keep)))
     }
 
-    /// Whether it has failed, and a sync would add to what may be continued.
+    /// Whether it has failed, and a sync would add to the chunks that may be continued.
     pub(super) fn is_to_be_saved(&self) -> bool {
         self.is_kept() && self.stage == LargeStage::Open && self.written > 0 && !self.unsavable
     }
@@ -339,7 +362,7 @@ impl LargeTarget {
         self.since = None;
     }
 
-    /// A sync came back; gives the chunks that it spoke for.
+    /// Notes that the sync succeeded. Gives the chunks that it covers.
     pub(super) fn synced(&mut self) -> Vec<(ChunkIndex, Digest)> {
         let syncing = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Syncing);
         let chunks: Vec<_> = syncing.filter_map(|(index, chunk)| Some((*index, chunk.digest?))).collect();
@@ -348,7 +371,7 @@ impl LargeTarget {
         chunks
     }
 
-    /// Records came to be durable; gives the bytes that are durable by them.
+    /// Notes that the records of `chunks` are durable. Gives the bytes that are durable by them.
     pub(super) fn journalled(&mut self, chunks: &[(ChunkIndex, Digest)]) -> u64 {
         let mut bytes = 0;
         for (index, _) in chunks {
@@ -362,7 +385,7 @@ impl LargeTarget {
         bytes
     }
 
-    /// Nothing more of it is wanted. The first reason stays.
+    /// Fails the file: no chunk of it is wanted any more. The first reason stays.
     pub(super) fn fail(&mut self, fault: Fault, leftover: Leftover) {
         self.failed.get_or_insert((fault, leftover));
         self.chunks.retain(|_, chunk| chunk.state != ChunkState::Wanted);
@@ -373,7 +396,8 @@ impl LargeTarget {
         indices.into_iter().for_each(|index| self.step(index, event));
     }
 
-    /// Moves one chunk; a transition that cannot happen is a bug of ours and is left alone.
+    /// Moves one chunk to its next state. A transition that cannot happen is a bug of ours and is
+    /// ignored.
     pub(super) fn step(&mut self, index: ChunkIndex, event: ChunkEvent) {
         if let Some(chunk) = self.chunks.get_mut(&index) {
             let next = chunk.state.on(event);
@@ -383,16 +407,16 @@ impl LargeTarget {
     }
 }
 
-/// What all files have written and not synced.
+/// Bytes that all files have written and not synced.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
-    /// Files whose next sync can begin at any time: open, not failed, with bytes written since the
-    /// last.
+    /// Files whose next sync can begin at any time: open, not failed, with bytes written since
+    /// their last sync.
     pub(super) files: BTreeSet<FileId>,
-    /// Bytes written of these, the first of them since `since`.
+    /// Bytes written of these files, the first of them at `since`.
     pub(super) bytes: u64,
     pub(super) since: Option<Timestamp>,
-    /// Bytes written and not durable, of all files.
+    /// Bytes of all files that are written and not durable.
     pub(super) undurable: u64,
 }
 
@@ -406,14 +430,14 @@ impl Unsynced {
             && (self.bytes >= group.bytes || self.deadline(group).is_some_and(|deadline| now >= deadline))
     }
 
-    /// `bytes` of a file wait for its next sync, since `since`.
+    /// Adds `bytes` of a file, which wait for its next sync since `since`.
     pub(super) fn join(&mut self, id: FileId, bytes: u64, since: Option<Timestamp>) {
         self.files.insert(id);
         self.bytes += bytes;
         self.since = [self.since, since].into_iter().flatten().min();
     }
 
-    /// A file will not be synced so: it is sealed, or it failed.
+    /// Removes a file that takes no part in the next group sync: it is sealed, or it failed.
     pub(super) fn leave(&mut self, id: FileId, large: &LargeTarget) {
         if self.files.remove(&id) {
             self.bytes -= large.written;
@@ -424,7 +448,7 @@ impl Unsynced {
     }
 }
 
-/// Chunks asked for in one message: their digests, if they are to be compared, fill a quarter of
-/// its bound.
+/// Chunks asked for in one message. If they are to be compared, their digests fill a quarter of its
+/// bound.
 const WANT_COUNT_MAX: u64 = 1024;
 const _: () = assert!(WANT_COUNT_MAX as usize * 32 * 2 <= longhaul_core::limits::MESSAGE_BYTES_MAX);

@@ -1,10 +1,11 @@
-//! The receiver's machine: it judges what arrives and orders what happens to it.
+//! The receiver's machine: it judges every arrival and orders the work of the disk.
 //!
-//! In: control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s
-//! (`poll_action`), in the order of the promise: write, sync, (journal), seal, barrier, publish,
-//! sync directories, settle. A file's states are distinct: received, verified, written, synced,
-//! durable, committed. Payload never comes here; a [`Ticket`] stands for it. Knows nothing of
-//! sockets, descriptors or threads.
+//! In: control messages, and reports of the disk and the lanes (`handle_*`). Out:
+//! [`ReceiverAction`]s (`poll_action`), in the order of the promise: write, sync, (journal), seal,
+//! barrier, publish, sync directories, settle. Payload never comes here; a [`Ticket`] stands for
+//! it. Knows nothing of sockets, descriptors or threads.
+//!
+//! States and their events: `SessionPhase`, `EntryState`, `LargeStage`, `ChunkState`, `BatchStage`.
 
 mod arrivals;
 #[cfg(test)]
@@ -69,9 +70,9 @@ pub struct Receiver {
     says: Says,
     /// Entries without an outcome, by id.
     entries: BTreeMap<FileId, PendingEntry>,
-    /// What the names of all entries cost.
+    /// Bytes that the names of all entries occupy.
     entries_bytes: usize,
-    /// How many entries are ends of directories.
+    /// Number of entries that are ends of directories.
     dir_ends: usize,
     /// Placed paths of files and links that are on their way, so that no two entries share one.
     busy: BTreeSet<RelPath>,
@@ -79,10 +80,10 @@ pub struct Receiver {
     next_entry: FileId,
     open_dirs: OpenDirs,
     pages: Pages,
-    /// Large files that wait for a descriptor, and those that still have chunks to want.
+    /// Large files that wait for a descriptor, and large files with chunks to ask for.
     to_create: BTreeSet<FileId>,
     to_want: BTreeSet<FileId>,
-    /// Large files with chunks to copy from what stands under their names.
+    /// Large files with chunks to copy from the standing file.
     to_copy: BTreeSet<FileId>,
     large_open: usize,
     rooms: Rooms,
@@ -99,11 +100,11 @@ pub struct Receiver {
     finishing_dirs: bool,
     tally: Tally,
     bytes_resent: u64,
-    /// A failure of one file that will be every other's, too.
+    /// A fault of one file that every other file would meet too. It ends the session.
     fatal: Option<Fault>,
-    /// Until then what has its place is waited for before a full disk ends the session.
+    /// When a full disk ends the session, even if staged files are not committed. `None` before.
     end_by: Option<Timestamp>,
-    /// More waits for the connection, or for the disk, than the sender is behind with.
+    /// More waits for the connection or the disk than an honest sender causes.
     is_backlogged: bool,
     /// There is no memory for more entries.
     is_cramped: bool,
@@ -111,47 +112,62 @@ pub struct Receiver {
     drain: Option<Drain>,
 }
 
-/// An unsettled entry and what it is about to become.
+/// An entry without outcome, and its state.
 #[derive(Debug)]
 struct PendingEntry {
     entry: Arc<EntryRef>,
     state: EntryState,
     /// Whether it holds its path in [`Receiver::busy`].
     busy: bool,
-    /// The bundle that it came in and whose verdict waits for it.
+    /// The bundle that the file came in, if the verdict on the bundle waits for this file.
     bundle: Option<BundleId>,
-    /// Whether its rename may replace: never where nothing was seen under its name.
+    /// Whether its rename may replace a standing file. Never, if nothing stood under its name.
     replace: Replace,
 }
 
-/// Where an entry stands.
+/// The state of an entry until it is settled: each with its next states and their events.
+/// ```text
+/// (page)      -> Surveyed: it has a place; Unplaced: it has none; DirEnd: end of a directory
+/// Surveyed    -> Staging: link; Wanted: small file to send; Comparing: small file to compare;
+///                Large: file in chunks; Digesting: skipped, root wanted; settled: any other
+/// Unplaced    -> settled (failed): its page is surveyed
+/// Digesting   -> settled: the root is read, or not
+/// Comparing   -> Compared: the root is read; Wanted: unreadable; settled: no right to replace
+/// Compared    -> Retouching: the source has its root; Staging: it has another; settled (failed)
+/// Wanted      -> Staging: it came in a bundle; settled (failed): wrong digest, or not sent
+/// Retouching  -> settled (equal): unchanged, and its metadata is set; settled (failed)
+/// Staging     -> Staged: written under a temporary name; settled (failed): not written
+/// Staged      -> Wanted: read back and spoilt, attempts left; settled: its batch is over
+/// Large       -> settled: see LargeStage
+/// DirEnd      -> settled: everything before it is settled, and its mode and times are set
+/// ```
 #[derive(Debug)]
 enum EntryState {
-    /// The disk is asked what stands there.
+    /// The disk looks up its name.
     Surveyed,
-    /// It has no place beneath the destination: fails with its page's answer.
+    /// It has no place beneath the destination. It fails when its page is answered.
     Unplaced(Fault),
-    /// A small file: what stands under its name is being read.
+    /// A small file: the root of the standing file is being read.
     Comparing,
-    /// A file that is skipped: what stands there is being read for its root.
+    /// A skipped file: the standing file is being read for its root.
     Digesting,
-    /// A small file that is wanted, if it has not this root, which stands there.
+    /// A small file that is wanted unless the source has this root, which the standing file has.
     Compared(Hash32),
-    /// A small file that stands as it would be sent: its metadata is being looked at.
+    /// A small file that stands with this root, as in the source: its metadata is being set.
     Retouching(Hash32),
     /// A small file that is wanted.
     Wanted,
-    /// A small file (its root) or a link (none): bytes are being written under a temporary name.
+    /// A small file (its root) or a link (`None`) that is written under a temporary name.
     Staging(Option<Hash32>),
-    /// A small file or link that waits for its batch or is in it.
+    /// A small file (its root) or a link (`None`) that waits for its batch or is in it.
     Staged(Option<Hash32>),
     /// A file that comes in chunks.
     Large(Box<LargeTarget>),
-    /// The end of a directory: waits for everything before it.
+    /// The end of a directory. It waits until everything before it is settled.
     DirEnd,
 }
 
-/// Manifest flow.
+/// The flow of manifest pages: how many were taken, answered and asked for.
 #[derive(Debug, Default)]
 struct Pages {
     entries_taken: u64,
@@ -160,18 +176,25 @@ struct Pages {
     last_seen: bool,
 }
 
+/// The phase of the session. A drain (`drain`) runs beside it.
+/// ```text
+/// Running     -> Tidying (action Tidy): all pages answered, no entry left, journal idle
+/// Tidying     -> Completing (send Complete): the destination is tidied
+/// Completing  -> Over (action Finished): Bye
+/// any         -> Over (action Abort): fault, and the drain is over
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionPhase {
     Running,
-    /// All is settled; what was written down for others is being put away.
+    /// Every entry is settled. The doer syncs standing names and removes journals that are done.
     Tidying,
-    /// `Complete` is said, `Bye` awaited.
+    /// `Complete` is said; the sender's `Bye` is awaited.
     Completing,
     Over,
 }
 
 impl Receiver {
-    /// A receiver that begins with its offer. `base` is where the destination stands, for people.
+    /// A receiver that begins with its offer. `base` is the path of the destination, for people.
     pub fn new(config: ReceiverConfig, base: String) -> Receiver {
         let renamed = config.landing.renamed().map(<[u8]>::to_vec);
         let offer = Offer { pages: PAGES_UNANSWERED_MAX, renamed, base: base.into() };
@@ -215,8 +238,7 @@ impl Receiver {
         }
     }
 
-    /// What to do next, if anything. Verdicts and settlements come last, so that many leave in one
-    /// message.
+    /// The next action. Verdicts and settlements come last, so that many leave together.
     pub fn poll_action(&mut self) -> Option<ReceiverAction> {
         if self.actions.is_empty() {
             self.says.flush(&mut self.actions);
@@ -224,7 +246,7 @@ impl Receiver {
         self.actions.pop_front()
     }
 
-    /// When [`Receiver::handle_timeout`] wants to be called at the latest.
+    /// The time at which [`Receiver::handle_timeout`] must be called at the latest.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         if let Some(drain) = &self.drain {
             return Some(drain.deadline());
@@ -234,7 +256,7 @@ impl Receiver {
         [group, self.arrivals_deadline(), batch, room, self.end_by].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// The time of [`Receiver::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if !self.is_draining() && self.arrivals_deadline().is_some_and(|deadline| now >= deadline) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "data arrived that the sender never announced");
@@ -243,7 +265,7 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// When the oldest arrival has waited too long. Of a session that is to end none is waited for.
+    /// When the oldest arrival has waited too long. `None` if the session is to end.
     fn arrivals_deadline(&self) -> Option<Timestamp> {
         self.arrivals.deadline().filter(|_| self.fatal.is_none())
     }
@@ -267,24 +289,22 @@ impl Receiver {
         self.after(now, result);
     }
 
-    /// Whether more waits for the connection than an honest sender is behind with, or for the disk:
-    /// then no page is asked for, no file is begun and no chunk wanted. What is owed already is
-    /// taken in and said all the same.
+    /// Whether more waits for the connection or the disk than an honest sender causes. If so, no
+    /// page is asked for, no file is begun and no chunk wanted; arrivals are taken in all the same.
     pub fn handle_backlog(&mut self, now: Timestamp, is_backlogged: bool) {
         if std::mem::replace(&mut self.is_backlogged, is_backlogged) != is_backlogged && !self.is_over() {
             self.settle_down(now);
         }
     }
 
-    /// Whether there is no memory for more entries: then no page is asked for. Those that are held
-    /// go their way, and wait for no others to be committed with.
+    /// Whether memory for more entries is lacking: no page is asked for, and batches do not wait.
     pub fn handle_cramped(&mut self, now: Timestamp, is_cramped: bool) {
         if std::mem::replace(&mut self.is_cramped, is_cramped) != is_cramped && !self.is_over() {
             self.settle_down(now);
         }
     }
 
-    /// The counters.
+    /// The counters of this session.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -299,12 +319,12 @@ impl Receiver {
         self.arrivals.is_owed()
     }
 
-    /// Whether the session is on its way to its end by a fault: nothing is taken in any more.
+    /// Whether the session is draining after a fault: it takes nothing in any more.
     pub fn is_draining(&self) -> bool {
         self.drain.is_some()
     }
 
-    /// Whether everything was said that is to be said.
+    /// Whether the session is over for this machine.
     pub fn is_over(&self) -> bool {
         self.phase == SessionPhase::Over
     }
@@ -314,7 +334,7 @@ impl Receiver {
         self.committer.is_busy()
     }
 
-    /// Entries held.
+    /// Number of entries without outcome.
     pub fn unsettled(&self) -> usize {
         self.entries.len()
     }
@@ -324,12 +344,12 @@ impl Receiver {
         self.pages.last_seen
     }
 
-    /// Bytes of their names.
+    /// Bytes that the names of unsettled entries occupy.
     pub fn names_bytes(&self) -> usize {
         self.entries_bytes
     }
 
-    /// Ends an event: with the session if it failed.
+    /// Ends an event: aborts the session if it failed, and settles down.
     fn after(&mut self, now: Timestamp, result: Result<(), Fault>) {
         match result {
             Ok(()) => {}
@@ -343,7 +363,7 @@ impl Receiver {
     fn settle_down(&mut self, now: Timestamp) {
         self.rooms.look_anew();
         let is_ending = self.fatal.is_some();
-        // What has its place, or is about to, comes to its name before a full disk ends the
+        // Files that are staged, or being staged, are committed before a full disk ends the
         // session, unless the disk hangs.
         let waits = is_ending
             && self.is_short_of_room()
@@ -369,7 +389,7 @@ impl Receiver {
         }
         self.sync_groups(now);
         self.write_journal();
-        // Of a session that is to end not everything that lies in them was told.
+        // A session that is to end finishes no directories: some entries have no outcome.
         if !is_ending {
             self.finish_dirs();
         }
@@ -392,13 +412,12 @@ impl Receiver {
         self.entries.values().any(|slot| matches!(slot.state, EntryState::Staging(_)))
     }
 
-    /// Whether the session is to end for want of room on the target.
+    /// Whether the session is to end because the destination is full.
     fn is_short_of_room(&self) -> bool {
         self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
     }
 
-    /// What was written down for another session is put away, and every name that stands is durable
-    /// (or not).
+    /// Spent journals are removed and the standing names are durable. Or that failed.
     pub fn handle_tidy(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             return self.abort(fault);
@@ -410,7 +429,7 @@ impl Receiver {
         }
     }
 
-    /// Lets the sender send more pages, as far as the entries they may bring fit the bounds.
+    /// Grants the sender more pages, as far as their entries fit the bounds.
     fn grant_pages(&mut self) {
         let entries = ENTRIES_UNSETTLED_MAX.saturating_sub(self.entries.len()) / PAGE_ENTRIES_MAX;
         let bytes = ENTRIES_BYTES_MAX.saturating_sub(self.entries_bytes) / PAGE_NAME_BYTES_MAX;
@@ -430,8 +449,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends an entry: it is said, shown and forgotten, and what it occupied is free. Nothing else
-    /// removes entries.
+    /// Settles an entry: says its outcome, removes it, frees its resources. Nothing else does.
     fn finish(&mut self, id: FileId, outcome: Outcome) {
         let Some(slot) = self.entries.remove(&id) else { return };
         self.entries_bytes -= slot.entry.name_bytes();
@@ -450,9 +468,8 @@ impl Receiver {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
         }
-        // What ends the session ails every file alike: it is said of the first. Of a process that
-        // is out of descriptors not even that: none has failed, and all are sent again by whoever
-        // goes on.
+        // A fault that ends the session concerns every file, so it is said only of the first, and
+        // of none if descriptors ran out: none has failed, and the next session sends them again.
         let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
             && fault.code.ends_session()
@@ -471,13 +488,10 @@ impl Receiver {
     }
 }
 
-/// A batch has 256 MiB at most that no sync has spoken for: a disk that takes 16 MB/s has them by
-/// then.
+/// How long a full disk may commit files. A batch has at most 256 MiB unsynced: 16 MB/s suffice.
 const ENDING_MAX: Duration = Duration::from_secs(20);
-/// What the names of unsettled entries may cost: an ordinary window of 16 Ki entries needs a fifth
-/// of it.
+/// Bytes of the names of unsettled entries. A usual window of 32 Ki entries takes two fifths of it.
 const ENTRIES_BYTES_MAX: usize = 16 << 20;
-/// What one page may add to that: names as sent, as placed (maybe under a longer top) and as
-/// reserved.
+/// Bytes that one page may add: names as sent, as placed (maybe under a longer top), as reserved.
 const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
 const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);

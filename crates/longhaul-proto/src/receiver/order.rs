@@ -1,7 +1,6 @@
-//! The receiver's vocabulary: what it is told of arrivals and entries, and what it orders to be
-//! done.
+//! The receiver's vocabulary: reports of arrivals and entries, and orders to the doer.
 //!
-//! Plain data between the machine and whoever has disks and lanes. Decides nothing.
+//! Plain data between the machine and the engine, which has disks and lanes. Decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use super::policy::{Landing, Policy, Seen};
 use crate::wire::data::Piece;
 use crate::wire::message::{Ending, Message, Outcome};
 
-/// An arrival: the n-th unit of a lane. Whoever holds the payload finds it by this.
+/// An arrival: the n-th unit of a lane. The holder of the payload finds it by this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     /// The lane.
@@ -27,16 +26,15 @@ pub struct Ticket {
 /// A unit that arrived whole, described.
 #[derive(Clone, Debug)]
 pub struct Landed {
-    /// Which arrival.
+    /// The arrival.
     pub ticket: Ticket,
-    /// What its header says of it (a hint on a `safe` lane).
+    /// The header of the unit (on a `safe` lane it is a hint).
     pub piece: Piece,
-    /// What was computed of its bytes.
+    /// The digest computed from its bytes.
     pub computed: Digest,
-    /// The digest that came behind it, on lanes that authenticate. Never one that came on a `safe`
-    /// lane.
+    /// The digest that came behind it. `None` on a `safe` lane, which does not authenticate.
     pub declared: Option<Digest>,
-    /// The files of a bundle, if it parsed.
+    /// The files of a bundle; empty for a chunk and for a bundle that does not parse.
     pub rows: Vec<LandedRow>,
 }
 
@@ -49,26 +47,26 @@ pub struct LandedRow {
     pub len: u64,
     /// Its root as the sender declared it in the table.
     pub declared: Hash32,
-    /// Its root as computed; as declared, if it is `same`.
+    /// Its root as computed. If `same` is set, the declared root.
     pub computed: Hash32,
-    /// It came without bytes: the sender says that this side has it.
+    /// Whether it came without bytes: the sender found that the receiver has this content.
     pub same: bool,
 }
 
-/// An entry as the machine holds it and as actions name it.
+/// An entry, as the machine holds it and as actions name it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EntryRef {
     /// Its id.
     pub id: FileId,
     /// The entry.
     pub entry: Entry,
-    /// Where it goes beneath the destination.
+    /// Its path beneath the destination.
     pub placed: RelPath,
 }
 
 impl EntryRef {
-    /// What holding it costs in bytes that a sender chooses: the path as sent, as placed and as
-    /// reserved, and the link or text.
+    /// Bytes of it that a sender chooses: the path as sent, as placed and as reserved, and the link
+    /// or text.
     pub(super) fn name_bytes(&self) -> usize {
         let text = match &self.entry.kind {
             EntryKind::Symlink { target } => target.len(),
@@ -79,17 +77,17 @@ impl EntryRef {
     }
 }
 
-/// What a survey finds at a name.
+/// The finding of a survey at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surveyed {
-    /// What stands there.
+    /// The standing file, if any.
     pub found: Seen,
-    /// What an earlier session left of the file that goes there.
+    /// The partial that an earlier session left of the file that goes there.
     pub partial: Option<Arc<Partial>>,
-    /// An earlier session that did not come to its end committed this very version there.
+    /// Whether an earlier session that did not come to its end committed this very version there.
     pub committed: bool,
-    /// A sync that failed left this name or its content in doubt: the system may show what the
-    /// medium does not have. It is neither skipped nor compared, but sent anew.
+    /// Whether a failed sync left this name or its content in doubt: the system may show content
+    /// that the medium does not have. Such an entry is neither skipped nor compared, but sent anew.
     pub doubtful: bool,
 }
 
@@ -99,42 +97,42 @@ impl From<Seen> for Surveyed {
     }
 }
 
-/// A file of chunks that stands under its final name and is compared with what would be sent.
+/// A file in chunks that stands under its final name and is compared with the source.
 #[derive(Clone, Debug)]
 pub struct Base {
     /// The entry.
     pub entry: Arc<EntryRef>,
-    /// The geometry in which it is read: that of the file that would replace it.
+    /// The geometry in which it is read: the one of the file that would replace it.
     pub map: ChunkMap,
 }
 
-/// What a temporary file is.
+/// The content of a temporary that was made or opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// New and empty, also where a partial was to be continued that turned out to be gone.
+    /// The temporary is new and empty, also if a partial was to be continued and is gone.
     Fresh,
-    /// The one of the partial: what of it is really held. That is all of it, or less where it was
-    /// not believed and read back.
+    /// The temporary is the one of the partial, which holds these chunks: all of them, or fewer if
+    /// the partial was not believed and was read back.
     Continued(Arc<Partial>),
 }
 
-/// What small files are read back for.
+/// The reason for which small files are read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadBackReason {
-    /// It was asked for: where the page cache cannot be passed by, what it holds must do.
+    /// The user asked for it. If the page cache cannot be bypassed, its content counts.
     Verify,
-    /// A sync failed: what did not come from the medium itself proves nothing, and is an error.
+    /// A sync failed. Bytes that did not come from the medium itself prove nothing and are an
+    /// error.
     Doubt,
 }
 
-/// What is to be done next. Actions of one file are given in order; the doer reports each by its
+/// An order of the receiver. Actions of one file are given in order; the doer reports each by its
 /// `handle_*`, once. A doer that fails to create or stage something leaves nothing of it behind.
 #[derive(Clone, Debug)]
 pub enum ReceiverAction {
     /// Say this to the sender.
     Send(Message),
-    /// Look at what stands under these names, making directories on the way:
-    /// [`Receiver::handle_survey`]. Surveys are done in the order given.
+    /// Look up these names at the destination, making directories on the way:
     ///
     /// [`Receiver::handle_survey`]: super::Receiver::handle_survey
     Survey(Vec<Arc<EntryRef>>),
@@ -144,12 +142,12 @@ pub enum ReceiverAction {
     MeasureRoom {
         /// The file.
         entry: Arc<EntryRef>,
-        /// Only when all that was to be discarded before is.
+        /// Whether to measure only after every file that was to be discarded is removed.
         behind_discards: bool,
     },
     /// Make the temporary file, or open the one of the partial:
     /// [`Receiver::handle_create`](super::Receiver::handle_create). It is in the journal before it
-    /// exists; where the source has changed, what was journalled of it is no longer.
+    /// exists. If the source has changed, the chunks that the journal had of it are revised away.
     Create(Arc<EntryRef>, Option<Arc<Partial>>),
     /// Stage the symbolic link under a temporary name:
     /// [`Receiver::handle_stage`](super::Receiver::handle_stage).
@@ -161,47 +159,47 @@ pub enum ReceiverAction {
         file: FileId,
         /// The chunk.
         index: ChunkIndex,
-        /// Where its payload is.
+        /// The arrival with its payload.
         ticket: Ticket,
     },
     /// Write these verified files of a bundle under temporary names, with their metadata:
     /// [`Receiver::handle_stage`](super::Receiver::handle_stage).
     WriteBundle {
-        /// Where the payload is.
+        /// The arrival with the payload.
         ticket: Ticket,
-        /// The files of it that are good, in the bundle's order.
+        /// The good files of it, in the bundle's order.
         files: Vec<Arc<EntryRef>>,
     },
-    /// Read what stands under the names of these small files:
-    /// [`Receiver::handle_read_standing`](super::Receiver::handle_read_standing) with its roots.
-    /// Whatever stands there is no more of one version than [`ReceiverAction::Retouch`] finds.
+    /// Read the standing files under the names of these small files:
+    /// [`Receiver::handle_read_standing`](super::Receiver::handle_read_standing) with their roots.
+    /// Whether a file changed meanwhile is found by [`ReceiverAction::Retouch`].
     ReadStanding(Vec<Arc<EntryRef>>),
-    /// Read these files, which are skipped, whole, however large they are:
+    /// Read these skipped files whole, however large they are:
     /// [`Receiver::handle_digest_skipped`](super::Receiver::handle_digest_skipped) with their
     /// roots, and meanwhile
     /// [`Receiver::handle_digest_progress`](super::Receiver::handle_digest_progress).
     DigestSkipped(Vec<Arc<EntryRef>>),
-    /// Read what stands in the place of these chunks:
+    /// Read these chunks of the standing file:
     /// [`Receiver::handle_read_standing_chunks`](super::Receiver::handle_read_standing_chunks) with
-    /// its digests.
+    /// their digests.
     ReadStandingChunks {
         /// The file.
         base: Base,
         /// The chunks.
         chunks: Vec<ChunkIndex>,
     },
-    /// Read what stands in the place of this chunk once more and write it to the temporary, if it
-    /// still has this digest: [`Receiver::handle_write`](super::Receiver::handle_write).
+    /// Read this chunk of the standing file once more and write it to the temporary, if it still
+    /// has this digest: [`Receiver::handle_write`](super::Receiver::handle_write).
     Copy {
         /// The file.
         base: Base,
         /// The chunk.
         index: ChunkIndex,
-        /// What it must have.
+        /// The digest that it must have.
         digest: Digest,
     },
-    /// These files stand as they would be sent: see to it that each is one file that nobody wrote
-    /// to since it was read first, and set its mode and times where that is wanted and possible:
+    /// These standing files have the content of their sources. Check that nobody wrote to them
+    /// since they were read first, and set their mode and times if that is wanted and possible:
     /// [`Receiver::handle_retouch`](super::Receiver::handle_retouch).
     Retouch {
         /// The files.
@@ -209,21 +207,22 @@ pub enum ReceiverAction {
         /// Whether metadata may be set.
         metadata: bool,
     },
-    /// Read and drop: no one wants this payload.
+    /// Drop this payload, which is not wanted.
     DropPayload(Ticket),
     /// Make everything written to this file so far durable:
     /// [`Receiver::handle_sync_data`](super::Receiver::handle_sync_data).
     SyncData(FileId),
     /// Read these synced chunks back from the medium, not from memory:
-    /// [`Receiver::handle_read_back`](super::Receiver::handle_read_back) with what they are now.
+    /// [`Receiver::handle_read_back`](super::Receiver::handle_read_back) with their digests.
     ReadBack {
         /// The file.
         file: FileId,
         /// The chunks.
         chunks: Vec<ChunkIndex>,
     },
-    /// Append these records; where chunks are among them, make all that was appended durable:
-    /// [`Receiver::handle_journal`](super::Receiver::handle_journal). One is under way at a time.
+    /// Append these records; if chunks are among them, make everything appended so far durable:
+    /// [`Receiver::handle_journal`](super::Receiver::handle_journal). One order is under way at a
+    /// time.
     Journal(Vec<JournalEntry>),
     /// Cut the file to its length and set its metadata, times last:
     /// [`Receiver::handle_stage`](super::Receiver::handle_stage).
@@ -231,8 +230,8 @@ pub enum ReceiverAction {
     /// Make all of these staged files durable under their temporary names:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     Barrier(Vec<FileId>),
-    /// The barrier failed, and what is left of the batch was read back since: make it durable
-    /// again, through a sync that begins now:
+    /// Make these files durable again, through a sync that begins now. The first barrier failed,
+    /// and they were read back since:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     BarrierAgain(Vec<FileId>),
     /// Read these small files of the batch back from the medium, whole, under the names that they
@@ -240,97 +239,97 @@ pub enum ReceiverAction {
     ReadStaged {
         /// The files.
         files: Vec<FileId>,
-        /// What it is for.
+        /// The reason.
         why: ReadBackReason,
     },
-    /// Rename these to their final names; the flag allows replacing:
+    /// Rename these files to their final names; each says whether it may replace a standing file:
     /// [`Receiver::handle_publish`](super::Receiver::handle_publish).
     Publish(Vec<(FileId, Replace)>),
-    /// Make the renames of these durable:
+    /// Make the renames of these files durable:
     /// [`Receiver::handle_sync_dirs`](super::Receiver::handle_sync_dirs).
     SyncDirs(Vec<FileId>),
-    /// That failed, and what could be read back of them was: make their renames durable through a
-    /// sync that begins now: [`Receiver::handle_sync_dirs`](super::Receiver::handle_sync_dirs).
+    /// Make the renames of these files durable again, through a sync that begins now. The first
+    /// sync failed, and they were read back since:
+    /// [`Receiver::handle_sync_dirs`](super::Receiver::handle_sync_dirs).
     SyncDirsAgain(Vec<FileId>),
     /// Set mode and times of these directories, whose content is settled, and make that durable:
     /// [`Receiver::handle_finish_dirs`](super::Receiver::handle_finish_dirs).
     FinishDirs(Vec<Arc<EntryRef>>),
-    /// Remove what was made for this file under a temporary name. Never given for a file that was
-    /// renamed.
+    /// Remove the temporary of this file. Never given for a file that was renamed.
     Discard(FileId),
-    /// Close this file; what is journalled of it stays for another session.
+    /// Close this file. Its journalled chunks stay for another session.
     Release(FileId),
     /// Close this side's end of this lane:
     /// [`Receiver::handle_lane_ended`](super::Receiver::handle_lane_ended).
     CloseLane(LaneId),
-    /// Every entry is settled: make durable the names that were found standing, and put away what
-    /// was written down for another session, as far as nothing is left to be continued:
-    /// [`Receiver::handle_tidy`](super::Receiver::handle_tidy).
+    /// Every entry is settled: make the names that were found standing durable, and remove journals
+    /// that have nothing left to continue: [`Receiver::handle_tidy`](super::Receiver::handle_tidy).
     Tidy,
-    /// An entry came to its end; nothing of it is held any more.
+    /// An entry is settled with this outcome; nothing of it is held any more.
     Settled(Arc<EntryRef>, Outcome),
     /// Every entry is settled and the sender knows: the session is over.
     Finished(Ending),
-    /// The session cannot go on. Always the last action; the doer removes what is neither published
-    /// nor journalled.
+    /// The session cannot go on. Always the last action; the doer removes temporaries that are
+    /// neither published nor journalled.
     Abort(Fault),
 }
 
-/// Whether a rename may replace what stands there.
+/// Whether a rename may replace a standing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// It may.
+    /// The rename may replace a standing file.
     Allowed,
-    /// It must fail instead.
+    /// The rename must fail if a file stands there.
     Never,
 }
 
-/// What was agreed for the session.
+/// The terms that both sides agreed on for the session.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
     /// The chunk size of files that are not continued.
     pub chunk: ChunkSize,
-    /// The largest chunk that buffers hold: a partial of larger ones is not continued.
+    /// The largest chunk that buffers hold: a partial with larger chunks is not continued.
     pub chunk_max: ChunkSize,
     /// Files up to this length come in bundles, as far as [`crate::wire::bundle::bundled_max`]
     /// allows.
     pub bundled_max: u64,
-    /// What may happen to names that stand.
+    /// The rules for names that stand.
     pub policy: Policy,
-    /// Where entries go.
+    /// The places of entries beneath the destination.
     pub landing: Landing,
     /// Which metadata is carried over.
     pub preserve: Preserve,
-    /// Touch nothing.
+    /// Whether this is a dry run, which changes nothing.
     pub dry_run: bool,
-    /// When written chunks are synced.
+    /// The group syncs of written chunks.
     pub group: SyncGroup,
-    /// Read everything back from the medium and compare it before it is journalled, acknowledged or
-    /// renamed.
+    /// Whether everything is read back from the medium and compared before it is journalled,
+    /// acknowledged or renamed.
     pub read_back: bool,
     /// Whether files that are skipped are read for their roots.
     pub digests: SkippedDigests,
 }
 
-/// Who wants the roots of files that are skipped.
+/// The readers of the roots of skipped files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SkippedDigests {
-    /// Nobody: they are not read.
+    /// Nobody. Skipped files are not read.
     #[default]
     Unwanted,
-    /// This side: the sender does not learn them.
+    /// This side. The sender does not learn them.
     Kept,
     /// The sender.
     Told,
 }
 
-/// How much may be written and not synced: what a crash may cost. Larger costs more re-sending
-/// after one. While twice as many bytes are written and not durable, no more chunks are asked for.
+/// The bound of bytes that are written and not synced, which a crash may cost. A larger group means
+/// more to send again after a crash. While twice as many bytes are written and not durable, no more
+/// chunks are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncGroup {
-    /// Bytes. Default 1 GiB.
+    /// Bytes that are not synced. Default 1 GiB.
     pub bytes: u64,
-    /// Time since the first of them. Default 1 s.
+    /// Time since the first of these bytes was written. Default 1 s.
     pub age: Duration,
 }
 

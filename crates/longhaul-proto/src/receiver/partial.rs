@@ -1,8 +1,8 @@
-//! What an earlier session left of a file: which chunks are held, and their digests.
+//! A partial: the chunks of a file that an earlier session left, and their digests.
 //!
-//! Comes from whoever keeps journals, with the survey of a name; `large` continues from it.
-//! Verified, synced and journalled once: it is believed as it is when the source is the same, and
-//! compared chunk by chunk when only its length is.
+//! Comes from the keeper of journals, with the survey of a name; `large` continues from it. Its
+//! chunks were verified, synced and journalled once. If the source is unchanged they are believed;
+//! if only its length is the same, they are compared one by one.
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkMap, DigestKind};
@@ -15,11 +15,11 @@ pub struct Partial {
     map: ChunkMap,
     source: Source,
     held: HeldChunks,
-    /// Bytes on the target that its temporary occupies, as far as that is known.
+    /// Bytes that its temporary occupies on the destination's file system, as far as that is known.
     occupied: u64,
 }
 
-/// Whether a partial was made of what is offered now.
+/// Whether a partial was made of the source that is offered now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The same file, unchanged since.
@@ -28,7 +28,7 @@ pub enum Source {
     Changed,
 }
 
-/// What holds from a chunk on, up to a chunk; a long stretch may be told in several.
+/// A stretch of chunks that are all held or all missing. A long stretch may be given in several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartialStretch {
     Held { end: ChunkIndex },
@@ -36,13 +36,13 @@ pub(super) enum PartialStretch {
 }
 
 impl Partial {
-    /// What `held` says of a file of `map`.
+    /// The partial of a file of `map` that holds `held`.
     pub const fn new(map: ChunkMap, source: Source, held: HeldChunks) -> Partial {
         Partial { map, source, held, occupied: 0 }
     }
 
-    /// The same, with a temporary that occupies so many bytes on the target: more than are held
-    /// where some were written and not journalled, or room was reserved ahead.
+    /// The same partial, with a temporary that occupies `bytes`: more than are held, if some were
+    /// written and not journalled or room was reserved ahead.
     #[must_use]
     pub fn occupying(self, bytes: u64) -> Partial {
         Partial { occupied: bytes, ..self }
@@ -53,7 +53,7 @@ impl Partial {
         self.map
     }
 
-    /// Whether it was made of what is offered now.
+    /// Whether it was made of the source that is offered now.
     pub const fn source(&self) -> Source {
         self.source
     }
@@ -63,7 +63,7 @@ impl Partial {
         self.held.bytes(self.map)
     }
 
-    /// How many bytes of the file cost no room on the target any more.
+    /// Bytes of the file that need no more room at the destination.
     pub(super) fn occupied(&self) -> u64 {
         self.occupied.max(self.bytes())
     }
@@ -89,7 +89,7 @@ impl Partial {
         (start.0..start.0 + count).filter_map(|at| self.get(ChunkIndex(at))).collect()
     }
 
-    /// How far what holds at `index` goes.
+    /// The stretch that begins at `index`.
     pub(super) fn stretch(&self, index: ChunkIndex) -> PartialStretch {
         let mut end = index.0;
         for (at, _) in self.held.iter_from(index).take(STRETCH_MAX) {
@@ -106,10 +106,10 @@ impl Partial {
     }
 }
 
-/// Held chunks that one look walks over, so that a look costs the same however much is held.
+/// Held chunks that one call walks over, so that a call costs the same however many are held.
 const STRETCH_MAX: usize = 1024;
 
-/// A chunk's digest as what it is in its file.
+/// The digest of a chunk, with the kind that its file has.
 pub(super) const fn of_kind(kind: DigestKind, hash: Hash32) -> Digest {
     match kind {
         DigestKind::Root => Digest::Root(hash),

@@ -1,5 +1,7 @@
-//! What a receiver makes of a name: where it goes, and whether what stands there may be skipped or
-//! replaced. Pure rules.
+//! The rules of a receiver for names: where an entry goes, and whether a standing file may be
+//! skipped or replaced.
+//!
+//! Pure rules: nothing is asked, and nothing is remembered but the renamed top.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +9,17 @@ use longhaul_core::{Blame, Clock, Entry, EntryKind, Fault, FaultCode, IfExists, 
 
 use super::Replace;
 
-/// Where entries go beneath the destination, and which tops a sender may name at all.
+/// The places of entries beneath the destination, and the tops that a sender may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Landing {
     /// The one source's own name and the name it takes instead.
     rename: Option<(Option<Vec<u8>>, Vec<u8>)>,
-    /// The first components that were asked for; none: any.
+    /// The first components that were asked for. `None` if any may come.
     tops: Option<BTreeSet<Vec<u8>>>,
 }
 
 impl Landing {
-    /// Beneath the destination, under their own names.
+    /// The landing beneath the destination, under the own names of the sources.
     pub fn beneath() -> Landing {
         Landing::default()
     }
@@ -29,7 +31,7 @@ impl Landing {
         self
     }
 
-    /// Only these first components may come: what was asked for.
+    /// Admits only these first components, which were asked for.
     #[must_use]
     pub fn only(mut self, tops: BTreeSet<Vec<u8>>) -> Landing {
         self.tops = Some(tops);
@@ -41,11 +43,12 @@ impl Landing {
         self.rename.as_ref().map(|(_, name)| name.as_slice())
     }
 
-    /// Where `path` goes. The first entry of a renamed transfer fixes the top that is renamed;
+    /// The place of `path`. The first entry of a renamed transfer fixes the top that is renamed;
     /// another top is refused.
     ///
     /// # Errors
-    /// A [`Fault`] when the sender names what was not asked for, or the new path is too long.
+    /// A [`Fault`] when the sender names a path that was not asked for, or the new path is too
+    /// long.
     pub fn place(&mut self, path: &RelPath) -> Result<RelPath, Fault> {
         let unasked =
             || Fault::protocol(format_args!("the sender names '{}', which was not asked for", path.escaped()));
@@ -65,16 +68,16 @@ impl Landing {
     }
 }
 
-/// What may happen to names that stand.
+/// The rules for names that stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// As the user asked.
+    /// The user's choice for names that stand.
     pub if_exists: IfExists,
-    /// Whether rights allow replacing.
+    /// Whether the rights of the key allow replacing.
     pub may_modify: bool,
 }
 
-/// What stands under a name.
+/// The standing file under a name, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Nothing.
@@ -83,28 +86,28 @@ pub enum Seen {
     File {
         /// Its length.
         len: u64,
-        /// Its time.
+        /// Its modification time.
         mtime: Mtime,
-        /// What its file system keeps of a time.
+        /// The part of a time that its file system keeps.
         clock: Clock,
     },
     /// A directory, maybe made just now.
     Dir,
     /// A symbolic link.
     Symlink {
-        /// What it points to.
+        /// Its target.
         target: Vec<u8>,
     },
     /// A fifo, socket or device.
     Special,
 }
 
-/// What to do with a file or link.
+/// The decision on a file or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PolicyDecision {
     Send,
     Skip,
-    /// Skip it if its content is the same, else send what differs.
+    /// Skip it if its content is the same, else send the chunks that differ.
     Compare,
     Fail(Fault),
 }
@@ -115,16 +118,16 @@ impl Policy {
         self.may_modify && self.if_exists != IfExists::Fail
     }
 
-    /// Whether a rename to a name where `seen` stood may replace. Where nothing stood, what stands
-    /// there by then was seen by nobody: another's file, or one of this transfer's whose name the
-    /// destination takes for the same.
+    /// Whether a rename to the name of `seen` may replace. If nothing stood there, a file that
+    /// stands there later was seen by nobody: it is another's, or one of this transfer whose name
+    /// the destination takes for the same.
     pub(super) fn replace(self, seen: &Seen) -> Replace {
         if self.may_replace() && *seen != Seen::Absent { Replace::Allowed } else { Replace::Never }
     }
 
-    /// What to do with a file or link that would stand where `seen` stands. Where that is
-    /// `doubtful`, what the system shows of it proves nothing, and reading it would not either: it
-    /// is made anew, or left to whoever may do that.
+    /// The decision on a file or link whose name has `seen`. If the name is `doubtful`, the system
+    /// may show content that the medium does not have, and reading it would prove nothing: the file
+    /// is sent anew, or denied to a key that may not replace it.
     pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen, doubtful: bool) -> PolicyDecision {
         let fail = |code, message: &str, hint: &str| {
             PolicyDecision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
@@ -136,8 +139,7 @@ impl Policy {
                 "a directory stands where the file goes",
                 "remove it or choose another destination",
             ),
-            // What was not made by copying is not unmade by it: a device is no place that a file
-            // may take.
+            // A device, fifo or socket was not made by copying, and is never replaced by it.
             Seen::Special => fail(
                 FaultCode::InTheWay,
                 "a fifo, socket or device stands where it goes, and is never replaced",
@@ -167,7 +169,7 @@ impl Policy {
     }
 }
 
-/// Whether what stands there is what would be sent, as far as can be told without reading it.
+/// Whether the standing file is the same as the entry, as far as can be told without reading it.
 pub fn is_same(entry: &Entry, seen: &Seen) -> bool {
     match (&entry.kind, seen) {
         (EntryKind::File { len, inode, .. }, Seen::File { len: stands, mtime, clock }) => {
@@ -178,7 +180,7 @@ pub fn is_same(entry: &Entry, seen: &Seen) -> bool {
     }
 }
 
-/// Whether a file stands there that is as long as the one that would be sent.
+/// Whether the standing file is as long as the entry.
 fn same_len(entry: &Entry, seen: &Seen) -> bool {
     match (&entry.kind, seen) {
         (EntryKind::File { len, .. }, Seen::File { len: stands, .. }) => len == stands,

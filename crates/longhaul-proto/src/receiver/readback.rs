@@ -1,10 +1,10 @@
-//! Reading back: what was written and synced is read from the medium once more and compared, before
-//! it is journalled, acknowledged or sealed.
+//! Reading back: synced chunks and staged small files are read from the medium once more and
+//! compared before they are journalled, acknowledged or renamed.
 //!
-//! In: synced chunks, from `flow`; what the disk gives back. Out: records for the journal and
-//! verdicts, or chunks that are wanted again. A chunk has no verdict until then, so that the sender
-//! will still send it. What an earlier session left is read back too, beside the rest: it is not
-//! known how that was verified. Knows nothing of how a medium is read.
+//! In: synced chunks, from `flow`; digests of the bytes that the disk gives back. Out: records for
+//! the journal and verdicts, or chunks that are wanted again. A chunk has no verdict until then, so
+//! that the sender will still send it. Chunks of an earlier session are read back too, beside the
+//! rest, as it is unknown how they were verified. Knows nothing of how a medium is read.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
@@ -19,7 +19,7 @@ use super::{EntryState, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{Finding, Verdict};
 
-/// What is read back of one file.
+/// The chunks of one file that are being read back.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     on: bool,
@@ -27,38 +27,39 @@ pub(super) struct Checks {
     fresh: usize,
     /// Chunks of an earlier session being read back.
     earlier: usize,
-    /// What came back is being judged: a file that fails by part of it does not end before all of
-    /// it is.
+    /// Whether digests that came back are being judged: a file that fails by one of them does not
+    /// end before all are judged.
     judging: bool,
-    /// Those from here on are still to be; none if all were, or there are none.
+    /// The chunk from which on chunks of an earlier session are still to be read back. `None` if
+    /// none are.
     next_held: Option<ChunkIndex>,
 }
 
-/// What became of a chunk that was read back.
+/// The result of reading a chunk back.
 enum Check {
     Good(ChunkIndex, Digest),
     Spoilt(ChunkIndex),
-    /// What an earlier session wrote is spoilt.
+    /// A chunk of an earlier session is spoilt.
     Lost(ChunkIndex),
     Nothing,
 }
 
-/// A bundle whose files are being read back: it has no verdict until all of them were, so that it
+/// A bundle whose files are being read back. It has no verdict until all of them were, so that it
 /// can still be sent again.
 #[derive(Debug)]
 pub(super) struct Unread {
     attempt: Attempt,
     computed: Digest,
-    /// Files of it that are not at their end.
+    /// Files of it that are not settled.
     files_pending: usize,
-    /// One of them is wanted again.
+    /// Whether one of its files is wanted again.
     is_spoilt: bool,
 }
 
-/// What became of a file of a bundle.
+/// The result of reading a file of a bundle back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// It is at its end, well or not.
+    /// It is settled, committed or failed.
     Over,
     /// It is wanted again.
     Spoilt,
@@ -94,7 +95,7 @@ impl Checks {
 }
 
 impl LargeTarget {
-    /// Whether everything that was written waits for nothing but a sync.
+    /// Whether the written chunks wait for nothing but a sync.
     fn waits_for_sync(&self) -> bool {
         let is_on_its_way = |state| matches!(state, ChunkState::Wanted | ChunkState::Verified);
         self.checks.on
@@ -116,7 +117,7 @@ impl LargeTarget {
         next
     }
 
-    /// Compares a chunk that was read back with what it should be.
+    /// Compares a chunk that was read back with its digest.
     fn checked(&mut self, index: ChunkIndex, found: Digest) -> Result<Check, Fault> {
         let Some(chunk) = self.chunks.get(&index).copied() else {
             self.checks.earlier = self.checks.earlier.saturating_sub(1);
@@ -138,8 +139,8 @@ impl LargeTarget {
         Ok(Check::Spoilt(index))
     }
 
-    /// Takes a chunk back that the medium does not give back; its bytes are not synced any more. It
-    /// is wanted again.
+    /// Wants a chunk again that is spoilt on the medium. Gives its bytes, which count as synced no
+    /// more.
     fn spoil(&mut self, index: ChunkIndex) -> u64 {
         let bytes = self.map.len_of(index).unwrap_or(0);
         self.step(index, ChunkEvent::Spoilt);
@@ -154,7 +155,7 @@ impl LargeTarget {
         bytes
     }
 
-    /// A chunk could not be read back.
+    /// Notes that a chunk could not be read back. Gives the bytes that count as synced no more.
     fn unchecked(&mut self, index: ChunkIndex) -> u64 {
         match self.chunks.get(&index).map(|chunk| chunk.state) {
             Some(ChunkState::Synced) => {
@@ -170,8 +171,8 @@ impl LargeTarget {
 }
 
 impl Receiver {
-    /// Has synced chunks read back, a few at a time: each order's good ones are journalled when it
-    /// is done.
+    /// Orders synced chunks to be read back, a few at a time. The good ones of each order are
+    /// journalled when it is done.
     pub(super) fn read_back(&mut self, file: FileId, chunks: &[(ChunkIndex, Digest)]) {
         let Some(large) = self.large(file) else { return };
         large.checks.fresh += chunks.len();
@@ -181,8 +182,8 @@ impl Receiver {
         }
     }
 
-    /// Begins to read back what an earlier session left of a file and the sender is not asked
-    /// about.
+    /// Begins to read back the chunks of a file that an earlier session left and that the sender is
+    /// not asked about.
     pub(super) fn read_back_held(&mut self, file: FileId) {
         let Some(large) = self.large(file).filter(|large| large.checks.on) else { return };
         if large.partial.as_ref().is_some_and(|partial| partial.source() == Source::Same) {
@@ -202,7 +203,7 @@ impl Receiver {
         }
     }
 
-    /// What the medium gives back of chunks: all those of one order.
+    /// The digests of chunks as the medium gives them back: all chunks of one order.
     pub fn handle_read_back(
         &mut self,
         now: Timestamp,
@@ -280,7 +281,7 @@ impl Receiver {
         let (attempt, judged) = large.chunks.get(&index).map(|chunk| (chunk.attempt, chunk.judged)).unzip();
         let bytes = large.spoil(index);
         self.unsynced.undurable -= bytes;
-        // The sender is done with it.
+        // The sender has its verdict and does not send it again.
         if judged == Some(true) {
             return self.fail_file(file, misread("the disk gives back other bytes than were copied to it"));
         }
@@ -294,8 +295,8 @@ impl Receiver {
         }
     }
 
-    /// The medium gives back something else than a small file that was written: it is wanted again,
-    /// if it may be.
+    /// Wants a small file again that is spoilt on the medium. False if its bundle had its last
+    /// attempt.
     pub(super) fn want_small_again(&mut self, id: FileId) -> bool {
         let Some(slot) = self.entries.get_mut(&id) else { return false };
         let Some(bundle) = slot.bundle else { return false };
@@ -308,7 +309,7 @@ impl Receiver {
         true
     }
 
-    /// One file less of a bundle is to be read back; after the last there is a verdict.
+    /// Notes that a file of a bundle was read back. After the last one, the bundle has its verdict.
     pub(super) fn read_of_bundle(&mut self, id: BundleId, reading: Reading) {
         let Some(unread) = self.bundles_unread.get_mut(&id) else { return };
         unread.files_pending -= 1;
@@ -319,7 +320,8 @@ impl Receiver {
         let Some(Unread { attempt, computed, is_spoilt, .. }) = self.bundles_unread.remove(&id) else { return };
         let finding = if is_spoilt {
             self.bundles_again.insert(id, attempt.next());
-            // What stands by now is heard before, and not sent with the rest.
+            // Files that are committed by now are said first, so that the sender does not send them
+            // again.
             self.says.flush(&mut self.actions);
             Finding::Again
         } else {
@@ -328,7 +330,7 @@ impl Receiver {
         self.say_verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
     }
 
-    /// Syncs a file at once if nothing more of it comes before it has been read back.
+    /// Syncs a file at once if no more of it can come before its written chunks were read back.
     pub(super) fn sync_what_waits_for_nothing(&mut self, file: FileId) {
         let Some(slot) = self.entries.get_mut(&file) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
@@ -340,20 +342,19 @@ impl Receiver {
     }
 }
 
-/// A chunk that waits for its verdict until it was read back takes part of the window: a group is a
-/// quarter of that at most.
+/// The sync group of a session. If chunks are read back, they take part of the window of wanted
+/// chunks until then, so a group is at most a quarter of that window.
 pub(super) fn group(config: &ReceiverConfig) -> SyncGroup {
     let most = config.chunk.bytes() * (CHUNKS_WANTED_MAX as u64 / 4);
     let bytes = if config.read_back { config.group.bytes.min(most) } else { config.group.bytes };
     SyncGroup { bytes, ..config.group }
 }
 
-/// What was written is not what is read.
+/// The fault of bytes that are not read as they were written.
 pub(super) fn misread(message: impl std::fmt::Display) -> Fault {
     Fault::new(FaultCode::Mismatch, Blame::Local, message)
         .hint("suspect the disk, its controller or its cable: look at the system's log and at its SMART data")
 }
 
-/// Chunks of one order: what of them is good is journalled together, and an end by a fault waits
-/// for no more.
+/// Chunks of one order: the good ones are journalled together, and a drain waits for no more.
 const READ_BACK_AT_ONCE: usize = 16;

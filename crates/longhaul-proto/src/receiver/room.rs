@@ -1,12 +1,12 @@
-//! Room on the target: a file that comes in chunks is begun only while what is free there, less
-//! what files under way will still take, holds it.
+//! Room at the destination: a file in chunks is begun only if it fits the free bytes, less the
+//! bytes that open files will still take.
 //!
-//! In: what the disk measures ([`Receiver::handle_measure_room`]), bytes that are written, files
-//! that end. Out: whether a file may be begun, and [`Action::MeasureRoom`]. A measurement serves
-//! the files of one directory for a second. Small files are begun unmeasured: they take what they
-//! find. A file is refused only if nothing is under way that may give room back, and measurements
-//! that follow each other for a while find no more: file systems free what was removed behind the
-//! call that removes it. Knows no file system; a target that says nothing of its room has enough.
+//! In: measurements of the disk ([`Receiver::handle_measure_room`]), bytes that are written, files
+//! that end. Out: whether a file may be begun, and [`ReceiverAction::MeasureRoom`]. A measurement
+//! serves the files of one directory for a second. Small files are begun unmeasured. A file is
+//! refused only if nothing is under way that may give room back, and measurements find no more room
+//! for 2 s ([`SHORT_FOR`]): file systems free removed files some time after the call that removes
+//! them. Knows no file system; a destination without a known room has enough.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Room {
     pub device: u64,
     /// Free bytes.
     pub bytes: u64,
-    /// Free file entries (inodes). `None` where their number is not fixed.
+    /// Free file entries (inodes). `None` if their number is not fixed.
     pub inodes: Option<u64>,
 }
 
@@ -33,26 +33,27 @@ pub struct Room {
 pub(super) struct Reserved {
     device: u64,
     bytes: u64,
-    /// So many of those that it writes first take none.
+    /// Bytes of those written first that take none of it, as they have blocks already.
     standing: u64,
 }
 
-/// What is known of the room on the target.
+/// The known room of each file system of the destination.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    /// The file system's name in messages. May be empty.
+    /// The file system's name in messages. It may be empty.
     name: String,
     devices: HashMap<u64, Device>,
-    /// The directory that was measured last, and its file system; that is `None` where nothing is
-    /// said of it.
+    /// The directory that was measured last, and its file system, which is `None` if it does not
+    /// tell its room. `None` before the first measurement.
     measured: Option<(RelPath, Option<u64>)>,
-    /// Bytes that earlier sessions brought of files that were refused.
+    /// Bytes that earlier sessions received of files that were refused.
     refused: u64,
     /// The measurement that is under way.
     asked: Option<Question>,
-    /// The file that has no room, though nothing is under way that may give some back.
+    /// The file that lacks room although nothing is under way that may give some back. `None` if no
+    /// file does.
     short: Option<Short>,
-    /// When to measure again, for that.
+    /// When to measure again for a file that lacks room. `None` if no file does.
     again: Option<Timestamp>,
 }
 
@@ -60,9 +61,9 @@ pub(super) struct Rooms {
 #[derive(Clone, Copy, Debug)]
 struct Short {
     file: FileId,
-    /// Since when.
+    /// When it lacked room first.
     first: Timestamp,
-    /// Since when no more was found, and how much there was then.
+    /// When the most room so far was found, and how much that was.
     since: Timestamp,
     most: u64,
 }
@@ -70,30 +71,30 @@ struct Short {
 #[derive(Debug)]
 struct Question {
     dir: RelPath,
-    /// Nothing was under way that will take room, or give some back.
+    /// Whether nothing was under way that will take room or give some back.
     alone: bool,
 }
 
 /// One file system.
 #[derive(Clone, Copy, Debug)]
 struct Device {
-    /// Bytes that nobody takes, as far as is known.
+    /// Free bytes, less the bytes that open files will still take.
     free: u64,
     inodes: Option<u64>,
-    /// When that was measured.
+    /// When the room was measured.
     at: Timestamp,
-    /// No file was open then, and none was begun since.
+    /// Whether no file was open then and none was begun since.
     alone: bool,
     /// Bytes that open files will still take.
     reserved: u64,
 }
 
-/// What a file will take.
+/// The room that a file will take.
 #[derive(Clone, Copy)]
 struct Need {
     file: FileId,
     bytes: u64,
-    /// Bytes that come to where there are blocks already.
+    /// Bytes that go to places where there are blocks already.
     standing: u64,
     inode: bool,
 }
@@ -101,39 +102,39 @@ struct Need {
 /// Whether a file may be begun.
 enum Admission {
     Begin(Option<Reserved>),
-    /// Not before something else has happened.
+    /// The file must wait for another event.
     Wait,
     Measure,
     Refuse(Fault),
 }
 
 impl Receiver {
-    /// The same, with a name for its file system, for people: the subject of a sentence.
+    /// Names the destination's file system in messages: the subject of a sentence, for people.
     #[must_use]
     pub fn named(mut self, file_system: &str) -> Receiver {
         file_system.clone_into(&mut self.rooms.name);
         self
     }
 
-    /// Whether the first file that waits may be begun now; has its room kept for it then. Fails it,
-    /// and with it the session, if there is no room for it however long it waits.
+    /// Whether the first file that waits may be begun now; if so, its room is kept for it. Fails
+    /// the file, and with it the session, if there will be no room for it.
     pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
-        // What is renamed may replace what gives room back.
+        // A rename may replace a file and so give room back.
         let alone = self.large_open == 0 && !self.committer.has_any() && !self.is_staging();
         let Some(slot) = self.entries.get_mut(&id) else { return true };
         let (EntryState::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.entry.entry.kind)
         else {
             return true;
         };
-        // What is compared takes room only once a difference is found.
+        // A file that is compared takes room only once a difference is found.
         if large.comparison.is_some() && large.partial.is_none() {
             return true;
         }
         let (held, occupied) = large.partial.as_ref().map_or((0, 0), |partial| (partial.bytes(), partial.occupied()));
-        // How much of it are holes is not known.
+        // How much of a sparse file are holes is not known.
         let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(occupied) };
         let dir = slot.entry.placed.parent().unwrap_or_default();
-        // What is written in the place of what was written and not journalled takes no room either.
+        // Bytes that overwrite bytes which were written and not journalled take no room either.
         let need = Need { file: id, bytes: need, standing: occupied - held, inode: large.partial.is_none() };
         match self.rooms.admit(now, &dir, need, alone) {
             Admission::Begin(reserved) => {
@@ -155,8 +156,8 @@ impl Receiver {
         }
     }
 
-    /// Bytes that earlier sessions brought of files that were not begun in this one: they are held,
-    /// and no counter has them.
+    /// Bytes that earlier sessions received of files that this session has not begun. They are
+    /// held, and no counter includes them.
     pub fn held_unopened(&self) -> u64 {
         let waits = |slot: &PendingEntry| match &slot.state {
             EntryState::Large(large) if large.stage == LargeStage::Waiting => large.resumed(),
@@ -165,7 +166,7 @@ impl Receiver {
         self.entries.values().map(waits).fold(self.rooms.refused, u64::saturating_add)
     }
 
-    /// The room where a file would go was measured. `None`: nothing is known of it.
+    /// The room of the file system on which a file would lie. `None` if it is unknown.
     pub fn handle_measure_room(&mut self, now: Timestamp, room: Option<Room>) {
         if self.is_over() {
             return;
@@ -186,7 +187,7 @@ impl Rooms {
         let Some((_, device)) = self.measured.as_ref().filter(|(measured, _)| measured == dir) else {
             return Admission::Measure;
         };
-        // What no file system holds is the disk's to refuse, at once.
+        // A file longer than any file system holds is refused by the disk at once.
         let Some(number) = device.filter(|_| need <= FILE_BYTES_MAX) else { return Admission::Begin(None) };
         let Some(device) = self.devices.get_mut(&number) else { return Admission::Measure };
         if now >= device.at.after(ROOM_AGE) {
@@ -197,14 +198,14 @@ impl Rooms {
             device.free -= need;
             device.inodes = device.inodes.map(|inodes| inodes.saturating_sub(u64::from(inode)));
             device.reserved += need;
-            // It may take less than it is long, or replace what gives room back.
+            // The file may take less than its length, or replace a file and so give room back.
             device.alone = false;
             self.short = None;
             return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need, standing }));
         }
         if !alone {
-            // Files that end may give room back: what they replace, and what was kept for them and
-            // not needed.
+            // Files that end may give room back: by replacing a file, or by not needing all that
+            // was kept for them.
             self.short = None;
             return Admission::Wait;
         }
@@ -227,12 +228,12 @@ impl Rooms {
         Admission::Wait
     }
 
-    /// Forgets when it was to be measured again: whether it is, is found out anew at each event.
+    /// Forgets when to measure again: each event finds that out anew.
     pub(super) fn look_anew(&mut self) {
         self.again = None;
     }
 
-    /// When it is to be measured again.
+    /// When to measure again. `None` if no file lacks room.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.again
     }
@@ -245,7 +246,7 @@ impl Rooms {
         self.devices.insert(device, Device { free, inodes, at: now, alone: asked.alone, reserved });
     }
 
-    /// Bytes of a file were written: they are taken, and kept for it no longer.
+    /// Takes written bytes from the room that is kept for their file.
     pub(super) fn written(&mut self, room: &mut Option<Reserved>, bytes: u64) {
         let Some(reserved) = room else { return };
         let free = bytes.min(reserved.standing);
@@ -257,7 +258,7 @@ impl Rooms {
         }
     }
 
-    /// A file ended: what was kept for it is free. That is found when it is measured next.
+    /// Frees the room that was kept for a file that ended. The next measurement finds it.
     pub(super) fn give_back(&mut self, room: Option<Reserved>) {
         if let Some(reserved) = room
             && let Some(device) = self.devices.get_mut(&reserved.device)
@@ -279,7 +280,7 @@ impl Reserved {
     }
 }
 
-/// `need`: bytes, if it is not a file entry that is lacking.
+/// The fault of a file without room. `need` is in bytes; `None` if inodes are lacking.
 fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
     let fault = |message| Fault::new(FaultCode::NoSpace, Blame::Local, message);
     let Some(need) = need else {
@@ -291,14 +292,14 @@ fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
         .hint("free space or raise the quota, then run the same command again")
 }
 
-/// The longest file that the system can name an offset in.
+/// The longest file in which the system can name an offset, in bytes.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-/// So long what was measured is believed: others write there as well.
+/// How long a measurement counts: others write to the file system as well.
 const ROOM_AGE: Duration = Duration::from_secs(1);
-/// A file is refused when no more room was found for so long. XFS and ext4 free what was removed in
+/// A file is refused when no more room was found for this long. XFS and ext4 free removed files in
 /// the background, mostly within a second.
 const SHORT_FOR: Duration = Duration::from_secs(2);
-/// Where room grows all the time, by what others remove, it is waited for no longer.
+/// A file is refused after this long even if room grows all the time, as others remove files.
 const SHORT_MAX: Duration = Duration::from_secs(10);
-/// Until then it is measured so often: one `statfs` each.
+/// The pause between measurements until then: one `statfs` each.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);

@@ -1,5 +1,4 @@
-//! Verdicts and settlements on their way out: what is found in one round of events leaves in few
-//! messages.
+//! Verdicts and settlements on their way out: those of one round of events leave in few messages.
 //!
 //! Takes single findings from the machine, gives whole messages back to its queue. A verdict is
 //! never said after the settlement that follows from it. Knows nothing of entries.
@@ -9,7 +8,7 @@ use std::collections::VecDeque;
 use super::order::ReceiverAction;
 use crate::wire::message::{Message, Outcome, Settlement, Verdict};
 
-/// What is found and not yet said.
+/// Verdicts and settlements that are not said yet.
 #[derive(Debug, Default)]
 pub(super) struct Says {
     verdicts: Vec<Verdict>,
@@ -44,7 +43,7 @@ impl Says {
         self.verdicts.is_empty() && self.settled.is_empty()
     }
 
-    /// Says all of it, verdicts first.
+    /// Says all of them, verdicts first.
     pub(super) fn flush(&mut self, actions: &mut VecDeque<ReceiverAction>) {
         self.settled_bytes = 0;
         if !self.verdicts.is_empty() {
@@ -60,5 +59,6 @@ impl Says {
 const LIST_MAX: usize = 1024;
 /// A settlement without texts: id, outcome, root or code and blame, and the lengths of three texts.
 const SETTLEMENT_BYTES: usize = 64;
-/// Settlements leave when they come to this; the last of them adds three bounded texts at most.
+/// Settlements leave when their texts and numbers have this many bytes; the last of them adds three
+/// bounded texts at most.
 const SETTLED_BYTES_MAX: usize = 64 << 10;

@@ -1,9 +1,9 @@
-//! Roots of files that are skipped: who wants a list of all that stands at the destination has them
-//! read there.
+//! Roots of skipped files: a user who wants a list of all files at the destination has skipped
+//! files read there.
 //!
-//! In: files that were skipped unread, then their roots from whoever read them. Out: orders to read
-//! them, small ones together and large ones alone, and their outcomes. Compares nothing: that a
-//! file has this root says nothing about the source.
+//! In: files that were skipped unread, then their roots from the disk. Out: orders to read them,
+//! small ones together and large ones alone, and their outcomes. Compares nothing: the root says
+//! nothing about the source.
 
 use std::sync::Arc;
 
@@ -33,12 +33,12 @@ impl Receiver {
         }
     }
 
-    /// So many more bytes of skipped files were read.
+    /// Counts `bytes` of skipped files that were read.
     pub fn handle_digest_progress(&mut self, bytes: u64) {
         self.tally.standing = self.tally.standing.saturating_add(bytes);
     }
 
-    /// The roots of skipped files; none for one whose root was told in an earlier session.
+    /// The roots of skipped files; `None` for a file whose root was said in an earlier session.
     pub fn handle_digest_skipped(&mut self, now: Timestamp, results: Vec<(FileId, Result<Option<Hash32>, Fault>)>) {
         if self.is_over() || self.is_draining() {
             return;
@@ -59,8 +59,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// What the sender is told of an outcome: the roots of what stands here only if it asked for
-    /// them.
+    /// The outcome as the sender gets it: with the root of a standing file only if it asked for
+    /// that.
     pub(super) fn outcome_for_sender(&self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Stands(_) if self.config.digests != SkippedDigests::Told => Outcome::Skipped,
@@ -76,5 +76,5 @@ pub(super) fn wants_digest(config: &ReceiverConfig, held: &EntryRef) -> bool {
 
 /// Small files of one job to read: few enough that several threads share those of a page.
 const FILES_AT_ONCE: usize = 32;
-/// Bytes of the files of one job, if it has several.
+/// The most bytes that the files of one job have together, if there are several.
 const BYTES_AT_ONCE: u64 = 16 << 20;

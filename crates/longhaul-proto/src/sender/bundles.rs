@@ -1,4 +1,4 @@
-//! Small files that go in bundles: what was packed, what was sent, and what the receiver found.
+//! Small files that go in bundles: the bundles that are packed, sent and judged.
 //!
 //! Takes reports of packing from the disk and of sendings from the lanes, verdicts from the
 //! receiver; orders to pack again. Which files are in a bundle, the manifest decides. Knows nothing
@@ -13,15 +13,14 @@ use super::lanes::Carrier;
 use super::{Sender, SenderAction, Sent, Small, may_be_said, wrong_digest};
 use crate::wire::message::Finding;
 
-/// A bundle that was not sent, or has no good verdict.
+/// A bundle that is not sent yet, or has no good verdict.
 #[derive(Debug)]
 pub(super) struct Bundle {
     pub(super) files: Vec<Small>,
     pub(super) attempt: Attempt,
     /// The digest of this attempt, once its lane has reported it.
     pub(super) sent: Option<Digest>,
-    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has
-    /// come.
+    /// A verdict on this attempt that overtook the lane's report. It takes effect after the report.
     pub(super) overtook: Option<Finding>,
     pub(super) carrier: Carrier,
 }
@@ -31,8 +30,8 @@ impl Bundle {
         Bundle { files, attempt: Attempt::FIRST, sent: None, overtook: None, carrier: Carrier::None }
     }
 
-    /// Takes it for lost with what carried it: it is packed for the same sending, or for the next
-    /// if it was judged bad all the same, so that it did arrive.
+    /// Takes the bundle for lost with its carrier: it is packed for the same attempt. If it was
+    /// judged bad, it did arrive, and it is packed for the next one.
     pub(super) fn lose(&mut self) {
         if self.overtook == Some(Finding::Again) {
             self.want_again();
@@ -64,7 +63,7 @@ impl Sender {
         files
     }
 
-    /// Files of a bundle dropped out while it was packed; `empty` when none was left, so that
+    /// Files of a bundle dropped out while it was packed. `empty` if no file was left, so that
     /// nothing is sent.
     pub fn handle_pack(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
         if self.is_over {
@@ -98,14 +97,14 @@ impl Sender {
         self.bundle_judged(id, finding)
     }
 
-    /// Does what follows from a verdict on a bundle that was sent.
+    /// Acts on a verdict on a bundle that was sent.
     fn bundle_judged(&mut self, id: BundleId, finding: Finding) -> Result<(), Fault> {
         let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
         match finding {
             Finding::Good(digest) if bundle.sent != Some(digest) => return Err(wrong_digest(Unit::Bundle(id))),
             Finding::Good(_) => drop(self.forget_bundle(id)),
             Finding::Again => {
-                // Where files are read back, those that stand have their outcome already.
+                // If files are read back, the committed ones have their outcome already.
                 let before = bundle.files.len();
                 bundle.files.retain(|small| self.entries.contains_key(&small.file));
                 self.files_bundled -= before - bundle.files.len();

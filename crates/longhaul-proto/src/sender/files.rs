@@ -1,8 +1,7 @@
-//! Files that go in chunks: what the receiver wants of each, what was sent, and their end.
+//! Files that go in chunks: the chunks of each that are wanted and sent, and the end of the file.
 //!
 //! Takes wants and verdicts from the receiver, reports of reads from the disk and of sendings from
-//! the lanes, in whatever order these overtake each other. Knows nothing of bundles or of the
-//! manifest.
+//! the lanes, in any order. Knows nothing of bundles or of the manifest.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +23,11 @@ pub(super) struct LargeSource {
     /// Chunks that are wanted and have no good verdict.
     chunks: BTreeMap<ChunkIndex, SentChunk>,
     ended: bool,
-    /// The receiver wanted chunks of it, or said what it holds.
+    /// Whether the receiver wanted chunks of it, or said which it holds.
     begun: bool,
-    /// The receiver said all that it holds of it, ...
+    /// Whether the receiver said all parts that it holds, ...
     resumed: bool,
-    /// ... which were so many pieces.
+    /// ... and how many these are.
     parts_held: usize,
 }
 
@@ -39,8 +38,7 @@ struct SentChunk {
     first: Option<Digest>,
     /// The digest of this attempt, once its lane has reported it.
     sent: Option<Digest>,
-    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has
-    /// come.
+    /// A verdict on this attempt that overtook the lane's report. It takes effect after the report.
     overtook: Option<Finding>,
     carrier: Carrier,
 }
@@ -69,9 +67,9 @@ impl LargeSource {
         self.chunks.len()
     }
 
-    /// Takes chunks for lost whose carrier is `down`: which, and which sending. What was sent of
-    /// them is not what will be acknowledged: the source may give other bytes when it is read
-    /// again. One that was judged bad all the same arrived, and is wanted as the next sending.
+    /// Takes chunks whose carrier is `down` for lost. Gives them, each with its attempt. Their sent
+    /// digests are forgotten, as the source may give other bytes when it is read again. A chunk
+    /// that was judged bad did arrive, and is wanted as the next attempt.
     pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut SentChunk)| {
@@ -85,7 +83,8 @@ impl LargeSource {
         lost.map(lose).collect()
     }
 
-    /// What carries a chunk, if that sending of it is outstanding.
+    /// The carrier of a chunk, if that attempt of it is outstanding. Without `attempt`, any attempt
+    /// counts.
     pub(super) fn carrier(&mut self, index: ChunkIndex, attempt: Option<Attempt>) -> Option<&mut Carrier> {
         let chunk = self.chunks.get_mut(&index).filter(|chunk| attempt.is_none_or(|a| a == chunk.attempt));
         chunk.map(|chunk| &mut chunk.carrier)
@@ -100,12 +99,12 @@ impl LargeSource {
         self.begun
     }
 
-    /// Pieces in which the receiver said that it holds it.
+    /// Pieces in which the receiver said that it holds the file.
     pub(super) fn parts_held(&self) -> usize {
         self.parts_held
     }
 
-    /// The root, once it was said to the receiver.
+    /// The root, once it was said to the receiver. `None` before.
     pub(super) fn root_said(&self) -> Option<Hash32> {
         self.merger.root().filter(|_| self.ended)
     }
@@ -119,7 +118,8 @@ impl Sender {
         }
     }
 
-    /// The receiver holds part of a file: what it holds is part of the root, and not sent.
+    /// Takes the parts of a file that the receiver holds: they join its digest tree and are not
+    /// sent.
     pub(super) fn on_resume(&mut self, resume: &Resume) -> Result<(), Fault> {
         let refused = |what: &dyn std::fmt::Display| {
             Err(Fault::protocol(format_args!("the receiver holds part of entry {}, {what}", resume.file.0)))
@@ -157,7 +157,7 @@ impl Sender {
         self.begin(resume.file)
     }
 
-    /// A file needs a descriptor from now on.
+    /// Marks a file as begun: it needs a descriptor from now on.
     fn begin(&mut self, file: FileId) -> Result<(), Fault> {
         if let Some(large) = self.large(file)
             && !std::mem::replace(&mut large.begun, true)
@@ -170,7 +170,7 @@ impl Sender {
         }
     }
 
-    /// Chunks are wanted, or wanted where they differ from `known`.
+    /// Takes wanted chunks. With `known`, a chunk is wanted only if its digest differs.
     pub(super) fn on_want_chunks(
         &mut self,
         file: FileId,
@@ -181,14 +181,14 @@ impl Sender {
         let room = CHUNKS_OUTSTANDING_MAX.saturating_sub(self.chunks_outstanding) as u64;
         let large = match self.entries.get_mut(&file) {
             Some(OfferState::Large(large)) => large,
-            // Its fault is said, the receiver did not know yet.
+            // Its fault is said; the receiver did not know that yet.
             Some(OfferState::Idle) => return Ok(()),
-            // It failed there: its outcome has overtaken this.
+            // It failed at the receiver, and its outcome overtook this.
             None if self.manifest.was_sent(file) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("chunks wanted of entry {}, which has none", file.0))),
         };
         let end = start.0.checked_add(count).filter(|end| *end <= large.map.chunks());
-        // Only what is held is passed over.
+        // Only chunks that are held are passed over.
         let in_order =
             start >= large.next && large.merger.contains_all(large.next, start) && 0 < count && count <= room;
         let Some(end) = end.filter(|_| in_order) else {
@@ -236,7 +236,7 @@ impl Sender {
         }
     }
 
-    /// Does what follows from a verdict on a chunk that was sent.
+    /// Acts on a verdict on a chunk that was sent.
     fn chunk_judged(&mut self, file: FileId, index: ChunkIndex, finding: Finding) -> Result<(), Fault> {
         match finding {
             Finding::Good(digest) => self.acknowledge(file, index, digest),
@@ -260,9 +260,9 @@ impl Sender {
         }
     }
 
-    /// Orders the next sending of a chunk. Only what was sent before and reported can be told from
-    /// it: were it read sooner, it might arrive well and the file be sealed before it turns out
-    /// that a sending between had other bytes.
+    /// Orders the next sending of a chunk. It is ordered only after the sending before was
+    /// reported: read sooner, the chunk might arrive well and its file be sealed before a sending
+    /// between shows that the source had other bytes.
     fn read_again(&mut self, file: FileId, index: ChunkIndex) {
         let Some(large) = self.large(file) else { return };
         let map = large.map;
@@ -272,8 +272,8 @@ impl Sender {
         self.actions.push_back(SenderAction::ReadChunk { file, index, attempt, map, expect: None });
     }
 
-    /// Takes a chunk that was read for the first time into the file's tree; the last of them ends
-    /// the reading.
+    /// Takes the digest of a chunk that was read for the first time into the file's tree. After the
+    /// last one the source is checked.
     fn merge_first(&mut self, file: FileId, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         let Some(large) = self.large(file).filter(|large| !large.merger.contains(index)) else { return Ok(()) };
         large.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?;
@@ -283,7 +283,7 @@ impl Sender {
         Ok(())
     }
 
-    /// A chunk is verified at the receiver, which says what digest it computed.
+    /// Takes a chunk that the receiver verified, with the digest that it computed.
     fn acknowledge(&mut self, file: FileId, index: ChunkIndex, good: Digest) -> Result<(), Fault> {
         let sent = self.large(file).and_then(|large| large.chunks.get(&index)).and_then(|chunk| chunk.sent);
         match sent {
@@ -302,7 +302,7 @@ impl Sender {
         }
     }
 
-    /// Whether a file of which everything was read is still what it was.
+    /// The result of [`SenderAction::CheckSource`]: an error if the file has changed.
     pub fn handle_check_source(&mut self, file: FileId, result: Result<(), Fault>) {
         if self.is_over {
             return;
@@ -343,9 +343,9 @@ impl Sender {
     }
 }
 
-/// Files of chunks that a receiver may have begun here before it is taken for broken.
+/// The most files in chunks that a receiver may have begun before it counts as broken.
 const FILES_BEGUN_HERE_MAX: usize = 2 * FILES_BEGUN_MAX;
-/// Pieces that a receiver may hold files without outcome in, all together. A session that ends
-/// leaves as many as chunks were outstanding then, of all its files: so it takes a hundred of them,
-/// none of which ended a file, and a sender holds some 8 MiB.
+/// The most pieces in which a receiver may hold all files without outcome together. A session that
+/// ends leaves as many pieces as chunks were outstanding then, over all its files. Only a hundred
+/// such sessions, none of which ended a file, come to this; a sender holds some 8 MiB then.
 const PARTS_HELD_MAX: usize = 128 << 10;

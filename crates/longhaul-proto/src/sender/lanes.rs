@@ -1,8 +1,8 @@
-//! What becomes of a lost lane's units at the sender: read again and given to other lanes, once
-//! both ends have closed it.
+//! The units of lost lanes at the sender: they are read again and given to other lanes, once both
+//! ends have closed the lost one.
 //!
 //! In: ends of lanes from the engine, `LaneLost` and `LaneClosed` from the receiver. Out:
-//! `LaneLost`, orders to close this end, and orders to read again. What a lane carries is not
+//! `LaneLost`, orders to close this end, and orders to read again. The units of a lane are not
 //! listed here: each outstanding unit knows its carrier, so that there is nothing to keep in step
 //! and nothing to bound. Knows nothing of streams.
 
@@ -13,14 +13,14 @@ use longhaul_core::{Attempt, LaneId, Unit};
 use super::{OfferState, Sender, SenderAction, Sent};
 use crate::wire::message::{LaneClosed, LaneLost, Message};
 
-/// What carries an outstanding unit.
+/// The carrier of an outstanding unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
-    /// Nothing: it waits to be read or for a lane.
+    /// Nothing: the unit waits to be read or for a lane.
     None,
-    /// It was handed to this lane whole, under this number.
+    /// The unit was handed to this lane whole, under this number.
     Lane(LaneId, u64),
-    /// It went down with a lane and waits for another.
+    /// The unit went down with a lane and waits for another.
     Lost,
 }
 
@@ -39,14 +39,15 @@ pub(super) struct SendingLanes {
     open: BTreeMap<LaneId, SendingLane>,
 }
 
-/// How far a lane's end has come, on each side.
+/// How far each end of a lane is closed.
 #[derive(Debug, Default)]
 struct SendingLane {
-    /// The receiver knows that it is lost, or was told.
+    /// Whether the receiver knows that the lane is lost, or was told so.
     lost: bool,
-    /// This side's end is closed, with that in hand.
+    /// The unit in hand when this side's end was closed, if any. `None` while this end is open.
     ended: Option<Option<Unfinished>>,
-    /// The receiver's end is closed, with so many units taken in.
+    /// The number of units that the receiver took in before its end was closed. `None` while that
+    /// is open.
     landed: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ impl Sender {
         self.lanes.open.entry(lane).or_default();
     }
 
-    /// This side's end of a lane is closed: all that it sent whole was reported, and what it had
+    /// This side's end of a lane is closed. Every unit that it sent whole was reported, and
     /// `unfinished` will not go on.
     pub fn handle_lane_ended(&mut self, lane: LaneId, unfinished: Option<Unfinished>) {
         let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
@@ -71,15 +72,15 @@ impl Sender {
         self.reassign(lane);
     }
 
-    /// This side ended a lane in order: all that it took was sent whole and reported. The receiver
-    /// closes its end when it has taken that in, and says so.
+    /// This side ended a lane in order: every unit that it took was sent whole and reported. The
+    /// receiver closes its end when it has taken them in, and says so.
     pub fn handle_lane_retired(&mut self, lane: LaneId) {
         let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
         known.ended.get_or_insert(None);
         self.reassign(lane);
     }
 
-    /// A lane makes no progress while others do: it is given up.
+    /// Gives up a lane that makes no progress while others do.
     pub fn lose_lane(&mut self, lane: LaneId) {
         if self.lanes.open.contains_key(&lane) && !self.is_over {
             self.say_lane_lost(lane);
@@ -94,7 +95,7 @@ impl Sender {
         }
     }
 
-    /// The receiver gives a lane up. It says `LaneClosed` of its own accord. A lane that is not
+    /// The receiver gives up a lane. Its `LaneClosed` follows unasked. A lane that is not known
     /// here has carried nothing.
     pub(super) fn on_lane_lost(&mut self, lane: LaneId) {
         if let Some(known) = self.lanes.open.get_mut(&lane) {
@@ -114,8 +115,8 @@ impl Sender {
         self.reassign(closed.lane);
     }
 
-    /// Orders what went down with a lane anew, once both ends have closed it: the same sending, as
-    /// it never arrived.
+    /// Orders the units that went down with a lane again, once both ends have closed it: as the
+    /// same attempt, because they never arrived.
     fn reassign(&mut self, lane: LaneId) {
         let Some((Some(unfinished), Some(landed))) = self.lanes.open.get(&lane).map(|l| (l.ended, l.landed)) else {
             return;

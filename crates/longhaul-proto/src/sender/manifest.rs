@@ -2,7 +2,7 @@
 //! answers come back.
 //!
 //! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files`
-//! or to a bundle. Knows nothing of what becomes of them.
+//! or to a bundle. Knows nothing of their sending.
 
 use longhaul_core::limits::{
     BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PEER_TEXT_BYTES_MAX,
@@ -16,7 +16,7 @@ use super::{Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Send
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
 
-/// The page that is being filled and how many may leave.
+/// The page that is being filled, and the credit for pages.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     page: Vec<Entry>,
@@ -55,8 +55,8 @@ impl Sender {
             && !self.is_backlogged
     }
 
-    /// Whether more waits for the connection than the receiver is behind with: then no page leaves
-    /// and no entry is taken.
+    /// Whether more messages wait for the connection than an honest receiver causes. While that is
+    /// so, no page leaves and no entry is taken.
     pub fn handle_backlog(&mut self, is_backlogged: bool) {
         let was = std::mem::replace(&mut self.is_backlogged, is_backlogged);
         if was && !is_backlogged && !self.is_over && (self.manifest.is_full() || self.manifest.scanned) {
@@ -69,7 +69,7 @@ impl Sender {
         self.entries.len()
     }
 
-    /// The scan found an entry; only when [`Sender::has_room`]. Gives its id.
+    /// The scan found an entry, which may be given only when [`Sender::has_room`]. Gives its id.
     pub fn handle_scanned(&mut self, entry: Entry) -> FileId {
         let manifest = &mut self.manifest;
         let id = manifest.next;
@@ -87,7 +87,7 @@ impl Sender {
         id
     }
 
-    /// The scan has nothing more at this moment: what was found may leave, unless pages are under
+    /// The scan has nothing more at this moment: the open page may leave, unless pages are under
     /// way anyway.
     pub fn handle_scan_idle(&mut self) {
         if self.manifest.sent == self.manifest.answered {
@@ -120,7 +120,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends the page under construction if there is credit and something to say.
+    /// Sends the open page if there is credit and it is not empty.
     fn send_page(&mut self) {
         let manifest = &mut self.manifest;
         let last = manifest.scanned;
@@ -155,13 +155,13 @@ impl Sender {
         self.pack(small)
     }
 
-    /// An entry is wanted; its length if it goes in a bundle.
+    /// Takes an entry as wanted. Gives its length if it goes in a bundle.
     fn want(&mut self, id: FileId) -> Result<Option<u64>, Fault> {
         let refused = |what: &str| Err(Fault::protocol(format_args!("the receiver wants entry {}, {what}", id.0)));
         if !self.manifest.was_sent(id) {
             return refused("which was not sent");
         }
-        // Without its state it failed there: its outcome has overtaken this.
+        // An entry without state failed at the receiver, and its outcome overtook this.
         let Some(state) = self.entries.get_mut(&id) else { return Ok(None) };
         let OfferState::Offered { len: Some(len) } = *state else { return refused("which has no content to give") };
         if len <= self.config.bundled_max {
@@ -172,7 +172,7 @@ impl Sender {
         Ok(None)
     }
 
-    /// Small files are wanted where they differ from what stands at the receiver.
+    /// Small files are wanted if they differ from the standing files at the receiver.
     pub(super) fn on_check_files(&mut self, check: CheckFiles) -> Result<(), Fault> {
         let mut small = VecDeque::with_capacity(check.files.len());
         for (file, stands) in check.files {
@@ -189,7 +189,7 @@ impl Sender {
         self.pack(small)
     }
 
-    /// Packs small files that are wanted, in order: none waits for a bundle to fill.
+    /// Packs small files that are wanted, in order. No file waits for a bundle to fill.
     fn pack(&mut self, mut small: VecDeque<Small>) -> Result<(), Fault> {
         let unit_max = self.config.chunk.bytes().min(BUNDLE_BYTES_MAX);
         while !small.is_empty() {
@@ -217,8 +217,8 @@ impl Sender {
     }
 }
 
-/// What an entry adds to a page at most: its path, its link or text, and the numbers in their
-/// longest encoding.
+/// The most bytes that an entry adds to a page: its path, its link or text, and the numbers in
+/// their longest encoding.
 fn entry_bytes(entry: &Entry) -> usize {
     let text = match &entry.kind {
         EntryKind::Symlink { target } => target.len() + 3,

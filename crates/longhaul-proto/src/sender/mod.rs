@@ -1,9 +1,10 @@
-//! The sender's machine: what it says it has, what of it is wanted, what was sent, what became of
-//! it.
+//! The sender's machine: it offers entries, sends the units that are wanted, and takes verdicts and
+//! outcomes.
 //!
-//! In: scanned entries, control messages, and what the disk and the lanes report (`handle_*`). Out:
+//! In: scanned entries, control messages, and reports of the disk and the lanes (`handle_*`). Out:
 //! [`SenderAction`]s. It keeps no payload: a unit that is wanted again is read again, and must then
-//! give the digest it gave before. Knows nothing of sockets, descriptors or threads.
+//! have the digest that it had before. Knows nothing of sockets, descriptors or threads. The states
+//! of an entry are listed at `OfferState`.
 
 #[cfg(test)]
 mod audit;
@@ -27,13 +28,13 @@ use lanes::SendingLanes;
 pub use lanes::Unfinished;
 use manifest::Manifest;
 
-/// What is to be done next.
+/// An order of the sender, to be carried out once.
 #[derive(Clone, Debug)]
 pub enum SenderAction {
-    /// Say this to the receiver.
+    /// Send this message to the receiver.
     Send(Message),
     /// Read this chunk and hand it to a lane: [`Sender::handle_sent`] or
-    /// [`Sender::handle_unreadable`]. May be left undone once the file is settled.
+    /// [`Sender::handle_unreadable`]. The doer may skip it once the file is settled.
     ReadChunk {
         /// The file.
         file: FileId,
@@ -41,14 +42,14 @@ pub enum SenderAction {
         index: ChunkIndex,
         /// Which sending.
         attempt: Attempt,
-        /// The file's geometry: its length as frozen by the manifest, and its own chunk size.
+        /// The file's geometry: its length in the manifest, and its own chunk size.
         map: ChunkMap,
-        /// The receiver holds a chunk of this digest: if it is that still, it is declared without
-        /// payload.
+        /// The digest of the chunk that the receiver has in this place; a chunk that still has it
+        /// is declared without payload. `None` if the receiver has none.
         expect: Option<Digest>,
     },
     /// Pack these files into a bundle and hand it to a lane: [`Sender::handle_pack`] for files that
-    /// dropped out, then [`Sender::handle_sent`]. A file that has the root that stands at the
+    /// dropped out, then [`Sender::handle_sent`]. A file with the root of the standing file at the
     /// receiver is named without its bytes.
     Pack {
         /// The bundle.
@@ -58,12 +59,13 @@ pub enum SenderAction {
         /// The files, in order.
         files: Vec<Small>,
     },
-    /// Everything of this file was read: is it still what it was when it was opened?
+    /// Check whether this file, of which every chunk was read, is unchanged since it was opened:
     /// [`Sender::handle_check_source`].
     CheckSource(FileId),
-    /// Close this side's end of this lane, if it is there: [`Sender::handle_lane_ended`].
+    /// Close this side's end of this lane, if it is open: [`Sender::handle_lane_ended`].
     CloseLane(LaneId),
-    /// An entry came to its end; nothing of it is needed any more (close it, forget it, say it).
+    /// An entry is settled with this outcome, and nothing of it is needed any more: close it,
+    /// forget it, report it.
     Settled(FileId, Outcome),
     /// Every entry is settled: the session is over.
     Finished(Ending),
@@ -78,7 +80,8 @@ pub struct Small {
     pub file: FileId,
     /// Its length.
     pub len: u64,
-    /// The root of what stands at the receiver, where that is to be compared.
+    /// The root of the standing file at the receiver, if that is to be compared. `None` if the file
+    /// is to be sent.
     pub standing_root: Option<Hash32>,
 }
 
@@ -91,23 +94,23 @@ pub struct Sent {
     pub attempt: Attempt,
     /// Its digest.
     pub digest: Digest,
-    /// Payload bytes of it that went over the lane: none for a hole.
+    /// Payload bytes of it that went over the lane; 0 for a hole.
     pub len: u64,
     /// The lane that carried it.
     pub lane: LaneId,
     /// Its number on that lane.
     pub seq: u64,
-    /// Whether the lane carried the digest too; else it must be declared over control.
+    /// Whether the lane carried the digest too. If not, it must be declared over control.
     pub declared: bool,
 }
 
-/// What was agreed for the session.
+/// The terms that both sides agreed on for the session.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderConfig {
-    /// The chunk size of files that the receiver does not hold part of.
+    /// The chunk size of files of which the receiver holds no part.
     pub chunk: ChunkSize,
-    /// The smallest chunk in which a receiver may hold part of a file: what any session may have
-    /// begun it with.
+    /// The smallest chunk size in which a receiver may hold part of a file: the smallest that any
+    /// session may have begun it with.
     pub chunk_min: ChunkSize,
     /// The largest chunk that buffers hold.
     pub chunk_max: ChunkSize,
@@ -124,19 +127,19 @@ pub struct Sender {
     manifest: Manifest,
     /// Entries without an outcome, by id.
     entries: BTreeMap<FileId, OfferState>,
-    /// Bundles until they were sent and found good, and how many files are in them.
+    /// Bundles that have no good verdict, and the number of files in them.
     bundles: HashMap<BundleId, Bundle>,
     files_bundled: usize,
     next_bundle: BundleId,
     lanes: SendingLanes,
-    /// What was sent on `safe` lanes and not yet declared.
+    /// Digests of units that were sent on `safe` lanes and are not declared yet.
     undeclared: Vec<Declared>,
     chunks_outstanding: usize,
-    /// Files of chunks that the receiver has begun and that have no outcome.
+    /// Files in chunks that the receiver has begun and that have no outcome.
     files_begun: usize,
-    /// Pieces in which the receiver said that it holds files without outcome.
+    /// Pieces in which the receiver said that it holds files that have no outcome.
     parts_held: usize,
-    /// More waits for the connection than the receiver is behind with.
+    /// More messages wait for the connection than an honest receiver causes.
     is_backlogged: bool,
     bytes_sent: u64,
     bytes_resent: u64,
@@ -144,14 +147,29 @@ pub struct Sender {
     is_over: bool,
 }
 
-/// Where an entry stands.
+/// The state of an entry, from its offer to its outcome. An entry that is settled is removed,
+/// whatever its state.
+///
+/// ```text
+/// state        event                                                 next state
+/// (scan)       the entry joins a page                                Offered
+/// Offered      wanted or to be compared; length within bundles       Small
+/// Offered      wanted; longer                                        Large
+/// Offered      not wanted                                            Offered
+/// Small        it dropped out of its bundle, or that was given up    Idle
+/// Large        it cannot be read, or its source has changed          Idle
+/// any          its outcome came                                      (settled)
+/// ```
+///
+/// On the way to `Idle` its fault is said to the receiver, which answers with the outcome.
 #[derive(Debug)]
 enum OfferState {
-    /// The receiver has not answered.
+    /// It is offered: the receiver has not answered, or does not want its content. `len` is the
+    /// length of a file, and `None` for other entries.
     Offered { len: Option<u64> },
-    /// Not wanted, or its fault is said: waits for its outcome.
+    /// Its fault is said; it waits for its outcome.
     Idle,
-    /// A small file, packed or about to be.
+    /// A small file that is packed, or about to be.
     Small,
     /// A file that goes in chunks.
     Large(Box<LargeSource>),
@@ -181,7 +199,7 @@ impl Sender {
         }
     }
 
-    /// What to do next, if anything. Declarations come last, so that many leave in one message.
+    /// The next action, or `None`. Declarations come last, so that many leave in one message.
     pub fn poll_action(&mut self) -> Option<SenderAction> {
         if self.actions.is_empty() && !self.is_over {
             self.say_undeclared();
@@ -189,12 +207,12 @@ impl Sender {
         self.actions.pop_front()
     }
 
-    /// The receiver's counters, as far as known.
+    /// The receiver's counters, as it said them last.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Payload bytes handed to lanes, and how many of them were sent before.
+    /// Payload bytes handed to lanes, and those of them that were sent before.
     pub fn bytes_sent(&self) -> (u64, u64) {
         (self.bytes_sent, self.bytes_resent)
     }
@@ -249,7 +267,7 @@ impl Sender {
         }
     }
 
-    /// Ends the session with `fault`. From here on, what is reported changes nothing any more.
+    /// Ends the session with `fault`. Later reports change nothing.
     pub fn abort(&mut self, fault: Fault) {
         if !self.is_over {
             self.is_over = true;
@@ -339,14 +357,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Gives back what a file of chunks occupied.
+    /// Gives back the resources of a file in chunks.
     fn release(&mut self, large: &LargeSource) {
         self.chunks_outstanding -= large.outstanding();
         self.parts_held -= large.parts_held();
         self.files_begun -= usize::from(large.is_begun());
     }
 
-    /// Says that a file cannot be sent; its outcome is the receiver's to give.
+    /// Says that a file cannot be sent. The receiver gives its outcome.
     fn say_file_fault(&mut self, file: FileId, fault: &Fault) {
         // Every other file would fail as well, and none of them for a reason of its own.
         if fault.code == FaultCode::Exhausted {
@@ -361,8 +379,8 @@ impl Sender {
     }
 }
 
-/// Whether a receiver may find this of a sending: the last one is not wanted again, and no other
-/// given up.
+/// Whether a receiver may say this of a sending: the last one cannot be wanted again, and no
+/// earlier one given up.
 fn may_be_said(unit: Unit, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
     let what = match finding {
         Finding::Again if attempt.0 >= ATTEMPTS_MAX => "wants it again",
@@ -373,18 +391,19 @@ fn may_be_said(unit: Unit, attempt: Attempt, finding: Finding) -> Result<(), Fau
     Err(Fault::protocol(format_args!("after {sendings} of {ATTEMPTS_MAX} sendings of {unit} the receiver {what}")))
 }
 
-/// A receiver that acknowledges what was not sent: its build or its memory is broken.
+/// The fault of a receiver that acknowledges another digest than was sent: its build or its memory
+/// is broken.
 fn wrong_digest(unit: Unit) -> Fault {
     Fault::protocol(format_args!("the receiver acknowledges another digest of {unit} than was sent"))
 }
 
-/// Declarations in one message; at some 80 bytes each they stay below the message bound.
+/// The most declarations in one message; at some 80 bytes each they stay below the message bound.
 const DECLARATIONS_MAX: usize = 1024;
-/// Chunks that a receiver may have outstanding here before it is taken for broken: as many as it
-/// may want, and those that it found good before their lanes reported them.
+/// The most chunks that a receiver may have outstanding before it counts as broken: as many as it
+/// may want, and as many that it found good before their lanes reported them.
 const CHUNKS_OUTSTANDING_MAX: usize = 2 * CHUNKS_WANTED_MAX;
-/// Files in bundles likewise, ...
+/// The most files in bundles, likewise, ...
 const FILES_BUNDLED_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
-/// ... and entries without an outcome, whatever credit the receiver gives: an honest one never lets
-/// it come to this.
+/// ... and the most entries without outcome, whatever credit the receiver gives. An honest receiver
+/// never lets it come to this.
 const ENTRIES_OUTSTANDING_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;

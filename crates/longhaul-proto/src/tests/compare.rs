@@ -1,4 +1,4 @@
-//! Sessions that compare what stands with what would be sent, before they send it.
+//! Tests of sessions that compare standing files with their sources before they send.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The disk of a world: completes what `target` was ordered to do, in any order, well or not, and
-//! reports it.
+//! The disk of a world: completes the orders of `target` in any order, well or not, and reports
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::receiver::{Base, EntryRef, JournalEntry, Partial, Receiver, Replace, 
 use crate::time::Timestamp;
 
 impl Target {
-    /// What is free of the room that there is.
+    /// The free room, if the plan limits it.
     fn room(&self) -> Option<Room> {
         let (room, taken) = self.room;
         room.map(|room| Room { device: 1, bytes: room - taken, inodes: None })
@@ -187,8 +187,8 @@ impl Target {
         }
     }
 
-    /// What stands under a name, if it can be read and nobody wrote to it since this entry read it
-    /// first.
+    /// The content of the standing file, if it can be read and nobody wrote to it since this entry
+    /// read it first.
     fn read_standing(&mut self, rng: &mut Rng, held: &EntryRef) -> Result<Vec<u8>, Fault> {
         self.fate(rng)?;
         self.stood.reads += 1;
@@ -235,7 +235,7 @@ impl Target {
         Ok(())
     }
 
-    /// The medium may keep something else than was written.
+    /// Lets the medium keep other bytes than were written, at times.
     fn maybe_spoil(&mut self, rng: &mut Rng, file: FileId, chunk: u64, start: usize) {
         let (spoils, place) = (self.medium.spoils, (self.temp(file).held.placed.clone(), chunk));
         let always = self.medium.always.contains(&place);
@@ -248,8 +248,8 @@ impl Target {
         }
     }
 
-    /// What the medium gives back. Where that is not what was written, the chunk counts as never
-    /// written.
+    /// The digest of a chunk as the medium gives it back. If it differs from the written one, the
+    /// chunk counts as never written.
     fn read(&mut self, file: FileId, index: ChunkIndex) -> Digest {
         self.checks.0 += 1;
         let temp = self.temp(file);
@@ -274,7 +274,7 @@ impl Target {
         }
     }
 
-    /// What stands, and what was left.
+    /// The survey of a name: the standing file, and the partial of an earlier session.
     fn survey(&mut self, held: &EntryRef) -> Surveyed {
         let left = self.left.iter().find(|left| left.path == held.placed);
         let partial = left.map(|left| {

@@ -1,4 +1,4 @@
-//! What a receiver does about names whose sync failed, event by event.
+//! Tests of a receiver with names whose sync failed, event by event.
 
 use std::time::Duration;
 

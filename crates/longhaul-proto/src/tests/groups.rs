@@ -1,4 +1,4 @@
-//! Group syncs: when they begin, and what of a file that fails they still make worth keeping.
+//! Tests of group syncs: their beginning, and the chunks of failed files that they still save.
 
 use std::time::Duration;
 

@@ -175,8 +175,8 @@ fn a_unit_is_given_up_after_its_last_sending_and_only_then() {
             sender.handle_sent(sent(unit, attempt, Digest::Cv([1; 32])));
             sender.handle_message(verdict(unit, attempt, Finding::Again));
         }
-        // The last verdict overtakes the report of what it is about: until that comes the unit is
-        // outstanding.
+        // The last verdict overtakes the report of its unit, which is outstanding until the report
+        // comes.
         sender.handle_message(verdict(unit, ATTEMPTS_MAX, Finding::GivenUp));
         assert_eq!(sender.outstanding(), before);
         sender.handle_sent(sent(unit, ATTEMPTS_MAX, Digest::Cv([1; 32])));
@@ -251,7 +251,7 @@ fn pieces_in_which_files_are_held_are_not_remembered_without_end() {
     }
     sender.handle_scan_end();
     sender.handle_message(answer(0, &[0xff]));
-    // Every other chunk: none of them are neighbours that could be taken together.
+    // Every other chunk, so that no two of them are neighbours that could be taken together.
     let part = |at: u64| TreePart { start: ChunkIndex(2 * at), chunks: 1, digest: Digest::Cv([0; 32]) };
     let mut told = 0;
     for file in 0..8 {

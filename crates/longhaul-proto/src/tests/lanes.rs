@@ -1,4 +1,4 @@
-//! Lost lanes, by hand on each machine and by chance in whole worlds.
+//! Tests of lost lanes, by hand on each machine and by chance in whole worlds.
 
 use longhaul_core::limits::LANES_EVER_MAX;
 use longhaul_core::{Attempt, BundleId, ChunkIndex, Digest, FaultCode, FileId, LaneId, Unit};
@@ -24,7 +24,7 @@ fn asked() -> Sender {
     sender
 }
 
-/// What the sender orders to be read, and what it says of lanes.
+/// The units that the sender orders to be read, and its messages about lanes.
 fn orders(sender: &mut Sender) -> (Vec<(Unit, Attempt)>, Vec<Message>) {
     let (mut reads, mut said) = (Vec::new(), Vec::new());
     while let Some(action) = sender.poll_action() {
@@ -240,7 +240,7 @@ fn what_a_closed_lane_never_brought_is_not_owed_any_more() {
     assert!(!victim.receiver.is_over());
 }
 
-/// What is said of lanes.
+/// The messages about lanes.
 fn said(actions: &[receiver::ReceiverAction]) -> Vec<Message> {
     let of_lanes = |action: &receiver::ReceiverAction| match action {
         receiver::ReceiverAction::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => {

@@ -114,7 +114,7 @@ fn a_chunk_that_changed_in_a_sending_between_fails_its_file_before_a_good_one_ca
         (0..2).for_each(|index| sender.handle_sent(sent(chunk(index), 1, one)));
         sender.handle_check_source(FileId(0), Ok(()));
         sender.handle_message(verdict(chunk(0), 1, Finding::Again));
-        // The verdict on the second sending overtakes the report of what it had.
+        // The verdict on the second sending overtakes its report.
         sender.handle_message(verdict(chunk(0), 2, Finding::Again));
         assert_eq!(reads(&mut sender), (false, false));
         sender.handle_sent(sent(chunk(0), 2, second));

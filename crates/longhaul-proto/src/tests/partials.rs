@@ -1,5 +1,4 @@
-//! What an earlier session left, where less of it is there than was written down, and names that
-//! are in doubt.
+//! Tests of partials of which less is there than is journalled, and of names in doubt.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ fn actions(victim: &mut Victim) -> Vec<ReceiverAction> {
     std::iter::from_fn(|| victim.poll()).collect()
 }
 
-/// A receiver that asked what stands under the name of a file of four chunks, and heard this.
+/// A receiver that surveyed the name of a file of four chunks, with this finding.
 fn surveyed(policy: Policy, found: Surveyed) -> (Victim, Vec<ReceiverAction>) {
     let mut victim = Victim::with(policy);
     victim.page(vec![file("large", 4 * CHUNK).entry]);

@@ -1,4 +1,5 @@
-//! What a world is made of: the tree that is sent, what stands at the destination, what goes wrong.
+//! The plan of a world: the tree that is sent, the standing files at the destination, and the
+//! faults.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -17,17 +18,17 @@ pub(crate) struct Item {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What an earlier session left of a file.
+/// The partial that an earlier session left of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
     pub(crate) path: RelPath,
-    /// What its temporary holds; whatever is not journalled may be anything.
+    /// The bytes of its temporary. Bytes that are not journalled may be anything.
     pub(crate) bytes: Vec<u8>,
     pub(crate) chunk: ChunkSize,
     /// Chunks that are journalled.
     pub(crate) held: BTreeSet<u64>,
     pub(crate) source: Source,
-    /// The journal speaks of a temporary that is gone.
+    /// Whether its temporary is gone.
     pub(crate) gone: bool,
 }
 
@@ -37,9 +38,9 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) items: Vec<Item>,
     pub(crate) standing: Vec<(RelPath, Seen)>,
-    /// What the files among these hold.
+    /// The content of the files among these.
     pub(crate) contents: Vec<(RelPath, Vec<u8>)>,
-    /// In a thousand: somebody writes to a file that stands when it is read.
+    /// In a thousand: somebody writes to a standing file when it is read.
     pub(crate) restless: u32,
     pub(crate) left: Vec<Left>,
     pub(crate) landing: Landing,
@@ -66,15 +67,15 @@ pub(crate) struct Plan {
     pub(crate) always_flipped: HashSet<Unit>,
     /// In a thousand: an operation of the target's disk fails, with this code.
     pub(crate) disk_faults: (u32, FaultCode),
-    /// Bytes that the target has room for. `None`: it says nothing of its room, and has enough.
+    /// Bytes of room at the target. `None` if it does not tell its room and has enough.
     pub(crate) room: Option<u64>,
     /// In a thousand: a source cannot be read, has changed, or gives other bytes when read again.
     pub(crate) source_faults: u32,
-    /// Everything is read back from the medium.
+    /// Whether everything is read back from the medium.
     pub(crate) read_back: bool,
-    /// Who learns the roots of what is skipped.
+    /// The readers of the roots of skipped files.
     pub(crate) digests: SkippedDigests,
-    /// In a thousand writes, where they are read back: the medium keeps something else.
+    /// In a thousand writes, if they are read back: the medium keeps other bytes.
     pub(crate) spoils: u32,
     /// Places that the medium keeps wrongly whenever they are written.
     pub(crate) always_spoilt: HashSet<(RelPath, u64)>,

@@ -22,7 +22,7 @@ impl Rng {
         (self.next() % n as u64) as usize
     }
 
-    /// True so many times in a thousand.
+    /// True with this frequency in a thousand.
     pub(crate) fn permille(&mut self, times: u32) -> bool {
         self.below(1000) < times as usize
     }

@@ -62,7 +62,7 @@ fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
     victim.page(vec![file("a", 4 * CHUNK).entry, file("b", 4 * CHUNK).entry]);
     let mut measured = Vec::new();
     let room = |measured: &mut Vec<u64>, victim: &mut Victim| {
-        // What the first took it has given back: it replaced a file of its length.
+        // The first has given its room back: it replaced a file of its length.
         measured.push(5 * CHUNK as u64);
         victim.receiver.handle_measure_room(NOW, Some(Room { device: 1, bytes: 5 * CHUNK as u64, inodes: None }));
     };

@@ -1,5 +1,5 @@
-//! Files that are skipped and of which the root is wanted: they are read where they stand, and the
-//! root is told whoever asked.
+//! Tests of skipped files whose root is wanted: the standing file is read, and the root is said to
+//! the side that asked.
 
 use longhaul_core::{Clock, FaultCode, FileId, IfExists};
 

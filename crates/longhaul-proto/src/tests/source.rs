@@ -1,4 +1,4 @@
-//! The source side of a world: does what the sender's machine orders, in any order that comes.
+//! The source side of a world: carries out the orders of the sender's machine, in any order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -94,8 +94,8 @@ impl Source {
         }
     }
 
-    /// What was read broke off in a lane's hands: no digest of it was ever told, so that another
-    /// read is the first again.
+    /// Forgets the digest of a unit that a lane never sent whole: no digest of it was said, so that
+    /// the next read is the first again.
     pub(crate) fn never_sent(&mut self, unit: Unit) {
         if let Unit::Chunk { file, index } = unit
             && let Some(reads) = self.reads.get_mut(&(file, index))

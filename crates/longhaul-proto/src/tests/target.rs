@@ -1,7 +1,7 @@
-//! The target side of a world: takes what the receiver's machine orders and holds it to its promise
-//! at every step.
+//! The target side of a world: takes the orders of the receiver's machine and holds it to its
+//! promise at every step.
 //!
-//! `disk` completes what is ordered here.
+//! `disk` completes the orders.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::receiver::{
 };
 use crate::wire::message::{Message, Outcome};
 
-/// What stands under a final name.
+/// A standing file or link under a final name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Before(Seen),
@@ -25,31 +25,31 @@ pub(crate) enum Standing {
     Link(FileId, Vec<u8>),
 }
 
-/// What was made for an entry under a temporary name.
+/// The temporary of an entry.
 #[derive(Debug)]
 pub(super) struct Temp {
     pub(super) held: Arc<EntryRef>,
     pub(super) map: ChunkMap,
     pub(super) bytes: Vec<u8>,
-    /// Chunks whose write came back, and was told to the machine.
+    /// Chunks whose write was reported to the machine.
     pub(super) written: BTreeSet<u64>,
-    /// Chunks that a finished sync speaks for.
+    /// Chunks that a finished sync covers.
     pub(super) synced: BTreeSet<u64>,
-    /// Of these, those that were read back and found to be what was written.
+    /// Synced chunks that were read back as they were written.
     pub(super) checked: BTreeSet<u64>,
-    /// Of these, or of all that were synced where nothing is read back, those that a finished sync
-    /// of the journal speaks for.
+    /// Chunks whose records a finished sync of the journal covers: of the checked ones, or of all
+    /// synced ones if nothing is read back.
     pub(super) durable: BTreeSet<u64>,
-    /// Chunks that the medium keeps otherwise than they were written.
+    /// Chunks that the medium keeps with other bytes than were written.
     pub(super) spoilt: BTreeSet<u64>,
-    /// A sync of it failed: nothing more of it can be made durable.
+    /// Whether a sync of it failed, so that no more of it can be made durable.
     pub(super) unsynced: bool,
     /// Operations under way.
     pub(super) outstanding: usize,
     pub(super) steps: BTreeSet<Step>,
 }
 
-/// What happened to an entry as a whole.
+/// The last step of an entry as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     SealOrdered,
@@ -66,7 +66,7 @@ pub(super) enum Op {
     Survey(Vec<Arc<EntryRef>>),
     MeasureRoom,
     Create(Arc<EntryRef>, Created),
-    /// Nothing is written of a chunk that is there already.
+    /// Whether it is a chunk that is there already, of which nothing is written.
     Write {
         file: FileId,
         index: ChunkIndex,
@@ -122,13 +122,13 @@ pub(crate) struct Target {
     pub(super) durable_bytes: u64,
     pub(super) surveyed: u64,
     pub(super) left: Vec<Left>,
-    /// Whether everything is read back, and how badly the medium keeps things.
+    /// Whether everything is read back, and how often the medium keeps other bytes.
     pub(super) medium: Medium,
     /// Files that stood before.
     pub(super) stood: Stood,
-    /// Bytes that there is room for, and bytes of chunks that were written.
+    /// Bytes of room, and bytes of chunks that were written.
     pub(super) room: (Option<u64>, u64),
-    /// Chunks and small files that were read back, and how many of them were not what was written.
+    /// Number of chunks and small files that were read back, and of those that differed.
     pub(crate) checks: (usize, usize),
 }
 
@@ -137,17 +137,17 @@ pub(crate) struct Target {
 pub(super) struct Stood {
     pub(super) contents: BTreeMap<RelPath, Vec<u8>>,
     pub(super) restless: u32,
-    /// How often each was written to, and how often it had been when an entry read it first.
+    /// How often each file was written to, now and when an entry read it first.
     pub(super) versions: BTreeMap<RelPath, u32>,
     pub(super) read: BTreeMap<FileId, u32>,
-    /// What stood when an entry was found equal.
+    /// The content of the standing file when an entry was found equal.
     pub(super) equal: BTreeMap<FileId, Vec<u8>>,
     /// Chunks and small files that were read to be compared, and chunks that were copied.
     pub(super) reads: usize,
     pub(super) copies: usize,
 }
 
-/// A medium that may keep something else than was written.
+/// A medium that may keep other bytes than were written.
 #[derive(Debug)]
 pub(super) struct Medium {
     pub(super) is_read_back: bool,
@@ -194,8 +194,8 @@ impl Target {
         self.ops.is_empty()
     }
 
-    /// Nothing is left but what was published. (What was under way of a file that failed may come
-    /// after the end.)
+    /// Asserts that only published files are left. (Work on a failed file may end after the
+    /// session.)
     pub(crate) fn assert_clean(&self) {
         assert!(self.temps.is_empty(), "left behind: {:?}", self.temps.keys());
         let failed = self.outcomes.values().any(|outcome| matches!(outcome, Outcome::Failed(_)));
@@ -203,7 +203,7 @@ impl Target {
         assert!(self.is_idle());
     }
 
-    /// What the machine says is durable was synced, and nothing more.
+    /// Asserts that the durable bytes which the machine says were synced, and no others.
     pub(crate) fn assert_durable(&self, said: u64) {
         assert!(said <= self.durable_bytes, "{said} bytes are called durable, {} are", self.durable_bytes);
     }
@@ -376,11 +376,11 @@ impl Target {
         assert!(self.outcomes.insert(held.id, outcome).is_none(), "{held:?} has two outcomes");
     }
 
-    /// What is journalled must be synced; one group is under way at a time.
+    /// Takes records: their chunks must be synced, and one group is under way at a time.
     fn journal(&mut self, records: Vec<JournalEntry>) {
         assert!(!self.ops.iter().any(|op| matches!(op, Op::Journal(_))), "two groups at once");
         for record in &records {
-            // What ended meanwhile takes its records with it.
+            // An entry that ended meanwhile takes its records with it.
             if let JournalEntry::Chunks { file, chunks } = record
                 && let Some(temp) = self.temps.get(file)
             {

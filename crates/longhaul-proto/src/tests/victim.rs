@@ -58,7 +58,7 @@ impl Victim {
         self.say(Message::Page(Page { first, last: false, entries }));
     }
 
-    /// The next action, where the target says nothing of its room.
+    /// The next action, if the target does not tell its room.
     pub(crate) fn poll(&mut self) -> Option<ReceiverAction> {
         let action = self.receiver.poll_action()?;
         if let ReceiverAction::MeasureRoom { .. } = action {
@@ -67,7 +67,7 @@ impl Victim {
         Some(action)
     }
 
-    /// Does what is ordered of the disk at once; gives all actions.
+    /// Carries out the orders to the disk at once. Gives all actions.
     pub(crate) fn obey(&mut self) -> Vec<ReceiverAction> {
         let mut all = Vec::new();
         while let Some(action) = self.poll() {

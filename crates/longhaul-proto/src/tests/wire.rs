@@ -1,5 +1,5 @@
-//! What lies between the two machines: the control channel in its classes, lanes, and whoever
-//! changes bytes on them.
+//! The way between the two machines: the control connection with its classes, lanes, and an
+//! attacker who changes bytes on them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Pipe {
 pub(crate) struct Ready {
     pub(crate) unit: Unit,
     pub(crate) attempt: Attempt,
-    /// None for a hole.
+    /// `None` for a hole.
     pub(crate) payload: Option<Vec<u8>>,
     /// Declared without payload.
     pub(crate) same: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Ready {
     pub(crate) kind: DigestKind,
     pub(crate) start: FileOffset,
     pub(crate) chunk: ChunkSize,
-    /// It was read otherwise than before.
+    /// Whether it was read with other bytes than before.
     pub(crate) otherwise: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Frame {
     pub(crate) trailer: Option<Digest>,
 }
 
-/// A lane: units on their way, and what its sending end has not yet reported.
+/// A lane: units on their way, and reports that its sending end has not given yet.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) id: LaneId,
@@ -84,11 +84,11 @@ pub(crate) struct Lane {
     pub(crate) far: LaneEnd,
     /// The sending end ended it in order.
     pub(crate) retired: bool,
-    /// What the sending end had in hand when it broke.
+    /// The unit in hand of the sending end when it broke.
     pub(crate) unfinished: Option<Unfinished>,
 }
 
-/// Where an end of a lane stands.
+/// The state of an end of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LaneEnd {
     #[default]
@@ -107,7 +107,7 @@ impl Lane {
         Lane { id: LaneId(id as u32), ..Lane::default() }
     }
 
-    /// The way breaks: what is on it is lost from some unit on, and both ends will notice.
+    /// Breaks the way: units on it are lost from some unit on, and both ends will notice.
     pub(crate) fn break_off(&mut self, rng: &mut Rng) {
         self.frames.truncate(rng.below(self.frames.len() + 1));
         for end in [&mut self.near, &mut self.far] {
@@ -115,8 +115,8 @@ impl Lane {
         }
     }
 
-    /// The sending end takes no more: what is on the way still arrives, and then the receiving end
-    /// is over too.
+    /// The sending end takes no more: units on the way still arrive, and then the receiving end is
+    /// over too.
     pub(crate) fn retire(&mut self) {
         if (self.near, self.far) == (LaneEnd::Up, LaneEnd::Up) {
             (self.near, self.far, self.retired) = (LaneEnd::Down, LaneEnd::Down, true);
@@ -129,7 +129,7 @@ impl Lane {
         self.unfinished = Some(Unfinished { unit: ready.unit, attempt: ready.attempt });
     }
 
-    /// The receiving end is closed: what was on its way is gone.
+    /// Closes the receiving end: units on their way are lost.
     pub(crate) fn close_far(&mut self) {
         self.frames.clear();
         self.far = self.far.max_down();
@@ -171,8 +171,8 @@ impl Lane {
         self.sent += 1;
     }
 
-    /// The receiving end gets a unit: what the machine is told, the payload, and a bundle's places
-    /// in it.
+    /// The receiving end takes a unit. Gives its report to the machine, the payload, and the places
+    /// of a bundle's files in it.
     pub(crate) fn receive(&mut self) -> Option<(Landed, Vec<u8>, Rows)> {
         let frame = self.frames.pop_front()?;
         let Ok(Header::Piece(piece)) = Header::decode(&frame.header) else { panic!("a header that does not parse") };
@@ -200,7 +200,7 @@ fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
         .map(|row| {
             let bytes = &payload[row.bytes.clone()];
             let hashed = || *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
-            // Nothing came that could be hashed; the machine knows what it has.
+            // No payload came that could be hashed; the machine knows the digest that it has.
             let computed = if row.same { row.root } else { hashed() };
             let landed = LandedRow { file: row.file, len: row.len, declared: row.root, computed, same: row.same };
             (landed, (row.file, row.bytes))

@@ -37,9 +37,9 @@ pub(crate) struct World {
     /// Lanes that were lost.
     pub(crate) lost: usize,
     scan_over: bool,
-    /// What each side heard of each entry.
+    /// The outcome of each entry, as each side heard it.
     pub(crate) told: BTreeMap<FileId, Outcome>,
-    /// How often each unit was sent, and what was found.
+    /// How often each unit was sent, and the findings on it.
     pub(crate) sendings: BTreeMap<Unit, u32>,
     pub(crate) findings: Vec<(Unit, Finding)>,
     wanted: usize,
@@ -50,7 +50,7 @@ pub(crate) struct World {
     pub(crate) waits: usize,
 }
 
-/// What can happen next.
+/// The events that can happen next.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Scan,
@@ -133,7 +133,7 @@ impl World {
         self
     }
 
-    /// Runs to a good end on both sides and checks what is left behind.
+    /// Runs to a good end on both sides and checks the result.
     pub(crate) fn run_well(self) -> World {
         let world = self.run();
         assert_eq!(world.ends, (Some(End::Finished), Some(End::Finished)), "seed {}", world.plan.seed);
@@ -399,8 +399,8 @@ impl World {
         &self.told[&FileId(at.expect("an entry") as u64)]
     }
 
-    /// After a good end: both sides say the same of every entry, what is committed stands as it was
-    /// sent, what is not does not, and nothing else is left.
+    /// Checks a good end: both sides say the same of every entry, committed entries stand as they
+    /// were sent, other entries do not stand, and nothing else is left.
     fn assert_whole(&self) {
         self.target.assert_clean();
         let mut standing: BTreeMap<_, _> = self.plan.standing.iter().cloned().collect();

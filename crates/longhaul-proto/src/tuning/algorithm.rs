@@ -1,16 +1,16 @@
 //! Which congestion control carries more on this path: lanes with each run side by side, and the
 //! better one takes all.
 //!
-//! In: samples of lanes that are compared at the same time over the same path. Out: the place of
-//! the better one. Side by side a loss-blind control takes its share from one that backs off; that
-//! is the share it would take from others as well.
+//! In: samples of lanes that are compared at the same time over the same path. Out: the index of
+//! the better one. Side by side, a control that ignores losses takes its share from one that backs
+//! off; it would take that share from others as well.
 
 use super::LaneSample;
 
-/// What the lanes of each algorithm delivered since it was begun to compare.
+/// The bytes that the lanes of each algorithm delivered since the comparison began.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AlgorithmTrial {
-    /// Bytes and lane-samples, by place.
+    /// Bytes and number of lane samples, by index of the algorithm.
     samples: Vec<(u64, u64)>,
 }
 
@@ -18,13 +18,13 @@ pub(super) struct AlgorithmTrial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Better {
     pub(super) algorithm: usize,
-    /// Bytes of a lane in a sample, and those of the other.
+    /// Mean bytes of a lane in a sample, and those of the other algorithm.
     pub(super) better: u64,
     pub(super) worse: u64,
 }
 
 impl AlgorithmTrial {
-    /// Takes a second in.
+    /// Adds the samples of a second.
     pub(super) fn add(&mut self, lanes: &[LaneSample]) {
         for sample in lanes {
             let Some(place) = sample.algorithm else { continue };
@@ -36,7 +36,7 @@ impl AlgorithmTrial {
         }
     }
 
-    /// The better one, if there are several and one is clearly better.
+    /// The better algorithm. `None` if there is only one, or none is clearly better.
     pub(super) fn better(&self) -> Option<Better> {
         let mean = |(bytes, samples): &(u64, u64)| bytes.checked_div(*samples);
         let mut means: Vec<_> =
@@ -51,5 +51,6 @@ impl AlgorithmTrial {
     }
 }
 
-/// A lead of less than a quarter may be chance: lanes share unevenly even with the same control.
+/// The lead that counts, a quarter (1/4). A smaller one may be chance, as lanes share unevenly even
+/// with the same control.
 const CLEARLY: u64 = 4;

@@ -1,9 +1,9 @@
 //! The search for the number of lanes: success first, then throughput.
 //!
-//! One change at a time, each judged by what all lanes together delivered before and after: double
-//! them while that pays, take back what did not, stay, and look again when the flow falls or much
-//! time has passed. Only seconds in which the network was the limit are judged: more lanes do not
-//! make a disk faster.
+//! One change at a time, each judged by the bytes that all lanes together delivered before and
+//! after. Double the lanes while that pays, take back the ones that did not, stay, and search again
+//! when the rate falls or much time has passed. Only seconds in which the network was the limit are
+//! judged: more lanes do not make a disk faster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use longhaul_core::LaneId;
 use super::algorithm::{AlgorithmTrial, Better};
 use super::{LaneDecision, LaneSample, Second, Why};
 
-/// What the search works with.
+/// The settings of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningConfig {
-    /// Lanes at the start, and as many as stay when the network is not the limit.
+    /// The number of lanes at the start, which also stay when the network is not the limit.
     pub start: u32,
-    /// No more than these.
+    /// The most lanes.
     pub max: u32,
-    /// Bytes that a lane takes at a time.
+    /// Bytes of a unit, which a lane takes at a time.
     pub unit: u64,
-    /// Congestion controls to choose from, by name. One or none: there is no choice.
+    /// Congestion controls to choose from, by name. With one or none, there is no choice.
     pub algorithms: Vec<String>,
 }
 
@@ -33,35 +33,48 @@ pub struct Tuner {
     phase: SearchPhase,
     /// Time in this phase, ...
     elapsed: Duration,
-    /// ... of which this was judged, and what was delivered in it.
+    /// ... the part of it that was judged, and the bytes that were delivered in that part.
     judged: Duration,
     delivered: u64,
-    /// For how long something else than the network has been the limit.
+    /// How long another part than the network has been the limit.
     elsewhere: Duration,
-    /// The longest round trip of late.
+    /// The longest recent round trip.
     rtt: Duration,
-    /// It was found that they carry less, once.
+    /// Whether the lanes were once found to carry less.
     is_less: bool,
-    /// Time since lanes were added, switched or taken back, or had to share with others.
+    /// Time since lanes were added, switched or taken back, or began to share the path with others.
     unchanged: Duration,
-    /// What each lane delivered of late, bytes/s.
+    /// The recent rate of each lane, bytes/s.
     speeds: BTreeMap<LaneId, f64>,
     comparison: AlgorithmTrial,
-    /// Whether enough is left for a trial to pay.
+    /// Whether enough bytes are left for a trial to pay.
     is_worthwhile: bool,
-    /// The congestion control that was found to be better.
+    /// The congestion control that was found to be better. `None` until one was.
     chosen: Option<usize>,
-    /// How long to stay after the next trial that does not pay.
+    /// The length of the stay after the next trial that does not pay.
     patience: Duration,
 }
 
+/// The phase of the search. Only seconds in which the network was the limit count.
+///
+/// ```text
+/// phase    event                                                next phase
+/// Measure  measured; more lanes are allowed and worthwhile      Trial
+/// Measure  measured; no more lanes, or too little is left       Stay
+/// Trial    more was carried; even more lanes are allowed        Trial
+/// Trial    more was carried; no more lanes                      Stay
+/// Trial    no more was carried                                  Stay
+/// Trial    another part than the network limits                 Measure
+/// Stay     the rate fell by a quarter, twice in a row           Measure
+/// Stay     the stay is over; more lanes are allowed             Trial
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SearchPhase {
-    /// What the lanes deliver is measured.
+    /// The rate of the lanes is being measured.
     Measure,
-    /// So many were added to what delivered so much.
+    /// `added` lanes were added to lanes that delivered `before` bytes/s.
     Trial { before: u64, added: u32 },
-    /// They deliver so much, and are left alone for so long.
+    /// The lanes deliver `level` bytes/s and are left alone for the time `left`.
     Stay { level: u64, left: Duration },
 }
 
@@ -86,8 +99,8 @@ impl Tuner {
         }
     }
 
-    /// The congestion control for the next lane: the chosen one; while none is, the first for most,
-    /// and each fourth has another to compare it with.
+    /// The congestion control for the next lane: the chosen one; until one is chosen, the first one
+    /// for most lanes, and another one for each fourth to compare it with.
     pub fn algorithm_for(&self, lane: LaneId) -> Option<usize> {
         let choices = self.config.algorithms.len() as u32;
         let (turn, compared) = (lane.0 / COMPARED_EACH, lane.0 % COMPARED_EACH == COMPARED_EACH - 1);
@@ -95,20 +108,20 @@ impl Tuner {
         self.chosen.or_else(|| (choices > 0).then_some(place as usize))
     }
 
-    /// Whether it is not known yet what these lanes carry: some are on trial, or there were others
-    /// a short while ago.
+    /// Whether the rate of these lanes is not known yet: some are on trial, or there were others a
+    /// short while ago.
     pub fn is_trying(&self) -> bool {
         matches!(self.phase, SearchPhase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
     }
 
-    /// Other traffic on the path has come or gone that is of this side's own making: lanes find
-    /// their speed anew.
+    /// Other traffic of this side has come to the path or left it, so that lanes find their speed
+    /// anew.
     pub fn disturbed(&mut self) {
         (self.elapsed, self.unchanged, self.is_less) = (Duration::ZERO, Duration::ZERO, false);
         self.forget();
     }
 
-    /// A second has passed. What to do now, in this order.
+    /// Takes the samples of a second. Gives the decisions, in the order to carry them out.
     pub fn second(&mut self, second: &Second<'_>) -> Vec<LaneDecision> {
         if second.lanes.is_empty() {
             return Vec::new();
@@ -132,7 +145,7 @@ impl Tuner {
         if let SearchPhase::Stay { left, .. } = &mut self.phase {
             *left = left.saturating_sub(second.elapsed);
         }
-        // Lanes find their speed first: new ones, and those that have the room of others now.
+        // New lanes, and lanes that take over the room of others, find their speed first.
         let since = if matches!(self.phase, SearchPhase::Stay { .. }) { self.unchanged } else { self.elapsed };
         if since <= warm_up(rtt) {
             return Vec::new();
@@ -145,7 +158,7 @@ impl Tuner {
         }
         let rate = (self.delivered as f64 / self.judged.as_secs_f64()) as u64;
         let mut decisions: Vec<_> = self.choose_algorithm(second.lanes).into_iter().collect();
-        // What is found in a trial must still be of use for a while.
+        // The result of a trial must still be of use for a while.
         let trial = (warm_up(rtt) + window(rtt)) * TRIALS_LEFT;
         self.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
         decisions.extend(self.judge(rate, second.lanes));
@@ -161,8 +174,8 @@ impl Tuner {
         }
     }
 
-    /// What to do when so little is left that a trial would not end, or that a slow lane would be
-    /// waited for.
+    /// The decision if so little is left that a trial would not end, or that a slow lane would be
+    /// waited for. `None` if the end is not near.
     fn near_the_end(&mut self, second: &Second<'_>) -> Option<Vec<LaneDecision>> {
         let remaining = second.remaining?;
         let all: f64 = self.speeds.values().sum();
@@ -180,8 +193,8 @@ impl Tuner {
         Some(vec![LaneDecision::Retire(slow, Why::TooSlowForTheEnd { remaining })])
     }
 
-    /// What to do when no lane gets anything any more: a lane that is waited for for long is given
-    /// up.
+    /// The decision when no lane gets anything any more: a lane that would be waited for too long
+    /// is given up.
     fn at_the_end(&self, second: &Second<'_>) -> Option<LaneDecision> {
         let (fastest, speed) = self.speeds.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
         let unit = self.config.unit as f64;
@@ -191,7 +204,7 @@ impl Tuner {
             .filter(|lane| lane.lane != *fastest && lane.backlog > 0 && u64::from(lane.held_back) < HELD_BACK_MAX)
             .filter_map(|lane| {
                 let left = lane.backlog as f64 / self.speeds.get(&lane.lane)?.max(1.0);
-                // Both ends close it, a chunk is read and sent again.
+                // Both ends close the lane, and a chunk is read and sent again.
                 let again = 2.0 * lane.rtt.as_secs_f64() + unit / speed.max(1.0);
                 (left > again * WORTH_IT).then_some((lane.lane, left))
             });
@@ -202,7 +215,7 @@ impl Tuner {
             .then(|| LaneDecision::Lose(slow.into_iter().map(|(lane, _)| lane).collect(), Why::WaitedFor { left }))
     }
 
-    /// Another side is slower: nothing that is measured now says anything about lanes.
+    /// Another part is slower than the network: the measurements of now say nothing about lanes.
     fn not_the_network(&mut self, second: &Second<'_>) -> Vec<LaneDecision> {
         self.elsewhere += second.elapsed;
         self.is_less = false;
@@ -249,14 +262,14 @@ impl Tuner {
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
                     (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
-                    // Once may be chance.
+                    // One slow measurement may be chance.
                     _ => Vec::new(),
                 }
             }
         }
     }
 
-    /// The path has changed: all that was found is in question, the congestion control too.
+    /// The path has changed, so the results are measured anew, those of the congestion control too.
     fn look_again(&mut self, level: u64, rate: u64, lanes: &[LaneSample]) -> Vec<LaneDecision> {
         let why = Why::Fell { from: level, to: rate };
         self.patience = PATIENCE_MIN;
@@ -292,15 +305,15 @@ impl Tuner {
         (self.phase, self.elapsed, self.is_less) = (phase, Duration::ZERO, false);
     }
 
-    /// What is judged next begins from here.
+    /// Begins the next measurement.
     fn forget(&mut self) {
         (self.judged, self.delivered) = (Duration::ZERO, 0);
         self.comparison.clear();
     }
 }
 
-/// Whether the lanes had work, could send it as far as the other host is concerned, and were given
-/// no rate that they keep.
+/// Whether the network limited: the lanes had work, the other host took it, and no given rate was
+/// kept.
 fn is_network_limited(second: &Second<'_>) -> bool {
     let lanes = second.lanes;
     let mean = |of: fn(&LaneSample) -> u16| lanes.iter().map(|l| u64::from(of(l))).sum::<u64>() / lanes.len() as u64;
@@ -320,41 +333,41 @@ fn slowest(lanes: &[LaneSample], count: u32) -> Vec<LaneId> {
     by_speed.into_iter().map(|(_, lane)| lane).collect()
 }
 
-/// A connection doubles its speed each round trip from ten segments on: ten of them take it to
-/// where its path is.
+/// The time in which lanes find their speed. A connection doubles its speed each round trip from
+/// ten segments on, and ten round trips take it to the speed of its path.
 fn warm_up(rtt: Duration) -> Duration {
     (rtt * 10).clamp(Duration::from_secs(1), Duration::from_secs(4))
 }
 
-/// What is judged: long enough for a loss and the way back from it, on most paths.
+/// The time that is judged: long enough for a loss and the recovery from it, on most paths.
 fn window(rtt: Duration) -> Duration {
     (rtt * 10).clamp(Duration::from_secs(2), Duration::from_secs(4))
 }
 
-/// One lane in so many tries another congestion control.
+/// One lane in this many tries another congestion control.
 const COMPARED_EACH: u32 = 4;
-/// A trial is made if what is left takes so many times as long.
+/// A trial is made if the rest takes this many times as long.
 const TRIALS_LEFT: u32 = 4;
-/// More lanes must bring a tenth more: as lanes share unevenly, each also is one to wait for at the
-/// end.
+/// More lanes must carry a tenth (1/10) more: lanes share unevenly, and each one more may be waited
+/// for at the end.
 const PAYS: u64 = 10;
-/// A fall by a quarter is no chance.
+/// The fall that starts a new search, a quarter (1/4): it is no chance.
 const FELL: u64 = 4;
-/// Thousandths of the time that lanes may have nothing in hand where the network is the limit, ...
+/// Thousandths of the time that lanes may have nothing in hand if the network is the limit, ...
 const IDLE_MAX: u64 = 250;
 /// ... and in which the other host may take no more.
 const HELD_BACK_MAX: u64 = 500;
-/// A rate is kept that is reached so far.
+/// The share of a given rate from which on it counts as kept.
 const RATE_KEPT: f64 = 0.9;
 /// Seconds from the end within which nothing is tried any more: a trial takes about as long.
 const NEAR: f64 = 6.0;
-/// Sending again costs others time as well: it must be sooner by so many times.
+/// Sending again must be faster by this factor, as it takes time from other units.
 const WORTH_IT: f64 = 2.0;
-/// Seconds: a lane that would take so long does not move.
+/// Seconds. A lane that would take this long does not move.
 const NEVER: f64 = 3600.0;
-/// A lane may take so many times as long for its last unit as the fastest does.
+/// A lane may take this many times as long for its last unit as the fastest lane.
 const LATE: f64 = 2.0;
-/// Lanes beyond the first ones that are of no use are kept so long.
+/// The time after which lanes beyond the first ones are retired if they are of no use.
 const SPARE_AFTER: Duration = Duration::from_secs(30);
 /// The wait until more lanes are tried again, doubled each time that it does not pay, ...
 const PATIENCE_MIN: Duration = Duration::from_secs(60);

@@ -1,66 +1,66 @@
-//! What limits a transfer, named from what each side saw in one second.
+//! The part that limits a transfer, named from the observations of each side in one second.
 //!
-//! In: shares of instants and of time, from the engine. Out: a [`Limited`]. A receiver names only
-//! what stands at its own end ([`of_receiver`]) and tells the sender, who names what limits the
-//! whole ([`of_transfer`]) and tells it back. Knows no sockets, no disks and no clock.
+//! In: shares of instants and of time, from the engine. Out: a [`Limited`]. A receiver names only a
+//! limit at its own end ([`of_receiver`]) and tells the sender. The sender names the limit of the
+//! whole transfer ([`of_transfer`]) and tells it back. Knows no sockets, no disks and no clock.
 //!
 //! An instant counts for the first part that is found waiting for another: a sending lane that has
 //! nothing in hand though chunks were ordered waits for the source, however much the other lanes
-//! move. For the same reason a receiving lane that has no free buffer accuses the target: were the
-//! network slower, there would be one.
+//! move. For the same reason a receiving lane without a free buffer waits for the target: if the
+//! network were slower, a buffer would be free.
 
 use crate::wire::message::{Limit, Limited};
 
-/// What a receiver saw at its own end. Shares are parts of 1.
+/// The observations of a receiver at its own end. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Receiving {
-    /// Instants in which a lane waited for a buffer and the disk had all the work that it takes at
-    /// a time.
+    /// Instants in which a lane waited for a buffer and the disk had as many requests as it takes
+    /// at a time.
     pub target: f64,
-    /// Instants in which a lane waited for a buffer and the disk had less than that.
+    /// Instants in which a lane waited for a buffer and the disk had fewer requests than that.
     pub memory: f64,
-    /// Instants in which a lane waited as there is a rate to keep.
+    /// Instants in which a lane waited to keep a rate.
     pub paced: f64,
-    /// This side's processors.
+    /// The load of this side's processors.
     pub processors: Processors,
 }
 
-/// What a sender saw. Shares are parts of 1.
+/// The observations of a sender. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sending {
-    /// Instants in which a lane had nothing in hand, and what was ordered was not read yet.
+    /// Instants in which a lane had nothing in hand, and the ordered chunks were not read yet.
     pub source: f64,
     /// Instants in which no lane had anything in hand, and nothing was ordered.
     pub unwanted: f64,
-    /// Instants in which a lane waited as there is a rate to keep.
+    /// Instants in which a lane waited to keep a rate.
     pub paced: f64,
-    /// What the kernel counted; none within a host.
+    /// The counts of the kernel. `None` within a host.
     pub path: Option<Path>,
-    /// This side's processors.
+    /// The load of this side's processors.
     pub processors: Processors,
 }
 
-/// What the kernel counted of all lanes together.
+/// The counts of the kernel, over all lanes together. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Path {
-    /// Of the time in which there was something to send: that in which the other host's window was
-    /// full.
+    /// The share of the sending time in which the other host's window was full. Sending time is
+    /// time with something to send.
     pub receiver: f64,
-    /// Of the same: that in which this host's send buffer was.
+    /// The share of the sending time in which this host's send buffer was full.
     pub buffer: f64,
-    /// Payload that was sent again, of all that was sent.
+    /// Payload that was sent again, as a share of all that was sent.
     pub resent: f64,
-    /// The round trip, as a multiple of the shortest of late.
+    /// The round trip time, as a multiple of the shortest recent one.
     pub stretch: f64,
 }
 
-/// How busy a side was.
+/// The load of a side's processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processors {
-    /// Of the time that its processors have for it, or its lanes' threads, whichever is the larger
-    /// share.
+    /// The busy share of the processors' time, or of its lanes' threads, whichever is larger. From
+    /// 0 to 1.
     pub busy: f64,
-    /// What most of that went into: [`Limit::Hash`], or [`Limit::Cpu`] for anything else.
+    /// The work that took most of it: [`Limit::Hash`], or [`Limit::Cpu`] for anything else.
     pub most: Limit,
 }
 
@@ -76,16 +76,16 @@ impl Processors {
     }
 }
 
-/// What a sender heard from its receiver of late.
+/// The last word of the receiver to the sender, if it is recent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing.
     Silence,
-    /// What limits there, or that nothing does.
+    /// The limit at the receiver. `None` if nothing limits there.
     Says(Option<Limited>),
 }
 
-/// What stands at the receiver's end; none if nothing there does.
+/// The limit at the receiver's end. `None` if nothing limits there.
 pub fn of_receiver(seen: &Receiving) -> Option<Limited> {
     let Receiving { target, memory, paced, processors } = *seen;
     let mut shares = Shares::default();
@@ -98,7 +98,7 @@ pub fn of_receiver(seen: &Receiving) -> Option<Limited> {
     shares.most().filter(|limited| limited.thousandths >= WORTH_SAYING)
 }
 
-/// What limits the transfer.
+/// The limit of the transfer. `None` if it is not known.
 pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
     let Sending { source, unwanted, paced, path, processors } = *seen;
     let mut shares = Shares::default();
@@ -106,8 +106,8 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
     shares.add(Limit::NetworkRate, paced);
     let moving = (1.0 - source - unwanted - paced).max(0.0);
     let full = path.map_or(0.0, |path| path.receiver);
-    // A receiver whose lanes wait for nothing takes in whatever comes: its window is full as it is
-    // too small for the path.
+    // A receiver whose lanes wait for nothing takes in everything that arrives, so a full window of
+    // it is too small for the path.
     let (there, wants_nothing, held) = match heard {
         Heard::Says(Some(limited)) => (limited.by, limited.by, limited.share().max(full)),
         Heard::Says(None) => (Limit::NetworkWindow, Limit::Target, full),
@@ -118,8 +118,7 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
     let rest = moving * (1.0 - held);
     match (processors.limit(), path) {
         (Some(limit), _) => shares.add(limit, rest),
-        // Between two processes of a host, or two halves of one, nothing else is left, but what was
-        // not told yet.
+        // Within a host, nothing else is left, once the receiver was heard.
         (None, None) if heard == Heard::Silence => {}
         (None, None) => shares.add(processors.most, rest),
         (None, Some(path)) => shares.add(path.line(heard), rest),
@@ -128,37 +127,37 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
 }
 
 impl Path {
-    /// What holds back lanes that have something to send.
+    /// The part of the network that holds back lanes which have something to send.
     fn line(&self, heard: Heard) -> Limit {
         // The kernel counts a buffer as the limit only while all of it is on its way, not while it
-        // is filled anew.
+        // is refilled.
         if self.buffer >= NARROW || self.receiver >= NARROW && heard == Heard::Says(None) {
             return Limit::NetworkWindow;
         }
-        // Where a queue stands on the way, the line is full, and what is lost is what the queue had
-        // no place for. A policer keeps a rate and no queue: from the ends of one second it cannot
-        // be told from a line that loses, and it is what makes connections hold back. So it is
-        // loss, until a rate below it is asked for (`--rate`), and then that rate.
+        // A queue on the way means that the line is full, and that lost packets found no place in
+        // the queue. A policer keeps a rate without a queue: within one second it cannot be told
+        // from a lossy line, and its drops make connections hold back. It is named loss, until the
+        // user gives a rate below it (`--rate`), which is named then.
         if self.resent >= LOSSY && self.stretch < QUEUED { Limit::NetworkLoss } else { Limit::NetworkRate }
     }
 }
 
-/// Time by what limited in it.
+/// Seconds by the part that limited in them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spent(Shares);
 
 impl Spent {
-    /// So many seconds were limited by this.
+    /// Adds `seconds` that were limited by this part.
     pub fn add(&mut self, by: Limit, seconds: f64) {
         self.0.add(by, seconds);
     }
 
-    /// And those of another.
+    /// Adds the seconds of another.
     pub fn add_all(&mut self, other: &Spent) {
         self.0.0.iter_mut().zip(&other.0.0).for_each(|(sum, more)| *sum += more);
     }
 
-    /// Each that ever limited with its share of the time, the largest first.
+    /// Each part that ever limited with its share of the time, the largest first.
     pub fn shares(&self) -> Vec<(Limit, f64)> {
         let total: f64 = self.0.0.iter().sum();
         let named = Limit::ALL.into_iter().zip(self.0.0).filter(|(_, seconds)| *seconds > 0.0);
@@ -176,25 +175,25 @@ impl Shares {
         self.0[limit as usize] += share.max(0.0);
     }
 
-    /// The largest; none if all are zero.
+    /// The part with the largest share. `None` if all are zero.
     fn most(&self) -> Option<Limited> {
         let largest = Limit::ALL.into_iter().zip(self.0).max_by(|(_, a), (_, b)| a.total_cmp(b));
         largest.filter(|(_, share)| *share > 0.0).map(|(by, share)| Limited::new(by, share))
     }
 }
 
-/// From here on a side has no time left: what is lacking is what a thread needs to be woken.
+/// From this load on, a side has no time left; the rest is the time to wake threads.
 const BUSY: f64 = 0.85;
-/// A receiver that waits less is not what limits.
+/// The smallest share of waiting, in thousandths, at which a receiver is named as the limit.
 const WORTH_SAYING: u16 = 100;
-/// From this share of the time on, a window that is full is too small for the path: where the line
-/// is the limit, it never is full. (One of 128 KiB, on a path that has room for 7.5 MB, was counted
-/// as full for 0.41 to 0.52 of the time.)
+/// From this share of the time on, a full window is too small for the path. If the line is the
+/// limit, the window is never full. (One of 128 KiB, on a path that has room for 7.5 MB, was
+/// counted as full for 0.41 to 0.52 of the time.)
 const NARROW: f64 = 0.2;
-/// A connection that backs off at each loss has less than 40 segments on their way at this share (a
-/// window of `1.22/sqrt(p)`, Mathis et al. 1997).
+/// From this share of resent payload on, losses limit: a connection that backs off at each loss has
+/// less than 40 segments on their way then (a window of `1.22/sqrt(p)`, Mathis et al. 1997).
 const LOSSY: f64 = 0.001;
-/// A round trip that is so much longer than the shortest one has a queue in it.
+/// From this multiple of the shortest round trip on, there is a queue on the way.
 const QUEUED: f64 = 1.3;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! How many lanes, with which congestion control, over what ([`transport`]): found while data
-//! flows, by what was delivered. And [`limit`]: what limits.
+//! The tuning of lanes while data flows: their number, their congestion control, and their
+//! transport ([`transport`]), judged by the bytes that they deliver. And the part that limits the
+//! transfer ([`limit`]).
 //!
-//! In: what each lane did in the last second. Out: decisions, each with its reason. Sans-I/O: the
+//! In: samples of each lane, once a second. Out: decisions, each with its reason. Sans-I/O: the
 //! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no
 //! messages and no clock.
 
@@ -19,125 +20,126 @@ use longhaul_core::LaneId;
 
 pub use lanes::{Tuner, TuningConfig};
 
-/// What one sending lane did in the last second or so.
+/// A sample of one sending lane over the last second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneSample {
-    /// Which.
+    /// The lane.
     pub lane: LaneId,
-    /// Its congestion control, as a place in [`Config::algorithms`]; none if it is not one of
-    /// these.
+    /// Its congestion control, as an index into [`TuningConfig::algorithms`]. `None` if it is not
+    /// one of these.
     pub algorithm: Option<usize>,
     /// Bytes that the other host acknowledged.
     pub acked: u64,
-    /// Thousandths of the time in which the lane had nothing in hand.
+    /// The time in which the lane had nothing in hand, in thousandths.
     pub idle: u16,
-    /// Thousandths of the time in which the other host took no more.
+    /// The time in which the other host took no more, in thousandths.
     pub held_back: u16,
-    /// The smoothed round trip.
+    /// The smoothed round trip time.
     pub rtt: Duration,
-    /// Bytes that it has taken and that are not acknowledged yet.
+    /// Bytes that it has taken and the other host has not acknowledged yet.
     pub backlog: u64,
 }
 
-/// The last second.
+/// The samples of the last second.
 #[derive(Clone, Copy, Debug)]
 pub struct Second<'a> {
-    /// How long it was.
+    /// Its length.
     pub elapsed: Duration,
-    /// The lanes that stood all the while.
+    /// The lanes that were open all the while.
     pub lanes: &'a [LaneSample],
-    /// The rate that the transfer was given, if any, bytes/s: more lanes cannot pass it.
+    /// The rate that the transfer keeps, in bytes/s, which more lanes cannot pass. `None` if there
+    /// is no such rate.
     pub rate: Option<u64>,
-    /// Bytes that no lane has yet; none where nobody knows.
+    /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,
 }
 
-/// What to do about the lanes.
+/// A decision on the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneDecision {
-    /// Add so many.
+    /// Add this number of lanes.
     Add(u32, Why),
-    /// Let these finish what they have in hand, and no more.
+    /// Let these lanes finish their units in hand, and then end them.
     Retire(Vec<LaneId>, Why),
-    /// Give these up: others send again what they have in hand.
+    /// Give these lanes up: others send their units in hand again.
     Lose(Vec<LaneId>, Why),
-    /// Have these use the congestion control at this place in [`Config::algorithms`].
+    /// Let these lanes use the congestion control at this index of [`TuningConfig::algorithms`].
     Switch(Vec<LaneId>, usize, Why),
-    /// Leave it at what there is, for now.
+    /// Keep the lanes as they are, for now.
     Stay(Why),
 }
 
-/// Why. Rates are bytes/s over all lanes.
+/// The reason of a decision. Rates are bytes/s over all lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The network limits: perhaps more lanes carry more.
+    /// The network limits, and more lanes may carry more.
     Trying {
-        /// What the lanes deliver now.
+        /// The rate now.
         rate: u64,
     },
     /// More lanes carried more.
     Paid {
-        /// What there was before.
+        /// The rate before.
         before: u64,
-        /// And with them.
+        /// The rate with them.
         after: u64,
     },
     /// More lanes carried no more.
     DidNotPay {
-        /// What there was before.
+        /// The rate before.
         before: u64,
-        /// And with them.
+        /// The rate with them.
         after: u64,
     },
-    /// There may be no more lanes.
+    /// The most lanes are open.
     AtMost {
-        /// What these deliver.
+        /// Their rate.
         rate: u64,
     },
     /// The lanes deliver less than they did.
     Fell {
-        /// What they did.
+        /// The rate before.
         from: u64,
-        /// What they do now.
+        /// The rate now.
         to: u64,
     },
-    /// Something else than the network limits, and has for a while.
+    /// Another part than the network has limited for a while.
     NotTheNetwork,
-    /// Everything is on its way but what these lanes have in hand, and others can send it again
+    /// Only the units in hand of these lanes are missing, and other lanes can send them again
     /// sooner.
     WaitedFor {
-        /// How long the slowest would take; none for one that does not move.
+        /// The time that the slowest of them would take. `None` if one does not move.
         left: Option<Duration>,
     },
-    /// The end is near: what these lanes took now would arrive after everything else.
+    /// The end is near: units that these lanes took now would arrive after all others.
     TooSlowForTheEnd {
-        /// Bytes that no lane has yet.
+        /// Bytes that no lane has taken yet.
         remaining: u64,
     },
-    /// With lanes over QUIC besides, more was carried.
+    /// Lanes over TCP and QUIC together carried more than TCP alone.
     QuicPaid {
-        /// What there was before.
+        /// The rate before.
         before: u64,
-        /// And with them.
+        /// The rate with them.
         after: u64,
     },
-    /// It was hardly more.
+    /// Lanes over TCP and QUIC together carried hardly more than TCP alone.
     QuicDidNotPay {
-        /// What there was before.
+        /// The rate before.
         before: u64,
-        /// And with them.
+        /// The rate with them.
         after: u64,
     },
-    /// No lane over QUIC came to stand.
+    /// No lane over QUIC joined.
     NoQuic {
-        /// For so long one was waited for.
+        /// The time that was waited for one.
         waited: Duration,
     },
-    /// With the one congestion control a lane delivered this much, with the other that much.
+    /// A lane delivered more with one congestion control than with the other.
     Delivers {
-        /// The better one's rate of a lane.
+        /// The rate of a lane with the better one.
         better: u64,
-        /// The other one's.
+        /// The rate of a lane with the other one.
         worse: u64,
     },
 }

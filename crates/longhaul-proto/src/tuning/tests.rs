@@ -1,5 +1,5 @@
-//! The search over made-up paths: each says what a number of lanes would carry, and the decisions
-//! are told as lines.
+//! Tests of the search over made-up paths: each gives the rate of a number of lanes, and the
+//! decisions are written as lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -162,7 +162,7 @@ fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_
     path.run(5, |algorithm, _| if algorithm == Some(0) { 20 } else { 3 });
     assert!(path.lanes.values().all(|algorithm| *algorithm == Some(0)));
     path.run(5, |algorithm, _| if algorithm == Some(0) { 20 } else { 3 });
-    // Now a policer drops what BBR sends.
+    // Now a policer drops packets of BBR.
     path.run(20, |algorithm, _| if algorithm == Some(0) { 2 } else { 15 });
     assert!(path.lanes.values().all(|algorithm| *algorithm == Some(1)));
     told(

@@ -1,47 +1,45 @@
 //! TCP or QUIC: which of them carries more on this path, found while data flows.
 //!
-//! In: what the lanes of either delivered, second by second, and whether TCP is held back by
-//! something that QUIC may not be: loss, or a window. Out: a trial, and its verdict. Sans-I/O.
-//! Lanes over TCP go on meanwhile, so that a path on which UDP does not pass costs nothing but a
-//! few datagrams.
+//! In: the bytes that lanes of either delivered, second by second, and whether TCP is held back by
+//! something that may not hold back QUIC: loss, or a window. Out: a trial, and its verdict.
+//! Sans-I/O. Lanes over TCP go on meanwhile, so that a path without UDP costs only a few datagrams.
 //!
-//! QUIC costs several times the processor time of TCP, so it has to earn its place: where TCP fills
-//! the path there is nothing to try, and where both together carry hardly more than TCP did alone,
-//! TCP stays.
+//! QUIC costs several times the processor time of TCP, so it must carry more: if TCP fills the path
+//! there is nothing to try, and if both together carry hardly more than TCP alone, TCP stays.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Why;
 
-/// The last second.
+/// The counts of the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// How long it was.
+    /// Its length.
     pub elapsed: Duration,
     /// Bytes that lanes over TCP delivered in it.
     pub tcp: u64,
-    /// Bytes that lanes over QUIC did.
+    /// Bytes that lanes over QUIC delivered in it.
     pub quic: u64,
-    /// Lanes over QUIC that stand.
+    /// Number of open lanes over QUIC.
     pub quic_lanes: u32,
-    /// The longest smoothed round trip.
+    /// The longest smoothed round trip time.
     pub rtt: Duration,
-    /// Loss or a window limits, and it is known what the lanes carry that the search has come to.
+    /// Whether loss or a window limits, and the search for the number of lanes has its result.
     pub hindered: bool,
-    /// Bytes that no lane has yet; none where nobody knows.
+    /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,
 }
 
-/// What to do.
+/// A decision on the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportDecision {
-    /// Add so many lanes over QUIC to those over TCP.
+    /// Add this number of lanes over QUIC to those over TCP.
     Try(u32, Why),
-    /// They stay, and what is added or replaced from now on runs over QUIC. Lanes over TCP end, if
-    /// that is said.
+    /// Keep the lanes over QUIC; lanes that are added or replaced from now on run over QUIC too. If
+    /// true, lanes over TCP end.
     Keep(bool, Why),
-    /// They end, and none is added.
+    /// End the lanes over QUIC, and add none.
     Drop(Why),
 }
 
@@ -49,26 +47,36 @@ pub enum TransportDecision {
 #[derive(Debug, Default)]
 pub struct Choice {
     phase: TransportPhase,
-    /// Time in this phase, or in a row.
+    /// Time in this phase; in `Watch`, time for which TCP has been held back in a row.
     elapsed: Duration,
-    /// What was delivered in the seconds that are judged, and how long these were.
+    /// Bytes that TCP and QUIC delivered in the seconds that are judged, and the length of these.
     judged: (u64, u64, Duration),
-    /// What lanes over TCP delivered in each of the last seconds, bytes/s, the last one last.
+    /// The rate of lanes over TCP in each of the last seconds, bytes/s, the latest last.
     late: VecDeque<u64>,
 }
 
+/// The phase of the choice.
+///
+/// ```text
+/// phase  event                                          decision      next phase
+/// Watch  TCP was held back for 3 s, a trial may pay     Try           Wait
+/// Wait   a lane over QUIC joined                        -             Warm
+/// Wait   none joined in time                            Drop          Over
+/// Warm   the lanes found their speed                    -             Judge
+/// Judge  judged for 3 s                                 Keep or Drop  Over
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum TransportPhase {
-    /// TCP alone.
+    /// TCP runs alone.
     #[default]
     Watch,
-    /// Lanes over QUIC were asked for, where TCP delivered so many bytes/s.
+    /// Lanes over QUIC were asked for, while TCP delivered `before` bytes/s.
     Wait { before: u64 },
-    /// They find their speed.
+    /// Lanes over QUIC find their speed.
     Warm { before: u64 },
-    /// They have found it.
+    /// Lanes over QUIC have found their speed and are judged.
     Judge { before: u64 },
-    /// It is decided.
+    /// The transport is chosen.
     Over,
 }
 
@@ -78,7 +86,7 @@ impl Choice {
         matches!(self.phase, TransportPhase::Wait { .. } | TransportPhase::Warm { .. } | TransportPhase::Judge { .. })
     }
 
-    /// A second has passed.
+    /// Takes the counts of a second. Gives a decision, if there is one.
     pub fn second(&mut self, carried: &Carried) -> Option<TransportDecision> {
         self.elapsed += carried.elapsed;
         match self.phase {
@@ -115,11 +123,11 @@ impl Choice {
             return None;
         }
         let (before, _) = self.rates();
-        // What TCP has carried it may come to carry again: that is the search's to mend.
+        // TCP may reach its earlier rate again; that is for the search for lanes.
         if (before as f64) < self.best() * FALLEN {
             return None;
         }
-        // A trial takes a while to pay: not near the end.
+        // A trial takes a while to pay, so there is none near the end.
         if carried.remaining.is_some_and(|left| left < before.saturating_mul(WORTH_SECONDS)) {
             return None;
         }
@@ -134,8 +142,8 @@ impl Choice {
         self.late.push_back((carried.tcp as f64 / carried.elapsed.as_secs_f64().max(1e-3)) as u64);
     }
 
-    /// The most that lanes over TCP have delivered of late for as long as what hinders them is
-    /// looked at, bytes/s.
+    /// The best mean rate of lanes over TCP in the last seconds, over the time for which TCP must
+    /// be held back, bytes/s.
     fn best(&self) -> f64 {
         let seconds = HINDERED_FOR.as_secs() as usize;
         let means = (seconds..=self.late.len()).map(|end| self.late.range(end - seconds..end).sum::<u64>());
@@ -174,28 +182,28 @@ impl Choice {
     }
 }
 
-/// Seconds that TCP's best is looked for in, and the part of it below which TCP has fallen. Where
-/// it is the path's rate that limits, what 3 s carry scatters by a few per cent.
+/// Seconds in which TCP's best rate is looked for, and the part of it below which TCP has fallen.
+/// If the path's rate limits, the bytes of 3 s scatter by a few per cent.
 const LATE: usize = 60;
 const FALLEN: f64 = 0.9;
-/// Lanes over QUIC of a trial: as many as a transfer over QUIC has.
+/// Number of lanes over QUIC in a trial, as many as a transfer over QUIC has.
 pub const LANES: u32 = 4;
-/// TCP is held back for so long before QUIC is tried: the search for lanes, and the congestion
-/// control, may yet mend it.
+/// TCP is held back this long before QUIC is tried: the search for lanes and the congestion control
+/// may mend it before.
 const HINDERED_FOR: Duration = Duration::from_secs(3);
-/// A lane over QUIC joins within this where UDP passes at all.
+/// A lane over QUIC joins within this time if UDP passes at all.
 const JOIN_WITHIN: Duration = Duration::from_secs(4);
-/// Lanes find their speed in this, ...
+/// Lanes find their speed in this time, ...
 const WARM_UP: Duration = Duration::from_secs(2);
-/// ... or in so many round trips, ...
+/// ... or in this many round trips, ...
 const WARM_UP_ROUND_TRIPS: u32 = 16;
-/// ... but a round trip is measured with what waits in queues, and a trial that lasts is one that a
-/// change of the path spoils.
+/// ... but in no more than this time: a measured round trip includes queues, and a change of the
+/// path spoils a long trial.
 const WARM_UP_MAX: Duration = Duration::from_secs(8);
 const JUDGED_FOR: Duration = Duration::from_secs(3);
-/// What both deliver, against TCP alone: scatter alone makes a tenth.
+/// The rate of both, as a multiple of TCP alone, that pays. Scatter alone makes a tenth.
 const PAYS: f64 = 1.15;
-/// Less than what TCP moves in so many seconds is left to TCP.
+/// No trial is made for fewer bytes than TCP moves in this many seconds.
 const WORTH_SECONDS: u64 = 15;
 
 #[cfg(test)]
@@ -285,7 +293,7 @@ mod tests {
     #[test]
     fn where_tcp_carried_more_a_short_while_ago_it_is_left_to_the_search() {
         assert_eq!(tried(91_000_000), Some(11));
-        // What it carried a minute ago is of no account any more.
+        // Its rate a minute ago does not count any more.
         assert!(tried(89_000_000).is_some_and(|second| second > 60));
     }
 

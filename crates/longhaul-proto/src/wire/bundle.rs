@@ -3,10 +3,10 @@
 //! ```text
 //! u32 count · u32 payload_at · count x { u64 file, u32 len, u32 same, [u8; 32] root } · (unused up to payload_at) · bytes
 //! ```
-//! `same` is 1 for a file of which the receiver has what its root says, and which has no bytes
-//! here; else 0. Little endian. The unit's digest is the BLAKE3 root of all of it, table included;
-//! each file's root is checked again. Made by the packing threads of a sender, read by the lanes of
-//! a receiver; which files belong in it, the machines know.
+//! `same` is 1 for a file without bytes here, as the receiver has a file with its root; else 0.
+//! Little endian. The unit's digest is the BLAKE3 root of all of it, table included; each file's
+//! root is checked again. Made by the packing threads of a sender, read by the lanes of a receiver;
+//! the machines decide which files belong in it.
 
 use std::ops::Range;
 
@@ -26,13 +26,13 @@ pub struct Row {
     pub root: Hash32,
     /// Its length.
     pub len: u64,
-    /// The receiver has it: no bytes of it are here.
+    /// Whether the receiver has the file, so that no bytes of it are here.
     pub same: bool,
     /// Where its bytes lie in the unit.
     pub bytes: Range<usize>,
 }
 
-/// Why bytes are not a bundle.
+/// The reason why bytes are not a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -52,8 +52,8 @@ pub const fn table_bytes(files: usize) -> usize {
     HEAD_BYTES + files * ROW_BYTES
 }
 
-/// The longest file that travels in a bundle, where `asked` was agreed: one that fits a unit with
-/// its table. Both machines go by this, whatever a peer claimed.
+/// The longest file that travels in a bundle if `asked` was agreed: a file that fits a unit with
+/// its table. Both machines compute this, whatever a peer claimed.
 pub fn bundled_max(chunk: ChunkSize, asked: u64) -> u64 {
     asked.min(BUNDLED_FILE_BYTES_MAX).min(chunk.bytes() - table_bytes(1) as u64)
 }
@@ -86,20 +86,20 @@ impl<'a> Packer<'a> {
         Packer { unit, payload_at, end: payload_at, rows: Vec::with_capacity(files) }
     }
 
-    /// The place for the next `len` bytes; nothing counts until [`Packer::keep`]. None when the
+    /// The place for the next `len` bytes; they count only after [`Packer::keep`]. `None` when the
     /// unit is full.
     pub fn space(&mut self, len: usize) -> Option<&mut [u8]> {
         self.unit.get_mut(self.end..self.end.checked_add(len)?)
     }
 
-    /// Keeps what was put in the last [`Packer::space`] of `len` bytes as `file` with its root.
+    /// Keeps the bytes in the last [`Packer::space`] of `len` bytes as `file` with its root.
     pub fn keep(&mut self, file: FileId, len: usize, root: Hash32) {
         self.end += len;
         self.rows.push(PackedRow { file, root, len: len as u32, same: false });
     }
 
-    /// Names `file` without its bytes, as the receiver has what its root says. What was put in the
-    /// last [`Packer::space`] does not count.
+    /// Names `file` without its bytes, as the receiver has a file with its root. The bytes in the
+    /// last [`Packer::space`] do not count.
     pub fn keep_same(&mut self, file: FileId, len: usize, root: Hash32) {
         self.rows.push(PackedRow { file, root, len: len as u32, same: true });
     }
@@ -121,8 +121,8 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Reads the table of a bundle. What it accepts covers the unit exactly, in order, without overlap.
-/// (The same file twice, or one that is not wanted, is for the receiver's machine to see.)
+/// Reads the table of a bundle. Accepted rows cover the unit exactly, in order, without overlap.
+/// (The receiver's machine finds a file that is named twice or not wanted.)
 ///
 /// # Errors
 /// [`BundleError`] for anything that no [`Packer`] makes.

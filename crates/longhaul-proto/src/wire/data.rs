@@ -2,8 +2,8 @@
 //!
 //! It names a piece (unit, attempt, offset in the unit, length). A byte-stream lane sends each unit
 //! as one piece. On a `safe` lane headers are hints: the receiver's machine believes none of them
-//! without the control channel. What [`Header::decode`] accepts can be hashed without a panic,
-//! whoever wrote it; whether anyone wants it is not known here.
+//! without the control channel. A header that [`Header::decode`] accepts can be hashed without a
+//! panic, whoever wrote it. Whether its unit is wanted is not known here.
 
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, FileId, Unit};
 
@@ -21,7 +21,7 @@ const FLAG_CV: u8 = 2;
 const FLAG_TRAILER: u8 = 4;
 const FLAG_SAME: u8 = 8;
 
-/// What stands before payload on a lane.
+/// The header before payload on a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// A piece of a unit follows.
@@ -35,31 +35,31 @@ pub enum Header {
 pub struct Piece {
     /// The unit.
     pub unit: Unit,
-    /// Which sending of it.
+    /// The number of this sending.
     pub attempt: Attempt,
     /// Where the piece begins in the unit, in bytes.
     pub offset: u64,
-    /// Payload bytes that follow; none for a hole or an empty file, at least one otherwise.
+    /// Payload bytes that follow; 0 for a hole or an empty file, at least 1 otherwise.
     pub len: u64,
     /// Bytes of the whole unit.
     pub unit_len: u64,
     /// The chunk size of the file, which with the index gives the place in the digest tree.
     pub chunk: ChunkSize,
-    /// What the unit's digest is.
+    /// The kind of the unit's digest.
     pub digest: DigestKind,
-    /// The unit lies in a hole: `unit_len` zeros, no payload.
+    /// Whether the unit lies in a hole: `unit_len` zeros, no payload.
     pub hole: bool,
-    /// The receiver has the chunk already, as its digest shows: no payload.
+    /// Whether the receiver has the chunk already, as its digest shows: no payload.
     pub same: bool,
-    /// The unit's digest follows the payload.
+    /// Whether the unit's digest follows the payload.
     pub trailer: bool,
 }
 
-/// Why bytes are not a lane header.
+/// The reason why bytes are not a lane header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// Does not begin with the magic.
+    /// The bytes do not begin with the magic.
     #[error("lane frame without its magic")]
     Magic,
     /// An unknown kind, flag or a reserved field that is set.
@@ -74,7 +74,8 @@ pub enum HeaderError {
 }
 
 impl Piece {
-    /// Whether no payload follows whatever the unit's length: it is a hole, or the receiver has it.
+    /// Whether no payload follows, whatever the unit's length: the unit is a hole, or the receiver
+    /// has it.
     pub const fn is_bare(&self) -> bool {
         self.hole || self.same
     }
@@ -108,7 +109,7 @@ impl Header {
         out
     }
 
-    /// Reads 64 bytes. What is accepted encodes to the same bytes again.
+    /// Reads 64 bytes. An accepted header encodes to the same bytes again.
     ///
     /// # Errors
     /// [`HeaderError`] for anything that no sender writes.

@@ -1,8 +1,8 @@
 //! Framing of control messages: length (u32, little endian, counts number and body), number (u8),
 //! postcard body.
 //!
-//! Takes bodies from `message` and bytes from whoever reads the control channel. Knows bounds, not
-//! meanings.
+//! Takes bodies from `message` and bytes from the reader of the control connection. Knows bounds,
+//! not meanings.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,31 +12,31 @@ use longhaul_core::limits::MESSAGE_BYTES_MAX;
 /// Bytes before a message's number: its length.
 pub const LENGTH_BYTES: usize = 4;
 
-/// Why bytes are not a control message.
+/// The reason why bytes are not a control message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Claims more than a message may have.
+    /// It claims more bytes than a message may have.
     #[error("control message of {len} bytes exceeds the limit of {MESSAGE_BYTES_MAX}")]
     TooLong {
-        /// What it claims.
+        /// The claimed length in bytes.
         len: usize,
     },
-    /// Has no number.
+    /// It has no number.
     #[error("control message without a number")]
     Empty,
-    /// A number that this version does not know.
+    /// Its number is unknown to this version.
     #[error("control message of unknown number {number}")]
     Unknown {
         /// The number.
         number: u8,
     },
-    /// The body does not parse.
+    /// Its body does not parse.
     #[error("control message {number} does not parse: {why}")]
     Body {
         /// Its number.
         number: u8,
-        /// What the parser said.
+        /// The parser's reason.
         why: &'static str,
     },
 }
@@ -44,7 +44,7 @@ pub enum FrameError {
 /// The length of the message that `header` announces (number and body).
 ///
 /// # Errors
-/// [`FrameError`] when it is over the limit or zero: nothing is allocated for it.
+/// [`FrameError`] when it is over the limit or zero; nothing is allocated for it then.
 pub fn announced(header: [u8; LENGTH_BYTES]) -> Result<usize, FrameError> {
     let len = u32::from_le_bytes(header) as usize;
     match len {
@@ -66,7 +66,7 @@ pub(super) fn encode<T: Serialize>(number: u8, body: &T) -> Vec<u8> {
     out
 }
 
-/// Lets a framed message through if a peer will.
+/// Gives a framed message back if a peer will accept its length.
 pub(super) fn check(framed: Vec<u8>) -> Result<Vec<u8>, FrameError> {
     match framed.len().saturating_sub(LENGTH_BYTES) {
         len if len > MESSAGE_BYTES_MAX + 1 => Err(FrameError::TooLong { len }),

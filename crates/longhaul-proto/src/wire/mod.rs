@@ -1,6 +1,7 @@
 //! The bytes: control messages and their framing, lane frames, bundle tables.
 //!
-//! Everything here parses what a peer sent: bounded before it is believed, never a panic.
+//! Everything here parses bytes of a peer: they are bounded before they are believed, and never
+//! cause a panic.
 
 pub mod bundle;
 pub mod data;

@@ -1,5 +1,5 @@
-//! Any sound journal reads back, however it is cut to pieces; cut short or changed it comes to what
-//! was before the damage.
+//! Any sound journal reads back, however it is cut to pieces; cut short or changed, it leads to the
+//! state before the damage.
 
 use longhaul_proto::journal::{End, JournalError, PRELUDE_BYTES, Replay, Replayed, replay};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn came_to(replayed: Result<Replayed, JournalError>) -> Result<(usize, State, En
     })
 }
 
-/// What bytes that are sound up to `at` and no further must come to.
+/// Checks the replay of bytes that are sound up to `at` and no further.
 fn check_damaged(sound: &Sound, bytes: &[u8], at: usize) {
     match (came_to(replay(bytes)), sound.before(at)) {
         (Ok((valid, state, end)), Some((wanted, before))) => {
@@ -54,7 +54,7 @@ proptest! {
         let sound = Sound::of(&records);
         let at = at.index(sound.bytes.len());
         let mut bytes = sound.bytes.clone();
-        // Whatever is zero anyway is not damaged.
+        // A byte that is zero anyway is not damaged.
         let at = at + bytes[at..].iter().take_while(|byte| **byte == 0).count();
         if at < bytes.len() {
             bytes[at..].fill(0);
@@ -62,7 +62,7 @@ proptest! {
         }
     }
 
-    /// JOURNAL-3: a writer goes on behind what was believed, and all of it reads back.
+    /// JOURNAL-3: a writer continues behind the believed records, and all of them read back.
     #[test]
     fn a_journal_goes_on_behind_its_damage(records in sound(12), at in any::<prop::sample::Index>()) {
         let sound = Sound::of(&records);

@@ -51,7 +51,7 @@ fn a_journal_of_doubts_is_these_bytes() {
     assert_eq!(lines(doubts()), [&[PRELUDE], &GOLDEN[..1], &GOLDEN_DOUBTS[..]].concat());
 }
 
-/// JOURNAL-8: what a build of version 1 wrote is read, and gone on with in kinds that such a build
+/// JOURNAL-8: a journal of a build of version 1 is read, and continued with kinds that such a build
 /// knows.
 #[test]
 fn a_journal_of_version_1_is_read_and_keeps_its_kinds() {

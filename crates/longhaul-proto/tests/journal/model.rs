@@ -1,5 +1,4 @@
-//! What a journal ought to come to, told a second time: sound records made up at random, and the
-//! state after each of them.
+//! A second model of the journal: sound records made at random, and the state after each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ use proptest::prelude::*;
 
 pub(crate) const ID: JournalId = JournalId(*b"sixteen bytes id");
 
-/// An open file: what it is, its chunks, its temporary.
+/// An open file: its record, its chunks, its temporary.
 type Open = (FileRecord, BTreeMap<u64, Hash32>, Option<Placement>);
 
 /// A state: who, the open files with their chunks, the committed ones, directories and doubts.

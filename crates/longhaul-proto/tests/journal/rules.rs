@@ -1,4 +1,4 @@
-//! The rules, one by one, on records that are framed as they must be and say what they may not.
+//! The rules, one by one, on records with a right frame and forbidden content.
 
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize};
 use longhaul_proto::journal::{

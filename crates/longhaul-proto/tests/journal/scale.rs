@@ -1,6 +1,6 @@
-//! How long a large journal takes and what it costs, each in a process of its own (memory that one
-//! freed would hide what the next takes): `cargo test --release -p longhaul-proto --test journal --
-//! --ignored --nocapture NAME`.
+//! The time and memory of large journals, each in a process of its own (memory that one freed would
+//! hide the use of the next): `cargo test --release -p longhaul-proto --test journal -- --ignored
+//! --nocapture NAME`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures itself")]
 
@@ -13,8 +13,8 @@ use super::model::{ID, file, opened};
 
 const CHUNKS: u64 = (10 << 40) / ChunkSize::DEFAULT.bytes();
 
-/// The journal of so many files of 10 TiB together, synced in groups of up to so many chunks, piece
-/// by piece.
+/// Writes the journal of `files` files of 10 TiB together, synced in groups of up to `group`
+/// chunks, piece by piece.
 fn write(files: u32, group: u64, mut sink: impl FnMut(&[u8])) {
     let mut piece = Vec::with_capacity(2 << 20);
     let mut writer = Writer::begin(ID, &mut piece);

@@ -1,6 +1,6 @@
-//! Properties of everything that parses a peer's bytes: what is written reads back, and nothing
-//! that is cut, changed or made up panics, reads back as something else, or takes memory that it
-//! did not pay for.
+//! Properties of everything that parses a peer's bytes: written values read back, and no cut,
+//! changed or made-up bytes cause a panic, read back as another value, or take memory that they did
+//! not pay for.
 
 mod strategies;
 mod texts;
@@ -41,7 +41,7 @@ fn a_time_that_is_none_is_refused_and_never_obeyed() {
         Message::decode(&page.encode().split_off(LENGTH_BYTES))
     };
     assert!(page(999_999_999).is_ok());
-    // What comes last are orders to the system: now, and not at all.
+    // The last values are orders to the system: now, and not at all.
     for nanos in [1_000_000_000, u32::MAX, 0x3fff_ffff, 0x3fff_fffe] {
         assert!(page(nanos).is_err(), "{nanos}");
     }
@@ -143,7 +143,7 @@ proptest! {
     }
 }
 
-/// What a lane does with a header before anyone has judged it must not panic.
+/// Hashes as a lane does with a header before it is judged, which must not panic.
 fn hash_as_a_lane_would(header: &Header) {
     let Header::Piece(piece) = header else { return };
     let start = match piece.unit {
@@ -164,8 +164,8 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     ];
-    // Number and what stands before the list: digests, verdicts, settlements, a page, an answer, a
-    // listing, an offer's new name, the text of a fault, the sources of a pull, a path in a page.
+    // The number and the bytes before the list: digests, verdicts, settlements, a page, an answer,
+    // a listing, an offer's new name, the text of a fault, the sources of a pull, a path in a page.
     let lists: [&[u8]; 10] = [
         &[10],
         &[13],

@@ -1,8 +1,8 @@
-//! No text of a peer comes out of a message as it went in: whatever it says, what is decoded shows
-//! only itself, is short, or is refused.
+//! Tests of texts of a peer: any text that is decoded from a message is harmless and short, or the
+//! message is refused.
 //!
 //! In: messages made up at random, with hostile texts in the place of theirs. Walks every string of
-//! what decodes.
+//! a decoded message.
 
 use longhaul_core::limits::PEER_TEXT_BYTES_MAX;
 use longhaul_core::{Rights, is_deceptive};
@@ -52,7 +52,7 @@ fn assert_clean(message: &Message) -> Result<(), TestCaseError> {
     for text in strings(message) {
         prop_assert!(!text.chars().any(is_deceptive) && text.len() <= PEER_TEXT_BYTES_MAX, "{:?}", text);
     }
-    // What is logged or panicked with is one line too.
+    // Text of logs and panics is one line too.
     let logged = format!("{message:?}");
     prop_assert!(!logged.chars().any(is_deceptive), "{}", logged);
     Ok(())

@@ -1,8 +1,7 @@
-//! What is left of a file system when its host or a program dies, and what a failed operation
-//! leaves.
+//! The state of a file system after its host or a program died, or after a failed operation.
 //!
-//! Every change that no sync made durable is there or not, each sector of a write for itself. Of
-//! names, either those up to some moment came through (a file system with a journal) or any of them
+//! Every change that no sync made durable survives or not, each sector of a write for itself.
+//! Changes of names survive up to some moment (a file system with a journal), or any of them do
 //! (one without).
 
 use std::collections::BTreeMap;
@@ -10,16 +9,16 @@ use std::collections::BTreeMap;
 use super::{Change, Errno, Fs, Op, OpId};
 use crate::rng::Rng;
 
-/// How much of what is volatile comes through: each part so many times in a thousand.
+/// The frequency in a thousand with which a volatile part survives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Survival {
     pub(crate) permille: u32,
-    /// Names come through up to a moment and not behind it.
+    /// Whether names survive up to a moment and not after it.
     pub(crate) names_in_order: bool,
 }
 
 impl Survival {
-    /// Nothing, everything, or some of it.
+    /// Nothing survives, everything, or some of it.
     pub(crate) fn random(rng: &mut Rng) -> Survival {
         let some = rng.below(1000) as u32;
         Survival { permille: *rng.pick(&[0, 1000, 500, some, some]), names_in_order: rng.permille(500) }
@@ -27,7 +26,7 @@ impl Survival {
 }
 
 impl Fs {
-    /// The host dies.
+    /// Lets the host die.
     pub(crate) fn crash(&mut self, rng: &mut Rng, survival: Survival) {
         let changes = self.volatile();
         let last_name = rng.index(changes.len() + 1);
@@ -39,15 +38,15 @@ impl Fs {
         *self = self.crashed(&mask);
     }
 
-    /// Everything that a crash may take or leave, each part for itself: what no sync made durable,
-    /// and what is under way.
+    /// The parts that a crash may take or leave, each for itself: changes that no sync made
+    /// durable, and operations under way.
     fn volatile(&self) -> Vec<Change> {
         let under_way = self.under_way.values().filter_map(|(_, op)| self.change_of(op).ok()?);
         let seen = self.log.values().cloned();
         seen.chain(under_way).flat_map(|change| change.sectors()).collect()
     }
 
-    /// How many parts a crash may take or leave.
+    /// The number of parts that a crash may take or leave.
     pub(crate) fn volatile_parts(&self) -> usize {
         self.volatile().len()
     }
@@ -61,8 +60,8 @@ impl Fs {
         Fs { cached: medium.clone(), medium, log: BTreeMap::new(), under_way: BTreeMap::new(), next: self.next }
     }
 
-    /// The program dies: what it had under way is done, or done in part, or not. Nothing of it
-    /// comes later.
+    /// Lets the program die: its operations under way are done, done in part, or not done. Nothing
+    /// of them comes later.
     pub(crate) fn kill(&mut self, rng: &mut Rng) {
         for (id, (_, op)) in self.under_way.clone() {
             match (op, rng.below(3)) {
@@ -73,9 +72,9 @@ impl Fs {
         }
     }
 
-    /// Ends an operation badly: part of a write may be there. After a failed sync of a file nothing
-    /// is known of what it was to make durable: the cache shows it, the medium has some of it, and
-    /// no later sync will write the rest.
+    /// Ends an operation with a failure: part of a write may be there. After a failed sync of a
+    /// file, the cache shows the unsynced changes, the medium has some of them, and no later sync
+    /// will write the rest.
     pub(crate) fn fail(&mut self, rng: &mut Rng, id: OpId, errno: Errno) -> Result<(), Errno> {
         let Some((begun, op)) = self.under_way.remove(&id) else { return Err(errno) };
         match op {

@@ -1,9 +1,9 @@
-//! The receiver's file system: what programs see of it, what its medium holds, and what lies
-//! between.
+//! The receiver's file system: the state that programs see, the state of its medium, and the
+//! changes between them.
 //!
 //! Takes operations, which begin and end apart from each other; gives their results, and after a
 //! crash one of the states that the missing syncs allow (`crash`). Every change is volatile when
-//! its operation ends, and durable when a sync of its file or directory ends well that began after
+//! its operation ends, and durable when a sync of its file or directory succeeds that began after
 //! that. Knows nothing of chunks, journals or sessions.
 
 mod crash;
@@ -18,10 +18,10 @@ pub(crate) use crash::Survival;
 use view::{Change, ancestors_stand};
 pub(crate) use view::{Ino, Node, View, parent};
 
-/// What a program asks for.
+/// An operation that a program asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Makes a directory; one that stands is as good.
+    /// Makes a directory, unless it stands.
     MakeDir(String),
     /// Makes a file under a new name.
     MakeFile(String, Ino),
@@ -35,7 +35,7 @@ pub(crate) enum Op {
     SetTime(Ino, Mtime),
     SyncFile(Ino),
     SyncDir(String),
-    /// Gives a file a name; one that is taken only if it may be replaced.
+    /// Gives a file another name, a taken one only if it may be replaced.
     Rename {
         from: String,
         to: String,
@@ -46,7 +46,7 @@ pub(crate) enum Op {
     RemoveDir(String),
 }
 
-/// Why an operation did not do what it was to do.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errno {
     Io,
@@ -65,20 +65,20 @@ pub(crate) struct OpId(pub(crate) u64);
 pub(crate) struct Fs {
     cached: View,
     medium: View,
-    /// Changes that no sync has made durable, by their number: the order in which they came to be
-    /// seen.
+    /// Changes that no sync has made durable, by their number, in the order in which programs saw
+    /// them.
     log: BTreeMap<u64, Change>,
     under_way: BTreeMap<OpId, (u64, Op)>,
     next: u64,
 }
 
 impl Fs {
-    /// What programs see.
+    /// The state that programs see.
     pub(crate) fn cached(&self) -> &View {
         &self.cached
     }
 
-    /// What would be there if the host died now and nothing volatile came through.
+    /// The state that a crash would leave now if nothing volatile survived.
     pub(crate) fn medium(&self) -> &View {
         &self.medium
     }
@@ -101,7 +101,7 @@ impl Fs {
         }
     }
 
-    /// Puts a directory there likewise.
+    /// Puts a directory there, durably, as it stood before everything.
     pub(crate) fn put_dir(&mut self, path: &str) {
         let change = Change::Set { path: path.to_owned(), node: Node::Dir };
         self.cached.apply(&change);
@@ -115,7 +115,7 @@ impl Fs {
         OpId(number)
     }
 
-    /// An operation under way; none if its host or its program has died since it began.
+    /// An operation under way. `None` if its host or its program has died since it began.
     pub(crate) fn op(&self, id: OpId) -> Option<&Op> {
         self.under_way.get(&id).map(|(_, op)| op)
     }
@@ -172,7 +172,7 @@ impl Fs {
         }
     }
 
-    /// What an operation changes; none if nothing.
+    /// The change that an operation makes. `None` if it makes none.
     fn change_of(&self, op: &Op) -> Result<Option<Change>, Errno> {
         let names = &self.cached.names;
         let may_stand = |path: &str| if ancestors_stand(names, path) { Ok(()) } else { Err(Errno::Missing) };

@@ -1,6 +1,6 @@
 //! One state of a file system: names and contents, and the changes that lead from one to the next.
 //!
-//! Pure data; what is volatile and what is durable, its owner knows.
+//! Pure data; the owner knows which changes are volatile and which are durable.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use longhaul_core::Mtime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ino(pub(super) u64);
 
-/// What a name stands for.
+/// The file, directory or link that a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     Dir,
@@ -18,7 +18,7 @@ pub(crate) enum Node {
     Link(Vec<u8>),
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
@@ -60,7 +60,7 @@ impl Change {
         }
     }
 
-    /// A write as what a medium takes at once: each part is there or not.
+    /// A write as the parts that a medium takes at once, each of which is there or not.
     pub(super) fn sectors(&self) -> Vec<Change> {
         let Change::Write { ino, offset, bytes } = self else { return vec![self.clone()] };
         let mut parts = Vec::new();
@@ -95,7 +95,7 @@ impl View {
         }
     }
 
-    /// What is in a file; a new one is empty.
+    /// The content of a file; a new one is empty.
     pub(crate) fn content(&self, ino: Ino) -> &Content {
         static EMPTY: Content = Content { bytes: Vec::new(), time: Mtime { secs: 0, nanos: 0 } };
         self.files.get(&ino).unwrap_or(&EMPTY)
@@ -133,5 +133,5 @@ pub(super) fn ancestors_stand(names: &BTreeMap<String, Node>, path: &str) -> boo
     true
 }
 
-/// What a medium writes at once.
+/// Bytes that a medium writes at once.
 const SECTOR: usize = 512;

@@ -1,11 +1,11 @@
-//! The journal of a receiving session: found or begun, taken over, appended to, and what it has of
-//! each path.
+//! The journal of a receiving session, by a copy of the engine's rules: found or begun, taken over,
+//! appended to, and its records of each path.
 //!
-//! A journal that stands is cut behind what is believed, written once more as it was read, and
-//! continued with a higher generation; all of that is durable before anything else is done.
-//! (Written once more, because a sync of it may have failed in the session before: the cache then
-//! shows what the medium does not have, and no later sync would write it. The shelf is synced once
-//! more, for the session that made the journal may have died before it was.)
+//! A journal that stands is cut behind its believed records, written once more as it was read, and
+//! continued with a higher generation; all of that is durable before anything else is done. (It is
+//! written once more because a sync of it may have failed in the session before: the cache then
+//! shows bytes that the medium does not have, and no later sync would write them. The shelf is
+//! synced once more because the session that made the journal may have died before that sync.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,21 +38,21 @@ pub(super) struct Book {
     pub(super) ino: Ino,
     writer: Writer,
     len: usize,
-    /// An append or a sync failed: nothing more is said in it.
+    /// Whether an append or a sync failed, so that no record is appended any more.
     abandoned: bool,
     next_number: u32,
-    /// What earlier sessions left, by final name.
+    /// The partials of earlier sessions, by final name.
     kept: BTreeMap<String, Kept>,
-    /// What they committed.
+    /// The files that earlier sessions committed.
     done: BTreeMap<String, SourceStamp>,
     /// Files of this session.
     numbers: BTreeMap<FileId, u32>,
-    /// Numbers of which something may be said.
+    /// Numbers of open files, which records may name.
     open: BTreeSet<u32>,
 }
 
 impl Book {
-    /// Finds the journal that stands, or begins one; the job makes it so on the disk.
+    /// Finds the journal that stands, or begins one; the job does that on the disk.
     pub(super) fn open(env: &mut Env, no: SessionNo) -> (Book, Job) {
         let view = env.fs.cached();
         let standing: Vec<String> = view.names.keys().filter(|name| names::is_journal(name)).cloned().collect();
@@ -112,7 +112,7 @@ impl Book {
             let FileRecord { path, map, source, temp, .. } = partial.file;
             open.insert(number);
             let entry = Kept { number, temp, stamp: source, map, held: partial.held };
-            // Of two with one name the later counts: the earlier was about to be dropped.
+            // The later of two files with one name counts: the earlier was about to be dropped.
             if let Some(Kept { number, .. }) = kept.insert(text(&path), entry) {
                 open.remove(&number);
                 writer.record(&Record::Dropped { number }, &mut opening);
@@ -155,7 +155,7 @@ impl Book {
         env.fs.cached().names.keys().filter(orphan).map(|name| Op::Unlink(name.clone())).collect()
     }
 
-    /// What earlier sessions left of a file, for a source of this stamp.
+    /// The partial of a file for a source of this stamp, if there is one.
     pub(super) fn partial(&self, path: &str, stamp: SourceStamp) -> Option<Arc<Partial>> {
         let kept = self.kept.get(path).filter(|kept| kept.stamp.len == stamp.len)?;
         let source = if kept.stamp == stamp { Source::Same } else { Source::Changed };
@@ -167,18 +167,18 @@ impl Book {
         self.done.get(path) == Some(&stamp)
     }
 
-    /// What earlier sessions left of a file, which now goes on or away.
+    /// Takes the record of a partial that is continued or removed.
     pub(super) fn take(&mut self, path: &str) -> Option<Kept> {
         self.kept.remove(path)
     }
 
-    /// A file is gone on with under the record that it has.
+    /// Continues a file under the record that it has.
     pub(super) fn go_on(&mut self, file: FileId, kept: &Kept) {
         self.numbers.insert(file, kept.number);
     }
 
-    /// The record of a file that is gone on with from another version of its source: nothing is
-    /// held of that.
+    /// The record of a file that continues from another version of its source: none of its chunks
+    /// is held of that version.
     pub(super) fn revised(&self, kept: &Kept, source: SourceStamp) -> Record {
         let lost = vec![Stretch { start: ChunkIndex(0), count: kept.map.chunks() }];
         Record::Revised { number: kept.number, source, lost }
@@ -200,7 +200,7 @@ impl Book {
         Record::File(FileRecord { number, path: path.clone(), map, source, sparse: false, temp })
     }
 
-    /// The record of one that is given up, unless that was said.
+    /// The record of a file that is given up. `None` if it was given up before.
     pub(super) fn dropped(&mut self, number: u32) -> Option<Record> {
         self.open.remove(&number).then_some(Record::Dropped { number })
     }
@@ -209,7 +209,7 @@ impl Book {
         self.numbers.get(&file).copied()
     }
 
-    /// What the machine's records are in the journal; nothing is said of files that are given up.
+    /// The journal records of the machine's entries, without files that are given up.
     pub(super) fn records(&mut self, records: &[receiver::JournalEntry]) -> Vec<Record> {
         let mut said = Vec::new();
         for record in records {
@@ -223,14 +223,14 @@ impl Book {
                     said.extend(number.map(|number| Record::Done { number }));
                 }
                 // A name that could not be synced is not lost here: the next sync of its directory
-                // has it.
+                // covers it.
                 receiver::JournalEntry::Doubtful(_) => {}
             }
         }
         said
     }
 
-    /// The operations that append records; none if the journal is abandoned.
+    /// The operations that append records; `None` if the journal is abandoned.
     pub(super) fn append(&mut self, records: &[Record], durably: Records) -> Option<Vec<Op>> {
         if self.abandoned {
             return None;
@@ -248,7 +248,7 @@ impl Book {
         self.abandoned = true;
     }
 
-    /// Whether it has nothing that another session would need.
+    /// Whether it has no record that another session would need.
     pub(super) fn is_spent(&self) -> bool {
         self.open.is_empty() && !self.abandoned
     }

@@ -3,7 +3,7 @@
 //!
 //! Jobs run beside each other, but those that append to the journal one at a time, and surveys in
 //! order. An operation that fails ends its job, or the part of it that belongs to one entry. Knows
-//! nothing of why.
+//! nothing of the reasons for jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::fs::{Op, OpId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobNo(pub(crate) u64);
 
-/// When a step is taken.
+/// The condition under which a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     /// While nothing has failed.
     Well,
     /// To clean up after something failed; how it ends does not matter.
     Failed,
-    /// In any case, likewise.
+    /// In any case; how it ends does not matter.
     Anyway,
 }
 
@@ -42,7 +42,7 @@ impl Step {
         Step { op, item: None, when: When::Well }
     }
 
-    /// Belongs to one entry: if it fails, the others go on.
+    /// Ties the step to one entry: if it fails, the others go on.
     pub(super) fn of(mut self, item: FileId) -> Step {
         self.item = Some(item);
         self
@@ -59,7 +59,7 @@ impl Step {
     }
 }
 
-/// What is said when a job is done.
+/// The report when a job is done.
 #[derive(Clone, Debug)]
 pub(super) enum Then {
     Opened,
@@ -85,7 +85,7 @@ pub(super) enum Then {
     Closed,
 }
 
-/// What jobs wait for one another at.
+/// The queue in which jobs wait for one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     None,
@@ -109,7 +109,7 @@ pub(super) struct Job {
     steps: VecDeque<Step>,
     pub(super) then: Then,
     running: Option<(OpId, Step)>,
-    /// Why all of it failed, or single entries of it.
+    /// The error of all of it, or of single entries of it.
     pub(super) failed: Option<Fault>,
     items_failed: BTreeMap<FileId, Fault>,
 }
@@ -180,7 +180,7 @@ impl Job {
         self.running.is_some()
     }
 
-    /// Its operation ended. Gives the operation if that failed and matters.
+    /// Notes the end of its operation. Gives the operation if it failed and matters.
     pub(super) fn ended(&mut self, result: Result<(), Fault>) -> Option<Op> {
         let (_, step) = self.running.take()?;
         let fault = result.err().filter(|_| step.when == When::Well)?;
@@ -191,7 +191,7 @@ impl Job {
         Some(step.op)
     }
 
-    /// Nothing more of it is begun.
+    /// Stops it: no more of its operations begin.
     pub(super) fn cancel(&mut self) {
         self.steps.clear();
     }
@@ -200,7 +200,7 @@ impl Job {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// How it went for one entry.
+    /// The result for one entry.
     pub(super) fn result_of(&self, item: FileId) -> Result<(), Fault> {
         self.items_failed.get(&item).cloned().map_or(Ok(()), Err).and(self.result())
     }

@@ -1,9 +1,9 @@
-//! The receiving side of a session: the receiver's machine and a small model of the doer that has
-//! its orders done.
+//! The receiving side of a session: the receiver's machine and a small model of the doer that
+//! carries out its orders.
 //!
 //! In: messages, frames, ends of operations. Out: operations of the file system, messages, reports
 //! to the machine. Its rules are those of the real one: `book` journals, `orders` turns actions
-//! into jobs, `reports` tells how they went. Knows nothing of the sender.
+//! into jobs, `reports` gives their results. Knows nothing of the sender.
 
 mod book;
 pub(crate) mod job;
@@ -31,24 +31,24 @@ use crate::sending::told;
 use book::Book;
 use job::{Job, JobNo, Queue};
 
-/// What stands under a temporary name.
+/// A file under a temporary name.
 #[derive(Clone, Debug)]
 struct Temp {
     entry: Arc<EntryRef>,
     name: String,
     ino: Ino,
     map: ChunkMap,
-    /// An earlier session wrote to it: nothing of it is known to be a hole.
+    /// Whether an earlier session wrote to it, so that no part of it is known to be a hole.
     continued: bool,
-    /// Its name was made durable, or is being made so.
+    /// Whether its name is durable, or is being made so.
     name_synced: bool,
 }
 
-/// What an arrival brought, until its verdict.
+/// The content of an arrival, until its verdict.
 #[derive(Debug)]
 struct Payload {
     unit: Unit,
-    /// None where nothing is to be written: the chunk is there.
+    /// `None` if nothing is to be written, as the chunk is there.
     bytes: Option<Vec<u8>>,
     hole: bool,
     rows: Rows,
@@ -59,7 +59,7 @@ enum Phase {
     /// The journal is being opened.
     Opening,
     Running,
-    /// The machine is at its end; what is under way is waited for.
+    /// The machine is over; operations under way are waited for.
     Closing,
     /// The last jobs are under way.
     Leaving,
@@ -75,21 +75,21 @@ pub(crate) struct RecvSession {
     pipe: Pipe,
     book: Book,
     phase: Phase,
-    /// Whether it ended well: nothing of it is needed by another one.
+    /// Whether it ended well, so that no other session needs its journal.
     is_finished: bool,
     jobs: BTreeMap<JobNo, Job>,
     next_job: u64,
     journal_queue: VecDeque<JobNo>,
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
-    /// Names that were not there when this session came upon them.
+    /// Names that did not stand when this session first looked.
     made: BTreeSet<String>,
-    /// Directories that were synced for what stood in them.
+    /// Directories that were synced for their standing files.
     synced: BTreeSet<String>,
     payloads: BTreeMap<Ticket, Payload>,
-    /// Bytes of each file that are durable, by what was really done.
+    /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
-    /// What the sender declared.
+    /// The roots that the sender declared.
     roots: BTreeMap<FileId, Hash32>,
     timeout: Option<u64>,
     /// For a mutant: files that are committed, and payload that was dropped.
@@ -98,7 +98,8 @@ pub(crate) struct RecvSession {
 }
 
 impl RecvSession {
-    /// Begins with its journal; the machine's offer follows when that stands.
+    /// A session that begins with its journal; the machine's offer follows when the journal is
+    /// open.
     pub(crate) fn start(env: &mut Env, no: SessionNo) -> RecvSession {
         let config = ReceiverConfig {
             chunk: env.plan.chunk_of(no.0),
@@ -167,8 +168,8 @@ impl RecvSession {
         self.act(env);
     }
 
-    /// The end of a file as the machine is told: a machine that does not compare roots takes every
-    /// one for its own.
+    /// The end of a file as it is told to the machine. A mutant that does not compare roots gets
+    /// its own root.
     fn declared(&self, env: &Env, end: FileEnd) -> FileEnd {
         let temp = self.temps.get(&end.file).filter(|_| env.is(Mutant::CommitWithoutRoot));
         let versions = temp.map(|temp| env.source.versions(&book::text(&temp.entry.placed)));
@@ -177,7 +178,7 @@ impl RecvSession {
         offered.map_or(end.clone(), |version| FileEnd { root: *blake3::hash(&version.bytes).as_bytes(), ..end })
     }
 
-    /// The connections are gone, or the user or a newcomer wants an end.
+    /// Ends the session: the connections are lost, or the user or a newcomer wants an end.
     pub(crate) fn stop(&mut self, env: &mut Env, code: FaultCode, why: &str) {
         env.say(|| format!("s{} receiver is stopped: {why}", self.no.0));
         let fault = Fault::new(code, Blame::Path, why);
@@ -208,7 +209,7 @@ impl RecvSession {
         self.act(env);
     }
 
-    /// This end of a lane is closed, or the lane is found broken: nothing more comes out of it.
+    /// Closes this end of a lane, also if the lane is found broken: no more units come out of it.
     pub(crate) fn lane_ends(&mut self, env: &mut Env, id: LaneId) {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
         lane.is_open = env.is(Mutant::LaneStaysOpen);
@@ -227,7 +228,7 @@ impl RecvSession {
         self.act(env);
     }
 
-    /// A lane comes to stand, unless the sender gave it up before.
+    /// A lane joins, unless the sender gave it up before.
     pub(crate) fn lane_joins(&mut self, env: &mut Env, id: LaneId) {
         if self.machine.handle_lane_joined(id) {
             self.lanes.push(Lane::new(id, 0));
@@ -244,7 +245,7 @@ impl RecvSession {
         }
     }
 
-    /// Has done what the machine orders.
+    /// Carries out the orders of the machine.
     fn act(&mut self, env: &mut Env) {
         while self.phase == Phase::Running
             && let Some(action) = self.machine.poll_action()
@@ -342,8 +343,8 @@ impl RecvSession {
         }
     }
 
-    /// Nothing new is begun; what is under way comes to its end, and after a good end all that was
-    /// ordered.
+    /// Begins nothing new. Operations under way come to their end, and after a good end all ordered
+    /// ones.
     fn close(&mut self, env: &mut Env) {
         self.phase = Phase::Closing;
         if !self.is_finished {
@@ -364,7 +365,7 @@ fn is_of(op: &crate::fs::Op, ino: Ino) -> bool {
     matches!(op, Op::Write { ino: of, .. } | Op::SyncFile(of) if *of == ino)
 }
 
-/// What a machine is told of an operation that failed.
+/// The fault that is reported to the machine for a failed operation.
 fn fault_of(errno: Errno, why: &str) -> Fault {
     let code = match errno {
         Errno::Io => FaultCode::Io,

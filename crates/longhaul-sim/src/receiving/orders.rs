@@ -1,7 +1,7 @@
-//! What each action of the receiver's machine means in operations of the file system, in the order
-//! of the promise.
+//! The operations of the file system for each action of the receiver's machine, in the order of the
+//! promise.
 //!
-//! Takes actions; starts jobs. How they went, `reports` tells.
+//! Takes actions and starts jobs, whose results `reports` gives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,9 +67,9 @@ impl RecvSession {
         }
     }
 
-    /// Makes directories, and makes durable what stands: an earlier session may have renamed or
-    /// made it and died before the sync, and what is skipped or gone on with is called durable.
-    /// Once a session for each directory.
+    /// Makes directories, and makes standing names durable: an earlier session may have made them
+    /// and died before the sync, and files that are skipped or continued are called durable. Once a
+    /// session for each directory.
     fn survey(&mut self, env: &mut Env, page: Vec<Arc<EntryRef>>) {
         let (standing, new): (Vec<_>, Vec<_>) =
             page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
@@ -85,8 +85,8 @@ impl RecvSession {
     }
 
     /// Makes a temporary, or opens the one that an earlier session left. The journal has it before
-    /// it exists; where the source has changed, the journal has durably forgotten what was held of
-    /// it before anything is written.
+    /// it exists; if the source has changed, the journal has durably revised its held chunks away
+    /// before anything is written.
     fn create(&mut self, env: &mut Env, held: &Arc<EntryRef>, partial: Option<&Arc<Partial>>) {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
@@ -97,7 +97,7 @@ impl RecvSession {
             self.book.go_on(held.id, kept);
             env.seen.continued += 1;
             if partial.source() == Source::Same {
-                // It is all called durable by being gone on with.
+                // Its held chunks are called durable once they are continued.
                 let chunks: Vec<_> = partial.iter().collect();
                 env.ack(&path, stamp, partial.map(), &chunks);
                 self.durable.insert(held.id, partial.bytes());
@@ -190,7 +190,7 @@ impl RecvSession {
         }
     }
 
-    /// For a mutant: writes what was dropped of files that stand under their final names.
+    /// For a mutant: writes dropped payload of files that stand under their final names.
     fn write_late(&mut self, env: &mut Env) {
         for (file, index, bytes) in std::mem::take(&mut self.dropped) {
             match self.afterlife.get(&file) {
@@ -203,7 +203,8 @@ impl RecvSession {
         }
     }
 
-    /// The data, and the first time the name as well: a journalled chunk is found again.
+    /// Syncs the data, and the first time the name as well, so that a journalled chunk is found
+    /// again.
     fn sync_data(&mut self, env: &mut Env, file: FileId) {
         let Some(temp) = self.temps.get_mut(&file) else { return };
         let mut ops = vec![Op::SyncFile(temp.ino)];
@@ -293,8 +294,7 @@ impl RecvSession {
     fn settled(&mut self, env: &mut Env, held: &Arc<EntryRef>, outcome: &Outcome) {
         let path = text(&held.placed);
         env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
-        // A file may have become short enough for a bundle, which does not go on with what the
-        // journal has of it.
+        // A file may have become short enough for a bundle, which does not continue its partial.
         if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped | Outcome::Stands(_)) {
             self.drop_stale(env, &path);
         }
@@ -306,7 +306,7 @@ impl RecvSession {
                     self.afterlife.insert(held.id, (temp.ino, temp.map));
                     self.write_late(env);
                 }
-                // A file that became short is staged whole, and goes on with nothing.
+                // A file that became short is staged whole and continues no partial.
                 self.drop_stale(env, &path);
             }
             (Outcome::Equal(root), Some(stamp)) => env.check_equal(&path, stamp, *root),
@@ -315,7 +315,7 @@ impl RecvSession {
         }
     }
 
-    /// What is left of a file that stands under its final name.
+    /// Drops the partial of a file that stands under its final name.
     fn drop_stale(&mut self, env: &mut Env, path: &str) {
         let Some(kept) = self.book.take(path) else { return };
         env.ledger.forget(path);
@@ -324,7 +324,7 @@ impl RecvSession {
         self.start_job(env, job.journal(records, Records::Appended));
     }
 
-    /// Lets go: what was staged and not published is removed, and the journal if nobody needs it
+    /// Leaves: removes files that were staged and not published, and the journal if nobody needs it
     /// any more.
     pub(super) fn leave(&mut self, env: &mut Env) {
         self.phase = Phase::Leaving;
@@ -364,5 +364,5 @@ fn padded(len: u64) -> usize {
     (len as usize).next_multiple_of(DIRECT_BYTES)
 }
 
-/// What direct writes are aligned to here.
+/// The alignment of direct writes here.
 const DIRECT_BYTES: usize = 512;

@@ -1,7 +1,7 @@
-//! How jobs went, as the receiver's machine is told.
+//! The results of jobs, as they are reported to the receiver's machine.
 //!
-//! Takes jobs that have come to their end; calls the machine's `handle_*`, and enters what is
-//! called durable.
+//! Takes jobs that have come to their end; calls the machine's `handle_*`, and enters the chunks
+//! that are called durable.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl RecvSession {
                 let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
                 self.machine.handle_survey(now, page[0].id, found);
             }
-            // Nothing is said of it: what does not fit is found when it is written.
+            // The room is not told: a write that does not fit fails.
             Then::Measured => self.machine.handle_measure_room(now, None),
             Then::Created(file, created) => {
                 if result.is_err() {
@@ -83,14 +83,14 @@ impl RecvSession {
             Then::Barrier => self.machine.handle_barrier(now, result),
             Then::Published(ids) => self.machine.handle_publish(now, each(ids)),
             Then::DirsSynced => self.machine.handle_sync_dirs(now, result),
-            // What stands was made durable when it was surveyed; the journal goes when the session
-            // is over.
+            // Standing names were made durable when they were surveyed; the journal goes when the
+            // session is over.
             Then::Tidied => self.machine.handle_tidy(result),
             Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
         }
     }
 
-    /// What the medium has of a chunk: bytes that were never synced are not there.
+    /// The digest of a chunk on the medium, which lacks bytes that were never synced.
     fn read_chunk(&self, env: &Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
         let temp = self.temps.get(&file).ok_or_else(gone)?;
         let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
@@ -116,7 +116,7 @@ impl RecvSession {
         }
     }
 
-    /// What stands under a name, and what an earlier session left of it.
+    /// The survey of a name: the standing file, and the partial of an earlier session.
     fn look(&self, env: &Env, held: &EntryRef) -> Surveyed {
         let path = text(&held.placed);
         let view = env.fs.cached();
@@ -135,7 +135,7 @@ impl RecvSession {
         Surveyed { found: seen, partial, committed, doubtful: false }
     }
 
-    /// Chunks are called durable from now on.
+    /// Enters chunks that are called durable from now on.
     fn acknowledge(&mut self, env: &mut Env, record: &JournalEntry) {
         let JournalEntry::Chunks { file, chunks } = record else { return };
         let Some(temp) = self.temps.get(file) else { return };

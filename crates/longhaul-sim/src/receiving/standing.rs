@@ -1,8 +1,7 @@
-//! Reads what stands under final names, to be compared, and copies what is the same into the
-//! temporary.
+//! Reads standing files to compare them, and copies equal chunks into the temporary.
 //!
-//! Takes orders; gives digests and starts jobs. Nobody but the sessions writes to what stands, so
-//! there is no version to watch here. Judges nothing.
+//! Takes orders; gives digests and starts jobs. Only the sessions write to standing files, so there
+//! is no version to watch here. Judges nothing.
 
 use std::sync::Arc;
 
@@ -18,19 +17,19 @@ use crate::fs::{Ino, Op};
 use crate::mutants::Mutant;
 
 impl RecvSession {
-    /// The root of what stands under a small file's name.
+    /// The root of the standing file under a small file's name.
     pub(super) fn read_standing(&self, env: &Env, held: &EntryRef) -> Result<Hash32, Fault> {
         let bytes = &env.fs.cached().content(standing(env, held)?).bytes;
         Ok(*digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes())
     }
 
-    /// The digest of what stands in the place of a chunk.
+    /// The digest of the standing file in the place of a chunk.
     pub(super) fn read_standing_chunk(&self, env: &Env, base: &Base, index: ChunkIndex) -> Result<Digest, Fault> {
         let bytes = standing_chunk(env, base, index)?;
         Ok(digest_of(&bytes, base.map.kind(), base.map.start_of(index)))
     }
 
-    /// Writes a chunk of what stands to the temporary, if it still has its digest.
+    /// Writes a chunk of the standing file to the temporary, if it still has its digest.
     pub(super) fn copy(&mut self, env: &mut Env, base: &Base, index: ChunkIndex, digest: Digest) {
         let mut job = Job::new(Then::Written(base.entry.id, index));
         let Some(temp) = self.temps.get(&base.entry.id) else {
@@ -49,7 +48,7 @@ impl RecvSession {
         self.start_job(env, job);
     }
 
-    /// Sets the times of what was found the same.
+    /// Sets the times of files that were found equal.
     pub(super) fn retouch(&mut self, env: &mut Env, files: &[Arc<EntryRef>], metadata: bool) {
         let mut job = Job::new(Then::Retouched(files.iter().map(|held| held.id).collect()));
         for held in files.iter().filter(|_| metadata) {

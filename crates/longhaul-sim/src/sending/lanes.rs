@@ -1,8 +1,8 @@
-//! Lanes at the sending side: how they are lost, how this end of one is closed, and what another in
-//! its place takes.
+//! Lanes at the sending side: their loss, the closing of this end, and the lanes that take their
+//! place.
 //!
-//! Takes orders of the machine and what the world does to a lane; tells the machine when an end is
-//! closed or a lane joins. Knows nothing of what units are.
+//! Takes orders of the machine and events of the world; tells the machine when an end is closed or
+//! a lane joins. Knows nothing of the content of units.
 
 use longhaul_core::LaneId;
 use longhaul_proto::sender::Unfinished;
@@ -29,7 +29,8 @@ impl SendSession {
         self.close_lane(env, id, None);
     }
 
-    /// This end of a lane takes nothing more; what it took is reported before it is closed.
+    /// This end of a lane takes nothing more; the units that it took are reported before it is
+    /// closed.
     pub(super) fn close_lane(&mut self, env: &mut Env, id: LaneId, unfinished: Option<Unfinished>) {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
         lane.is_open = false;
@@ -40,7 +41,7 @@ impl SendSession {
     /// This end of a lane is closed.
     pub(crate) fn lane_ended(&mut self, env: &mut Env, id: LaneId, unfinished: Option<Unfinished>) {
         self.machine.handle_lane_ended(id, unfinished);
-        // What is on its way may still come out, or not.
+        // Units on their way may still arrive, or not.
         if env.rng.permille(500) {
             env.break_lane(self.no, id);
         }
@@ -48,7 +49,7 @@ impl SendSession {
         self.act(env);
     }
 
-    /// A lane comes to stand, of which nothing arrives before `from`.
+    /// Another lane joins, of which nothing arrives before `from`.
     pub(crate) fn lane_joins(&mut self, env: &mut Env, id: LaneId, from: u64) {
         self.lanes.push(Lane::new(id, from));
         self.machine.handle_lane_joined(id);

@@ -1,4 +1,5 @@
-//! What a blow does to a world: who dies, what is lost, and who notices when.
+//! The effect of a blow on a world: which part dies, which state is lost, and when each side
+//! notices.
 //!
 //! Takes a blow that is due; changes the world. Knows nothing of when blows come.
 

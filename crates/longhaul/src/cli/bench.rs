@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
-use super::{BufferOptions, DeviceOptions, KeyOptions, TalkOptions};
+use super::{BufferOptions, DeviceOptions, KeyOptions, TalkOptions, help};
 
 /// The `bench` commands.
 #[derive(Debug, Subcommand)]
@@ -66,7 +66,7 @@ pub struct BenchNetArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_MATRIX_HELP)]
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
-#[command(mut_arg("memory", |memory| memory.help("Buffers of each half, at least 4 chunks [default: 256MiB]")))]
+#[command(mut_arg("memory", |memory| memory.help(help::memory("each half"))))]
 pub struct BenchMatrixArgs {
     /// On the disk to measure; files are made in a new directory in it, and removed at the end
     /// [default: the current directory]

@@ -1,12 +1,25 @@
 //! The help text besides the options: examples, forms of values, exit codes, and the version.
 //!
-//! In: nothing but the build. Out: texts to the command line's declaration. Knows no parser.
+//! In: the build, and limits. Out: texts to the command line's declaration. Knows no parser.
+
+use longhaul_core::limits::{DISK_DEPTH_MAX, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN};
 
 /// The line of `--version`: name, version, the commit that it was built from, and the protocol that
 /// it speaks.
 pub fn version() -> String {
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LONGHAUL_BUILT_FROM"));
     format!("longhaul {version} (commit {commit}, protocol {})", longhaul_engine::PROTOCOL_VERSION)
+}
+
+/// The help of `--memory`: whose buffers, and their bounds.
+pub(super) fn memory(whose: &str) -> String {
+    let mebibytes = MEMORY_BYTES_DEFAULT >> 20;
+    format!("Buffers of {whose}, at least {MEMORY_CHUNKS_MIN} chunks [default: {mebibytes}MiB]")
+}
+
+/// The help of `--depth`, with its bounds.
+pub(super) fn depth() -> String {
+    format!("Requests in flight per disk, 1 to {DISK_DEPTH_MAX}, or `auto` [default: auto]")
 }
 
 pub(super) const PROGRAM: &str = "\

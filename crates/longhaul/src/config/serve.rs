@@ -121,7 +121,7 @@ fn defaults() -> ServeConfig {
         file: None,
         listen: vec![format!("[::]:{}", crate::location::DEFAULT_PORT)],
         sessions: SESSIONS_DEFAULT,
-        memory: MEMORY_DEFAULT,
+        memory: SHARED_MEMORY_DEFAULT,
         idle: Some(IDLE_DEFAULT),
         partials: Some(PARTIALS_DEFAULT),
         unfinished: UNFINISHED_DEFAULT,
@@ -144,7 +144,7 @@ const SESSIONS_DEFAULT: usize = 64;
 const SESSIONS_MAX: i64 = 4096;
 /// The largest weight: no fair share is beyond a thousand to one.
 const WEIGHT_MAX: u32 = 1000;
-const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
+const SHARED_MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
 /// The default time after which an idle session ends. It is longer than busy disks take; a guess,
 /// not measured.
 const IDLE_DEFAULT: Duration = Duration::from_secs(600);

@@ -214,7 +214,7 @@ fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run,
         bytes_moved: report.bytes_moved,
         setup_s: millis(report.setup_seconds),
         cpu_s_per_gb: per_gb(report),
-        limited_by: report.limits.first().map(|limited| limited.by),
+        limited_by: report.limits.first().map(|limited| limited.by.name()),
         limited_share: report.limits.first().map(|limited| millis(limited.share)),
         limits: &report.limits,
         stages: &report.stages,
@@ -268,7 +268,7 @@ fn row(case: &NetCase, report: &NetReport) -> String {
         Some(_) => report.lanes_most.to_string(),
         None => format!("auto:{}", report.lanes_most),
     };
-    let limited = report.limits.first().map(|limited| format!("{} {:.0} %", limited.by, limited.share * 100.0));
+    let limited = report.limits.first().map(|limited| format!("{} {:.0} %", limited.by.name(), limited.share * 100.0));
     let CpuPerGb { sender, receiver } = per_gb(report);
     format!(
         "{:<5} {:<5} {:<7} {:>8} {:>9} {:>11} {:>8} {:>7} {:>7} {:>5} {:>5}  {}",

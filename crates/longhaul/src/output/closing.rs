@@ -166,7 +166,7 @@ const FAILED_NAMED: usize = 10;
 #[cfg(test)]
 mod tests {
     use longhaul_core::{Blame, Fault, FaultCode};
-    use longhaul_engine::Limited;
+    use longhaul_engine::{Limit, Limited};
 
     use super::*;
     use crate::exit::tests::report;
@@ -186,7 +186,7 @@ mod tests {
         );
         let holes = Report { bytes_holes: 1 << 30, ..done };
         assert_eq!(said(&holes, Exit::Complete), "2 files done, 1.0 GiB; 0 B moved in 2.0 s, 1.0 GiB of holes");
-        let limits = vec![Limited { by: "target", share: 0.826 }, Limited { by: "hash", share: 0.174 }];
+        let limits = vec![Limited { by: Limit::Target, share: 0.826 }, Limited { by: Limit::Hash, share: 0.174 }];
         let mixed = Report { files_total: 4, files_skipped: 3, files_failed: 1, limits, ..report() };
         let line = said(&mixed, Exit::Partial);
         assert!(line.ends_with(", 3 there already, 1 failed, limited by the target disk (83 % of the time)"), "{line}");

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText, Rights};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Start,
+    PathFigures, Progress, Protection, Report, Start, SyncMethod,
 };
 use serde::Serialize;
 
@@ -257,8 +257,8 @@ impl<W: Write> JsonLines<W> {
         let protect = protection(start.protect);
         let Start { session, transport, congestion, notes, sync, .. } = start;
         let chunk_bytes = start.chunk.bytes();
-        let (direction, lanes) = (start.direction, start.lanes);
-        let sync = *sync;
+        let (direction, lanes) = (start.direction.name(), start.lanes);
+        let (transport, sync) = (transport.name(), sync.map(SyncMethod::name));
         let body = StartBody { session, direction, transport, protect, lanes, chunk_bytes, congestion, sync, notes };
         self.say("start", body)
     }
@@ -277,7 +277,7 @@ impl<W: Write> JsonLines<W> {
             bytes_digested: progress.bytes_digested,
             bytes_per_s: pace.bytes_per_s as u64,
             eta_s: pace.eta_s.map(millis),
-            limited_by: progress.limited_by.map(|limited| limited.by),
+            limited_by: progress.limited_by.map(|limited| limited.by.name()),
             limited_share: progress.limited_by.map(|limited| millis(limited.share)),
             bytes_arrived: progress.bytes_arrived,
             bytes_resumed: progress.bytes_resumed,
@@ -294,7 +294,7 @@ impl<W: Write> JsonLines<W> {
     /// Tells that the sending side changed its lanes, or decided not to.
     pub(super) fn lanes(&mut self, tuned: &LanesTuned) -> io::Result<()> {
         let LanesTuned { seconds, lanes, change, reason } = tuned;
-        self.say("lanes", LanesBody { t_s: millis(*seconds), lanes: *lanes, change, reason })
+        self.say("lanes", LanesBody { t_s: millis(*seconds), lanes: *lanes, change: &change.to_string(), reason })
     }
 
     /// Tells that a name is settled.
@@ -449,7 +449,7 @@ impl Summary<'_> {
                 report.sender_cpu,
                 report.receiver_cpu,
             ),
-            limited_by: report.limits.first().map(|limited| limited.by),
+            limited_by: report.limits.first().map(|limited| limited.by.name()),
             limited_share: report.limits.first().map(|limited| millis(limited.share)),
             limits: &report.limits,
             stages: &report.stages,
@@ -514,7 +514,7 @@ pub(super) fn millis(seconds: f64) -> f64 {
 }
 
 pub(super) fn limits<S: serde::Serializer>(limits: &&[Limited], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(limits.iter().map(|limited| (limited.by, millis(limited.share))))
+    serializer.collect_map(limits.iter().map(|limited| (limited.by.name(), millis(limited.share))))
 }
 
 pub(super) fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {

@@ -348,6 +348,7 @@ fn start_line(start: &Start) -> String {
     let Start { transport, lanes, congestion, .. } = start;
     let protect = protection(start.protect);
     let lanes = units::count((*lanes).into(), "lane");
+    let transport = transport.name();
     format!("{lanes} ({transport}, {protect}, {congestion}), chunks of {}", ByteCount(start.chunk.bytes()))
 }
 

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use longhaul_engine::Progress;
+use longhaul_engine::{Limit, Progress};
 
 use super::bar::View;
 use super::meter::{self, Pace};
@@ -83,7 +83,7 @@ impl Shown {
     pub(super) fn update(&mut self, progress: &Progress, pace: &Pace, talker: Talker) {
         let latest = Latest { progress: *progress, pace: *pace, at: Instant::now(), lost: false };
         self.latest = Some(latest);
-        if progress.limited_by.is_some_and(|limited| limited.by == words::NETWORK_RATE) {
+        if progress.limited_by.is_some_and(|limited| limited.by == Limit::NetworkRate) {
             self.paced.0 += 1;
             self.paced.1 += u64::from(self.is_capped(pace));
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_no_slow_network() {
-        let limited_by = Some(Limited { by: "network:rate", share: 1.0 });
+        let limited_by = Some(Limited { by: Limit::NetworkRate, share: 1.0 });
         let well = Progress { limited_by, silent_s: 1.0, ..Progress::default() };
         let seen = view(well, false);
         assert_eq!((seen.silent_s, seen.bytes_per_s, seen.limit), (None, 950.0, Some("--rate")));

@@ -101,7 +101,7 @@ impl Flaw {
         match self {
             Flaw::NotBuilt { hint, .. } => hint,
             Flaw::MemoryTooSmall { .. } => "give more --memory, or a smaller --chunk-size",
-            Flaw::MemoryTooLarge { .. } => "give less --memory: the default of 256MiB fills most paths",
+            Flaw::MemoryTooLarge { .. } => "give less --memory: the default fills most paths",
             Flaw::Key { .. } => "'longhaul key show' prints it, 'longhaul serve' as well",
             _ => "",
         }

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX, MEASURE_SECONDS_MAX};
+use longhaul_core::limits::{
+    CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, DISK_DEPTH_MAX, LANES_MAX,
+    MEASURE_SECONDS_MAX,
+};
 use longhaul_core::units::{parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
@@ -38,7 +41,7 @@ pub(super) fn lanes(text: &str) -> Result<Option<u32>, Flaw> {
 
 /// Reads a number or `auto`, which is `None`.
 pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
-    Ok(auto_or_number(text, DEPTH_MAX)?.map(|depth| depth as usize))
+    Ok(auto_or_number(text, DISK_DEPTH_MAX)?.map(|depth| depth as usize))
 }
 
 pub(super) fn size(text: &str) -> Result<ByteCount, Flaw> {
@@ -80,8 +83,9 @@ pub(super) fn congestion(text: &str) -> Result<Congestion, Flaw> {
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match text {
         "auto" => Ok(Congestion::Auto),
-        // TCP_CA_NAME_MAX is 16 with its NUL.
-        _ if !text.is_empty() && text.len() < 16 && text.chars().all(name) => Ok(Congestion::Named(text.to_owned())),
+        _ if (1..=CONGESTION_NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(name) => {
+            Ok(Congestion::Named(text.to_owned()))
+        }
         _ => Err(unknown(text, "auto and the kernel's names, as cubic or bbr")),
     }
 }
@@ -296,9 +300,6 @@ pub(super) fn unknown(given: &str, allowed: &'static str) -> Flaw {
 
 const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
 const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
-/// The largest depth. Beyond it a device's own queue is full many times over (a guess: the deepest
-/// NVMe queues in use have 1024).
-const DEPTH_MAX: u32 = 1024;
 /// The most runs of one cell.
 const ROUNDS_MAX: u32 = 100;
 /// The largest file of a measurement. A larger one takes too long for any use.
@@ -317,8 +318,8 @@ mod tests {
         for bad in ["0", "129", "-1", "two", "", "1.5"] {
             assert!(matches!(lanes(bad), Err(Flaw::Number { most: 128, .. })), "{bad}");
         }
-        assert_eq!(depth("1024"), Ok(Some(1024)));
-        assert!(depth("1025").is_err());
+        assert_eq!(depth("256"), Ok(Some(256)));
+        assert!(depth("257").is_err());
     }
 
     #[test]

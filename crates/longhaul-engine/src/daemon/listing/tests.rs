@@ -1,4 +1,4 @@
-//! Listings and their readers: places by client, memory, and who does not read.
+//! Tests of listings: claims by client, memory, and readers that do not read.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn shares() -> (ClientShares, ClientShares) {
     )
 }
 
-/// The names of a directory with so many files, and the listings that are shared.
+/// The names of a directory with `files` files, and the listings that are shared.
 #[allow(clippy::disallowed_methods, reason = "what is to be listed")]
 async fn names(dir: &std::path::Path, files: usize) -> (ListedNames, ClientShares) {
     (0..files).for_each(|n| fs::write(dir.join(format!("{n:0200}")), b"").expect("a file"));

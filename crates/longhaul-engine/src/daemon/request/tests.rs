@@ -1,4 +1,5 @@
-//! Requests in parts: what is taken in, what it costs, and what is refused.
+//! Tests of requests in parts: which parts are taken in, what memory they cost, and which are
+//! refused.
 
 use longhaul_core::{ChunkSize, Preserve, RelPath, Role, Word};
 use longhaul_net::Identity;
@@ -39,12 +40,12 @@ fn sources(count: usize, last: bool) -> RequestPart {
     RequestPart { sources: vec![source; count], last, ..RequestPart::default() }
 }
 
-/// What comes of these parts at a daemon of so much memory; then nothing more comes.
+/// The result of these parts at a daemon with this memory. No more parts come after them.
 async fn heard(memory: &ClientShares, transfer: &mut Transfer, parts: Vec<RequestPart>) -> Result<Rest, Fault> {
     heard_slowly(memory, transfer, parts.into_iter().map(|part| (Duration::ZERO, part)).collect()).await
 }
 
-/// The same of parts that come so long after one another.
+/// The same with a wait before each part.
 async fn heard_slowly(
     memory: &ClientShares,
     transfer: &mut Transfer,
@@ -75,7 +76,7 @@ fn memory(bytes: u64) -> ClientShares {
     ClientShares::growing("memory", bytes, 16 * MIB)
 }
 
-/// A part with so many names of 200 bytes in it, beneath a directory of its number.
+/// A part with `count` names of 200 bytes in it, beneath a directory of its number.
 fn part_of(number: usize, count: usize, last: bool) -> RequestPart {
     let name = |n| format!("part-{number:04}/{n:04}-{}\0", "x".repeat(184));
     names((0..count).map(name).collect::<String>().as_bytes(), last)

@@ -1,8 +1,8 @@
-//! Claiming names that are surveyed, and finding what earlier sessions left of them.
+//! Claims names that are surveyed, and finds the partials of them.
 //!
-//! In: an entry, and how it comes. Out: what is known of it; its path is this session's until it is
-//! settled. A journal is locked when a partial of it is taken, not because it stands: what other
-//! commands left is theirs to go on with.
+//! In: an entry, and how it comes. Out: the history of its path, which this session owns until the
+//! entry is settled. A journal is locked when a partial of it is taken, and not because it stands:
+//! other partials are left to the commands that made them. It knows no messages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use crate::journals::owners::busy_path;
 use crate::journals::root::Acquired;
 
 impl SessionJournal {
-    /// Takes the path of a name that is surveyed, if it comes in chunks or anything is left of it;
-    /// says what is known of it. Blocks while another holder is asked.
+    /// Claims the path of a name that is surveyed, if it comes in chunks or a partial of it is
+    /// left. Returns the path's history. Blocks while another owner is asked.
     ///
     /// # Errors
-    /// A [`Fault`] of code `Busy` if another session writes it.
+    /// A [`Fault`] of code `Busy` if another session writes to it.
     pub(crate) fn claim(
         &self,
         tree: &dyn TargetTree,
@@ -56,7 +56,7 @@ impl SessionJournal {
         Ok(PathHistory { partial: partial.filter(|_| coming == Arriving::InChunks), committed, doubtful })
     }
 
-    /// Whether a journal of this principal speaks of a name.
+    /// Whether a journal of this principal names the path.
     fn is_left(&self, placed: &RelPath) -> Result<bool, Fault> {
         let left = lock(&self.leftover);
         if left.own_outlines.iter().all(|outline| outline.files.is_empty()) {
@@ -69,7 +69,7 @@ impl SessionJournal {
     /// Refuses a path that another principal is writing from another process.
     fn refuse_foreign(&self, path: &RelPath) -> Result<(), Fault> {
         for other in lock(&self.leftover).foreign.iter().filter(|other| other.files.contains_key(path)) {
-            if self.store.shelf.is_live(other.tag).map_err(|e| e.fault())? {
+            if self.store.shelf.is_live(other.tag)? {
                 return Err(busy(path, other));
             }
         }
@@ -81,8 +81,8 @@ impl SessionJournal {
         Ok(())
     }
 
-    /// Looks again at journals that sessions had when they were looked at: those may have ended,
-    /// and left more. At most once a second: each costs a reading of the whole journal.
+    /// Looks again at journals that sessions had at the last look: those may have ended, and left
+    /// more. It does so at most once a second, as each costs a reading of the whole journal.
     fn look_at_grown(&self) -> Result<(), Fault> {
         let now = Instant::now();
         let mut looked = lock(&self.looked_at);
@@ -97,8 +97,8 @@ impl SessionJournal {
             let outline = &left.own_outlines[at];
             if outline.live
                 && outline.tag != self.holder.tag
-                && let Some(reader) = self.store.shelf.look(outline.tag).map_err(|e| e.fault())?
-                && reader.len().map_err(|e| e.fault())? != outline.len
+                && let Some(reader) = self.store.shelf.look(outline.tag)?
+                && reader.len()? != outline.len
                 && let Looked::Own(now) = look(&reader, &whose, Elsewhere::Maybe)?
             {
                 left.own_outlines[at] = now;
@@ -107,7 +107,7 @@ impl SessionJournal {
         Ok(())
     }
 
-    /// The partial of which most is held; it alone is continued, others go.
+    /// The partial of which most is held. It alone is continued; others are removed.
     fn find(&self, tree: &dyn TargetTree, placed: &RelPath, path: &RelPath) -> Result<Option<Found>, Fault> {
         self.look_at_grown()?;
         let speaking: Vec<SessionTag> = {
@@ -133,7 +133,7 @@ impl SessionJournal {
         Ok(best)
     }
 
-    /// Opens a journal that speaks of a path; none if it went meanwhile.
+    /// Opens a journal that names a path. `None` if it went meanwhile.
     fn acquire(&self, tag: SessionTag, path: &RelPath) -> Result<Option<Arc<JournalFile>>, Fault> {
         if let Some(book) = lock(&self.taken).get(&tag) {
             book.refresh()?;
@@ -158,8 +158,7 @@ fn busy(path: &RelPath, other: &Outline) -> Fault {
     busy_path(path, &user_of(&other.opened), other.since())
 }
 
-/// So long a journal may be held by whoever only looks through it: a sweep, or a daemon's
-/// collection.
+/// How long to wait for a journal that a sweep or a daemon's collection only looks through.
 const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
-/// Journals of sessions that live are read again after so long, in case those have ended.
+/// Journals of sessions that live are read again after this time, in case those have ended.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! Sweeping directories, and putting journals away.
+//! Sweeps directories, and puts journals away.
 //!
-//! In: directories that are surveyed or at their end, the end of the session. Out: temporaries that
-//! nobody goes on with are gone, then the journals that knew them. No journal is removed before
-//! every directory that it names was looked through.
+//! In: directories that are surveyed or at their end, and the end of the session. Out: temporaries
+//! that nobody continues are removed, then the journals that knew them. No journal is removed
+//! before every directory that it names was looked through. It knows no messages.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ use crate::journals::file::JournalFile;
 use crate::journals::root::Acquired;
 
 impl SessionJournal {
-    /// Removes what sessions of this principal that are over left in a directory, and that nobody
-    /// will go on with.
+    /// Removes from a directory the temporaries of this principal's finished sessions that nobody
+    /// will continue.
     pub(crate) fn sweep(&self, tree: &dyn TargetTree, placed: &RelPath) {
         // A journal is locked when a temporary of it is met, and until the directory was looked
         // through.
@@ -58,9 +58,9 @@ impl SessionJournal {
         }
     }
 
-    /// A directory is at its end: no temporary of this session lies there any more but those of
-    /// which records speak. One out of which any was removed stays in the journal: it is synced
-    /// before that goes.
+    /// Records that a directory is at its end: the only temporaries of this session that lie there
+    /// are those with records. A directory from which any was removed stays in the journal: it is
+    /// synced before the journal forgets it.
     pub(crate) fn leave_dir(&self, placed: &RelPath) {
         let Ok(path) = self.full(placed) else { return };
         if lock(&self.thinned).contains(&path) {
@@ -75,8 +75,8 @@ impl SessionJournal {
         }
     }
 
-    /// The session is over and nothing of it is under way: removes its own journal if nothing is
-    /// left to be continued.
+    /// Ends the session when no work of it is under way: removes its own journal if no file in it
+    /// is left to be continued.
     pub(crate) fn close(&self, tree: &dyn TargetTree) {
         let own = self.let_go();
         if let Some(book) = own {
@@ -84,8 +84,8 @@ impl SessionJournal {
         }
     }
 
-    /// The same after everything came to its outcome, with the journals that earlier sessions of
-    /// this principal left.
+    /// Does the same after every entry was settled, and puts away the journals that earlier
+    /// sessions of this principal left.
     pub(crate) fn put_away(&self, tree: &dyn TargetTree) {
         let taken = std::mem::take(&mut *lock(&self.taken));
         self.close(tree);
@@ -102,8 +102,8 @@ impl SessionJournal {
                 }
             }
         }
-        // Its last journal may be gone since a session that could not remove it as well, or that
-        // died before.
+        // The last journal may have gone with a session that could not remove the shelf as well, or
+        // that died before.
         self.store.shelf.remove_if_empty();
     }
 
@@ -114,7 +114,7 @@ impl SessionJournal {
             tracing::warn!(target: "longhaul::journal", %tag, %fault, "temporary files stay, and the journal that knows them");
             return;
         }
-        // Whoever else writes to it puts it away later.
+        // Another session that writes to it puts it away later.
         if book.is_finished()
             && book.dirs().is_empty()
             && let Some(book) = Arc::into_inner(book)
@@ -128,7 +128,7 @@ impl SessionJournal {
         let tag = book.tag();
         let (mut looked, mut left) = (Vec::new(), Vec::new());
         for path in book.dirs() {
-            // What lies elsewhere beneath a daemon's root is swept by whoever comes there.
+            // Temporaries elsewhere beneath a daemon's root are swept by sessions that write there.
             let Some(placed) = self.placed(&path) else { continue };
             let removed = match tree.sweep(&placed, &|temp| temp.tag() == tag && !book.speaks_of(temp)) {
                 Ok(removed) => removed,
@@ -141,18 +141,19 @@ impl SessionJournal {
             looked.push(placed);
             left.push(Record::Left { path });
         }
-        // One that stays knows them all the same, and whoever stops a transfer does not wait for a
-        // sync.
+        // A journal that stays knows them all the same, and a user who stops a transfer does not
+        // wait for a sync.
         if !book.is_finished() {
             return Ok(());
         }
-        // Also what was removed before: a power cut must not bring a temporary back that no journal
-        // knows any more, and file systems need not keep changes of two directories in their order.
-        tree.sync_names(&looked).map_err(|e| e.fault())?;
+        // This includes temporaries that were removed before: a power cut must not bring a
+        // temporary back that no journal knows any more, and file systems need not keep changes of
+        // two directories in their order.
+        tree.sync_names(&looked)?;
         book.append(&left)
     }
 
-    /// A path as the destination names it; none if it lies elsewhere.
+    /// A path as the destination names it. `None` if it lies elsewhere.
     pub(super) fn placed(&self, path: &RelPath) -> Option<RelPath> {
         if self.prefix.is_root() {
             return Some(path.clone());
@@ -164,7 +165,7 @@ impl SessionJournal {
         }
     }
 
-    /// Lets go of paths and journals; gives its own.
+    /// Releases paths and journals. Returns the session's own journal.
     pub(super) fn let_go(&self) -> Option<Arc<JournalFile>> {
         self.claims().drain().for_each(|(_, claim)| claim.let_go());
         lock(&self.taken).clear();

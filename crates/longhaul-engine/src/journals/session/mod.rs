@@ -1,10 +1,11 @@
-//! What one receiving session writes down, and what it finds that others wrote.
+//! Owns the journal side of one receiving session: the records that it writes, and the partials of
+//! earlier sessions that it finds.
 //!
 //! In: names that are surveyed, orders to open, records. Out: partials to continue, open
-//! temporaries. Called from the target side's threads; the order of calls for one file is the
-//! machine's. `claim` finds what is left of a name, `open` makes temporaries or goes on with those
-//! that were left, `proof` reads back what is not believed of them, `close` sweeps directories and
-//! puts journals away.
+//! temporaries. It is called from the destination side's threads; the machine orders the calls for
+//! one file. `claim` finds the partials of a name, `open` makes temporaries or continues partials,
+//! `proof` reads back chunks that are not trusted, `close` sweeps directories and puts journals
+//! away. It knows no messages and no lanes.
 
 mod claim;
 mod close;
@@ -32,22 +33,22 @@ use super::file::{Author, ClaimedPartial, JournalFile};
 use super::owners::{Holder, Questions};
 use super::root::Outlines;
 
-/// The journal side of a receiving session. Dropping it lets go of its paths and of the journals.
+/// The journal side of a receiving session. Dropping it releases its paths and journals.
 #[derive(Debug)]
 pub(crate) struct SessionJournal {
     pub(super) store: Arc<RootJournals>,
     /// Its own journal, once anything is made.
     own_file: Mutex<Own>,
-    /// Directories of which its own journal says that temporaries lie there. Held while that is
-    /// written down.
+    /// Directories that its own journal names as holding temporaries. Locked while that is
+    /// recorded.
     dirs: Mutex<HashSet<RelPath>>,
-    /// Directories of these out of which a temporary was removed, or may have been: they are synced
+    /// Directories of these from which a temporary was removed, or may have been: they are synced
     /// before the journal forgets them.
     thinned: Mutex<HashSet<RelPath>>,
-    /// What stood on the shelf as it began.
+    /// Outlines of the journals that stood on the shelf when the session began.
     leftover: Mutex<Outlines>,
-    /// Journals that it goes on with. They are locked from the first partial that is taken until
-    /// the session ends.
+    /// Journals whose partials it continues. They are locked from the first partial that is taken
+    /// until the session ends.
     taken: Mutex<HashMap<SessionTag, Arc<JournalFile>>>,
     /// Journals that another process did not let go of while this session waited.
     elsewhere: Mutex<HashSet<SessionTag>>,
@@ -56,14 +57,14 @@ pub(crate) struct SessionJournal {
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
     claims: Mutex<HashMap<FileId, PathClaim>>,
-    /// Names that were in doubt and were committed anew: written down many at a time, at the latest
-    /// when the session ends.
+    /// Names that were in doubt and were committed anew. They are recorded many at a time, at the
+    /// latest when the session ends.
     certain: Mutex<Vec<RelPath>>,
-    /// Held by whoever reads a partial back: one at a time, as each needs a buffer.
+    /// Locked while a partial is read back: one at a time, as each needs a buffer.
     proving: Mutex<()>,
-    /// Nobody waits any more for what is being read back.
+    /// Whether nobody waits any more for partials that are read back.
     is_over: AtomicBool,
-    /// What holders of paths that it wants were asked.
+    /// Questions to the owners of paths that it wants.
     questions: Mutex<Questions>,
     /// When journals of sessions that live were last read again.
     looked_at: Mutex<Option<Instant>>,
@@ -77,18 +78,18 @@ enum Own {
     NotYet,
     /// It stands.
     Book(Arc<JournalFile>),
-    /// The top of the tree is not ours to write a journal to: nothing is written down, and nothing
+    /// The top of the tree is not ours to write a journal to: no record is written, and no partial
     /// will be continued.
     Unwritten,
 }
 
-/// A path that this session writes.
+/// A path that this session owns.
 #[derive(Debug)]
 struct PathClaim {
     path: RelPath,
-    /// What an earlier session left of it, and where it is written down.
+    /// The partial that an earlier session left, and its journal. `None` if there is none.
     found: Option<Found>,
-    /// Where the file is written down now.
+    /// The journal and number of the file now. `None` before it is recorded.
     entry: Option<RecordedFile>,
 }
 
@@ -104,27 +105,27 @@ struct RecordedFile {
     number: u32,
     /// Whether any chunk of it is journalled.
     worth: bool,
-    /// Which file its temporary is, until that is written down.
+    /// The identity of its temporary, until that is recorded.
     unplaced: Option<FileNode>,
 }
 
-/// What is known of a path that is about to be received.
+/// The history of a path that is about to be received.
 #[derive(Debug, Default)]
 pub(crate) struct PathHistory {
-    /// What is left of it under a temporary name.
+    /// The partial of it, if there is one.
     pub(crate) partial: Option<Arc<Partial>>,
-    /// An earlier session of the same run committed this very version.
+    /// Whether an earlier session of the same run committed this very version.
     pub(crate) committed: bool,
-    /// A sync that failed left it in doubt.
+    /// Whether a failed sync left it in doubt.
     pub(crate) doubtful: bool,
 }
 
-/// How a file comes.
+/// The way in which a file comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arriving {
-    /// In chunks: what is left of it may be continued.
+    /// In chunks: its partial may be continued.
     InChunks,
-    /// Whole, as it is short or no regular file: what is left of it is of no use.
+    /// Whole, as it is short or no regular file: its partial is of no use.
     Whole,
 }
 
@@ -156,7 +157,7 @@ impl SessionJournal {
         }
     }
 
-    /// By which temporaries of this session are known.
+    /// The tag by which temporaries of this session are known.
     pub(crate) fn tag(&self) -> SessionTag {
         self.holder.tag
     }
@@ -165,8 +166,8 @@ impl SessionJournal {
         &self.author
     }
 
-    /// Sees to it that this session has a journal that says, durably, that temporaries lie in the
-    /// directories of these names. Called before the first of them is made.
+    /// Makes sure that this session has a journal that names, durably, the directories of these
+    /// names as holding temporaries. It is called before the first of the temporaries is made.
     ///
     /// # Errors
     /// A [`Fault`] of the disk.
@@ -197,7 +198,7 @@ impl SessionJournal {
         Ok(())
     }
 
-    /// This session's journal, made when it is needed first; none where it may not be made.
+    /// This session's journal, made when it is first needed. `None` where it may not be made.
     fn own(&self) -> Result<Option<Arc<JournalFile>>, Fault> {
         let mut own = lock(&self.own_file);
         if matches!(*own, Own::NotYet) {
@@ -220,7 +221,7 @@ impl SessionJournal {
         })
     }
 
-    /// The largest chunk of what may be continued.
+    /// The largest chunk of the partials that may be continued. `None` if there are none.
     pub(crate) fn largest_chunk(&self) -> Option<ChunkSize> {
         let left = lock(&self.leftover);
         let files = left.own_outlines.iter().flat_map(|outline| &outline.files);
@@ -228,10 +229,10 @@ impl SessionJournal {
         beneath.map(|(_, size)| *size).max_by_key(|size| size.bytes())
     }
 
-    /// Appends what the machine wants remembered; durable on return where chunks are among it.
+    /// Appends the machine's records. They are durable on return if chunks are among them.
     ///
     /// # Errors
-    /// A [`Fault`]: then nothing of it may be relied on.
+    /// A [`Fault`]: then none of the records may be relied on.
     pub(crate) fn write(&self, records: &[receiver::JournalEntry]) -> Result<(), Fault> {
         for record in records {
             if let receiver::JournalEntry::Doubtful(names) = record {
@@ -277,27 +278,27 @@ impl SessionJournal {
         Ok(())
     }
 
-    /// What was received of a file is good for nothing, and its temporary was removed.
+    /// Drops a file whose received bytes are good for nothing. Its temporary was removed.
     pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
         let claimed = self.claims().get_mut(&file).and_then(|claim| Some((claim.path.parent(), claim.entry.take()?)));
         let Some((dir, entry)) = claimed else { return };
         let placed = dir.filter(|_| entry.book.tag() != self.holder.tag).and_then(|dir| self.placed(&dir));
         // The journal of an earlier session may have left that directory already.
-        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(|e| e.fault()));
+        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(Fault::from));
         if let Err(fault) = synced.and_then(|()| entry.book.append(&[Record::Dropped { number: entry.number }])) {
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
         }
     }
 
-    /// A temporary of a name was removed, or may have been, and no record speaks of it. Where none
-    /// was ever made, nothing is remembered: names may fail in millions of directories.
+    /// Records that a temporary without a record was removed, or may have been. Where none was ever
+    /// made, nothing is remembered: names may fail in millions of directories.
     pub(crate) fn thin(&self, placed: &RelPath) {
         let dir = self.full(placed).ok().and_then(|path| path.parent());
         let begun = dir.filter(|dir| lock(&self.dirs).contains(dir));
         lock(&self.thinned).extend(begun);
     }
 
-    /// Whether anything of a file is worth keeping for another session.
+    /// Whether any chunk of a file is worth keeping for another session.
     pub(crate) fn keeps(&self, file: FileId) -> bool {
         self.claims().get(&file).and_then(|claim| claim.entry.as_ref()).is_some_and(|entry| entry.worth)
     }
@@ -307,8 +308,8 @@ impl SessionJournal {
         self.claims().contains_key(&entry.id) || self.is_doubtful(&entry.placed)
     }
 
-    /// An entry came to its outcome. What was left of a file that stands whole is removed; the path
-    /// is free for others.
+    /// Records that an entry is settled. The partial of a file that stands whole is removed; the
+    /// path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
         if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)
@@ -323,7 +324,7 @@ impl SessionJournal {
                 self.end_doubts(&std::mem::take(&mut *certain));
             }
         }
-        // The record that it is done still needs its number.
+        // The record that the file is done still needs its number.
         let is_written_down = self.claims().get(&entry.id).is_some_and(|claim| claim.entry.is_some());
         if !matches!(outcome, Outcome::Committed(_)) || !is_written_down {
             self.forget(entry.id);
@@ -358,7 +359,7 @@ impl SessionJournal {
 }
 
 impl PathClaim {
-    /// Leaves what is not at its end to whoever comes.
+    /// Leaves a file that is not at its end to the next session.
     fn let_go(&self) {
         if let Some(entry) = &self.entry {
             entry.book.let_go(entry.number);
@@ -393,16 +394,16 @@ fn stamp_of(held: &EntryRef) -> SourceStamp {
     }
 }
 
-/// Gives up what was left of a file: it is gone for good before its journal forgets it.
+/// Gives up a partial: its temporary is removed durably before its journal forgets it.
 fn drop_partial(
     tree: &dyn TargetTree,
     placed: &RelPath,
     book: &JournalFile,
     taken: &ClaimedPartial,
 ) -> Result<(), Fault> {
-    tree.remove_temp(placed, &taken.file.temp).map_err(|e| e.fault())?;
+    tree.remove_temp(placed, &taken.file.temp)?;
     if let Some(parent) = placed.parent() {
-        tree.sync_names(&[parent]).map_err(|e| e.fault())?;
+        tree.sync_names(&[parent])?;
     }
     book.append(&[Record::Dropped { number: taken.number }])
 }
@@ -419,5 +420,5 @@ fn runs_of(chunks: &[(ChunkIndex, Digest)]) -> Vec<Run> {
     runs
 }
 
-/// Doubts that are ended together: each time all journals of doubts are read.
+/// Doubts that are ended together: all journals of doubts are read each time.
 const CERTAIN_MAX: usize = 4096;

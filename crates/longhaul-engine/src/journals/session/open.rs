@@ -1,8 +1,8 @@
-//! Opening what a file is received into: a new temporary, or the one that an earlier session left.
+//! Opens the temporary of a file: a new one, or the one of a partial.
 //!
-//! In: an order to open. Out: an open temporary and, where it goes on, what of it is held. A new
-//! temporary is written down before it stands; what is not believed of an old one is written down
-//! as lost before anything of it is written anew.
+//! In: an order to open. Out: an open temporary and, where a partial is continued, the chunks that
+//! are held. A new temporary is recorded before it stands; chunks of an old one that are not
+//! trusted are recorded as lost before any of it is written anew. It knows no messages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +16,15 @@ use super::{Found, RecordedFile, SessionJournal, drop_partial, stamp_of};
 use crate::budget;
 use crate::random::nonce;
 
-/// A temporary that goes on, and what of it is held.
+/// The temporary of a partial that is continued, and the chunks that are held.
 type GoneOn = (Arc<TargetFile>, Arc<Partial>);
 
 impl SessionJournal {
-    /// Opens what a file is received into: the partial's temporary if that is to be continued and
-    /// stands, else a new one, which is written down first.
+    /// Opens the temporary of a file: the partial's, if that is to be continued and stands, else a
+    /// new one, which is recorded first.
     ///
     /// # Errors
-    /// A [`Fault`] of the disk; nothing is left of a new temporary then, and what was found stays
-    /// as it is.
+    /// A [`Fault`] of the disk. A new temporary is removed then, and a partial stays as it is.
     pub(crate) fn open(
         &self,
         tree: &dyn TargetTree,
@@ -54,7 +53,7 @@ impl SessionJournal {
                 }
                 Ok(None) => drop_partial(tree, &entry.placed, &found.book, &found.taken)?,
                 Err(fault) => {
-                    // It is still what it was, for another session.
+                    // It still is what it was, for another session.
                     if let Some(claim) = self.claims().get_mut(&entry.id) {
                         claim.found = Some(found);
                     }
@@ -97,8 +96,8 @@ impl SessionJournal {
         }
     }
 
-    /// Goes on with a partial, as far as it is what its journal says; none if its temporary does
-    /// not stand.
+    /// Continues a partial, as far as it is what its journal says. `None` if its temporary does not
+    /// stand.
     fn go_on(
         &self,
         tree: &dyn TargetTree,
@@ -112,7 +111,7 @@ impl SessionJournal {
         let len = partial.map().len();
         let reopened =
             once_let_go(|| tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled), LET_GO_WITHIN);
-        let Some(reopened) = reopened.map_err(|e| e.fault())? else { return Ok(None) };
+        let Some(reopened) = reopened? else { return Ok(None) };
         let held = longhaul_core::ByteCount(partial.bytes());
         tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");
         let of_this_boot = taken.placed.is_some_and(|placed| placed.origin.is_of_boot(self.author.origin.boot));
@@ -145,9 +144,9 @@ impl SessionJournal {
     }
 }
 
-/// Opens a temporary, as soon as whoever had it has let go. Its journal is locked by us, so no
-/// session that lives has it: a process that was killed with I/O in flight, by `io_uring` above
-/// all, keeps its files for a moment after it is gone.
+/// Opens a temporary as soon as its last process has let go. Its journal is locked by us, so no
+/// session that lives has it. But a process that was killed with I/O in flight, above all with
+/// `io_uring`, keeps its files for a moment.
 fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> Result<T, DiskError> {
     let until = Instant::now() + within;
     loop {
@@ -158,7 +157,8 @@ fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> 
     }
 }
 
-/// A partial whose chunks no buffer holds is not continued: says what would.
+/// Warns of a partial that is not continued because no buffer holds its chunks, and says which
+/// setting would continue it.
 fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &Found, chunk: ChunkSize) {
     let map = found.taken.file.map;
     if map.len() == len && map.size() > chunk {
@@ -172,10 +172,10 @@ fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &Found, chunk: ChunkS
     }
 }
 
-/// The kernel takes milliseconds to end a process's I/O; on a loaded host, or a disk that stalls,
-/// seconds.
+/// How long a process's files are waited for. The kernel takes milliseconds to end a process's I/O;
+/// on a loaded host, or with a disk that stalls, seconds.
 const LET_GO_WITHIN: Duration = Duration::from_secs(5);
-/// How often a file that is in use is tried again.
+/// The wait between two attempts to open a file that is in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Reading back what is held of a partial that is not what its journal says, or that an earlier
+//! Reads back the held chunks of a partial that is not what its journal says, or that an earlier
 //! boot wrote.
 //!
-//! In: an open temporary and the digests that were journalled. Out: what of it the medium really
-//! holds, and what not. Ends soon when the session does. Decides nothing: `open` writes down what
-//! is lost.
+//! In: an open temporary and the journalled digests. Out: the chunks that the medium really holds,
+//! and those that it does not. It ends soon when the session does. It decides nothing: `open`
+//! records the chunks that are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,13 +18,13 @@ use longhaul_sys::Slab;
 use super::{SessionJournal, lock};
 
 impl SessionJournal {
-    /// Whoever reads back stops at the next chunk: the session is over.
+    /// Stops reading back at the next chunk, because the session is over.
     pub(crate) fn stop_proving(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Reads every chunk that is held back from the medium; gives what is right of it, and what is
-    /// to be revised away.
+    /// Reads every held chunk back from the medium. Returns those that are right, and those to
+    /// revise away.
     pub(super) fn prove(
         &self,
         tree: &dyn TargetTree,
@@ -87,5 +87,5 @@ fn interrupted() -> Fault {
     Fault::new(FaultCode::Interrupted, Blame::Local, "the session ended while an earlier one's data was read back")
 }
 
-/// Direct reads come in whole blocks.
+/// Bytes of a buffer at least: direct reads come in whole blocks.
 const BUFFER_BYTES_MIN: usize = 64 << 10;

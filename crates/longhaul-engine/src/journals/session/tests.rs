@@ -1,6 +1,6 @@
-//! The ledger on a real directory: what is believed of partials, whose "done" counts, what is
-//! locked, what is in doubt and what is left behind. A second store on one shelf stands for another
-//! process: locks belong to openings.
+//! Tests of the session journal on a real directory: which partials are trusted, whose "done"
+//! counts, which journals are locked, which names are in doubt, and which files stay behind. A
+//! second [`RootJournals`] on one shelf stands for another process, as locks belong to openings.
 
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
@@ -62,7 +62,7 @@ fn byte(index: u64) -> u8 {
 }
 
 impl Process {
-    /// Opens what the file is received into; gives what of it is held.
+    /// Opens the temporary of the file. Returns the chunks that are held.
     fn open(&self, held: &EntryRef) -> Result<Option<Vec<u64>>, Fault> {
         let known = self.ledger.claim(&self.tree, held, Arriving::InChunks)?;
         let (_file, created) = self.ledger.open(&self.tree, held, known.partial.as_ref(), size(), true)?;
@@ -72,7 +72,7 @@ impl Process {
         })
     }
 
-    /// Receives these chunks of a file that is open, durably.
+    /// Receives these chunks of an open file, durably.
     fn receive(&self, dir: &Path, held: &EntryRef, chunks: std::ops::Range<u64>) {
         let temp = temps(dir).into_iter().next_back().expect("a temporary");
         let out = fs::File::options().write(true).open(dir.join(temp)).expect("open");
@@ -88,7 +88,7 @@ impl Process {
     }
 }
 
-/// A process that received three of four chunks of `f`, and was killed.
+/// Receives three of four chunks of `f` in a process that is then killed.
 fn leave(dir: &Path) {
     let process = process(dir, BOOT, RUN);
     let held = file(0, "f", LEN);
@@ -117,7 +117,7 @@ fn scratch() -> tempfile::TempDir {
 fn a_partial_that_is_what_its_journal_says_is_not_read() {
     let dir = scratch();
     leave(dir.path());
-    // Nothing but reading would tell.
+    // Only reading would tell.
     let temp = dir.path().join(&temps(dir.path())[0]);
     fs::File::options().write(true).open(temp).expect("open").write_all_at(b"x", 5).expect("write");
     let held = process(dir.path(), BOOT, RUN).open(&file(0, "f", LEN));
@@ -233,7 +233,7 @@ fn a_journal_that_is_only_looked_through_is_waited_for() {
     });
 }
 
-/// Makes a small temporary in `d`, as a session that is killed before it is renamed.
+/// Makes a small temporary in `d`, as a session does that is killed before the rename.
 fn leave_small(dir: &Path, who: &Principal) {
     fs::create_dir_all(dir.join("d")).expect("made");
     let process = process_of(dir, BOOT, RUN, who);
@@ -306,7 +306,7 @@ fn of_two_partials_the_poorer_goes_with_its_temporary() {
     let dir = scratch();
     leave(dir.path());
     let rich = temps(dir.path());
-    // As two processes do that found nothing at first.
+    // Two processes that found nothing at first leave such a state.
     fs::rename(dir.path().join(".longhaul"), dir.path().join("aside")).expect("away");
     let poor = process(dir.path(), BOOT, RUN);
     poor.open(&file(0, "f", LEN)).expect("opened");
@@ -350,7 +350,7 @@ fn doubts_outlive_their_process_for_everybody_until_the_name_is_committed_anew()
     assert_eq!(journals(dir.path()), 0);
 }
 
-/// Notes what is done to journals and temporaries.
+/// Notes the calls that change journals and temporaries.
 #[derive(Debug, Default)]
 struct Notes(StdMutex<Vec<&'static str>>);
 
@@ -454,7 +454,7 @@ fn a_start_does_not_wait_for_a_journal_that_somebody_else_is_at() {
     leave_small(dir.path(), &stranger());
     let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
     let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
-    // As a replay or a sweep of a journal holds it.
+    // A replay or a sweep of a journal holds it so.
     let entry = store.books.entry(store.shelf.list().expect("a shelf")[0]);
     let _at_it = crate::journals::open_files::lock(&entry);
     let ledger = store.begin(&Principal::local(), RUN, RelPath::root(), Arc::default()).expect("begins");

@@ -1,10 +1,10 @@
-//! The paths of a run, when it was given several: which one the next lane is dialled over, and what
-//! each has carried.
+//! Owns the paths of a run that was given several: chooses the path of the next dial, and counts
+//! what each path has carried.
 //!
-//! In: addresses, lanes that joined, dials that failed. Out: a path for each dial, figures for
-//! observers. A path that does not answer is tried by one lane at a time until it does; all others
-//! run over those that do. Data needs no share of its own: every lane takes from one queue, so a
-//! path carries what it can. Knows no sessions.
+//! In: addresses, lanes that joined, dials that failed. Out: a path for each dial, and figures for
+//! observers. A path that does not answer is tried by one lane at a time until it does; all other
+//! lanes run over paths that answer. Data needs no share per path: every lane takes from one queue,
+//! so a path carries what it can. It knows no sessions.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,25 +19,25 @@ use crate::api::{Event, Observer, PathFigures};
 #[derive(Clone)]
 pub(crate) struct Paths(Arc<Vec<NetPath>>, Arc<Mutex<Vec<Carried>>>);
 
-/// What is known of one path.
+/// The state of one path.
 #[derive(Default)]
 struct Carried {
     lanes: Vec<PathLane>,
-    /// Lanes that are being dialled over it.
+    /// Lanes that are being dialled over the path.
     dialling: usize,
-    /// It did not answer when it was last dialled.
+    /// Whether the path did not answer the last dial.
     is_down: bool,
-    /// Bytes of lanes that are gone.
+    /// Bytes of lanes that have ended.
     retired_bytes: u64,
 }
 
 struct PathLane {
     handle: LaneHandle,
-    /// Bytes that it carried when it was last looked at.
+    /// Bytes that the lane had carried at the last look.
     bytes: u64,
 }
 
-/// A path chosen for a dial; says itself when it is over.
+/// A path chosen for one dial. It gives the dial back when dropped.
 pub(crate) struct Chosen {
     paths: Paths,
     place: usize,
@@ -53,10 +53,10 @@ impl Paths {
         &self.0
     }
 
-    /// Whether lanes can be dialled over all of them, when control is connected to `addr`.
+    /// Checks that lanes can be dialled over all paths, given that control is connected to `addr`.
     ///
     /// # Errors
-    /// A usage fault for paths of which it is not known where they lead.
+    /// A usage fault for a path whose remote address is unknown.
     pub(crate) fn lead_to(&self, addr: SocketAddr) -> Result<(), Fault> {
         let usage = |message: String| {
             Fault::new(FaultCode::Usage, Blame::Local, message).hint("write --path LOCAL=REMOTE for each path")
@@ -72,7 +72,7 @@ impl Paths {
         }
     }
 
-    /// The path for the next dial; none where there is nothing to choose.
+    /// The path for the next dial. `None` if the run was given no paths.
     pub(crate) fn choose(&self) -> Option<Chosen> {
         let mut all = self.look();
         let place = choose(&all)?;
@@ -80,7 +80,7 @@ impl Paths {
         Some(Chosen { paths: self.clone(), place })
     }
 
-    /// What each has carried so far; empty unless there are several.
+    /// Bytes that each path has carried so far. Empty unless there are several paths.
     pub(crate) fn figures(&self) -> Vec<PathFigures> {
         if self.0.len() < 2 {
             return Vec::new();
@@ -94,13 +94,13 @@ impl Paths {
         self.0.iter().zip(self.look().iter()).map(figure).collect()
     }
 
-    /// The state, after a look at the lanes.
+    /// Updates the counters of all lanes, then locks the state.
     fn look(&self) -> MutexGuard<'_, Vec<Carried>> {
         let mut all = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         for path in all.iter_mut() {
             let mut gone = 0;
             path.lanes.retain_mut(|lane| {
-                // What it carried is asked for after it was seen to be gone: it then carries no
+                // The bytes are read after the state: a lane that was seen to have ended carries no
                 // more.
                 let is_gone = lane.handle.state().is_none();
                 lane.bytes = lane.bytes.max(lane.handle.carried());
@@ -113,8 +113,8 @@ impl Paths {
     }
 }
 
-/// One that is down and that nobody tries, as long as another carries something; else, of those
-/// that are up, the one with the fewest lanes.
+/// A path that is down and that nobody tries, as long as another carries something; else the path
+/// with the fewest lanes, of those that are up.
 fn choose(all: &[Carried]) -> Option<usize> {
     let mut places = 0..all.len();
     let carried = all.iter().any(|path| !path.is_down && path.lanes.len() + path.dialling > 0);
@@ -124,25 +124,26 @@ fn choose(all: &[Carried]) -> Option<usize> {
 }
 
 impl Chosen {
-    /// Where to dial from, and where to, if the daemon is at `addr` by the route.
+    /// The local address to dial from, and the remote one, if the route leads to the daemon at
+    /// `addr`.
     pub(crate) fn addresses(&self, addr: SocketAddr) -> (Option<IpAddr>, SocketAddr) {
         let path = &self.paths.0[self.place];
         (path.local, path.remote.map_or(addr, |remote| SocketAddr::new(remote, addr.port())))
     }
 
-    /// Which of the paths it is, from 0.
+    /// The index of the path, from 0.
     pub(crate) fn place(&self) -> usize {
         self.place
     }
 
-    /// A lane joined over it.
+    /// Records that a lane joined over the path.
     pub(crate) fn joined(&self, handle: LaneHandle) {
         let mut all = self.paths.look();
         all[self.place].is_down = false;
         all[self.place].lanes.push(PathLane { handle, bytes: 0 });
     }
 
-    /// It did not answer.
+    /// Records that the path did not answer.
     pub(crate) fn failed(&self) {
         self.paths.look()[self.place].is_down = true;
     }
@@ -160,7 +161,7 @@ impl fmt::Debug for Paths {
     }
 }
 
-/// Tells the figures of the paths with the counters of each second.
+/// Adds the figures of the paths to the counters of each second.
 pub(crate) struct WithPaths {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) paths: Paths,
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     fn path(lanes: usize, dialling: usize, is_down: bool) -> Carried {
-        // A lane of a socket that is gone counts as long as nobody looks.
+        // A lane whose socket is gone counts until the next look.
         let handle = || longhaul_net::LaneStream::pair().expect("a pair").0.handle();
         let lanes = (0..lanes).map(|_| PathLane { handle: handle(), bytes: 0 }).collect();
         Carried { lanes, dialling, is_down, retired_bytes: 0 }

@@ -1,10 +1,10 @@
-//! How large segments may be on each path of a run: found out when lanes are dialled.
+//! Finds out how large segments may be on each path of a run, when lanes are dialled.
 //!
 //! A path may swallow large packets and tell nobody (an ICMP filter before a narrower link). A lane
-//! joins only if full segments pass both ways; where nothing is answered, it is dialled anew with
-//! smaller ones. Only if that lane joins was it the size, and later lanes of the path begin there;
-//! so whoever is wrong about a silence (an outage, a busy daemon) has lost a moment. In: attempts
-//! that take a limit. Out: a lane. Knows no sockets.
+//! joins only if full segments pass both ways. Where nothing is answered, it is dialled anew with
+//! smaller segments. Only if that lane joins was the size the cause, and later lanes of the path
+//! begin with it; a silence with another cause (an outage, a busy daemon) costs a moment. In: dial
+//! attempts that take a limit. Out: a lane. It knows no sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +15,12 @@ use longhaul_net::NetError;
 
 use crate::lanes::join::Unjoined;
 
-/// What is known of the paths. Clones share it.
+/// The largest segment known to pass on each path. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Segments(Arc<Vec<AtomicU32>>);
 
 impl Segments {
-    /// For so many paths; without any there is the route's.
+    /// For this many paths. With 0 there is one, the route's.
     pub(crate) fn new(paths: usize) -> Segments {
         Segments(Arc::new((0..paths.max(1)).map(|_| AtomicU32::new(u32::MAX)).collect()))
     }
@@ -28,7 +28,7 @@ impl Segments {
     /// Dials a lane over a path, with segments as large as it carries.
     ///
     /// # Errors
-    /// The last attempt's.
+    /// The last attempt's error.
     pub(crate) fn dial<T>(
         &self,
         path: usize,
@@ -55,24 +55,25 @@ impl Segments {
     }
 }
 
-/// The segments to try after an attempt that may have failed for their size.
+/// The segment size to try after an attempt that may have failed for its size. `None` if the size
+/// was not the cause or cannot be smaller.
 fn smaller(unjoined: &Unjoined) -> Option<u32> {
     let Unjoined::Net(NetError::Swallowed { segment_bytes, .. }) = unjoined else { return None };
     LADDER.into_iter().find(|bytes| bytes + STEP_MIN <= *segment_bytes)
 }
 
-/// What packets of 1500 bytes hold over either IP, which most links carry; what every link carries
-/// that IPv6 runs over.
+/// Segment sizes to step down to, in bytes: packets of 1500 bytes hold the first over either IP,
+/// and most links carry those; every link that IPv6 runs over carries the second.
 const LADDER: [u32; 2] = [1440, SEGMENT_BYTES_SAFE];
-/// A step that is smaller than this is none: the options of TCP are not counted alike.
+/// Smaller steps are not worth a dial, in bytes: the options of TCP are counted in some sizes only.
 const STEP_MIN: u32 = 100;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A path on which segments pass up to `hole`, between cards of `card`: what a dial tries, and
-    /// whether a lane joins.
+    /// Dials over a path on which segments up to `hole` pass, between cards of `card`. Returns the
+    /// limits that were tried, and whether a lane joined.
     fn dials(segments: &Segments, card: u32, hole: u32) -> (Vec<Option<u32>>, bool) {
         let mut tried = Vec::new();
         let joined = segments.dial(0, |limit| {

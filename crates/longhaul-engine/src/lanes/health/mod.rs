@@ -1,7 +1,8 @@
-//! Which lanes are to be given up: those that stand still while others move (`stall`), and those
+//! Decides which lanes to give up: those that stand still while others move (`stall`), and those
 //! whose data nobody acknowledges (`unanswered`). `watch` asks both.
 //!
-//! In: looks at lanes that stand. Out: the ids of lanes to give up. Closes nothing itself.
+//! In: looks at lanes that stand. Out: the ids of lanes to give up. It closes none itself and knows
+//! no messages.
 
 mod stall;
 mod unanswered;

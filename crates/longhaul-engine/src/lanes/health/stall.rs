@@ -1,10 +1,12 @@
-//! Which lanes stand still while others move. Pure: readings and times in, lanes to give up out.
+//! Finds lanes that stand still while others move. Pure: readings and times in, lanes to give up
+//! out.
 //!
 //! A lane that has a unit in hand and moves no piece of it for the whole stall time is of no use,
-//! if its siblings show that it is not the session that stands: they have moved on, or have nothing
+//! if its siblings show that the session itself does not stand: they have moved on, or have nothing
 //! left to do. On the sending side a lane also stands still while the receiver's disk keeps it from
-//! reading, and takes turns in that with its siblings: there they must have moved several turns
-//! more, or the receiver must not say that its disk stalls. Knows no streams and no machines.
+//! reading, and takes turns in that with its siblings. There the siblings must have moved several
+//! turns more, or the receiver must not have reported that its disk stalls. It knows no streams and
+//! no machines.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -26,7 +28,7 @@ pub(crate) struct Stalls {
 struct LaneProgress {
     pieces: u64,
     since: Instant,
-    /// Units of all lanes then.
+    /// Units that all lanes together had moved then.
     units: u64,
 }
 
@@ -41,8 +43,8 @@ impl Stalls {
         self.after
     }
 
-    /// How long a lane may stand in the middle of a unit: a sending one for as long as the receiver
-    /// lets it wait.
+    /// How long a lane may stand in the middle of a unit. A sending lane may stand as long as the
+    /// receiver lets it wait.
     pub(crate) fn starving_after(&self) -> Duration {
         match self.role {
             Role::Receiver => self.after,
@@ -50,8 +52,8 @@ impl Stalls {
         }
     }
 
-    /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand;
-    /// `peer_stalls`: the other side said of late that its disk does.
+    /// The lanes to give up now. Lanes in `owing` have something to bring even if they have nothing
+    /// in hand. `peer_stalls`: the other side lately reported that its disk stalls.
     pub(crate) fn find(
         &mut self,
         now: Instant,
@@ -89,12 +91,13 @@ impl Stalls {
     }
 }
 
-/// A receiver that is short of buffers serves its lanes in turn, but in no strict order: so many
-/// turns without one mean that it is not that (a guess, on the safe side: a lane that is given up
-/// wrongly costs what it had in hand).
+/// Turns of its siblings after which a lane that had none is stalled. A receiver that is short of
+/// buffers serves its lanes in turn, but in no strict order. 4 is a guess on the safe side: a lane
+/// that is given up wrongly costs what it had in hand.
 const TURNS: u64 = 4;
 
-/// Within this a receiver whose disk stalls has said so, as it says something every 5 s.
+/// A lane may straggle for this long at least: within it a receiver whose disk stalls has said so,
+/// as it reports every 5 s.
 const STRAGGLES_MIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -107,7 +110,7 @@ mod tests {
         (LaneId(id), PulseReading { pieces, units, in_hand: 0, doing })
     }
 
-    /// What is given up when lane 0 stands as `still` for `seconds` while lane 1 moves `units`.
+    /// The lanes given up when lane 0 stands as `still` for `seconds` while lane 1 moves `units`.
     fn given_up(role: Role, still: Doing, owes: bool, seconds: u64, units: u64) -> Vec<LaneId> {
         let start = Instant::now();
         let owing = if owes { BTreeSet::from([LaneId(0)]) } else { BTreeSet::new() };

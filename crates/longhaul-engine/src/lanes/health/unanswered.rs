@@ -1,11 +1,11 @@
-//! Which lanes get no answer any more to large segments while the other host is there: their path
-//! has come to swallow them.
+//! Finds lanes whose large segments get no answer any more while the other host is there: their
+//! path has begun to swallow them.
 //!
-//! A lane was tried with a full segment when it joined; routes change. Such a lane looks like one
-//! whose path is down, so it is given up only if control was heard meanwhile, which says little
-//! enough to pass, and it sent in vain even after that. What takes its place is tried anew, and
-//! made with smaller segments if need be. Pure: the kernel's counters and times in, lanes to give
-//! up out.
+//! A lane was tried with a full segment when it joined, but routes change. Such a lane looks like
+//! one whose path is down. It is given up only if control, whose messages are small enough to pass,
+//! was heard meanwhile, and the lane sent in vain even after that. The lane that takes its place is
+//! tried anew, and made with smaller segments if need be. Pure: the kernel's counters and times in,
+//! lanes to give up out. It knows no streams and no machines.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -26,7 +26,7 @@ struct AwaitedAnswer {
     since: Instant,
     acked: u64,
     delivered_segments: u32,
-    /// How often its time had run out then.
+    /// The number of timeouts at that time.
     timeouts: u8,
 }
 
@@ -55,7 +55,8 @@ impl Unanswered {
         found
     }
 
-    /// Whether a sign of life of the other side would tell more, if the last was `heard` then.
+    /// Whether another sign of life of the other side would help to decide, if the last was heard
+    /// at `heard`.
     pub(crate) fn asks(&self, heard: Instant) -> bool {
         self.waiting.values().any(|waiting| heard <= waiting.since)
     }
@@ -67,8 +68,9 @@ fn waits(state: &ConnectionState) -> bool {
     state.unacked_segments > 0 && state.timeouts > 0 && state.segment_bytes > SEGMENT_BYTES_SAFE
 }
 
-/// Sent four times without an answer: with a loss of a hundredth, one in a hundred million. Where
-/// round trips are short that is after 1.4 s.
+/// Timeouts in a row after which a lane is given up. Its segment was sent four times without an
+/// answer: with a loss of 1 % that happens once in 100 million. Where round trips are short it
+/// takes 1.4 s.
 const TIMEOUTS: u8 = 3;
 
 #[cfg(test)]
@@ -80,8 +82,8 @@ mod tests {
         ConnectionState { acked: 5, unacked_segments: 8, segment_bytes: 8948, timeouts, ..ConnectionState::default() }
     }
 
-    /// Whether a lane that was `first` and is `then`, a second later, is given up; control was
-    /// heard `heard_ms` after the first look.
+    /// Whether a lane that was `first`, and is `then` a second later, is given up. Control was
+    /// heard `heard_ms` after the first look. `None`: it was not heard.
     fn given_up(first: ConnectionState, then: ConnectionState, heard_ms: Option<u64>) -> bool {
         let (mut unanswered, start) = (Unanswered::default(), Instant::now());
         assert_eq!(unanswered.find(start, [(LaneId(1), first)].into_iter(), start), []);

@@ -1,8 +1,8 @@
-//! Which lanes are to be given up: those that stand still, those the other host does not hear,
+//! Finds the lanes to give up: those that stand still, those that the other host does not hear, and
 //! those that swallow large segments.
 //!
-//! In: the lanes, once a second. Out: ids. What becomes of what they carried is the machines'
-//! business.
+//! In: the lanes, once a second. Out: ids. It does not know what the lanes carry: the machines
+//! decide what becomes of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::stall::Stalls;
 use super::unanswered::Unanswered;
 use crate::lanes::lane::StandingLane;
 
-/// See the module.
+/// The watch over the lanes of one side. See the module.
 #[derive(Debug)]
 pub(crate) struct LaneHealth {
     role: Role,
@@ -29,9 +29,9 @@ impl LaneHealth {
         LaneHealth { role, stalls, unanswered: Unanswered::default(), next: Instant::now() + EVERY }
     }
 
-    /// The lanes to give up now, looked for once a second. `owing` names those that owe something
-    /// they have not begun; `peer_stalls`: the other side said of late that its disk does; `heard`:
-    /// when it last said anything.
+    /// The lanes to give up now, looked for once a second. `owing` names the lanes that owe a unit
+    /// they have not begun. `peer_stalls`: the other side lately reported that its disk stalls.
+    /// `heard`: when it was last heard at all.
     pub(crate) fn find(
         &mut self,
         lanes: &mut BTreeMap<LaneId, StandingLane>,
@@ -46,7 +46,7 @@ impl LaneHealth {
         self.next = now + EVERY;
         let readings: Vec<_> = lanes.iter().map(|(id, lane)| (*id, lane.reading())).collect();
         let stalled = self.stalls.find(now, &readings, &owing(), peer_stalls);
-        // A slow lane may take longer for a piece: the kernel knows whether bytes still come.
+        // A slow lane may take longer for a piece; the kernel knows whether bytes still come.
         let is_quiet = |id: &LaneId| lanes[id].handle.quiet().is_none_or(|quiet| quiet >= self.stalls.after());
         let mut found: BTreeSet<_> =
             stalled.into_iter().filter(|id| self.role == Role::Sender || is_quiet(id)).collect();
@@ -60,12 +60,12 @@ impl LaneHealth {
         found
     }
 
-    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a
-    /// lane waits for.
+    /// Whether another sign of life of the other side would help to decide about a lane, if the
+    /// last was heard at `heard`.
     pub(crate) fn asks(&self, heard: Instant) -> bool {
         self.unanswered.asks(heard)
     }
 }
 
-/// Whether lanes move is looked at so often.
+/// Time between two looks at whether lanes move.
 const EVERY: Duration = Duration::from_secs(1);

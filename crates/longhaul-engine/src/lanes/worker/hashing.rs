@@ -1,9 +1,9 @@
-//! Hashing of what is not moved piece by piece: holes, and chunks that are compared before they are
-//! sent.
+//! Hashes bytes that are not moved piece by piece: holes, and chunks that are compared before they
+//! are sent.
 //!
-//! In: a hasher and what to hash. Out: the hasher's state, and a beat for each piece: a lane that
-//! hashes is at work, and whoever watches it must see that, however large the chunk and however
-//! slow the processor. Knows no streams.
+//! In: a hasher and the bytes to hash. Out: the hasher's state, and a beat for each piece: a lane
+//! that hashes is at work, and its watch must see that, however large the chunk and however slow
+//! the processor. It knows no streams.
 
 use longhaul_core::digest::ChunkHasher;
 
@@ -22,7 +22,7 @@ pub(super) fn hash_zeros(hasher: &mut ChunkHasher, len: u64, times: &StageTimes,
     }
 }
 
-/// Hashes bytes that lie in memory.
+/// Hashes bytes in memory.
 pub(super) fn hash_bytes(hasher: &mut ChunkHasher, bytes: &[u8], times: &StageTimes, pulse: &Pulse) {
     for piece in bytes.chunks(PIECE_BYTES) {
         times.count(Stage::Hash, || hasher.update(piece));

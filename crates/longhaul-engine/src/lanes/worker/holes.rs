@@ -1,10 +1,9 @@
-//! Which holes may arrive: chunks of files that were announced sparse, while they are wanted, once
-//! for each attempt.
+//! Decides which holes may arrive: chunks of files that were announced sparse, while they are
+//! wanted, once for each attempt.
 //!
-//! In: what the session wants, as it says so. Out: whether a hole that a lane brings is worth
-//! hashing. A header without payload can stand for 64 MiB of zeros, so it is asked here before
-//! anything is hashed; what it is worth in the end the machine judges. Knows no streams and no
-//! digests.
+//! In: the session's wants, as it sends them. Out: whether a hole that a lane brings is worth
+//! hashing. A header without payload can stand for 64 MiB of zeros, so this is asked before
+//! anything is hashed. The machine judges the hole afterwards. It knows no streams and no digests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,23 +17,23 @@ use longhaul_proto::wire::message::Finding;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holes(Arc<Mutex<HashMap<FileId, Sparse>>>);
 
-/// A file that was announced sparse and has no outcome.
+/// A file that was announced sparse and is not settled.
 #[derive(Debug)]
 struct Sparse {
     map: ChunkMap,
-    /// Chunks that are wanted, with the attempt that may arrive: no more than are wanted at a time.
+    /// The wanted chunks, each with the attempt that may arrive. No more than are wanted at a time.
     wanted: HashMap<ChunkIndex, Attempt>,
 }
 
 impl Holes {
-    /// An entry was announced. `chunk`: the chunk size of files that are not continued.
+    /// Records an announced entry. `chunk`: the chunk size of files that are not continued.
     pub(crate) fn announce(&self, file: FileId, entry: &Entry, chunk: ChunkSize) {
         if let EntryKind::File { len, sparse: true, .. } = entry.kind {
             self.lock().insert(file, Sparse { map: ChunkMap::new(len, chunk), wanted: HashMap::new() });
         }
     }
 
-    /// The session says what it wants. To be called before it is said.
+    /// Records the wants in a message. To be called before the message is sent.
     pub(crate) fn say(&self, message: &Message) {
         match message {
             Message::WantChunks(want) => self.want(want.file, want.start, want.count),
@@ -62,7 +61,7 @@ impl Holes {
         }
     }
 
-    /// A unit arrived: no hole is to come in its place.
+    /// Records that a unit arrived: no hole may come in its place.
     pub(crate) fn arrived(&self, piece: &Piece) {
         if let Unit::Chunk { file, index } = piece.unit
             && let Some(sparse) = self.lock().get_mut(&file)
@@ -72,12 +71,12 @@ impl Holes {
         }
     }
 
-    /// A file came to its outcome.
+    /// Forgets a file that is settled.
     pub(crate) fn forget(&self, file: FileId) {
         self.lock().remove(&file);
     }
 
-    /// Whether this hole is one that may arrive; it may not arrive again.
+    /// Whether this hole may arrive now. It may not arrive again.
     pub(super) fn take(&self, piece: &Piece) -> bool {
         let Unit::Chunk { file, index } = piece.unit else { return false };
         let mut files = self.lock();
@@ -103,7 +102,7 @@ pub(super) mod tests {
 
     pub(crate) const FILE: FileId = FileId(3);
 
-    /// Holes of a session to which a file of ten chunks of a MiB and a half was announced.
+    /// Holes of a session to which a file of ten and a half chunks of 1 MiB was announced.
     pub(crate) fn announced(sparse: bool) -> (Holes, ChunkSize) {
         let (holes, chunk) = (Holes::default(), ChunkSize::from_bytes(1 << 20).expect("a size"));
         let kind = EntryKind::File { len: 10 << 20 | 1 << 19, inode: Inode::default(), sparse };

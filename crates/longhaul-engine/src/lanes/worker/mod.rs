@@ -1,7 +1,9 @@
-//! The threads of a lane: one unit at a time, hashed piece by piece while the piece is in cache.
+//! Holds the threads of a lane: each moves one unit at a time, and hashes it piece by piece while
+//! the piece is in cache.
 //!
-//! The only place where payload meets digest and socket. They know headers and digests, nothing of
-//! files or sessions.
+//! In: filled slots from the source, or bytes from a stream. Out: sent units and arrivals to the
+//! session loop. This is the only place where payload meets digest and socket. It knows headers and
+//! digests, but no files and no sessions.
 
 mod hashing;
 pub(crate) mod holes;
@@ -10,7 +12,7 @@ pub(crate) mod pulse;
 pub(crate) mod receive;
 pub(crate) mod send;
 
-/// Bytes hashed and sent (or received and hashed) at a time: a piece stays in the second-level
+/// Bytes hashed and sent (or received and hashed) at a time. A piece stays in the second-level
 /// cache between both (chosen for caches of 1 to 2 MiB; other sizes were not measured in these
 /// lanes).
 const PIECE_BYTES: usize = 256 << 10;

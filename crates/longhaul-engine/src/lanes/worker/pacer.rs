@@ -1,37 +1,38 @@
 //! Keeps all sending lanes of a session together below a rate.
 //!
-//! Each lane asks before it sends a grain and waits its turn. One account for all of them: a fast
-//! lane takes what a slow one leaves. The kernel paces each TCP connection besides
-//! ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic cell rate algorithm,
-//! ITU-T I.371: the account runs ahead of the clock by what was let through.)
+//! In: the rate, and requests of lanes to send a grain. Out: when each may go on. There is one
+//! account for all lanes, so a fast lane takes what a slow one leaves. The kernel paces each TCP
+//! connection besides ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic
+//! cell rate algorithm, ITU-T I.371: the account runs ahead of the clock by the bytes that were let
+//! through.) It knows no streams.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::PIECE_BYTES;
 
-/// The rates that a session's lanes keep together, bytes/s.
+/// The rates that a session's lanes keep together, bytes/s. `None` for no rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaneRates {
-    /// This side's own.
+    /// This side's own rate.
     pub(crate) own_rate: Option<u64>,
-    /// What the other side asked for.
+    /// The rate that the other side asked for.
     pub(crate) asked_rate: Option<u64>,
 }
 
 impl LaneRates {
-    /// The lower one.
+    /// The lower of both.
     pub(crate) fn lowest(self) -> Option<u64> {
         self.own_rate.into_iter().chain(self.asked_rate).min()
     }
 
-    /// A rate as it travels: 0 is none.
+    /// Decodes a rate of the wire: 0 is `None`.
     pub(crate) fn from_wire(rate: u64) -> Option<u64> {
         Some(rate).filter(|rate| *rate > 0)
     }
 }
 
-/// The account. Clones share it.
+/// The account of the rate. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer(Arc<PacerState>);
 
@@ -43,48 +44,48 @@ struct PacerState {
 
 #[derive(Debug, Default)]
 struct Account {
-    /// Bytes/s; none lets everything through.
+    /// Bytes/s. `None` lets everything through.
     rate: Option<u64>,
-    /// When all that was let through is paid for.
+    /// When everything that was let through is paid for.
     paid: Option<Instant>,
     closed: bool,
 }
 
 impl Pacer {
-    /// Keeps `rate`, bytes/s.
+    /// Keeps `rate`, bytes/s. `None`: no rate.
     pub(crate) fn new(rate: Option<u64>) -> Pacer {
         let pacer = Pacer::default();
         pacer.set_rate(rate);
         pacer
     }
 
-    /// Keeps another rate from now on; lanes that wait hear of it.
+    /// Changes the rate from now on. Lanes that wait are woken.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let mut account = self.lock();
         account.change(Instant::now(), rate.map(|rate| rate.max(1)));
         self.0.changed.notify_all();
     }
 
-    /// The rate, bytes/s.
+    /// The rate, bytes/s. `None` for no rate.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.lock().rate
     }
 
-    /// Lets everything through from now on: the session ends.
+    /// Lets everything through from now on, because the session ends.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.0.changed.notify_all();
     }
 
-    /// As much as a lane may send at a time, bytes: a moment's worth.
+    /// Bytes that a lane may send at a time: a hundredth of a second's worth.
     pub(crate) fn grain(&self) -> usize {
         let moment = |rate: u64| usize::try_from(rate / GRAINS_PER_S).unwrap_or(usize::MAX);
         self.rate().map_or(PIECE_BYTES, |rate| moment(rate).clamp(GRAIN_MIN, PIECE_BYTES))
     }
 
-    /// Has lanes that wait look whether they were closed.
+    /// Has lanes that wait check whether they were closed.
     pub(crate) fn wake(&self) {
-        // Taken so that none is between looking and waiting.
+        // The lock is taken so that no lane is between its check and its wait.
         let _account = self.lock();
         self.0.changed.notify_all();
     }
@@ -93,7 +94,7 @@ impl Pacer {
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) {
         let mut account = self.lock();
         loop {
-            // What is not sent is not owed.
+            // Bytes that are not sent are not owed.
             if is_closed() {
                 return;
             }
@@ -103,8 +104,8 @@ impl Pacer {
         }
     }
 
-    /// What the kernel may let one of `lanes` connections send, bytes/s: twice its share, as some
-    /// lanes carry less than theirs; the account sees to the whole.
+    /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
+    /// some lanes carry less than theirs. The account keeps the whole. `None` for no rate.
     pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
         let rate = self.rate()?;
         Some(if lanes <= 1 { rate } else { (rate / lanes as u64).saturating_mul(2) }.max(1))
@@ -116,8 +117,8 @@ impl Pacer {
 }
 
 impl Account {
-    /// What was let through and is not paid for stays owed, at the new rate: whoever changes it
-    /// often gains nothing.
+    /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
+    /// rate, so a peer that changes it often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
         if let (Some(old), Some(new), Some(paid)) = (self.rate, rate, self.paid) {
             let owed = paid.saturating_duration_since(now).as_secs_f64() * old as f64 / new as f64;
@@ -126,7 +127,7 @@ impl Account {
         self.rate = rate;
     }
 
-    /// How long the next grain has to wait; none if it need not.
+    /// How long the next grain has to wait. `None` if it need not.
     fn wait(&self, now: Instant) -> Option<Duration> {
         if self.closed || self.rate.is_none() {
             return None;
@@ -138,16 +139,16 @@ impl Account {
     fn let_through(&mut self, now: Instant, bytes: usize) {
         if let Some(rate) = self.rate {
             let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
-            // Time in which nothing was sent is lost: it is a rate, not an allowance.
+            // Time in which nothing was sent is lost: this is a rate, not an allowance.
             self.paid = Some(self.paid.map_or(now, |paid| paid.max(now)) + cost);
         }
     }
 }
 
-/// So far the account may run ahead of the clock: what a thread that is woken late has to make
-/// good.
+/// How far the account may run ahead of the clock: a thread that is woken late has this much to
+/// make good.
 const BURST: Duration = Duration::from_millis(20);
-/// A lower rate does not hold up what was let through at a higher one for longer than this.
+/// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
 /// A grain is a hundredth of a second's worth, ...
 const GRAINS_PER_S: u64 = 100;

@@ -1,9 +1,10 @@
-//! Signs of life of a lane: whether it moves, has something in hand, or waits for this side's own
-//! buffers.
+//! Owns the signs of life of a lane: whether it moves, has something in hand, or waits for this
+//! side's own buffers.
 //!
-//! A lane's thread beats with every piece; the session loop reads. On a `safe` lane whoever is on
-//! the way can make a header promise more than was ever sent, or take bytes out: without this the
-//! lane, and the session, would wait for them for ever.
+//! In: a beat of the lane's thread with every piece. Out: readings for the session loop. On a
+//! `safe` lane an attacker on the path can make a header promise more than was ever sent, or take
+//! bytes out; without these signs the lane and the session would wait for them for ever. It knows
+//! no streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::pacer::Pacer;
 
-/// What one lane beats on.
+/// The counters of one lane, on which its thread beats. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<Beats>);
 
@@ -19,56 +20,56 @@ pub(crate) struct Pulse(Arc<Beats>);
 struct Beats {
     pieces: AtomicU64,
     units: AtomicU64,
-    /// Payload bytes of the unit that is under way.
+    /// Payload bytes moved so far of the unit that is under way.
     in_hand: AtomicU64,
     doing: AtomicU8,
     closed: AtomicBool,
 }
 
-/// What a lane is at.
+/// The state of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// It has nothing in hand.
     Nothing,
     /// A unit is under way.
     Moving,
-    /// A unit waits for a free buffer: meanwhile it is this side that is slow.
+    /// A unit waits for a free buffer: meanwhile this side is the slow one.
     Waiting,
-    /// A unit waits as there is a rate to keep.
+    /// A unit waits because there is a rate to keep.
     Paced,
 }
 
 /// A lane's counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PulseReading {
-    /// Pieces that went, came or were hashed so far, and units that were through.
+    /// Pieces that were sent, received or hashed so far, plus completed units.
     pub(crate) pieces: u64,
-    /// Whole units.
+    /// Completed units.
     pub(crate) units: u64,
-    /// Payload bytes that went or came of a unit that is under way.
+    /// Payload bytes moved so far of the unit that is under way.
     pub(crate) in_hand: u64,
-    /// What it is at.
+    /// The lane's state.
     pub(crate) doing: Doing,
 }
 
 impl Pulse {
-    /// A piece went, came or was hashed.
+    /// Counts a piece that was sent, received or hashed.
     pub(crate) fn beat(&self) {
         self.0.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many payload bytes of the unit that is under way went or came.
+    /// Counts payload bytes that moved of the unit that is under way.
     pub(crate) fn carried(&self, bytes: usize) {
         self.0.in_hand.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A unit is begun.
+    /// Begins a unit.
     pub(crate) fn begin(&self) {
         self.0.in_hand.store(0, Ordering::Relaxed);
         self.0.doing.store(MOVING, Ordering::Relaxed);
     }
 
-    /// The unit is through. That is progress also of one that has no bytes, as in a hole.
+    /// Ends a unit. That is progress even of a unit without bytes, as in a hole.
     pub(crate) fn done(&self) {
         self.beat();
         self.0.units.fetch_add(1, Ordering::Relaxed);
@@ -80,13 +81,13 @@ impl Pulse {
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.0.doing.store(WAITING, Ordering::Relaxed);
         let waited = wait();
-        // It waited for this side, not for the other.
+        // The lane waited for this side, not for the other.
         self.beat();
         self.0.doing.store(MOVING, Ordering::Relaxed);
         waited
     }
 
-    /// The lane is closed: it waits for no rate any more, once the pacer is woken.
+    /// Closes the lane: it waits for no rate any more, once the pacer is woken.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
     }
@@ -121,7 +122,7 @@ const MOVING: u8 = 1;
 const WAITING: u8 = 2;
 const PACED: u8 = 3;
 
-/// Watches all receiving lanes of a session together.
+/// Watches all receiving lanes of a session together for arrivals that are overdue.
 #[derive(Debug)]
 pub(crate) struct ArrivalDeadline {
     pieces: u64,
@@ -135,7 +136,7 @@ impl ArrivalDeadline {
     }
 
     /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought
-    /// anything for too long. `pieces` came over all lanes so far, lost ones too.
+    /// a piece for longer than [`OVERDUE`]. `pieces`: those of all lanes so far, lost lanes too.
     pub(crate) fn is_overdue(&mut self, owed: bool, pieces: u64, held_up: bool) -> bool {
         if !owed || held_up || pieces != self.pieces {
             (self.pieces, self.since) = (pieces, Instant::now());
@@ -144,5 +145,6 @@ impl ArrivalDeadline {
     }
 }
 
-/// As long as a peer may be silent. A piece of 256 KiB takes less on any lane of more than 9 KB/s.
+/// How long a peer may bring nothing. A piece of 256 KiB takes less on any lane of more than 9
+/// KB/s.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(30);

@@ -1,8 +1,9 @@
-//! A receiving lane's thread: takes units off the wire into slots, hashing as they come.
+//! Owns a receiving lane's thread: it takes units off the wire into slots, and hashes them as they
+//! come.
 //!
-//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone decides what
-//! they are worth. A buffer is claimed before its payload is read; when none is free the lane stops
-//! reading, and TCP tells the sender.
+//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone judges them. A
+//! slot is claimed before its payload is read; when none is free the lane stops reading, and TCP
+//! tells the sender. It knows no files and no messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,23 +27,24 @@ use crate::faults::lane_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::join::hear_taken;
 
-/// A unit that arrived: what the machine gets to know, and what stays outside of it.
+/// A unit that arrived: its description for the machine, and its payload, which goes around the
+/// machine.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     /// The description.
     pub(crate) landed: Landed,
-    /// The bytes; none for a hole.
+    /// The bytes. `None` for a hole.
     pub(crate) slot: Option<Slot>,
-    /// Where each file of a bundle lies in the slot.
+    /// The range of each file of a bundle in the slot.
     pub(crate) rows: Vec<(FileId, Range<usize>)>,
 }
 
-/// What a receiving lane's thread works with.
+/// The means of a receiving lane's thread.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceiveMeans<'a> {
     /// Its buffers.
     pub(crate) slab: &'a Arc<Slab>,
-    /// Lets it take in.
+    /// Says when it may read on.
     pub(crate) pacer: &'a Pacer,
     /// Where CPU time is counted.
     pub(crate) times: &'a StageTimes,
@@ -52,11 +54,10 @@ pub(crate) struct ReceiveMeans<'a> {
     pub(crate) holes: &'a Holes,
 }
 
-/// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the
+/// Receives until the sender is done with the lane, or this side gives no more buffers. Returns the
 /// number of units that were delivered, however it ended.
 ///
-/// # Errors
-/// A [`Fault`] when the lane breaks or carries what no sender sends.
+/// A [`Fault`] when the lane breaks or carries bytes that no sender sends.
 pub(crate) fn run(
     JoinedLane { id: lane, mut stream, taken }: JoinedLane,
     means: ReceiveMeans<'_>,
@@ -77,8 +78,8 @@ pub(crate) fn run(
         }
     });
     let result = result.map_err(|fault| match (protection, fault.code) {
-        // Whoever is on the way may have done that: not the sender's fault, and another try may
-        // find a cleaner way.
+        // An attacker on the path may have done that: it is not the sender's fault, and another try
+        // may find a cleaner path.
         (Protection::Safe, FaultCode::Protocol) => Fault::new(
             FaultCode::Lost,
             Blame::Path,
@@ -90,8 +91,8 @@ pub(crate) fn run(
     (landed, result)
 }
 
-/// The next unit; none when the sender is done with the lane, or this side gives no more buffers.
-/// `grain_bytes`: what is taken off the stream at a time, which follows how fast it comes.
+/// The next unit. `None` when the sender is done with the lane, or this side gives no more buffers.
+/// `grain_bytes`: bytes taken off the stream at a time, which follows the lane's speed.
 fn receive_unit(
     stream: &mut LaneStream,
     ticket: Ticket,
@@ -106,8 +107,8 @@ fn receive_unit(
     means.pulse.begin();
     let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else { return Ok(None) };
     check(&piece, means.slab, trailers)?;
-    // Behind nothing its digest is here at once: then nothing is hashed of a unit that a broken
-    // lane does not bring whole.
+    // Of a unit without payload the digest is here at once. So nothing is hashed of a unit that a
+    // broken lane does not bring whole.
     let early = if trailers && piece.len == 0 { Some(receive_trailer(stream, &piece)?) } else { None };
     let Some((slot, computed)) = receive(stream, &piece, means, grain_bytes)? else { return Ok(None) };
     let declared = if trailers && early.is_none() { Some(receive_trailer(stream, &piece)?) } else { early };
@@ -143,11 +144,12 @@ fn receive(
     }
     let mut hasher = ChunkHasher::new(piece.digest, start);
     if piece.same {
-        // Nothing came that could be hashed; the machine knows what it holds.
+        // No bytes came that could be hashed; the machine knows the chunk that it holds.
         return Ok(Some((None, zero_digest(piece.digest))));
     }
     if piece.hole && !holes.take(piece) {
-        // Nobody wants it, so its digest matters to nobody: a header must not cost what it says.
+        // Nobody wants this hole, so its digest matters to nobody. A header must not cost as much
+        // hashing as it claims.
         return Ok(Some((None, zero_digest(piece.digest))));
     }
     if piece.len == 0 {
@@ -169,7 +171,7 @@ fn receive(
     Ok(Some((Some(slot), hasher.finish())))
 }
 
-/// What stands for a digest where there is none: no file has it.
+/// A digest that no file has, in place of one that was not computed.
 fn zero_digest(kind: DigestKind) -> Digest {
     match kind {
         DigestKind::Root => Digest::Root([0; 32]),
@@ -186,8 +188,8 @@ fn receive_trailer(stream: &mut LaneStream, piece: &Piece) -> Result<Digest, Fau
     })
 }
 
-/// The files of a bundle, each hashed; none if it does not parse: its digest then says whether the
-/// sender or the way is to blame.
+/// The files of a bundle, each hashed. Empty if the bundle does not parse: its digest then tells
+/// whether the sender or the path is to blame.
 fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
     let (Unit::Bundle(_), Some(slot)) = (piece.unit, slot) else { return Default::default() };
     let unit = &slot[..piece.len as usize];
@@ -196,7 +198,7 @@ fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, 
         .map(|row| {
             let bytes = &unit[row.bytes.clone()];
             let hashed = || *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
-            // Nothing came that could be hashed; the machine knows what it has.
+            // No bytes came that could be hashed; the machine knows the file that it has.
             let computed = if row.same { row.root } else { hashed() };
             let landed = LandedRow { file: row.file, len: row.len, declared: row.root, computed, same: row.same };
             (landed, (row.file, row.bytes))
@@ -204,9 +206,9 @@ fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, 
         .unzip()
 }
 
-/// A piece that takes longer is taken off in grains, so that its bytes are counted as they come.
+/// A piece that takes longer is read in grains, so that its bytes are counted as they come.
 const SLOW_PIECE: Duration = Duration::from_millis(100);
-/// A grain of a lane that is slow, or of which nothing is known yet: one TLS record.
+/// The grain of a lane that is slow, or whose speed is not known yet: one TLS record.
 const SLOW_GRAIN_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
@@ -217,8 +219,8 @@ mod tests {
     use super::*;
     use crate::lanes::join::confirm;
 
-    /// How a lane ends on which the other end says that it has taken it, or not, and then that
-    /// there is no more.
+    /// How a lane ends on which the other end confirms that it has taken the lane, or does not, and
+    /// then says that there is no more.
     fn ended(taken: bool, is_confirmed: bool) -> Result<(), FaultCode> {
         let (stream, mut other) = LaneStream::pair().expect("a pair");
         if is_confirmed {
@@ -245,8 +247,8 @@ mod tests {
         let (stream, mut other) = LaneStream::pair().expect("a pair");
         let (holes, chunk) = announced(true);
         holes.say(&want(0, 2));
-        // Two that are wanted, in between a thousand that are not: of other files, again, of no
-        // chunk.
+        // Two wanted holes, between a thousand that are not: of other files, repeated, or of chunks
+        // that do not exist.
         let mut pieces: Vec<Piece> = (0..1000).map(|n| hole(2 + n % 8, 1, 1 << 20, chunk)).collect();
         pieces.insert(500, hole(0, 1, 1 << 20, chunk));
         pieces.insert(0, hole(1, 1, 1 << 20, chunk));
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(arrived.len(), pieces.len(), "the machine hears of each");
         let hashed = arrived.iter().filter(|landed| landed.computed != zero_digest(DigestKind::Cv));
         assert!(hashed.clone().all(|landed| wanted(&landed.piece)) && hashed.count() == 2);
-        // Each unit that is done is a piece as well.
+        // Each completed unit counts as a piece as well.
         let bytes_hashed = (pulse.read().pieces - pieces.len() as u64) * PIECE_BYTES as u64;
         assert_eq!(bytes_hashed, 2 << 20, "of {} that were named", pieces.len() << 20);
     }

@@ -1,8 +1,9 @@
-//! A sending lane's thread: takes filled slots from the one queue of its session, hashes and sends
-//! them.
+//! Owns a sending lane's thread: it takes filled slots from the one queue of its session, hashes
+//! and sends them.
 //!
-//! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop, and at the end
-//! what it had in hand. A fast lane takes more.
+//! In: [`Ready`] from `session/source.rs`. Out: a report of each sent unit to the session loop, and
+//! at the end the unit that it had in hand. A fast lane takes more. It knows no files and no
+//! messages.
 
 use std::time::Duration;
 
@@ -27,36 +28,37 @@ use crate::lanes::join::hear_taken;
 /// A unit that is ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// What it is.
+    /// Its chunk or bundle.
     pub(crate) unit: Unit,
-    /// Which sending.
+    /// The number of this sending.
     pub(crate) attempt: Attempt,
-    /// Its bytes: in a slot, or zeros of a hole.
+    /// Its bytes.
     pub(crate) payload: UnitPayload,
-    /// Its length.
+    /// Its length, bytes.
     pub(crate) len: u64,
-    /// The receiver holds a chunk of this digest: if it is that still, no payload is sent.
+    /// The digest of the chunk that the receiver holds. If the chunk still has it, no payload is
+    /// sent. `None` if it holds none.
     pub(crate) expect: Option<Digest>,
-    /// What its digest is, and the place in the tree that it speaks of.
+    /// The kind of its digest, and its place in the digest tree.
     pub(crate) digest: DigestKind,
     pub(crate) start: FileOffset,
     pub(crate) chunk: ChunkSize,
 }
 
-/// Where a unit's bytes are.
+/// The place of a unit's bytes.
 #[derive(Debug)]
 pub(crate) enum UnitPayload {
     Slot(Slot),
     Hole,
 }
 
-/// Where a lane's thread gets its units, and what it beats on.
+/// The means of a sending lane's thread.
 pub(crate) struct SendFeed<'a> {
-    /// Units to send; at its end the lane is done.
+    /// Units to send. When it is closed the lane is done.
     pub(crate) queue: &'a Receiver<Ready>,
-    /// Says that the lane shall end in order; ends when it is given up.
+    /// Says that the lane shall end in order; closed when the lane is given up.
     pub(crate) quit: &'a Receiver<()>,
-    /// Lets the lane send.
+    /// Says when the lane may send.
     pub(crate) pacer: &'a Pacer,
     /// Where CPU time is counted.
     pub(crate) times: &'a StageTimes,
@@ -64,10 +66,10 @@ pub(crate) struct SendFeed<'a> {
     pub(crate) pulse: &'a Pulse,
 }
 
-/// Sends units until the queue ends, or the lane shall, then says so to the other end.
+/// Sends units until the queue or `quit` ends, then tells the other end that the lane is done.
 ///
 /// # Errors
-/// A [`Fault`] when the lane breaks, with what it had in hand.
+/// A [`Fault`] when the lane breaks, with the unit that it had in hand.
 pub(crate) fn run(
     JoinedLane { id: lane, mut stream, taken }: JoinedLane,
     source: &SendFeed<'_>,
@@ -93,8 +95,8 @@ pub(crate) fn run(
     end(&mut stream, taken).map_err(|e| (lane_fault(&e), None))
 }
 
-/// Ends a lane in order. That is of use only where the other end has taken it: of one that was
-/// turned away nobody would ever say what arrived.
+/// Ends a lane in order. That is of use only where the other end has taken it: of a lane that was
+/// turned away nobody would ever report what arrived.
 fn end(stream: &mut LaneStream, taken: bool) -> Result<(), NetError> {
     stream.send(&[&Header::End.encode()])?;
     if !taken {
@@ -109,7 +111,7 @@ fn given_up() -> Fault {
     Fault::new(FaultCode::Lost, Blame::Path, "a lane was given up").hint("run the same command again")
 }
 
-/// Sends a unit; gives its digest and the payload bytes that it took.
+/// Sends a unit. Returns its digest and the payload bytes that it took.
 fn send_unit(
     stream: &mut LaneStream,
     ready: &Ready,
@@ -163,7 +165,7 @@ fn send_unit(
     Ok((digest, payload.len() as u64))
 }
 
-/// Whether a chunk still is what the receiver holds: hashed before anything of it is sent.
+/// Whether a chunk still is the one that the receiver holds. It is hashed before any of it is sent.
 fn is_same(ready: &Ready, expect: Digest, times: &StageTimes, pulse: &Pulse) -> bool {
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     match &ready.payload {
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
     use crate::lanes::join::confirm;
 
-    /// How a lane ends that has nothing to send, where the other end does that.
+    /// How a lane with nothing to send ends, where the other end runs `other_end`.
     fn ended(taken: bool, other_end: impl FnOnce(LaneStream) + Send) -> Result<(), FaultCode> {
         let (stream, other) = LaneStream::pair().expect("a pair");
         thread::scope(|scope| {
@@ -205,8 +207,8 @@ mod tests {
     #[test]
     fn a_lane_ends_in_order_only_where_the_other_end_has_taken_it() {
         assert_eq!(ended(true, |mut other| hear_end(&mut other)), Ok(()));
-        // What was sent on it was heard by nobody: that must be a loss, or its units would be
-        // waited for.
+        // Nobody heard what was sent on the lane. That must be a loss, or its units would be waited
+        // for.
         assert_eq!(ended(false, |mut other| hear_end(&mut other)), Err(FaultCode::Lost));
         let takes_late = |mut other: LaneStream| {
             hear_end(&mut other);

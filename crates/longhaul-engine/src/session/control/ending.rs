@@ -1,7 +1,8 @@
-//! The end of a link: last words, and how long they are waited for.
+//! Ends a control link: sends the last messages and bounds the wait for those of the other side.
 //!
 //! In: the fault that a session ends with, if any. Out: a control channel that is closed in order
-//! where that is possible, and no thread or task that is left. Decides nothing.
+//! where that is possible, with all threads and tasks ended. It decides nothing and knows no
+//! machine.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::{ControlLink, Inbound, SessionEvent};
 
 impl ControlLink {
-    /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
+    /// Sends `fault` to the other side, unless that sent it, and closes the lanes at once.
     pub(crate) fn refuse(&mut self, fault: &Fault, told_by_peer: bool) {
         if !told_by_peer {
             self.say(Message::Refuse(fault.clone()));
@@ -21,20 +22,20 @@ impl ControlLink {
         }
         self.ending = true;
         self.lanes.close_all();
-        // A sender is told what is held, and hears that until it ends.
+        // A sender goes on listening, as the receiver reports which bytes it holds.
         if told_by_peer || self.role == Role::Receiver {
             self.inbox.close();
         }
     }
 
-    /// Ends the link: what was said is written, threads and tasks are over when this returns. Gives
-    /// the receiver's last counters, where it said some after it was refused.
+    /// Ends the link: messages are written, and threads and tasks have ended when it returns.
+    /// Returns the receiver's last counters, where it sent some after it was refused.
     pub(crate) async fn end(mut self) -> Option<Tally> {
         self.ending = true;
         self.outbox = None;
         let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
         let mut tally = None;
-        // One that was silent already has no last words.
+        // A side that was silent already has no last words.
         let is_there = !self.deserted && self.last_heard.elapsed() < HOLDING_MAX;
         let hears = self.refused && self.role == Role::Sender && is_there;
         if hears {
@@ -53,8 +54,8 @@ impl ControlLink {
         self.inbox.close();
         let _ = tokio::time::timeout(farewell, &mut self.writer).await;
         self.writer.abort();
-        // A connection that is closed with words unread is reset, and our last ones are lost with
-        // it: hear the other side out.
+        // A connection that is closed with messages unread is reset, and our last ones are lost
+        // with it. So the other side is heard out.
         if self.refused && is_there && !hears {
             let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
         }
@@ -65,7 +66,7 @@ impl ControlLink {
     }
 }
 
-/// Takes in what the other side says until it ends, and keeps its latest counters.
+/// Takes in the other side's messages until it ends, and keeps its latest counters.
 async fn hear_out(events: &mut UnboundedReceiver<SessionEvent>, tally: &mut Option<Tally>) {
     while let Some(event) = events.recv().await {
         if matches!(event, SessionEvent::ControlEnded(_)) {
@@ -81,10 +82,10 @@ fn keep_counters(event: SessionEvent, tally: &mut Option<Tally>) {
     }
 }
 
-/// Last words are given so long to leave.
+/// How long the last messages may take to leave.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
-/// A side that was refused ends within a round trip or two; one that does not is left.
+/// How long a side that was refused is heard out: it ends within a round trip or two.
 const HEARING_OUT_MAX: Duration = Duration::from_secs(2);
-/// A receiver that is refused makes durable what has come, for 4 s at most, and says then what it
-/// holds.
+/// How long the counters of a refused receiver are waited for: it makes durable what has come, for
+/// 4 s at most, and then reports which bytes it holds.
 const HOLDING_MAX: Duration = Duration::from_millis(4500);

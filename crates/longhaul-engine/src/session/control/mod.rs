@@ -1,8 +1,9 @@
-//! What both roles share of a session: events in, messages out, signs of life, the way to an end.
+//! Owns the part of a session that both roles share: events in, messages out, signs of life, the
+//! way to an end.
 //!
-//! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what
-//! is said of lanes and rates itself, and hands all else to the loop. Decides only when a session
-//! cannot go on.
+//! It owns the control channel's tasks, the [`Lanes`] and the bottleneck search. It handles
+//! messages about lanes and rates itself, and gives all others to the session loop. It decides only
+//! when a session cannot go on, and knows no machine.
 
 mod ending;
 
@@ -23,7 +24,7 @@ use super::idle::{Doings, Idle, moves};
 use super::inbox::{Inbound, Inbox, read_all};
 use super::outbox::{Gauge, Outbox, Uptake, too_far_behind};
 use super::overhead::Overhead;
-use crate::api::{self, Observer, Stop};
+use crate::api::{self, LanesChange, Observer, Stop};
 use crate::cpu::StageTimes;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
@@ -31,107 +32,106 @@ use crate::lanes::bottleneck::{Limiter, WaitsFor};
 use crate::lanes::event::LaneEnd;
 use crate::lanes::event::LaneListener;
 use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
-use crate::lanes::tune::{LaneChange, LaneTask};
+use crate::lanes::tune::{LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 
-/// What a session is made of once the handshake is over.
+/// The parts of a session once the handshake is over.
 pub(crate) struct ControlLinkParts {
     /// The control channel.
     pub(crate) reader: ReadHalf,
     pub(crate) writer: WriteHalf,
-    /// Who listens to events.
+    /// The observer of the session's events.
     pub(crate) observer: Arc<dyn Observer>,
     /// Stops the session from outside.
     pub(crate) stop: Stop,
-    /// By which others see whether it lives.
+    /// Shows others whether the session lives.
     pub(crate) presence: Arc<Presence>,
-    /// Where lanes that join later come in, and what they are put into.
+    /// The queue of the session's events, into which lanes that join later come too.
     pub(crate) events: (mpsc::UnboundedSender<SessionEvent>, mpsc::UnboundedReceiver<SessionEvent>),
-    /// How lanes are treated.
+    /// The rules for its lanes.
     pub(crate) rules: LaneRules,
 }
 
-/// The running link. See the module.
+/// The running control link. See the module.
 pub(crate) struct ControlLink {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) times: StageTimes,
     events: mpsc::UnboundedReceiver<SessionEvent>,
     sender: mpsc::UnboundedSender<SessionEvent>,
     outbox: Option<Outbox>,
-    /// Whether the other side takes in what it is told.
+    /// Watches whether the other side takes in its messages.
     uptake: Uptake,
-    /// Memory for that, and for entries.
+    /// The memory of those messages, and of entries.
     overhead: Overhead,
     inbox: Inbox,
-    /// Room of messages that are being dealt with.
+    /// The room of messages that are being dealt with.
     inbox_room: Option<OwnedSemaphorePermit>,
     writer: tokio::task::JoinHandle<()>,
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
     role: Role,
-    /// The smallest segments that lanes turned out to need, as far as it was told.
+    /// The smallest segment size that lanes turned out to need, as far as it was reported.
     reported_segment: Option<u32>,
-    /// Lanes that the search gave up.
+    /// Lanes that the search for their number gave up.
     to_lose: Vec<LaneId>,
     limiter: Limiter,
-    /// What a lane of this side that can do nothing waits for now.
+    /// The reason for which a lane of this side has nothing to do now.
     pub(crate) waits_for: WaitsFor,
-    /// Bytes that lanes have not sent, if this side knows; what they have in hand is among them.
+    /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
     pub(crate) remaining: Option<u64>,
     stop: Stop,
     presence: Arc<Presence>,
     start: Instant,
     last_heard: Instant,
     last_spoke: Instant,
-    /// Looks whether anything moves, where an idle session is to end.
+    /// Watches whether anything moves. `None` where an idle session goes on.
     idle: Option<Idle>,
-    /// What moved besides pieces on lanes.
+    /// Messages, units and other progress besides pieces on lanes, counted for [`Idle`].
     moved: u64,
-    /// All that had moved when it was last looked at, and when that was found to have grown.
+    /// The count of everything that had moved at the last look, and when it last grew.
     moved_by: (u64, Instant),
-    /// Payload that had arrived when that was last asked for, and when that was found to have
-    /// grown.
+    /// The payload that had arrived at the last look, bytes, and when it last grew.
     arrived_by: (u64, Instant),
     /// Whether this side's disk has something to do.
     pub(crate) at_work: bool,
-    /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or
-    /// nobody counts it.
+    /// Claims memory for the windows of lanes over QUIC. `None` where it needs no claim.
     quic_room: Option<Box<dyn FnMut() -> bool + Send>>,
-    /// When the other side last said that its disk stalls.
+    /// When the other side last reported that its disk stalls.
     peer_stalled: Option<Instant>,
     next_tick: Instant,
     cpu_start: u64,
     pub(crate) ending: bool,
-    /// The session is told to end, and on its way: it is not told again.
+    /// Whether the session was told to end: it is not told again.
     stopping: bool,
-    /// A refusal was said, which the other side should hear.
+    /// Whether a refusal was sent, which the other side should hear.
     refused: bool,
-    /// The other side is known to listen no more: it has dialled anew.
+    /// Whether the other side has dialled anew, and so listens here no more.
     deserted: bool,
-    /// A lane ended so that the session must: the reason is told unless the other side tells a
-    /// better one within a moment.
+    /// The fault of a lane that ends the session. It is reported after a moment, unless the other
+    /// side reports a better reason in that time.
     lane_fault: Option<(Instant, Fault)>,
 }
 
-/// Why a session loop woke. Nothing of it is taken in yet: [`ControlLinkParts::absorb`] does that.
+/// Why a session loop woke. [`ControlLink::absorb`] has not taken it in yet.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most wakes are events, and a box would cost each an allocation")]
 pub(crate) enum Wake {
     /// The next event of the session's queue.
     Event(SessionEvent),
-    /// A second is over, or the link has something to do earlier than that.
+    /// A second has passed, or the link has something to do earlier than that.
     Tick,
-    /// The machine's timeout, or it is time to look at the lanes again.
+    /// The machine's timeout, or the time of the next look at the lanes.
     Time,
     /// The session is told from outside to end, with this code.
     Stop(FaultCode),
 }
 
-/// Wakes that the link leaves to the session loop.
+/// The events that the link leaves to the session loop.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// The other side said something that is for the machine.
+    /// A message of the other side that is for the machine.
     Message(Message),
-    /// A lane, the source side or the destination side reports.
+    /// A report of a lane, of the source side or of the destination side.
     Event(SessionEvent),
     /// The session must end.
     Stop(Fault),
@@ -143,8 +143,7 @@ impl ControlLink {
         let (sink, events) = parts.events;
         let (outbox, writer) = start_writer(parts.writer);
         let (inbox, role) = (Inbox::new(), parts.rules.role);
-        // A sender reads whatever waits for the other side: so two that wait for each other there
-        // cannot be.
+        // A sender reads while messages wait, so the sides cannot wait for each other.
         let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
         let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
         let now = Instant::now();
@@ -189,7 +188,7 @@ impl ControlLink {
         }
     }
 
-    /// The session is to end when nothing moves in it.
+    /// Ends the session when nothing moves in it, as `idle` says.
     pub(crate) fn set_idle(&mut self, idle: Idle) {
         self.idle = Some(idle);
     }
@@ -205,23 +204,23 @@ impl ControlLink {
         self.idle.as_mut()?.look(now, doings)
     }
 
-    /// Whether the other side is to know that this side's disk is what is waited for: a lane finds
-    /// no buffer, or nothing has moved for a while and the disk is at something.
+    /// Whether to report to the other side that this side's disk is the slow part: a lane finds no
+    /// buffer, or nothing has moved for a while and the disk is at work.
     fn stalls(&self) -> bool {
         self.lanes.pieces().1 || self.at_work && self.moved_by.1.elapsed() >= STALLED_AFTER
     }
 
-    /// Has memory counted that the session keeps besides its buffers.
+    /// Has the session's memory besides its buffers counted.
     pub(crate) fn set_overhead(&mut self, overhead: Overhead) {
         self.overhead = overhead;
     }
 
-    /// Lanes over QUIC are taken only if `room` says that there is memory for them.
+    /// Takes lanes over QUIC only if `room` returns that there is memory for them.
     pub(crate) fn set_quic_room(&mut self, room: Box<dyn FnMut() -> bool + Send>) {
         self.quic_room = Some(room);
     }
 
-    /// Whether a lane that joined finds the memory that it needs besides buffers.
+    /// Whether there is memory for the windows of a lane that joined.
     fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
         let has = !lane.stream.handle().is_quic() || self.quic_room.as_mut().is_none_or(|room| room());
         if !has {
@@ -230,7 +229,7 @@ impl ControlLink {
         has
     }
 
-    /// Where threads of this session report.
+    /// The queue to which threads of this session report.
     pub(crate) fn sink(&self) -> mpsc::UnboundedSender<SessionEvent> {
         self.sender.clone()
     }
@@ -239,26 +238,25 @@ impl ControlLink {
         Arc::new(self.sender.clone())
     }
 
-    /// The machine's clock.
+    /// The time on the machine's clock.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Seconds since the session stood.
+    /// Seconds since the session began.
     pub(crate) fn seconds(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// CPU microseconds of this process since the session stood.
+    /// CPU microseconds of this process since the session began.
     pub(crate) fn cpu_us(&self) -> u64 {
         crate::cpu::process_micros().saturating_sub(self.cpu_start)
     }
 
-    /// Waits for the next thing to happen, until `timeout` at most. Changes nothing: cancelled
-    /// while it waits it loses nothing.
+    /// Waits for the next event, until `timeout` at most. Cancelled, it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
-        // However much happens: signs of life are owed, silence is noticed, and a broken lane is
+        // However many events come, signs of life are due, silence is noticed, and a broken lane is
         // not waited for longer.
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
         let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
@@ -280,13 +278,13 @@ impl ControlLink {
         }
     }
 
-    /// An event that is there already, without waiting. Changes nothing.
+    /// The next event, if there is one already. Does not wait, and changes nothing.
     pub(crate) fn try_next(&mut self) -> Option<Wake> {
         self.events.try_recv().ok().map(Wake::Event)
     }
 
-    /// Takes in why the loop woke. Gives what is not the link's own: messages for the machine,
-    /// reports of lanes and disks, and the fault by which the session must end.
+    /// Takes in why the loop woke. Returns messages for the machine, reports of lanes and disks,
+    /// and the fault by which the session must end.
     pub(crate) fn absorb(&mut self, wake: Wake) -> Option<Incoming> {
         match wake {
             Wake::Event(event) => self.hear(event),
@@ -303,8 +301,8 @@ impl ControlLink {
         }
     }
 
-    /// Ends a round of the loop: messages that were heard are dealt with and give their room back,
-    /// and lanes are looked at, if it is time to.
+    /// Ends a round of the loop: gives back the room of the messages that were dealt with, and
+    /// looks at the lanes, if it is time to.
     pub(crate) fn settle(&mut self) {
         self.inbox_room = None;
         if let Some(doing) = self.lanes.sample() {
@@ -363,10 +361,10 @@ impl ControlLink {
                 Some(Incoming::Event(SessionEvent::LaneEnded(end)))
             }
             SessionEvent::Undialled(fault) => {
-                // Others may stand meanwhile that were granted after the first.
+                // Lanes that were granted later may stand meanwhile.
                 if !self.ending && (!fault.retry() || self.lanes.count() == 0) {
                     self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
-                    // Whether it is there at all tells a firewall from an outage.
+                    // Whether the other side answers at all tells a firewall from an outage.
                     self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: true }));
                 }
                 None
@@ -378,17 +376,17 @@ impl ControlLink {
                 }
                 None
             }
-            // Dropped, it is closed: the sender goes on over those that it has.
+            // The lane is dropped and thereby closed: the sender goes on over those that it has.
             SessionEvent::Lane(lane) if !self.has_room_for(&lane) => None,
             event => Some(Incoming::Event(event)),
         }
     }
 
-    /// Does what the search for the number of lanes decided, and tells it.
+    /// Carries out what the search for the number of lanes decided, and reports it.
     fn tune(&mut self) {
         let by = self.limiter.limited().map(|limited| limited.by);
         let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        for LaneChange { task: what, change, reason } in self.lanes.tune(self.remaining, hindered) {
+        for TuningStep { task: what, change, reason } in self.lanes.tune(self.remaining, hindered) {
             if let LaneTask::Lose(lanes) = &what {
                 self.to_lose.extend(lanes);
             }
@@ -400,21 +398,21 @@ impl ControlLink {
         }
     }
 
-    fn tell_lanes(&self, change: String, reason: String) {
+    fn tell_lanes(&self, change: LanesChange, reason: String) {
         let lanes = self.lanes.count() as u32;
         tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
         self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
     }
 
-    /// Tells that the path swallows large packets, when a lane has had to do with small ones.
+    /// Reports that the path swallows large packets, when a lane needed small segments.
     fn tell_segments(&mut self, bytes: Option<u32>) {
         let Some(bytes) = bytes.filter(|bytes| self.reported_segment.is_none_or(|told| *bytes < told)) else { return };
         self.reported_segment = Some(bytes);
         let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
-        self.tell_lanes(format!("to segments of {bytes} bytes"), reason.to_owned());
+        self.tell_lanes(LanesChange::Segments(bytes), reason.to_owned());
     }
 
-    /// Dials the lanes that were granted; false if this side never dials.
+    /// Dials the lanes that were granted. Returns false if this side never dials.
     fn dial(&mut self, granted: &Granted) -> bool {
         let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
         self.lanes.dial((granted.first.0..last).map(LaneId), granted.transport, &self.listener())
@@ -426,7 +424,7 @@ impl ControlLink {
         }
         let gauge = self.gauge();
         if gauge.stops_reading() && self.role == Role::Receiver {
-            // It is not silent: nobody listens.
+            // The other side is not silent: nobody listens to it.
             self.last_heard = Instant::now();
         }
         let not_taken_in = self.uptake.look(Instant::now(), gauge);
@@ -465,27 +463,28 @@ impl ControlLink {
         None
     }
 
-    /// A second is over, or half of one, or the session: names what limited it, and says so to the
-    /// other side.
+    /// Closes a second (or half of one, or the session): names the part that limited it, and tells
+    /// the other side.
     pub(crate) fn judge(&mut self) {
         let Some(by) = self.limiter.second(self.lanes.handles(), &self.times) else { return };
-        // No sign of life: a stalled disk is told by heartbeats, which silence alone brings about.
+        // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
+        // brings those about.
         if let Some(outbox) = self.outbox.as_ref().filter(|_| !self.ending) {
             outbox.send(Message::Limiting(Limiting { by }));
         }
     }
 
-    /// How long ago what limits was named last.
+    /// The time since the limit was named last.
     pub(crate) fn judged_for(&self) -> Duration {
         self.limiter.since().elapsed()
     }
 
-    /// What limited the last second, as far as known.
+    /// The part that limited the last second. `None` if it is not known.
     pub(crate) fn limited(&self) -> Option<Limited> {
         self.limiter.limited()
     }
 
-    /// What limited all of the session.
+    /// How long each part limited the session.
     pub(crate) fn limits(&self) -> &Spent {
         self.limiter.spent()
     }
@@ -494,14 +493,14 @@ impl ControlLink {
         self.outbox.as_ref().map(Outbox::gauge).unwrap_or_default()
     }
 
-    /// Whether more waits for the other side than an honest one is behind with: nothing new is to
-    /// be begun for it.
+    /// Whether more messages wait for the other side than an honest one would leave: nothing new is
+    /// begun for it.
     pub(crate) fn is_backlogged(&self) -> bool {
         self.gauge().is_backlogged()
     }
 
-    /// Whether there is no memory for what waits for the other side and for the entries that are
-    /// held, of so many bytes: no more entries are to be taken in.
+    /// Whether there is no memory for the messages that wait and for the entries held, which take
+    /// `entries_bytes`: no more entries are taken in.
     pub(crate) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
         let is_cramped = !self.overhead.holds(self.gauge().waiting + entries_bytes);
         if let Some(outbox) = &self.outbox {
@@ -510,7 +509,7 @@ impl ControlLink {
         is_cramped
     }
 
-    /// Says something to the other side.
+    /// Sends a message to the other side.
     pub(crate) fn say(&mut self, message: Message) {
         self.last_spoke = Instant::now();
         if let Some(outbox) = &self.outbox {
@@ -528,7 +527,7 @@ impl ControlLink {
         self.lanes.start(lane, self.listener(), run)
     }
 
-    /// Lanes that stand.
+    /// The number of lanes that stand.
     pub(crate) fn lanes(&self) -> u32 {
         self.lanes.count() as u32
     }
@@ -538,35 +537,35 @@ impl ControlLink {
         self.lanes.any_quic()
     }
 
-    /// Closes this side's end of a lane, if it is here.
+    /// Closes this side's end of a lane, if it stands here.
     pub(crate) fn close_lane(&mut self, id: LaneId) {
         self.lanes.close(id);
     }
 
-    /// The lanes that stand still while others move. `owing` names those that owe something they
+    /// The lanes that stand still while others move. `owing` names those that owe a unit which they
     /// have not begun.
     pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
         let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
         let mut lanes = std::mem::take(&mut self.to_lose);
-        // Where nothing is heard over control either, it is not the lanes.
+        // If control is silent as well, the lanes are not the cause.
         if !self.ending && of_late(self.last_heard) {
             lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.last_heard));
         }
         lanes
     }
 
-    /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
+    /// Pieces that all lanes moved so far, and whether a lane waits for this side's buffers.
     pub(crate) fn pieces(&self) -> (u64, bool) {
         self.lanes.pieces()
     }
 
-    /// Payload bytes that went or came of units that are under way.
+    /// Payload bytes moved so far of units that are under way.
     pub(crate) fn in_hand(&self) -> u64 {
         self.lanes.in_hand()
     }
 
-    /// For how long nothing was heard of the other side, over control or lanes. `arrived`: payload
-    /// bytes that are there, as far as this side knows.
+    /// How long the other side has been silent, over control and lanes. `arrived`: payload bytes
+    /// that have arrived, as far as this side knows.
     pub(crate) fn silent_for(&mut self, arrived: u64) -> Duration {
         if arrived != self.arrived_by.0 {
             self.arrived_by = (arrived, Instant::now());
@@ -594,16 +593,16 @@ fn stopped(code: FaultCode) -> Fault {
     Fault::new(code, Blame::Local, why)
 }
 
-/// Progress is told, heartbeats and silence are looked after so often.
+/// Time between two reports of progress, and between two checks of heartbeats and silence.
 const TICK: Duration = Duration::from_secs(1);
-/// A side that says nothing for so long says that it lives.
+/// A side that has sent nothing for this long sends a heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
-/// A disk that has been at something for so long while nothing moved stalls, as far as the other
-/// side is concerned.
+/// A disk at work for this long while nothing moved stalls, for the other side.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// A side that is not heard of for so long is taken for dead (six heartbeats).
+/// A side that is silent for this long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// When a lane breaks or cannot be dialled, the other side is often about to say why over control.
+/// The wait before a lane's fault ends the session: when a lane breaks or cannot be dialled, the
+/// other side is often about to say why over control.
 const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

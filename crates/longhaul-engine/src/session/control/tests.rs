@@ -1,4 +1,5 @@
-//! Links and whole sessions against a peer that writes and never reads: what they hold is counted.
+//! Links and whole sessions against a peer that writes and never reads: the memory that they hold
+//! is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +20,7 @@ use crate::session::receiver::Receiving;
 use crate::session::sender::Sending;
 use crate::session::{receiver, sender};
 
-/// Counts entries of which it is told.
+/// Counts the entries that are reported to it.
 #[derive(Default)]
 struct Told(AtomicU64);
 
@@ -39,7 +40,7 @@ impl Told {
     }
 }
 
-/// The other end: it says what it likes, and reads nothing.
+/// The other end: it writes and never reads.
 struct Deaf {
     says: Half<DuplexStream>,
     told: Arc<Told>,
@@ -48,7 +49,7 @@ struct Deaf {
 }
 
 impl Deaf {
-    /// False once nobody listens any more.
+    /// Returns false once nobody listens any more.
     async fn say(&mut self, message: &Message) -> bool {
         self.says.write_all(&message.encode()).await.is_ok()
     }
@@ -88,7 +89,7 @@ fn machinery(role: Role) -> SessionBuffers {
     SessionBuffers::start(role, means).expect("void I/O")
 }
 
-/// A receiving session; how it ends.
+/// Runs a receiving session. Returns the fault by which it ends.
 async fn receives(link: ControlLink) -> Option<Fault> {
     let SessionBuffers { slab, io, .. } = machinery(Role::Receiver);
     let config = ReceiverConfig {
@@ -110,7 +111,7 @@ async fn receives(link: ControlLink) -> Option<Fault> {
     course.totals.fault
 }
 
-/// A session that sends empty files without end; how it ends.
+/// Runs a session that sends empty files without end. Returns the fault by which it ends.
 async fn sends(link: ControlLink) -> Option<Fault> {
     let SessionBuffers { slab, io, depth } = machinery(Role::Sender);
     let sending = Sending {
@@ -129,7 +130,7 @@ async fn sends(link: ControlLink) -> Option<Fault> {
     course.totals.fault
 }
 
-/// Has the link take in all that is there.
+/// Has the link take in everything that is there.
 fn absorb_ready(link: &mut ControlLink) {
     while let Some(wake) = link.try_next() {
         link.absorb(wake);
@@ -168,7 +169,7 @@ async fn questions_whether_a_side_lives_leave_one_answer_waiting() {
 async fn a_sender_that_reads_no_outcome_is_asked_for_no_more_pages() {
     let (link, mut peer) = link(Role::Receiver);
     let session = tokio::spawn(receives(link));
-    // Each fails with long reasons, as soon as it is looked at.
+    // Each entry fails with long reasons at the first look.
     let why = "w".repeat(900);
     let (mut first, mut most) = (0, 0);
     let pages = loop {
@@ -180,7 +181,7 @@ async fn a_sender_that_reads_no_outcome_is_asked_for_no_more_pages() {
             break first / 50;
         }
         first += 50;
-        // It has no need to hear that it may say more: it sees what becomes of what it said.
+        // The peer needs no credit to go on: it sees the outcomes of its entries.
         tokio::select! {
             () = peer.told.wait_for(first) => {}
             () = async { while !session.is_finished() { tokio::task::yield_now().await } } => {}
@@ -200,8 +201,8 @@ async fn a_receiver_that_reads_no_page_is_sent_no_more() {
     let offer = Offer { pages: u64::MAX, renamed: None, base: String::new().into() };
     assert!(peer.say(&Message::Offer(offer)).await);
     assert!(peer.say(&Message::PageCredit(PageCredit { upto: u64::MAX })).await);
-    // It settles what it guesses was offered. What was not is a breach, so it goes only so far as
-    // there must be entries.
+    // The peer settles the entries that it guesses were offered. To settle another would be a
+    // breach, so it stays below the number of entries that must be there.
     let mut settled = 0;
     let mut most = 0;
     loop {
@@ -213,7 +214,7 @@ async fn a_receiver_that_reads_no_page_is_sent_no_more() {
         if peer.waiting() == before {
             break;
         }
-        // What waits is what was offered, and an entry takes no more than this.
+        // The bytes that wait are those of offered entries, and an entry takes no more than this.
         let offered = (peer.waiting() / 30).saturating_sub(2048) as u64;
         while settled + 1000 <= offered {
             let outcome = |id| Settlement { file: FileId(id), outcome: Outcome::Skipped };
@@ -238,7 +239,7 @@ async fn a_peer_that_takes_nothing_in_is_given_up() {
         while !link.is_backlogged() {
             link.say(Message::Settled(list.clone()));
         }
-        // It was told all this long ago.
+        // The peer was sent all this long ago.
         let long_ago = Instant::now().checked_sub(SILENCE_MAX).expect("this host has run for so long");
         link.uptake = Uptake::new(long_ago, SILENCE_MAX);
         link.next_tick = Instant::now();

@@ -1,8 +1,8 @@
-//! Commits staged names together: a barrier, the renames, their directories; and directories
-//! themselves at their end.
+//! Commits staged names together: a barrier, the renames, a sync of their directories. Also seals
+//! directories at their end.
 //!
-//! In: names that are staged, in the machine's order. Out: what became of each. One batch at a
-//! time.
+//! In: names that are staged, in the machine's order. Out: the outcome of each. There is one batch
+//! at a time. It knows no messages and no lanes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Batch {
 }
 
 impl DestinationWorkers {
-    /// Keeps what was staged; gives what the machine wants to know.
+    /// Keeps the staged files. Returns the results for the machine.
     pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
         let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
             (
@@ -44,18 +44,18 @@ impl DestinationWorkers {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             let staged: Vec<&Staged> = batch.staged.iter().collect();
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
         });
     }
 
-    /// Makes durable again what is left of a batch, whose content was read back from the medium.
+    /// Makes the rest of a batch durable again, whose content was read back from the medium.
     pub(crate) fn barrier_again(&self, files: Vec<FileId>) {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             let by_file = batch.by_file();
             let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
             staged.iter().for_each(|staged| tree.believe(staged));
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
         });
     }
 
@@ -71,7 +71,7 @@ impl DestinationWorkers {
                         Replace::Allowed => tree.publish(staged, longhaul_disk::Replace::Allowed),
                         Replace::Never => publish_new(tree, staged, may_replace),
                     };
-                    renamed.map_err(|e| e.fault())
+                    renamed.map_err(Fault::from)
                 });
                 (id, renamed)
             };
@@ -83,32 +83,32 @@ impl DestinationWorkers {
     pub(crate) fn sync_dirs(&self) {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
-            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(Fault::from))
         });
     }
 
-    /// Makes them durable again, through a sync that begins now: what of the batch is good was read
-    /// back.
+    /// Makes the renames durable again, through a sync that begins now: the good files of the batch
+    /// were read back.
     pub(crate) fn sync_dirs_again(&self) {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             batch.staged.iter().for_each(|staged| tree.believe(staged));
-            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(Fault::from))
         });
     }
 
-    /// Lets go of a batch; what of it was not published goes away.
+    /// Drops a batch. Its unpublished files are removed.
     pub(crate) fn end_batch(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         self.stage.run(move || drop(batch));
     }
 
-    /// Sets mode and times of directories and makes that durable.
+    /// Sets mode and times of directories and makes them durable.
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
         let preserve = self.options.preserve;
         self.report(&self.commit, move |tree| {
             let finish = |held: &Arc<EntryRef>| {
-                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()))
+                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(Fault::from))
             };
             let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
             if let Err(e) = tree.sync_dirs(&[]) {
@@ -119,7 +119,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Where something is staged: by itself, or in the batch that failed.
+    /// The batch that holds a staged file: one of its own, or the batch that failed.
     pub(super) fn staged_or_in_batch(&mut self, file: FileId) -> Option<Arc<Batch>> {
         if let Some(staged) = self.staged.remove(&file) {
             return Some(Arc::new(Batch { files: vec![file], staged: vec![staged] }));

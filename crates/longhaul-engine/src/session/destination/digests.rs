@@ -1,10 +1,10 @@
-//! Reads files that are skipped, whole, for their roots: several at a time, beside the rest of the
-//! transfer, through buffers and threads of their own.
+//! Reads skipped files whole, for their roots: several at a time, beside the rest of the transfer,
+//! through buffers and threads of their own.
 //!
-//! In: files that stand and are not sent. Out: how much was read so far, and each file's root. A
-//! file that is written to while it is read has none. Long jobs never take all threads: what is
-//! read in a moment is not kept waiting for hours by what is huge. Compares nothing, and is broken
-//! off when nobody wants to know any more.
+//! In: files that stand and are not sent. Out: the bytes read so far, and each file's root. A file
+//! that is written to while it is read has none. Long jobs never take all threads, so that a short
+//! one does not wait for hours. It compares nothing, stops when nobody wants the roots any more,
+//! and knows no messages.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use crate::workers::Workers;
 /// Threads that read skipped files, with a buffer each.
 pub(super) struct Digesters {
     slab: Arc<Slab>,
-    /// Nobody wants to know any more.
+    /// Whether nobody wants the roots any more.
     is_over: Arc<AtomicBool>,
     long: Arc<Long>,
     workers: Workers,
@@ -33,7 +33,7 @@ pub(super) struct Digesters {
 
 type DigestJob = Box<dyn FnOnce() + Send>;
 
-/// Long jobs: how many are under way, and those that wait for one of them to end.
+/// Long jobs: the number under way, and those that wait for one of them to end.
 #[derive(Default)]
 struct Long(Mutex<(usize, VecDeque<DigestJob>)>);
 
@@ -60,7 +60,7 @@ impl Long {
         });
     }
 
-    /// The next one, in the place of one that ended.
+    /// The next waiting job, in place of one that ended.
     fn next(&self) -> Option<DigestJob> {
         let mut state = self.lock();
         let next = state.1.pop_front();
@@ -132,7 +132,7 @@ fn is_long<'a>(files: impl Iterator<Item = &'a EntryKind>) -> bool {
     files.map(len).fold(0, u64::saturating_add) > SHORT_BYTES
 }
 
-/// The root of what stands under a name; nothing if it is over before that is known.
+/// The root of the file under a name. `None` if the session ended before it was known.
 fn root_of(
     tree: &dyn TargetTree,
     held: &EntryRef,
@@ -177,13 +177,13 @@ fn restless(held: &EntryRef) -> Fault {
         .hint("run the same command again when nobody writes to it")
 }
 
-/// What is read of skipped files is told whenever it is so much: often enough for a figure each
-/// second, seldom enough to cost nothing.
+/// Bytes of skipped files between two reports of them: few enough for a figure each second, enough
+/// to cost nothing.
 const SAID_BYTES: u64 = 8 << 20;
 /// Long jobs at a time: one thread is left for short ones.
 const LONG_MAX: usize = DIGEST_SLOTS - 1;
-/// A job is short up to this: a disk gives so much in a second or less, and small files are ordered
-/// together up to a quarter of it.
+/// A job is short up to this many bytes: a disk reads so much in a second or less, and small files
+/// are ordered together up to a quarter of it.
 const SHORT_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]

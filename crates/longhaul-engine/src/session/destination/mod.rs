@@ -1,10 +1,10 @@
-//! The target side of a session: has done on the disk what the receiver's machine orders, and
-//! reports each outcome.
+//! Owns the destination side of a session: carries out on the disk what the receiver's machine
+//! orders, and reports each outcome.
 //!
-//! Owns the payload of arrivals until their verdict, open target files and staged names. Chunks are
-//! written by `disk` with its depth; everything else by small pools: surveys in order, staging in
-//! parallel, group syncs beside the writes, batches one step after the other. `survey` looks before
-//! anything is made, `batch` commits what is.
+//! It owns the payload of arrivals until their verdict, open temporaries and staged names. Chunks
+//! are written by `disk` with its depth, everything else by small pools: surveys in order, staging
+//! in parallel, group syncs beside the writes, batches one step after the other. `survey` looks
+//! before anything is made, `batch` commits the files. It knows no lanes and no messages.
 
 mod batch;
 mod digests;
@@ -40,42 +40,42 @@ use readback::Readers;
 pub(crate) use shortage::Whereabouts;
 use standing::Versions;
 
-/// What the target side reports; each goes to the `handle_*` of its name.
+/// A report of the destination side. Each goes to the `handle_*` of its name.
 #[derive(Debug)]
 pub(crate) enum DestinationDone {
-    /// What stands under the names of a page.
+    /// The standing files under the names of a page.
     Survey { first: FileId, found: Vec<Result<Surveyed, Fault>> },
-    /// The room where a file would go.
+    /// The room where a file would go. `None` if it is not known.
     MeasureRoom(Option<Room>),
-    /// A temporary file stands.
+    /// A temporary was created or opened.
     Create(FileId, Result<OpenTarget, Fault>),
-    /// A chunk is written.
+    /// A chunk was written.
     Write { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
-    /// A file's data is synced.
+    /// A file's data was synced.
     SyncData(FileResult),
-    /// What the medium gives back of chunks.
+    /// Digests of chunks as the medium returns them.
     ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
-    /// What it gives back of small files.
+    /// Digests of staged small files as the medium returns them.
     ReadStaged(Vec<(FileId, Result<Hash32, Fault>)>),
-    /// What stands under the names of small files.
+    /// Digests of small files that stand.
     ReadStanding(Vec<(FileId, Result<Hash32, Fault>)>),
-    /// So many more bytes of skipped files were read.
+    /// More bytes of skipped files were read.
     DigestProgress(u64),
     /// The roots of skipped files.
     DigestSkipped(Vec<(FileId, Result<Option<Hash32>, Fault>)>),
-    /// What stands in the place of chunks.
+    /// Digests of chunks of files that stand.
     ReadStandingChunks { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
-    /// Files that were found the same were looked at for the last time.
+    /// Files that were found the same were checked for the last time.
     Retouch(Vec<FileResult>),
-    /// Records are written.
+    /// Records were written to the journal.
     Journal(Result<(), Fault>),
-    /// What stands is durable, what was written down is put away.
+    /// Standing files are durable and the journal is put away.
     Tidy(Result<(), Fault>),
-    /// Names are staged.
+    /// Names were staged.
     Stage(Vec<(FileId, Result<Staged, Fault>)>),
     /// The batch is durable under temporary names.
     Barrier(Result<(), Fault>),
-    /// The batch is renamed.
+    /// The batch was renamed.
     Publish(Vec<FileResult>),
     /// The renames are durable.
     SyncDirs(Result<(), Fault>),
@@ -83,7 +83,7 @@ pub(crate) enum DestinationDone {
     FinishDirs(Vec<FileResult>),
 }
 
-/// A target file that takes chunks.
+/// A temporary that takes chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTarget {
     target: Arc<TargetFile>,
@@ -91,7 +91,7 @@ pub(crate) struct OpenTarget {
     created: Created,
 }
 
-/// How the target side works.
+/// The options of the destination side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DestinationOptions {
     /// Chunk size of files that are not continued.
@@ -100,18 +100,18 @@ pub(crate) struct DestinationOptions {
     pub(crate) bundled_max: u64,
     /// Which metadata is set.
     pub(crate) preserve: Preserve,
-    /// Look, but touch nothing.
+    /// Whether to look and touch nothing.
     pub(crate) dry_run: bool,
-    /// Names that stood may be replaced.
+    /// Whether names that stood may be replaced.
     pub(crate) may_replace: bool,
-    /// Read back what was written, or read what stands: the bytes of a buffer for that.
+    /// Bytes of a buffer to read back and to read standing files. `None`: not wanted.
     pub(crate) reserve: Option<usize>,
-    /// Read files that are skipped: the bytes of a buffer for that.
+    /// Bytes of a buffer to read skipped files. `None`: not wanted.
     pub(crate) digests: Option<usize>,
 }
 
-/// The target side. Dropping it waits until nothing is outstanding, then removes what was not
-/// published.
+/// The destination side's workers. Dropping them waits until nothing is outstanding, then removes
+/// unpublished files.
 pub(crate) struct DestinationWorkers {
     tree: Arc<dyn TargetTree>,
     io: ChunkIo,
@@ -123,7 +123,7 @@ pub(crate) struct DestinationWorkers {
     jobs: Arc<()>,
     /// Held once by each entry that is at its end and is still to be put away.
     chores: Arc<()>,
-    /// Likewise by what reads back, and reads what stands.
+    /// Held once by each job that reads back or reads standing files.
     reads: Arc<()>,
     depth: usize,
     payload: HashMap<Ticket, ArrivedPayload>,
@@ -137,31 +137,31 @@ pub(crate) struct DestinationWorkers {
     sync: Workers,
     commit: Workers,
     journal: Workers,
-    /// Measures room while files are open, behind nothing else.
+    /// Measures room while files are open; it waits for no other work.
     room: Workers,
     whereabouts: Arc<Whereabouts>,
-    /// What is written down; none where nothing outlives the session anyway.
+    /// The session's journal. `None` where nothing outlives the session anyway.
     ledger: Option<Arc<SessionJournal>>,
-    /// What was read of files that stand.
+    /// The versions of standing files that were read.
     versions: Versions,
-    /// What reads back and reads what stands, if that is wanted.
+    /// Threads that read back and read standing files. `None` if that is not wanted.
     readers: Option<Readers>,
-    /// What reads files that are skipped, if that is wanted.
+    /// Threads that read skipped files. `None` if that is not wanted.
     digesters: Option<Digesters>,
     /// The last field: dropped when all pools have ended.
     _aftermath: Aftermath,
 }
 
-/// What an arrival brought, until its verdict.
+/// The payload of an arrival, kept until its verdict.
 #[derive(Debug, Default)]
 struct ArrivedPayload {
-    /// The bytes; none for a hole.
+    /// The bytes. `None` for a hole.
     slot: Option<Slot>,
-    /// The bytes of the unit.
+    /// The unit's length, bytes.
     len: usize,
-    /// It lies in a hole.
+    /// Whether it is a hole.
     hole: bool,
-    /// Where each file of a bundle lies in them.
+    /// The range of each file of a bundle in the bytes.
     rows: Vec<(FileId, Range<usize>)>,
 }
 
@@ -170,8 +170,8 @@ struct ArrivedPayload {
 const STAGERS: usize = 4;
 /// Group syncs at a time.
 const SYNCERS: usize = 2;
-/// Entries that wait to be put away before no more are taken in, at some 500 bytes each: what ends
-/// while a slow disk syncs once.
+/// Entries that may wait to be put away before no more are taken in, at some 500 bytes each: as
+/// many as end while a slow disk syncs once.
 const CHORES_WAITING_MAX: usize = 64 << 10;
 
 impl DestinationWorkers {
@@ -230,7 +230,7 @@ impl DestinationWorkers {
         self.payload.remove(&ticket);
     }
 
-    /// Runs `job` on a pool and sends what it reports.
+    /// Runs `job` on a pool and sends its report.
     fn report(&self, pool: &Workers, job: impl FnOnce(&dyn TargetTree) -> DestinationDone + Send + 'static) {
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
         let (under_way, whereabouts) = (self.jobs.clone(), self.whereabouts.clone());
@@ -254,17 +254,16 @@ impl DestinationWorkers {
         jobs >= STAGERS || under_way(&self.writes) + jobs >= self.depth
     }
 
-    /// Whether more entries that are at their end wait to be put away than the disk does in a
-    /// moment.
+    /// Whether more settled entries wait to be put away than the disk does in a moment.
     pub(crate) fn is_swamped(&self) -> bool {
         Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
     }
 
-    /// Measures the room where a file would go: at once, or when what is being discarded is.
+    /// Measures the room where a file would go: at once, or behind pending discards.
     pub(crate) fn measure_room(&self, held: Arc<EntryRef>, behind_discards: bool) {
         let pool = if behind_discards { &self.journal } else { &self.room };
         self.report(pool, move |tree| {
-            // Where it may be compressed only a write tells whether a file fits.
+            // Where the file may be compressed, only a write tells whether it fits.
             let room = tree.room(&held.placed).filter(|room| room.is_firm);
             DestinationDone::MeasureRoom(room.map(|room| Room {
                 device: room.device,
@@ -274,7 +273,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Makes a temporary file, or opens the one of a partial.
+    /// Creates a temporary, or opens the one of a partial.
     pub(crate) fn create(&self, held: Arc<EntryRef>, partial: Option<Arc<Partial>>) {
         let (chunk, preserve_holes) = (self.options.chunk, self.options.preserve.sparse);
         let ledger = self.ledger.clone();
@@ -287,7 +286,7 @@ impl DestinationWorkers {
                 None => tree
                     .create(&held.placed, len, sparse && preserve_holes, &unwritten())
                     .map(|target| (target, Created::Fresh))
-                    .map_err(|e| e.fault()),
+                    .map_err(Fault::from),
             };
             let open = opened.map(|(target, created)| {
                 let map = match &created {
@@ -300,7 +299,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Takes a temporary file that stands; gives what the machine wants to know.
+    /// Takes a temporary that was created. Returns the result for the machine.
     pub(crate) fn created(&mut self, file: FileId, result: Result<OpenTarget, Fault>) -> Result<Created, Fault> {
         let open = result?;
         let created = open.created.clone();
@@ -321,7 +320,7 @@ impl DestinationWorkers {
         let Some(slot) = slot else {
             if hole && matches!(open.created, Created::Continued(_)) {
                 return self.report(&self.stage, move |tree| {
-                    let result = tree.make_hole(&target, start..start + len as u64).map_err(|e| e.fault());
+                    let result = tree.make_hole(&target, start..start + len as u64).map_err(Fault::from);
                     DestinationDone::Write { file, index, result }
                 });
             }
@@ -355,7 +354,7 @@ impl DestinationWorkers {
                 begun.clone()?;
                 let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
                 let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
-                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(|e| e.fault())
+                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(Fault::from)
             };
             DestinationDone::Stage(files.iter().map(|held| (held.id, stage(held))).collect())
         });
@@ -367,7 +366,7 @@ impl DestinationWorkers {
         self.report(&self.stage, move |tree| {
             let result = match &held.entry.kind {
                 EntryKind::Symlink { target } => begun(ledger.as_deref(), std::iter::once(&held)).and_then(|()| {
-                    tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault())
+                    tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(Fault::from)
                 }),
                 _ => Err(bug("a link that is none")),
             };
@@ -375,16 +374,16 @@ impl DestinationWorkers {
         });
     }
 
-    /// Syncs what was written to a file so far.
+    /// Syncs the bytes written to a file so far.
     pub(crate) fn sync_data(&self, file: FileId) {
         let target = self.files.get(&file).map(|open| open.target.clone());
         self.report(&self.sync, move |tree| {
             let result = target.ok_or_else(|| bug("a sync of a file that is not open"));
-            DestinationDone::SyncData((file, result.and_then(|target| tree.sync_data(&target).map_err(|e| e.fault()))))
+            DestinationDone::SyncData((file, result.and_then(|target| tree.sync_data(&target).map_err(Fault::from))))
         });
     }
 
-    /// Writes records down.
+    /// Writes records to the journal.
     pub(crate) fn journal(&self, records: Vec<JournalEntry>) {
         let ledger = self.ledger.clone();
         self.report(&self.journal, move |_| {
@@ -392,13 +391,13 @@ impl DestinationWorkers {
         });
     }
 
-    /// Makes durable what was found standing, sees to it that the destination is still where it
-    /// was, and puts away what was written down, behind everything that still writes there.
+    /// Makes standing files durable, checks that the destination is still where it was, and puts
+    /// the journal away, behind everything that still writes there.
     pub(crate) fn tidy(&self) {
         let (ledger, dry_run) = (self.ledger.clone(), self.options.dry_run);
         self.report(&self.journal, move |tree| {
             let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).and_then(|()| tree.check_place()) };
-            let synced = synced.map_err(|e| e.fault());
+            let synced = synced.map_err(Fault::from);
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away(tree);
             }
@@ -406,7 +405,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Takes note of an outcome.
+    /// Records an outcome.
     pub(crate) fn settled(&self, held: &Arc<EntryRef>, outcome: &Outcome) {
         self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
@@ -415,7 +414,7 @@ impl DestinationWorkers {
         }
         if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
             let (placed, chore) = (held.placed.clone(), self.chores.clone());
-            // Behind what is still discarded there.
+            // Behind the files that are still being discarded there.
             return self.journal.run(move || {
                 ledger.leave_dir(&placed);
                 drop(chore);
@@ -433,18 +432,18 @@ impl DestinationWorkers {
 
     /// Cuts a whole file to its length and sets its metadata.
     pub(crate) fn seal(&mut self, held: Arc<EntryRef>) {
-        // It stays among the open files until it is known to be staged: what fails here is kept or
-        // discarded as they are.
+        // The file stays among the open files until it is known to be staged: if that fails, it is
+        // kept or discarded as they are.
         let target = self.files.get(&held.id).map(|open| open.target.clone());
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
-            let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(|e| e.fault()));
+            let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(Fault::from));
             DestinationDone::Stage(vec![(held.id, staged)])
         });
     }
 
-    /// Removes what was made for a file.
+    /// Removes the temporary of a file.
     pub(crate) fn discard(&mut self, file: FileId) {
         let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
         let (tree, ledger, chore) = (self.tree.clone(), self.ledger.clone(), self.chores.clone());
@@ -452,7 +451,7 @@ impl DestinationWorkers {
             open.iter().for_each(|open| ledger.thin(open.target.path()));
             staged.iter().filter_map(|batch| batch.get(file)).for_each(|staged| ledger.thin(staged.path()));
         }
-        // In the journal's order: what is dropped is dropped before it is put away.
+        // In the journal's order: a file is dropped in the journal before it is put away.
         self.journal.run(move || {
             if let Some(open) = open {
                 open.target.discard();
@@ -467,7 +466,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Closes a file that another session may continue; what is good for nothing goes all the same.
+    /// Closes a file that another session may continue. A worthless file is removed.
     pub(crate) fn release(&mut self, file: FileId) {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.keeps(file)) {
             let gone = (self.files.remove(&file), self.staged.remove(&file));
@@ -477,14 +476,14 @@ impl DestinationWorkers {
         }
     }
 
-    /// What is being read back before it is gone on with is not waited for any more.
+    /// Ends the wait for partials that are read back before they are continued.
     pub(crate) fn hurry(&self) {
         if let Some(ledger) = &self.ledger {
             ledger.stop_proving();
         }
     }
 
-    /// Gives up: what of open files is not worth another session's while goes.
+    /// Gives up: removes those open files that are not worth keeping for another session.
     pub(crate) fn give_up(&mut self) {
         self.hurry();
         if let Some(digesters) = &self.digesters {
@@ -495,12 +494,13 @@ impl DestinationWorkers {
     }
 }
 
-/// Before the first temporary in a directory a journal says so: by it others know whose it is.
+/// Has the journal name a directory before the first temporary in it: by that name others know
+/// whose it is.
 fn begun<'a>(ledger: Option<&SessionJournal>, held: impl Iterator<Item = &'a Arc<EntryRef>>) -> Result<(), Fault> {
     ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &held.placed)))
 }
 
-/// What is left to do when nothing is under way any more.
+/// The work that is left when nothing is under way any more.
 struct Aftermath {
     tree: Arc<dyn TargetTree>,
     ledger: Option<Arc<SessionJournal>>,
@@ -514,7 +514,7 @@ impl Drop for Aftermath {
     }
 }
 
-/// The name of a temporary where there are no names: in a tree without a disk.
+/// The name of a temporary in a tree without a disk, which has no names.
 fn unwritten() -> TempName {
     TempName::new(SessionTag([0; 8]), [0; 8])
 }

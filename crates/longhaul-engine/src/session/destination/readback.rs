@@ -1,8 +1,8 @@
-//! Reads back from the medium what was written, beside the rest of the transfer, into buffers of
-//! its own; `standing` reads what stands with the same means.
+//! Reads written files back from the medium, beside the rest of the transfer, into buffers of its
+//! own. `standing` reads standing files with the same threads.
 //!
-//! In: synced chunks and durable small files. Out: their digests, for the machine to compare.
-//! Judges nothing.
+//! In: synced chunks and durable small files. Out: their digests, for the machine to compare. It
+//! judges nothing and knows no messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,14 +23,14 @@ use crate::workers::Workers;
 /// Threads that read back, with a buffer each.
 pub(super) struct Readers {
     slab: Arc<Slab>,
-    /// It was said that direct I/O cannot be had.
+    /// Whether it was reported that direct I/O cannot be had.
     said: Arc<AtomicBool>,
-    /// Nobody wants to know any more.
+    /// Whether nobody wants the digests any more.
     is_over: Arc<AtomicBool>,
     workers: Workers,
 }
 
-/// One thread's means.
+/// The means of one job.
 pub(super) struct Reader {
     pub(super) slot: Slot,
     pub(super) times: StageTimes,
@@ -71,10 +71,10 @@ impl DestinationWorkers {
         });
     }
 
-    /// Reads small files of the batch back, under the names that they have.
+    /// Reads small files of the batch back, under the names that they have now.
     pub(crate) fn read_staged(&mut self, files: Vec<FileId>, why: ReadBackReason) {
         if self.readers.is_none() {
-            // Nobody asked for it, but a sync failed.
+            // Reading back was not asked for, but a sync failed.
             match Readers::start(DOUBT_SLOT_BYTES) {
                 Ok(readers) => self.readers = Some(readers),
                 Err(fault) => {
@@ -121,7 +121,7 @@ impl DestinationWorkers {
 }
 
 impl Reader {
-    /// The digest of what `read` finds.
+    /// The digest of the bytes that `read` finds.
     fn digest(
         &mut self,
         kind: DigestKind,
@@ -130,7 +130,7 @@ impl Reader {
         read: impl FnOnce(&mut [u8]) -> Result<Back, DiskError>,
     ) -> Result<Digest, Fault> {
         let Reader { slot, times, said } = self;
-        let back = times.count(Stage::Files, || read(slot)).map_err(|e| e.fault())?;
+        let back = times.count(Stage::Files, || read(slot))?;
         if back.mode == IoMode::Buffered && why == ReadBackReason::Doubt {
             return Err(unproven());
         }
@@ -144,7 +144,8 @@ impl Reader {
     }
 }
 
-/// A sync failed, and the page cache, which has what was written in any case, cannot be passed by.
+/// The fault of a file whose sync failed, where direct I/O cannot be had: the page cache, which has
+/// the written bytes in any case, proves nothing.
 fn unproven() -> Fault {
     Fault::new(
         FaultCode::Io,
@@ -154,7 +155,7 @@ fn unproven() -> Fault {
     .hint("look for the device in the kernel's log, then run the same command again")
 }
 
-/// Buffers to read back files that came in bundles.
+/// Bytes of a buffer to read back files that came in bundles.
 const DOUBT_SLOT_BYTES: usize = BUNDLED_FILE_BYTES_MAX as usize;
 
 pub(super) fn with_each<K: Copy, T>(keys: Vec<K>, of: impl FnMut(K) -> T) -> Vec<(K, T)> {

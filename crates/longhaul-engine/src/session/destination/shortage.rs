@@ -1,8 +1,8 @@
-//! Naming what is short where something does not fit: the host, the file system, and whether it is
+//! Names what is short where a file does not fit: the host, the file system, and whether it is
 //! space, inodes or a quota.
 //!
-//! In: faults of the disk, from wherever they come. Out: those for want of room say where and what.
-//! Knows no files.
+//! In: faults of the disk, from any job. Out: the same faults; those for want of room name the
+//! place and the shortage. It knows no files.
 
 use longhaul_core::{ByteCount, Fault, FaultCode, PlainText, RelPath};
 use longhaul_disk::TargetTree;
@@ -30,8 +30,8 @@ impl Whereabouts {
         &self.name
     }
 
-    /// Has a fault for want of room say on which file system of which host, and what is short;
-    /// others stay as they are.
+    /// Has a fault for want of room say on which file system of which host, and what is short.
+    /// Other faults stay as they are.
     pub(crate) fn name_shortage(&self, tree: &dyn TargetTree, fault: &mut Fault) {
         if fault.code != FaultCode::NoSpace || fault.message.as_str().starts_with(&self.name) {
             return;
@@ -43,7 +43,7 @@ impl Whereabouts {
                 format!("is full ({} free)", ByteCount(room.bytes))
             }
             Some(_) if lacks_inodes => "has no inodes (file entries) left".to_owned(),
-            // A quota, or another file system beneath.
+            // It is a quota, or another file system beneath.
             Some(room) => format!("has no room for this ({} free)", ByteCount(room.bytes)),
             None => "has no room for this".to_owned(),
         };
@@ -55,7 +55,7 @@ impl Whereabouts {
 }
 
 impl DestinationDone {
-    /// Shows every fault in it.
+    /// Shows every fault of the report to `see`.
     pub(super) fn each_fault(&mut self, see: impl FnMut(&mut Fault)) {
         fn of<T>(result: &mut Result<T, Fault>) -> Option<&mut Fault> {
             result.as_mut().err()
@@ -91,5 +91,5 @@ impl DestinationDone {
 
 /// Free space does not help here.
 const INODES_HINT: &str = "remove files there, or take a file system with more inodes, then run the same command again";
-/// Less than this is no space: what one chunk or one directory takes may be more.
+/// Fewer free bytes than this count as none: one chunk or one directory may take more.
 const SPACE_BYTES_MIN: u64 = 1 << 20;

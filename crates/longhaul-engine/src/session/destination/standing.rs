@@ -1,10 +1,9 @@
-//! Reads what stands under final names, to be compared with what would be sent and copied where it
-//! is the same.
+//! Reads standing files, for comparison with the source, and copies chunks that are the same.
 //!
 //! In: orders of the receiver's machine. Out: digests, and chunks that are written. A piece is
 //! read, hashed and, if it is to be copied and still has its digest, written from the same buffer
-//! of the reserve. All that is read of an entry must be of one version of one file. Judges nothing
-//! else.
+//! of the reserve. Everything that is read of an entry must be of one version of one file. It
+//! judges only that, and knows no messages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +18,12 @@ use super::readback::{Reader, with_each};
 use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
 use crate::cpu::Stage;
 
-/// Which version of which file was read first for each entry that is being compared.
+/// The version of the file that was read first for each entry that is being compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions(Arc<Mutex<HashMap<FileId, Identity>>>);
 
 impl Versions {
-    /// Takes note of what was read; it must be what was read before.
+    /// Records the version that was read. It must be the version that was read before.
     fn check(&self, held: &EntryRef, found: Identity) -> Result<(), Fault> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *known.entry(held.id).or_insert(found);
@@ -35,7 +34,7 @@ impl Versions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&file).copied()
     }
 
-    /// The entry is at its end.
+    /// Forgets an entry that is settled.
     pub(super) fn forget(&self, file: FileId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
     }
@@ -56,7 +55,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Reads chunks of what stands.
+    /// Reads chunks of a standing file.
     pub(crate) fn read_standing_chunks(&self, base: Base, chunks: Vec<ChunkIndex>) {
         let versions = self.versions.clone();
         self.read(move |tree, reader| {
@@ -65,8 +64,8 @@ impl DestinationWorkers {
         });
     }
 
-    /// Reads a chunk of what stands once more and writes it to the temporary, if it still has its
-    /// digest.
+    /// Reads a chunk of a standing file once more and writes it to the temporary, if it still has
+    /// its digest.
     pub(crate) fn copy(&self, base: Base, index: ChunkIndex, digest: Digest) {
         let (versions, open) = (self.versions.clone(), self.files.get(&base.entry.id).cloned());
         let (io, sink) = (self.io.clone(), self.sink.clone());
@@ -84,7 +83,7 @@ impl DestinationWorkers {
             let place = open.target.place(piece.start.0);
             let done = move |slot: Slot, result: Result<(), DiskError>| {
                 drop(slot);
-                let result = result.map_err(|e| e.fault());
+                let result = result.map_err(Fault::from);
                 let _ = sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
             };
             io.write(open.target, place, piece.len, reader.slot, Box::new(done));
@@ -92,8 +91,8 @@ impl DestinationWorkers {
         });
     }
 
-    /// Sees to it that files that were found the same still are what was read, and sets their
-    /// metadata.
+    /// Checks that files that were found the same still are the version that was read, and sets
+    /// their metadata.
     pub(crate) fn retouch(&self, files: Vec<Arc<EntryRef>>, metadata: bool) {
         let (versions, preserve) = (self.versions.clone(), self.options.preserve);
         self.report(&self.stage, move |tree| {
@@ -107,7 +106,7 @@ impl DestinationWorkers {
     }
 }
 
-/// What to read of a file that stands.
+/// The part of a standing file to read.
 struct Piece<'a> {
     held: &'a EntryRef,
     kind: DigestKind,
@@ -121,7 +120,7 @@ impl Piece<'_> {
         Piece { held: &base.entry, kind: base.map.kind(), start, len: len as usize }
     }
 
-    /// Reads it into the reader's buffer; gives its digest.
+    /// Reads it into the reader's buffer. Returns its digest.
     fn digest(&self, tree: &dyn TargetTree, reader: &mut Reader, versions: &Versions) -> Result<Digest, Fault> {
         let Piece { held, kind, start, len } = *self;
         let Reader { slot, times, .. } = reader;
@@ -132,7 +131,7 @@ impl Piece<'_> {
     }
 }
 
-/// Why what stands cannot be compared. That it changes is no fault of the source.
+/// The fault of a standing file that cannot be compared. A change of it is no fault of the source.
 fn standing_fault(held: &EntryRef, error: &DiskError) -> Fault {
     if error.kind() == ErrorKind::Changed { restless(held) } else { error.fault() }
 }

@@ -1,8 +1,8 @@
-//! Looks at what stands under the names that are coming, and makes directories, one page at a time
-//! and in order.
+//! Looks at the files that stand under the names of a page, and makes directories, one page at a
+//! time and in order.
 //!
-//! In: pages of entries. Out: what stands there and what an earlier session left of it. Removes
-//! what nobody goes on with.
+//! In: pages of entries. Out: what stands under each name, and the partial that an earlier session
+//! left of it. It removes partials that nobody continues. It knows no messages and no lanes.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -16,8 +16,8 @@ use crate::journals;
 use crate::journals::{PathHistory, SessionJournal};
 
 impl DestinationWorkers {
-    /// Looks at what stands under the names of a page, making its directories.
-    /// `committed` knows what an earlier session of this run did.
+    /// Looks at the files that stand under the names of a page, and makes its directories.
+    /// `committed` says which entries an earlier session of this run committed.
     pub(crate) fn survey(&self, page: Vec<Arc<EntryRef>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
         let (options, dirs) = (self.options, self.dirs.clone());
         let (ledger, bundled_max) = (self.ledger.clone(), options.bundled_max);
@@ -29,7 +29,7 @@ impl DestinationWorkers {
             }
             let found = page.iter().map(|held| {
                 dirs.pass(held)?;
-                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(|e| e.fault());
+                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(Fault::from);
                 let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {
                     EntryKind::File { len, .. } if len > bundled_max => journals::Arriving::InChunks,
@@ -42,9 +42,9 @@ impl DestinationWorkers {
                 Ok(Surveyed { found: seen, partial: known.partial, committed, doubtful: known.doubtful })
             });
             let found: Vec<Result<Surveyed, Fault>> = found.collect();
-            // Directories in which something will be made are written down first. It is done here,
+            // Directories in which files will be made are journalled first. It is done here, for
             // all of a page at once, so that files are opened in their order and do not wait for it
-            // one by one; should it fail, each of them says so.
+            // one by one; should it fail, each of them reports that.
             let leaf = |held: &EntryRef| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
             let new = |(held, found): (&Arc<EntryRef>, &Result<Surveyed, Fault>)| {
                 leaf(held) && found.as_ref().is_ok_and(|found| found.found == Seen::Absent)
@@ -58,14 +58,15 @@ impl DestinationWorkers {
 /// Directories whose content is still coming: no more than a path has levels.
 #[derive(Debug, Default)]
 pub(super) struct OpenDirectories {
-    /// Those that this session made.
+    /// Directories that this session made.
     fresh: HashSet<RelPath>,
-    /// The outermost that could not be made or entered, and why: so nothing beneath it can.
+    /// The outermost directory that could not be made or entered, and why. Everything beneath it
+    /// fails too.
     failed: Option<(RelPath, Fault)>,
 }
 
 impl OpenDirectories {
-    /// Fails what lies beneath a directory that failed, with the reason of that.
+    /// Fails an entry beneath a directory that failed, with the same reason.
     fn pass(&mut self, held: &EntryRef) -> Result<(), Fault> {
         let Some((dir, fault)) = &self.failed else { return Ok(()) };
         if held.placed == *dir {
@@ -83,7 +84,8 @@ impl OpenDirectories {
     }
 }
 
-/// What stands under a name; directories are made, and a file that is there already gets its mode.
+/// Looks at a name: returns what stands there, and makes a directory. A standing file that is the
+/// same gets the mode of the entry.
 fn look(
     tree: &dyn TargetTree,
     held: &EntryRef,
@@ -104,9 +106,9 @@ fn look(
             }
             Ok(Seen::Dir)
         }
-        // Nothing stands in a directory that was made a moment ago: a look at each name there would
-        // cost as much as making it. Whoever puts something there meanwhile is met by the rename,
-        // which never replaces what was not seen.
+        // Nothing stands in a directory that was made a moment ago, and a look at each name there
+        // would cost as much as making it. A file that somebody else puts there meanwhile is met by
+        // the rename, which never replaces a name that was not seen.
         _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
         _ => Ok(match tree.examine(&held.placed)? {
             None => Seen::Absent,

@@ -1,9 +1,10 @@
-//! What a session has said and its control connection has not taken yet, counted in bytes.
+//! Owns the messages that a session has sent and its control connection has not taken yet, counted
+//! in bytes.
 //!
 //! In: messages from a session loop, which never waits. Out: bytes for the writer, the urgent class
-//! first, and a [`Gauge`] for the session: what a peer does not read stops what is begun for it,
-//! then what is read of it, and ends the session. Knows nothing of streams, nor of what messages
-//! mean but for those of which only the latest counts.
+//! first, and a [`Gauge`] for the session. A peer that does not read stops first the work begun for
+//! it, then the reading of its messages, and at last ends the session. It knows no streams, and of
+//! messages only the kinds of which the latest alone counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use longhaul_proto::wire::message::{Class, Heartbeat};
 use tokio::sync::Notify;
 
 /// The loop's end of the queue to the writer. Dropping it closes the queue: the writer ends when
-/// all is written.
+/// everything is written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) queue: Arc<Queue>,
@@ -25,9 +26,9 @@ pub(crate) struct Outbox {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: Mutex<OutboxState>,
-    /// There is something to write, or nothing more will come.
+    /// Notified when there is something to write, or nothing more will come.
     filled: Notify,
-    /// Something was written.
+    /// Notified when something was written.
     written: Notify,
 }
 
@@ -36,17 +37,17 @@ struct OutboxState {
     classes: [VecDeque<Word>; 3],
     /// Messages of which only the latest counts, by number. Each has one place in its class.
     latest: BTreeMap<u8, Message>,
-    /// Bytes that words in `classes` occupy.
+    /// Bytes that the words in `classes` occupy.
     queued: usize,
     /// Bytes that the writer has in hand.
     in_hand: usize,
     /// Bytes that the connection took so far.
     taken: u64,
-    /// There is no memory for more than an honest peer is behind with.
+    /// Whether there is no memory for more than an honest peer leaves waiting.
     is_cramped: bool,
-    /// Nothing more will be said.
+    /// Whether no more messages will come.
     closed: bool,
-    /// The connection broke: whatever is said goes nowhere.
+    /// Whether the connection broke: further messages are dropped.
     broken: bool,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Gauge {
     pub(crate) waiting: usize,
     /// Bytes that it took so far.
     pub(crate) taken: u64,
-    /// Whether there is no memory for more than an honest peer is behind with.
+    /// Whether there is no memory for more than an honest peer leaves waiting.
     is_cramped: bool,
 }
 
@@ -74,7 +75,8 @@ impl Outbox {
         Outbox { queue: Arc::default() }
     }
 
-    /// Queues a message in its class. After the channel broke it goes nowhere: the reader says so.
+    /// Queues a message in its class. After the channel broke the message is dropped; the reader
+    /// reports the fault.
     pub(crate) fn send(&self, message: Message) {
         let mut waiting = self.queue.lock();
         if !waiting.broken {
@@ -83,13 +85,13 @@ impl Outbox {
         }
     }
 
-    /// How much waits.
+    /// The bytes that wait.
     pub(crate) fn gauge(&self) -> Gauge {
         self.queue.gauge()
     }
 
-    /// Whether there is no memory for more than an honest peer is behind with: a receiver then
-    /// stops reading earlier.
+    /// Sets whether there is no memory for more than an honest peer leaves waiting. If so, a
+    /// receiver stops reading earlier.
     pub(crate) fn set_cramped(&self, is_cramped: bool) {
         if std::mem::replace(&mut self.queue.lock().is_cramped, is_cramped) && !is_cramped {
             self.queue.written.notify_one();
@@ -109,13 +111,14 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much waits.
+    /// The bytes that wait.
     pub(crate) fn gauge(&self) -> Gauge {
         let waiting = self.lock();
         Gauge { waiting: waiting.queued + waiting.in_hand, taken: waiting.taken, is_cramped: waiting.is_cramped }
     }
 
-    /// Fills `batch`, which is empty, with what leaves next; false when nothing more will come.
+    /// Fills `batch`, which is empty, with the bytes that leave next. Returns false when nothing
+    /// more will come.
     pub(crate) async fn fill(&self, batch: &mut Vec<u8>) -> bool {
         loop {
             {
@@ -129,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// The connection took so many bytes of the batch.
+    /// Records that the connection took this many bytes of the batch.
     pub(crate) fn took(&self, bytes: usize) {
         let mut waiting = self.lock();
         waiting.in_hand = waiting.in_hand.saturating_sub(bytes);
@@ -138,7 +141,7 @@ impl Queue {
         self.written.notify_one();
     }
 
-    /// The connection broke.
+    /// Records that the connection broke.
     pub(crate) fn break_off(&self) {
         let mut waiting = self.lock();
         *waiting = OutboxState { broken: true, closed: true, taken: waiting.taken, ..OutboxState::default() };
@@ -146,7 +149,7 @@ impl Queue {
         self.written.notify_one();
     }
 
-    /// Waits until there is room for what may follow from another message of the peer.
+    /// Waits until there is room for the answers that may follow from another message of the peer.
     pub(crate) async fn has_room(&self) {
         while self.gauge().stops_reading() {
             self.written.notified().await;
@@ -174,7 +177,7 @@ impl OutboxState {
             Word::Latest(number)
         } else {
             let mut bytes = message.encode();
-            // It grew by doubling.
+            // The vector grew by doubling.
             bytes.shrink_to_fit();
             Word::Encoded(bytes)
         };
@@ -205,8 +208,8 @@ impl Word {
     }
 }
 
-/// Whether a message makes earlier ones of its kind meaningless: what is said again and again as
-/// time passes does not pile up before a peer that does not read.
+/// Whether a message makes earlier ones of its kind meaningless. Messages that are repeated as time
+/// passes do not pile up before a peer that does not read.
 fn only_the_latest_counts(message: &Message) -> bool {
     matches!(
         message,
@@ -214,7 +217,7 @@ fn only_the_latest_counts(message: &Message) -> bool {
     )
 }
 
-/// The one message that is said in place of two. A question stays one.
+/// The one message that replaces two. A question stays one.
 fn merged(earlier: &Message, later: Message) -> Message {
     match (earlier, later) {
         (Message::Heartbeat(earlier), Message::Heartbeat(later)) => {
@@ -225,29 +228,29 @@ fn merged(earlier: &Message, later: Message) -> Message {
 }
 
 impl Gauge {
-    /// Whether more waits than an honest peer is behind with: nothing new is begun for it.
+    /// Whether more bytes wait than an honest peer leaves waiting: nothing new is begun for it.
     pub(crate) fn is_backlogged(self) -> bool {
         self.waiting > BACKLOG_BYTES_MAX
     }
 
-    /// Whether more waits than follows from all that a peer was allowed: a receiver reads no more
-    /// of it.
+    /// Whether more bytes wait than can follow from everything that a peer was allowed: a receiver
+    /// reads no more of its messages.
     pub(crate) fn stops_reading(self) -> bool {
         self.waiting > if self.is_cramped { BACKLOG_BYTES_MAX } else { READ_AHEAD_BYTES_MAX }
     }
 
-    /// Whether more waits than can follow from what was begun.
+    /// Whether more bytes wait than can follow from the work that was begun.
     pub(crate) fn is_over(self) -> bool {
         self.waiting > OUTBOX_BYTES_MAX
     }
 }
 
-/// Watches whether a peer takes in what it is told.
+/// Watches whether a peer takes in its messages.
 #[derive(Debug)]
 pub(crate) struct Uptake {
     since: Instant,
     taken: u64,
-    /// How long it may take nothing in.
+    /// How long it may take in nothing.
     patience: Duration,
 }
 
@@ -256,8 +259,8 @@ impl Uptake {
         Uptake { since: now, taken: 0, patience }
     }
 
-    /// Why the session ends, if the peer has taken in nothing for too long; next to nothing, where
-    /// too much waits for it.
+    /// The fault by which the session ends, if the peer has taken in nothing for too long, or next
+    /// to nothing where too much waits for it.
     pub(crate) fn look(&mut self, now: Instant, gauge: Gauge) -> Option<Fault> {
         let enough = if gauge.is_backlogged() { UPTAKE_BYTES_MIN } else { 1 };
         if gauge.waiting == 0 || gauge.taken - self.taken >= enough {
@@ -277,7 +280,7 @@ fn not_taken_in(gauge: Gauge, patience: Duration) -> Fault {
     .hint("run the same command again; if it happens again, look at the load of the other host and at the path to it")
 }
 
-/// More waits for the other side than an honest one can be behind with.
+/// The fault of a side for which more bytes wait than an honest one can leave.
 pub(crate) fn too_far_behind(gauge: Gauge) -> Fault {
     let bytes = gauge.waiting;
     Fault::new(
@@ -287,25 +290,25 @@ pub(crate) fn too_far_behind(gauge: Gauge) -> Fault {
     )
 }
 
-/// Messages that wait together leave in one write of about this size.
+/// Messages that wait together leave in one write of about this size, bytes.
 pub(crate) const BATCH_BYTES: usize = 128 << 10;
-/// The place of a message costs so many bytes besides its own, with the allocator's part.
+/// Bytes that a message's place takes besides the message, with the allocator's part.
 const WORD_BYTES: usize = 64;
-/// While more than this waits, no page is asked for or sent, no chunk wanted and none read. What an
-/// ordinary session says stays below it, so that a path of 300 ms loses nothing: a sender at most 8
-/// pages of 72 KiB and, on safe lanes, a declaration of 85 bytes for each of 33,792 units, 3.5 MB;
-/// a receiver 60 bytes of verdict and 60 of outcome for each of 15,000 files a second, 0.6 MB in a
-/// round trip, and 4 MB if all 32,768 entries without outcome end at once.
+/// While more bytes than this wait, no page is asked for or sent, no chunk wanted and none read. An
+/// ordinary session stays below it, so that a path of 300 ms loses nothing. A sender queues at most
+/// 8 pages of 72 KiB and, on safe lanes, a declaration of 85 bytes for each of 33,792 units: 3.5
+/// MB. A receiver queues 60 bytes of verdict and 60 of outcome for each of 15,000 files a second:
+/// 0.6 MB in a round trip, and 4 MB if all 32,768 entries without outcome end at once.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// While more than this waits, a receiver reads nothing. It holds what may still follow after it
-/// stopped asking: 32,768 entries that all fail with 300 bytes of reasons are 10 MB. A sender never
-/// stops reading, so that two honest sides never wait for each other.
+/// While more bytes than this wait, a receiver reads nothing. It holds the messages that may still
+/// follow after it stopped asking: 32,768 entries that all fail with 300 bytes of reasons are 10
+/// MB. A sender never stops reading, so two honest sides never wait for each other.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
-/// With this much the session ends at once: three texts of a fault can have 3 KiB, but names of
-/// such lengths narrow the window.
+/// With more bytes than this the session ends at once. Three texts of a fault can have 3 KiB, but
+/// names of such lengths narrow the window.
 const OUTBOX_BYTES_MAX: usize = 64 << 20;
-/// A peer that is far behind must take in so many bytes within its patience: 70 kbit/s, for 30 s. A
-/// byte now and then keeps no session.
+/// Bytes that a peer with a backlog must take in within its patience: 70 kbit/s, for 30 s. A byte
+/// now and then keeps no session.
 const UPTAKE_BYTES_MIN: u64 = 256 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What waits in an outbox, in which order it leaves, and when a peer is behind.
+//! Tests of an outbox: which bytes wait, in which order they leave, and when a peer has a backlog.
 
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, PAGES_UNANSWERED_MAX};
 use longhaul_core::{FileId, LaneId, Unit};
@@ -80,7 +80,7 @@ async fn what_waits_is_counted_until_the_connection_took_it() {
     assert!((sent * bytes..sent * (2 * bytes + WORD_BYTES)).contains(&gauge.waiting), "{sent} of {bytes}: {gauge:?}");
     let mut batch = Vec::new();
     assert!(outbox.queue.fill(&mut batch).await);
-    // In hand is not written.
+    // A message in hand is not written yet.
     let in_hand = outbox.gauge();
     assert_eq!(in_hand.taken, 0);
     outbox.queue.took(1);

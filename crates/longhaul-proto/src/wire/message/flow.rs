@@ -1,27 +1,29 @@
-//! What sender and receiver say to each other while files move.
+//! The messages of sender and receiver while files move.
 //!
-//! Plain data; who says it when, and under whose credit, is written at [`Message`](super::Message).
+//! Plain data. The sender of each message, its time and its credit are written at
+//! [`Message`](super::Message).
 
 use serde::{Deserialize, Serialize};
 
 use longhaul_core::digest::{Digest, Hash32, TreePart};
 use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, Fault, FaultCode, FileId, LaneId, PlainText, Unit};
 
-/// What a receiver holds when a session begins.
+/// The receiver's first message: its first credit and the place of its destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Manifest pages that may be sent unanswered at first.
     pub pages: u64,
-    /// The one source takes this name instead of its own (mapping, for display and dry runs).
+    /// The name that the one source takes instead of its own, for display and dry runs. `None` if
+    /// it keeps its own.
     pub renamed: Option<Vec<u8>>,
-    /// Where the destination stands, for people.
+    /// The path of the destination, for people.
     pub base: PlainText,
 }
 
-/// How many pages the sender may have sent since the session's start.
+/// The credit for pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCredit {
-    /// Counted from the start.
+    /// The number of pages that may have been sent since the session's start.
     pub upto: u64,
 }
 
@@ -41,7 +43,8 @@ pub struct Page {
 pub struct Answer {
     /// The page's first entry.
     pub first: FileId,
-    /// One bit an entry, from the lowest bit of the first byte: a file whose content is wanted.
+    /// One bit for each entry, from the lowest bit of the first byte: set for a file whose content
+    /// is wanted.
     pub wanted: Vec<u8>,
 }
 
@@ -56,7 +59,7 @@ pub struct WantChunks {
     pub count: u64,
 }
 
-/// A file that the receiver holds part of: it keeps its chunk size, and chunks that are held are
+/// The parts of a file that the receiver holds. The file keeps its chunk size, and held chunks are
 /// not wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
@@ -64,15 +67,15 @@ pub struct Resume {
     pub file: FileId,
     /// Its chunk size, which may be another than the session's.
     pub chunk: ChunkSize,
-    /// What is held, and its digests: verified against the same version of the source in an earlier
-    /// session.
+    /// The held parts and their digests, which were verified against the same version of the source
+    /// in an earlier session.
     pub parts: Vec<TreePart>,
     /// Whether more of it follows in another message.
     pub more: bool,
 }
 
 /// Chunks that the receiver has of another version of the file, held from an earlier session or
-/// under the final name, in order: those that still have these digests are declared without
+/// under the final name, in order. Chunks that still have these digests are declared without
 /// payload, the others are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckChunks {
@@ -84,17 +87,17 @@ pub struct CheckChunks {
     pub digests: Vec<Hash32>,
 }
 
-/// Small files that stand at the receiver in the length that is offered: those that still have
-/// these roots are named in their bundle without payload, the others are sent in it.
+/// Small files that stand at the receiver with the offered length. Files that still have these
+/// roots are named in their bundle without payload, the others are sent in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFiles {
-    /// The files, and the root of what stands; none: it cannot be read, and the file is wanted.
+    /// The files, each with the root of the standing file. `None` if that cannot be read; the file
+    /// is wanted then.
     pub files: Vec<(FileId, Option<Hash32>)>,
 }
 
-/// The digest of a unit that was sent on a `safe` lane. It is the announcement too: lane and
-/// sequence say which arrival it speaks of, so that the (unauthenticated) header on the lane
-/// decides nothing.
+/// The digest of a unit that was sent on a `safe` lane. It also announces the unit: lane and number
+/// name the arrival, so that the (unauthenticated) header on the lane decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
     /// The lane that carried it.
@@ -109,23 +112,23 @@ pub struct Declared {
     pub digest: Digest,
 }
 
-/// The root of a file, after its last chunk was read and its identity found unchanged.
+/// The root of a file, whose last chunk was read and which was found unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEnd {
     /// The file.
     pub file: FileId,
-    /// BLAKE3 of the whole.
+    /// The BLAKE3 digest of the whole file.
     pub root: Hash32,
 }
 
-/// Why a sender cannot send a file.
+/// The reason why a sender cannot send a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFault {
     /// The file.
     pub file: FileId,
-    /// The reason.
+    /// The kind of failure.
     pub code: FaultCode,
-    /// In words.
+    /// The reason, in words.
     pub message: PlainText,
 }
 
@@ -145,13 +148,13 @@ pub struct Verdict {
 pub enum Finding {
     /// Verified; the receiver computed this digest.
     Good(Digest),
-    /// Not what was declared: wanted again, with the next attempt number.
+    /// It differs from its declaration: it is wanted again, with the next attempt number.
     Again,
-    /// Not what was declared, once too often: its files fail.
+    /// It differs from its declaration after the last attempt: its files fail.
     GivenUp,
 }
 
-/// What became of an entry.
+/// The outcome of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settlement {
     /// The entry.
@@ -163,20 +166,20 @@ pub struct Settlement {
 /// An outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Under its final name, durable; the root for a file.
+    /// It is durable under its final name. With the root of a file; `None` for anything else.
     Committed(Option<Hash32>),
-    /// The destination has it.
+    /// The destination has it already, by its metadata.
     Skipped,
     /// It would be sent (dry run).
     Planned,
     /// It failed.
     Failed(Fault),
-    /// It is nothing that is sent, and that is no failure.
+    /// It is of a kind that is not sent, which is no failure.
     Unsent,
-    /// What stands there has this root, as the source has: nothing was sent.
+    /// The standing file has this root, and the source has it too: nothing was sent.
     Equal(Hash32),
-    /// The destination has it, and what stands there has this root; whether the source has it too
-    /// was not looked at.
+    /// The destination has it already, by its metadata, and the standing file has this root.
+    /// Whether the source has it too was not checked.
     Stands(Hash32),
 }
 
@@ -185,38 +188,37 @@ pub enum Outcome {
 pub struct Tally {
     /// Payload bytes that arrived and were verified.
     pub received: u64,
-    /// Bytes synced and journalled, those of earlier sessions with them; without those of files
-    /// that failed and of which nothing is kept.
+    /// Bytes synced and journalled, including those of earlier sessions, without files that failed
+    /// and of which nothing is kept.
     pub durable: u64,
     /// Bytes under their final names.
     pub committed: u64,
     /// Files under their final names.
     pub files: u64,
-    /// Bytes of files that were received and that were not sent: earlier sessions had brought them,
-    /// or they stood under the final name and were copied.
+    /// Bytes of received files that were not sent: earlier sessions received them, or they were
+    /// copied from the standing file.
     pub resumed: u64,
     /// Bytes read back from the medium.
     pub read_back: u64,
-    /// Of these, bytes of chunks and small files that were not what had been written.
+    /// Bytes of chunks and small files that were read back and differed from the written bytes.
     pub misread: u64,
-    /// Bytes of holes that came: they passed over no lane.
+    /// Bytes of holes that arrived. They pass over no lane.
     pub holes: u64,
-    /// Payload bytes here of units that are not whole yet. The machine does not know them: its
+    /// Payload bytes of units that have not arrived whole yet. The machine does not know them: its
     /// session fills them in.
     pub arriving: u64,
-    /// Bytes read of files that are skipped, for their roots.
+    /// Bytes of skipped files that were read for their roots.
     pub standing: u64,
 }
 
 impl Tally {
-    /// Bytes that are durable in files without their final names: a later session goes on with
-    /// them.
+    /// Durable bytes of files that are not committed. A later session continues with them.
     pub fn held(&self) -> u64 {
         self.durable.saturating_sub(self.committed)
     }
 }
 
-/// A side's last words.
+/// The last message of a side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// CPU time that this side's process used since the session's start, in microseconds.
@@ -225,11 +227,11 @@ pub struct Ending {
     pub tally: Tally,
 }
 
-/// A sign of life.
+/// A sign of life of a side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Whether the side is stalled by its own disk: alive all the same.
+    /// Whether the side is stalled by its own disk, though alive.
     pub stalled: bool,
-    /// Whether the other side shall answer at once: somebody asks whether it lives.
+    /// Whether the other side shall answer at once, to show that it is alive.
     pub answer: bool,
 }

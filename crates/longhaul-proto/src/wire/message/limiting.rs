@@ -1,39 +1,39 @@
-//! What sender and receiver say to each other of what limits the transfer.
+//! The message with which each side names the limit of the transfer.
 //!
 //! Plain data; [`tuning::limit`](crate::tuning::limit) decides it.
 
 use serde::{Deserialize, Serialize};
 
-/// What limits, as one side sees it.
+/// The part that limits the transfer, as one side sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limiting {
-    /// From a receiver: what stands at its own end. From a sender: what limits the transfer. None:
-    /// nothing that it knows of.
+    /// From a receiver: the limiting part at its own end. From a sender: the part that limits the
+    /// transfer. `None` if it knows of none.
     pub by: Option<Limited>,
 }
 
-/// A part that limits, and how much of the last second.
+/// A part that limits, and its share of the last second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limited {
     /// The part.
     pub by: Limit,
-    /// Thousandths of the second; a peer's word, so more than 1000 is taken for 1000.
+    /// Thousandths of the second. A peer may claim anything, so more than 1000 counts as 1000.
     pub thousandths: u16,
 }
 
 impl Limited {
-    /// Of a share, a part of 1.
+    /// A part with its share, from 0 to 1.
     pub fn new(by: Limit, share: f64) -> Limited {
         Limited { by, thousandths: (share.clamp(0.0, 1.0) * 1000.0).round() as u16 }
     }
 
-    /// The share, a part of 1.
+    /// The share, from 0 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.thousandths.min(1000)) / 1000.0
     }
 }
 
-/// A part of the path from disk to disk that can be what limits. Only ever appended to.
+/// A part of the way from disk to disk that can limit the speed. Parts are only ever appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Limit {
     /// The sender's disk, or its scan.
@@ -42,14 +42,14 @@ pub enum Limit {
     Hash,
     /// The processors, at either end, with other work than hashing.
     Cpu,
-    /// Losses on the way, which make connections hold back; also a policer that drops what is above
-    /// its rate and queues nothing.
+    /// Losses on the way, which make connections hold back; also a policer that drops packets above
+    /// its rate and queues none.
     NetworkLoss,
     /// Buffers of connections, at either end, that are too small for the path.
     NetworkWindow,
     /// The line, or a rate that was asked for.
     NetworkRate,
-    /// The receiver, which does not say why.
+    /// The receiver, for a reason that it did not say.
     Receiver,
     /// The receiver's disk.
     Target,

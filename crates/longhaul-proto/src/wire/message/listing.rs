@@ -1,4 +1,4 @@
-//! What is said in answer to a request to list.
+//! The messages that answer a request to list.
 //!
 //! Plain data.
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use longhaul_core::{Meta, PlainText, Rights, TempName};
 
-/// Names in answer to a list request.
+/// A part of a list of names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// Names.
+    /// The names.
     pub names: Vec<Listed>,
-    /// Whether none follow.
+    /// Whether no names follow.
     pub last: bool,
 }
 
 /// One listed name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// The name: one component; of a partial its path beneath what was asked for.
+    /// The name: one component, or for a partial the path beneath the requested one.
     pub name: Vec<u8>,
-    /// What it is.
+    /// The kind of file.
     pub kind: ListedKind,
-    /// Length of a file in bytes; of a partial what the whole file will have.
+    /// The length of a file in bytes; for a partial the length of the whole file.
     pub len: u64,
-    /// Permissions and times; of a partial those of its journal, which was written last then.
+    /// Permissions and times; for a partial those of its journal, whose time is its last write.
     pub meta: Meta,
 }
 
-/// What a listed name is.
+/// The kind of a listed name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListedKind {
     /// A regular file.
@@ -37,33 +37,33 @@ pub enum ListedKind {
     Dir,
     /// A symbolic link.
     Symlink {
-        /// What it points to.
+        /// Its target.
         target: Vec<u8>,
     },
     /// A fifo, socket or device.
     Special,
     /// A root, with the rights that the asking key has.
     Root {
-        /// What it may do there.
+        /// The rights of the key at this root.
         rights: Rights,
     },
-    /// What is left of an unfinished file, or arrives of one at this moment.
+    /// An unfinished file: left by an earlier session, or arriving now.
     Partial(Box<ListedPartial>),
 }
 
-/// An unfinished file, of which a later session can go on.
+/// An unfinished file, which a later session can continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedPartial {
     /// Bytes of it that are verified and durable.
     pub held: u64,
-    /// When the session began that wrote it last, in seconds since 1970.
+    /// The start of the session that wrote it last, in seconds since 1970.
     pub since_unix: u64,
-    /// Whose it is: `key:FINGERPRINT` or `uid:N`.
+    /// The principal that owns it: `key:FINGERPRINT` or `uid:N`.
     pub principal: PlainText,
-    /// Who that is, for people.
+    /// The principal's name, for people.
     pub owner: PlainText,
-    /// What it is called in the directory of its final name.
+    /// The name of its temporary, in the directory of its final name.
     pub temp: TempName,
-    /// Who is writing it now, for people; none if nobody is.
+    /// The user who is writing it now, for people. `None` if nobody is.
     pub user: Option<PlainText>,
 }

@@ -1,8 +1,8 @@
 //! Control messages. Numbers and fields are only ever appended; `docs/WIRE.md` and the golden bytes
 //! hold them fast.
 //!
-//! Who may send what, and under whose credit, stands with each message. No message holds a
-//! `String`: what a peer says in words has a type that cleans it or refuses it as it is read.
+//! Each message says which side may send it, and under which credit. No message holds a `String`: a
+//! peer's text has a type that cleans or refuses it as it is read.
 
 mod flow;
 mod limiting;
@@ -32,7 +32,7 @@ macro_rules! messages {
 
         impl Message {
             /// The message with its length and number, ready to be sent; texts for people are cut.
-            /// What the machines say always fits the bound; for what a user or a directory says,
+            /// Messages of the machines always fit the bound; for content of a user or a directory,
             /// see [`Message::try_encode`].
             pub fn encode(&self) -> Vec<u8> {
                 match self { $(Message::$name(body) => frame::encode($number, body),)* }
@@ -43,7 +43,7 @@ macro_rules! messages {
             /// that is known here.
             ///
             /// # Errors
-            /// [`FrameError`] says what does not fit.
+            /// [`FrameError`] says which part does not fit.
             pub fn decode(bytes: &[u8]) -> Result<Message, FrameError> {
                 let (&number, body) = bytes.split_first().ok_or(FrameError::Empty)?;
                 match number {
@@ -52,11 +52,11 @@ macro_rules! messages {
                 }
             }
 
-            /// Gives what stands behind the number to a serializer of any format: to whoever walks
+            /// Gives the body behind the number to a serializer of any format, for code that walks
             /// its fields.
             ///
             /// # Errors
-            /// What the serializer returns.
+            /// The error of the serializer.
             pub fn serialize_body<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 match self { $(Message::$name(body) => serde::Serialize::serialize(body, serializer),)* }
             }
@@ -92,7 +92,7 @@ pub enum Class {
 }
 
 messages! {
-    /// Initiator, first: what it can speak and what it wants.
+    /// Initiator, first: the versions that it speaks and its request.
     1 Hello(Hello) Verdict,
     /// Acceptor: agreed, here is the session.
     2 Welcome(Welcome) Verdict,
@@ -101,8 +101,8 @@ messages! {
     /// Acceptor, after its welcome and in place of lanes that were lost: lane ids that may join
     /// now, each good once for 10 s.
     4 Lanes(GrantedLanes) Want,
-    /// Receiver, once, after the handshake: what it holds and how it maps names. Every session
-    /// begins so.
+    /// Receiver, once, after the handshake: its first page credit and its mapping of names. Every
+    /// session begins with it.
     5 Offer(Offer) Want,
     /// Receiver: manifest pages that the sender may have sent since the start.
     6 PageCredit(PageCredit) Want,
@@ -112,7 +112,7 @@ messages! {
     8 Answer(Answer) Want,
     /// Receiver: chunks of a file that it wants, once each.
     9 WantChunks(WantChunks) Want,
-    /// Sender, one for each sent unit of a `safe` lane: the digest of what was sent.
+    /// Sender, one for each sent unit of a `safe` lane: its digest.
     10 Digests(Vec<Declared>) Want,
     /// Sender, one for each wanted file of chunks: all was read, and this is its root.
     11 FileEnd(FileEnd) Want,
@@ -120,7 +120,7 @@ messages! {
     12 FileFault(FileFault) Want,
     /// Receiver, one for each unit that arrived.
     13 Verdicts(Vec<Verdict>) Verdict,
-    /// Receiver, one for each entry: what became of it. The sender forgets it.
+    /// Receiver, one for each entry: its outcome. The sender forgets the entry.
     14 Settled(Vec<Settlement>) Verdict,
     /// Receiver, about each second: its counters.
     15 Tally(Tally) Verdict,
@@ -146,12 +146,12 @@ messages! {
     /// Receiver, after the answer to their page: small files that it did not want, for the sender
     /// to compare; they are wanted by this.
     25 CheckFiles(CheckFiles) Want,
-    /// Sender, to an acceptor: so many lanes shall there be, one at least and no more than was
-    /// agreed.
+    /// Sender, to an acceptor: the number of lanes that there shall be, from 1 to the number that
+    /// was agreed.
     26 LaneTarget(LaneTarget) Want,
     /// Receiver: from now on the sender keeps this rate, or its own if that is lower.
     27 Rate(Rate) Want,
-    /// Either, about each second: what limits, as it sees it.
+    /// Either, about each second: the limit of the transfer, as it sees it.
     28 Limiting(Limiting) Verdict,
     /// Initiator, right behind a hello that says that something follows: the next part of its
     /// request.

@@ -1,6 +1,6 @@
-//! What is said before a session stands: hello, welcome, lanes.
+//! The messages before a session stands: hello, welcome, lanes.
 //!
-//! Plain data; who says it when is written at [`Message`](super::Message).
+//! Plain data. The sender of each message and its time are written at [`Message`](super::Message).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,36 +14,36 @@ pub struct Hello {
     pub version_min: u16,
     /// Newest version spoken.
     pub version_max: u16,
-    /// Capability bits; none is defined in version 1.
+    /// Capability bits. Version 1 defines none.
     pub caps: u64,
-    /// What is asked for.
+    /// The initiator's request.
     pub request: Request,
 }
 
 /// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole
 /// file system.
 pub const CAP_SYNCS_FILE_SYSTEM: u64 = 1;
-/// Bit of [`Welcome::caps`]: it syncs each of them by itself.
+/// Bit of [`Welcome::caps`]: this receiver syncs each of them by itself.
 pub const CAP_SYNCS_EACH: u64 = 2;
 /// Bit of [`Welcome::caps`]: the one source of this sender is a directory, which keeps its name
 /// beneath the destination.
 pub const CAP_SOURCE_DIRECTORY: u64 = 4;
 
-/// What an initiator asks for.
+/// The request of an initiator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// To transfer files.
     Transfer(Box<Transfer>),
     /// To list the roots that this key may see.
     Roots,
-    /// To list what stands at a path.
+    /// To list the files at a path.
     List {
         /// Name of the root.
         root: Word,
         /// Path beneath it.
         path: RelPath,
     },
-    /// To list what is left of this key's unfinished files, at a path and anywhere beneath it.
+    /// To list this key's partials, at a path and anywhere beneath it.
     Partials {
         /// Name of the root.
         root: Word,
@@ -55,57 +55,58 @@ pub enum Request {
 /// A transfer as its initiator wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// The role of the side that says this, stated apart from who dialled.
+    /// The role of the side that sends this. It is independent of the side that dialled.
     pub role: Role,
-    /// Whether the side that says this began the session.
+    /// Whether the side that sends this began the session.
     pub initiator: bool,
     /// Protection of the lanes; the other side agrees or refuses.
     pub protect: Protect,
     /// Chunk size for files that have no partial yet.
     pub chunk: ChunkSize,
-    /// The largest chunk that may come, as partials keep their chunk size: what this side's buffers
-    /// can hold if it sends, what its partials need if it receives. Never smaller than `chunk`.
+    /// The largest chunk that may come, as partials keep their chunk size. A sender gives the size
+    /// of its buffers, a receiver the size that its partials need. Never smaller than `chunk`.
     pub chunk_max: ChunkSize,
     /// Lanes wanted; fewer may be granted.
     pub lanes: u32,
     /// Which metadata is carried over.
     pub preserve: Preserve,
-    /// Show what would be done, touch nothing.
+    /// Whether this is a dry run, which changes nothing.
     pub dry_run: bool,
-    /// Reserved: the dataset that commits as a whole. 0 = each file commits alone; nothing else is
-    /// understood yet.
+    /// Reserved for a dataset that commits as a whole. 0 means that each file commits alone; no
+    /// other value is accepted yet.
     pub set: u64,
     /// The far end of the transfer.
     pub far: Far,
-    /// Drawn at random for each run of a command, the same each time it dials: who shows it may
-    /// take over from the run's own earlier session. Zeros: it never will.
+    /// The run secret: 16 random bytes, the same each time that a run dials. A session with the
+    /// same secret may take over from an earlier one of its run. Zeros: this run never takes over.
     pub run: [u8; 16],
-    /// The receiver reads everything back from its disks and compares it before it commits.
+    /// Whether the receiver reads everything back from its disks and compares it before it commits.
     pub read_back: bool,
     /// How the data may flow.
     pub flow: Flow,
-    /// The receiver reads the files that it skips and says their roots.
+    /// Whether the receiver reads the files that it skips and says their roots.
     pub digests: bool,
 }
 
 /// How the data of a transfer may flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Lanes that the sender may come to use at a time, if it finds that more carry more; as many
-    /// as at first, or fewer: it does not look.
+    /// The most lanes that the sender may use at a time, if it finds that more lanes carry more. If
+    /// this is not more than the lanes at the start, it does not try.
     pub lanes_max: u32,
     /// The congestion control that a sending acceptor shall use, by its name in the kernel, at most
-    /// 15 bytes; empty: it chooses.
+    /// 15 bytes. If empty, it chooses.
     pub congestion: Word,
     /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
     pub rate: u64,
-    /// What lanes run over at first.
+    /// The transport of the first lanes.
     pub transport: Transport,
-    /// Whether the sender may have them run over another later, if it finds that this carries more.
+    /// Whether the sender may move lanes to another transport later, if it finds that this carries
+    /// more.
     pub choose: bool,
 }
 
-/// What a lane runs over.
+/// The transport of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// TCP, with or without TLS inside.
@@ -126,30 +127,30 @@ pub enum Far {
         path: RelPath,
         /// How sources are placed there.
         placing: Placing,
-        /// What to do with names that stand there.
+        /// The rules for names that stand there.
         if_exists: IfExists,
     },
     /// The acceptor sends.
     Sources {
-        /// What to send.
+        /// The sources.
         sources: Vec<FarSource>,
-        /// Which of it, in order; the first match decides.
+        /// The filter rules, in order. The first match decides.
         rules: Vec<Rule>,
-        /// What of the request follows the hello.
+        /// The parts of the request that follow the hello.
         follows: Follows,
     },
-    /// The acceptor has no disk in it: it makes up one file to send, or keeps nothing of the one
-    /// that it receives.
+    /// A measurement without a disk at the acceptor: it generates one file to send, or discards the
+    /// one that it receives.
     Memory {
         /// The file's length at most.
         bytes: u64,
-        /// The sender reads nothing more of it after so long, and says then that it cannot be sent;
-        /// 0: it is sent whole.
+        /// The time in milliseconds after which the sender reads no more of it and says that it
+        /// cannot be sent. 0: it is sent whole.
         millis: u32,
     },
 }
 
-/// What of a pull's request does not stand in its hello and follows it, in [`RequestPart`]s.
+/// The content of the [`RequestPart`]s that follow a pull's hello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Follows {
     /// Nothing.
@@ -157,7 +158,7 @@ pub enum Follows {
     Nothing,
     /// Further sources.
     Sources,
-    /// The names that are wanted beneath the one source, and no others.
+    /// The names beneath the one source that are wanted; no others are.
     Names,
 }
 
@@ -181,7 +182,7 @@ pub struct FarSource {
     pub root: Word,
     /// Path beneath it.
     pub path: RelPath,
-    /// What lies in the directory, not the directory itself.
+    /// Whether the content of the directory is sent, without the directory itself.
     pub contents: bool,
 }
 
@@ -193,8 +194,8 @@ pub enum Placing {
     /// Beneath it if it is a directory; else the one source, which is a file or a link, takes its
     /// name.
     BeneathIfDir,
-    /// The one source takes its name, whatever stands there: what an earlier session of the same
-    /// run has made of [`Placing::BeneathIfDir`].
+    /// The one source takes its name, whatever stands there. An earlier session of the same run has
+    /// decided [`Placing::BeneathIfDir`] so.
     Named,
 }
 
@@ -212,7 +213,7 @@ pub enum Protect {
 pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
-    /// Bits that say what the acceptor does and has: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
+    /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
     /// [`CAP_SOURCE_DIRECTORY`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
@@ -224,7 +225,7 @@ pub struct Welcome {
     pub chunk_max: ChunkSize,
     /// Files up to this length travel in bundles, in bytes.
     pub bundled_max: u64,
-    /// Lanes that there may come to be at a time.
+    /// The most lanes that the session may have at a time.
     pub lanes_max: u32,
     /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
     pub rate: u64,
@@ -232,23 +233,23 @@ pub struct Welcome {
     pub memory_bytes: u64,
 }
 
-/// How many lanes the sender has use for.
+/// The number of lanes that the sender has use for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneTarget {
-    /// So many at a time, from now on.
+    /// The number of lanes from now on.
     pub count: u32,
-    /// What those that are added run over.
+    /// The transport of lanes that are added.
     pub transport: Transport,
 }
 
-/// A rate for the sender to keep.
+/// The rate that the sender shall keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// All lanes together, bytes/s; 0: none any more.
+    /// The rate of all lanes together, in bytes/s. 0: there is no such rate any more.
     pub bytes_per_s: u64,
 }
 
-/// A lane that is of no more use to the side that says this.
+/// A lane that is of no more use to the side that sends this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneLost {
     /// The lane.
@@ -260,8 +261,8 @@ pub struct LaneLost {
 pub struct LaneClosed {
     /// The lane.
     pub lane: LaneId,
-    /// So many of its units arrived whole and were taken in: those numbered below. No other of it
-    /// ever will be.
+    /// The number of its units that arrived whole and were taken in: those with lower numbers. No
+    /// other unit of it ever will be.
     pub landed: u64,
 }
 
@@ -272,6 +273,6 @@ pub struct GrantedLanes {
     pub first: LaneId,
     /// How many, counting up.
     pub count: u32,
-    /// What to dial them over.
+    /// The transport to dial.
     pub transport: Transport,
 }

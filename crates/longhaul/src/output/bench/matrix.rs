@@ -260,7 +260,7 @@ fn body<'a>(run: &'a MatrixRun, report: &'a CellReport, (rounds, direct): (u32, 
         ratio: run.ratio,
         cpu_s_per_gb: run.cpu,
         stages: Halves { sender: &report.sender.stages, receiver: &report.receiver.stages },
-        limited_by: run.limits.first().map(|limited| limited.by),
+        limited_by: run.limits.first().map(|limited| limited.by.name()),
         limited_share: run.limits.first().map(|limited| millis(limited.share)),
         limits: &run.limits,
     }
@@ -288,7 +288,7 @@ fn row(runs: &[&MatrixRun]) -> String {
     let stage = |n: usize| median(runs.iter().map(|run| run.stages[n]).collect()).unwrap_or(0.0);
     let limits = runs.iter().filter_map(|run| run.limits.first());
     let limited = limits.max_by(|a, b| a.share.total_cmp(&b.share));
-    let limited = or_dash(limited.map(|limited| format!("{} {:.0} %", limited.by, limited.share * 100.0)));
+    let limited = or_dash(limited.map(|limited| format!("{} {:.0} %", limited.by.name(), limited.share * 100.0)));
     let [read, hash, net, write, files] = [0, 1, 2, 3, 4].map(stage);
     let ratio = or_dash(ratio.map(|ratio| format!("{ratio:.2}")));
     format!(

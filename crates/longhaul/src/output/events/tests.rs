@@ -20,13 +20,13 @@ fn file(path: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
 fn start_tells_the_facts_of_the_session() {
     let start = Start {
         session: "00ff".to_owned(),
-        direction: "push",
-        transport: "tcp",
+        direction: longhaul_engine::Direction::Push,
+        transport: longhaul_engine::LaneKind::Tcp,
         protect: Protection::Safe,
         lanes: 4,
         chunk: ChunkSize::DEFAULT,
         congestion: "cubic".to_owned(),
-        sync: Some("syncfs"),
+        sync: Some(longhaul_engine::SyncMethod::FileSystem),
         notes: vec!["not encrypted".to_owned()],
     };
     assert_eq!(
@@ -51,7 +51,7 @@ fn progress_never_mixes_its_counters() {
         silent_s: 0.25,
         bytes_durable: 20,
         bytes_committed: 10,
-        limited_by: Some(Limited { by: "network:loss", share: 0.7 }),
+        limited_by: Some(Limited { by: longhaul_engine::Limit::NetworkLoss, share: 0.7 }),
         ..Progress::default()
     };
     let pace = Pace { bytes_per_s: 20.7, eta_s: Some(1.5), bytes_wanted: 50 };
@@ -123,7 +123,10 @@ fn the_summary_counts_and_rates() {
         bytes_wanted: 2_500_000_000,
         seconds: 4.0,
         sender_cpu: Some(1.0),
-        limits: vec![Limited { by: "target", share: 0.75 }, Limited { by: "hash", share: 0.25 }],
+        limits: vec![
+            Limited { by: longhaul_engine::Limit::Target, share: 0.75 },
+            Limited { by: longhaul_engine::Limit::Hash, share: 0.25 },
+        ],
         stages: vec![("hash", 0.4), ("send", 0.30004)],
         io: Some(EngineReport {
             engine: EngineKind::Threads,

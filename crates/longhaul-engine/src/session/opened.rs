@@ -1,0 +1,43 @@
+//! A destination that is opened for one session.
+//!
+//! In: a tree with its journals, from `place`. Out: to the plan of a session, from which its loop
+//! works. It opens nothing itself and knows no paths of the user.
+
+use std::sync::Arc;
+
+use longhaul_core::ChunkSize;
+use longhaul_disk::TargetTree;
+use longhaul_proto::receiver::Landing;
+
+use crate::journals::SessionJournal;
+use crate::journals::presence::Presence;
+
+/// A destination that is ready to be written to.
+#[derive(Clone)]
+pub(crate) struct Destination {
+    /// The tree into which names go.
+    pub(crate) tree: Arc<dyn TargetTree>,
+    /// The mapping of names.
+    pub(crate) landing: Landing,
+    /// The place of the destination, for people.
+    pub(crate) base: String,
+    /// The same place on this host, for people: a path, or one beneath a served root.
+    pub(crate) place: String,
+    /// The session's journal, and the partials of earlier sessions. `None` where nothing is made.
+    pub(crate) ledger: Option<Arc<SessionJournal>>,
+    /// Shows others whether the session lives.
+    pub(crate) presence: Arc<Presence>,
+}
+
+impl Destination {
+    /// A tree of which nothing outlives the session.
+    pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
+        Destination { tree, landing, place: base.clone(), base, ledger: None, presence: Arc::default() }
+    }
+
+    /// The largest chunk that buffers must hold: partials keep their chunk size.
+    pub(crate) fn chunk_max(&self, chunk: ChunkSize) -> ChunkSize {
+        let largest = self.ledger.as_ref().and_then(|ledger| ledger.largest_chunk());
+        largest.filter(|largest| largest.bytes() > chunk.bytes()).unwrap_or(chunk)
+    }
+}

@@ -1,0 +1,227 @@
+//! The plan of a session: everything that both sides agreed and this side keeps to, as one value.
+//!
+//! In: the request and the answer that agree to a session, and the limits of this side. Out: the
+//! rules of its lanes, the configuration of its machine, and the parts of its loop. Client, daemon,
+//! local copy and measurement build their sessions from it and from nothing else, so that a
+//! negotiated option is a field of the message, a field here, and the place where it acts. It opens
+//! nothing and knows no connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::{ChunkSize, Preserve, Role};
+use longhaul_disk::SourceTree;
+use longhaul_net::Congestion;
+use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup};
+use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
+
+use super::allowed::Allowed;
+use super::course::ScanWish;
+use super::opened::Destination;
+use super::receiver::Receiving;
+use super::sender::Sending;
+use crate::api::{Settings, Verify};
+use crate::budget::{self, SessionBuffers};
+use crate::lanes::pool::LaneRules;
+use crate::lanes::replace::Replacement;
+use crate::lanes::tune::TuningRules;
+use crate::lanes::worker::pacer::LaneRates;
+
+/// One side's plan of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The role of this side.
+    pub(crate) role: Role,
+    /// The chunk sizes and the longest file that travels in a bundle.
+    sizes: Sizes,
+    /// The metadata that is carried over.
+    preserve: Preserve,
+    /// Lanes, and how fast they may be.
+    lanes: LanePlan,
+    /// Rules of a receiver.
+    receiving: ReceivePlan,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// The chunk size of files that are not continued.
+    chunk: ChunkSize,
+    /// The largest chunk that the buffers of both sides hold.
+    chunk_max: ChunkSize,
+    /// Files up to this length travel in bundles.
+    bundled_max: u64,
+}
+
+/// The lanes of one side: how many, over which transport, how fast.
+#[derive(Clone, Debug)]
+pub(crate) struct LanePlan {
+    /// Lanes that the session begins with.
+    pub(crate) count: u32,
+    /// Lanes that it may come to have.
+    pub(crate) most: u32,
+    /// The transport of the first lanes.
+    pub(crate) transport: Transport,
+    /// Bytes that all lanes over QUIC together may keep in this process.
+    pub(crate) window_bytes: u64,
+    /// Whether a sender chooses among congestion controls, as nobody asked for one.
+    pub(crate) choose_congestion: bool,
+    /// Whether a sender may change to another transport that carries more.
+    pub(crate) choose_transport: bool,
+    /// Whether a sender looks for the best number of lanes.
+    pub(crate) tunes: bool,
+    /// The rates that all lanes keep together.
+    pub(crate) rates: LaneRates,
+    /// A lane that stands still for this long while others move is given up.
+    pub(crate) stall_after: Duration,
+}
+
+/// The rules of a receiver.
+#[derive(Clone, Debug)]
+pub(crate) struct ReceivePlan {
+    /// Whether names that stand may be replaced, and whether their metadata may be changed.
+    pub(crate) policy: Policy,
+    /// Whether the run only reports its decisions and writes nothing.
+    pub(crate) dry_run: bool,
+    /// The bytes or time after which written data is made durable.
+    pub(crate) group: SyncGroup,
+    /// Whether written files are read back from the medium before they are called durable.
+    pub(crate) read_back: bool,
+    /// The sides that learn the roots of skipped files.
+    pub(crate) digests: SkippedDigests,
+}
+
+impl Plan {
+    /// The plan of the side `role` of a session that `transfer` asked for and `welcome` granted.
+    /// `lanes` and `receiving` are this side's own share of it.
+    pub(crate) fn agreed(
+        role: Role,
+        transfer: &Transfer,
+        welcome: &Welcome,
+        lanes: LanePlan,
+        receiving: ReceivePlan,
+    ) -> Plan {
+        Plan { role, sizes: Sizes::of(welcome), preserve: transfer.preserve, lanes, receiving }
+    }
+
+    /// The plan of one half of a copy within this process, over `lanes` pairs of sockets.
+    pub(crate) fn within_process(role: Role, settings: &Settings, welcome: &Welcome, lanes: u32) -> Plan {
+        let receiving = ReceivePlan::of_settings(settings, SkippedDigests::Told);
+        let lanes = LanePlan {
+            count: lanes,
+            most: lanes,
+            transport: Transport::Tcp,
+            window_bytes: 0,
+            choose_congestion: false,
+            choose_transport: false,
+            tunes: false,
+            rates: LaneRates { own_rate: settings.rate, asked_rate: None },
+            stall_after: settings.stall_after,
+        };
+        Plan { role, sizes: Sizes::of(welcome), preserve: settings.preserve, lanes, receiving }
+    }
+
+    /// The rules of this side's lanes; lost ones are replaced as `replacement` says.
+    pub(crate) fn lane_rules(&self, replacement: Replacement) -> LaneRules {
+        let lanes = &self.lanes;
+        let tuning = TuningRules {
+            lanes: lanes.count,
+            lanes_max: lanes.most,
+            unit: self.sizes.chunk.bytes(),
+            choose_congestion: lanes.choose_congestion,
+            choose_transport: lanes.choose_transport,
+        };
+        LaneRules {
+            role: self.role,
+            target: lanes.count,
+            lanes_max: lanes.most,
+            transport: lanes.transport,
+            windows: lanes.window_bytes,
+            tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
+            rates: lanes.rates,
+            stall_after: lanes.stall_after,
+            replacement,
+        }
+    }
+
+    /// The parts of a sender's loop that reads `wanted` of `tree` through `buffers`. `timed`: the
+    /// source ends by the clock.
+    pub(crate) fn sending(
+        &self,
+        tree: Arc<dyn SourceTree>,
+        buffers: SessionBuffers,
+        wanted: ScanWish,
+        timed: bool,
+    ) -> Sending {
+        let SessionBuffers { slab, io, depth } = buffers;
+        let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
+        Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed }
+    }
+
+    /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
+    /// that are `allowed` may come.
+    pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
+        let config = self.receiver_config(destination.landing);
+        let SessionBuffers { slab, io, .. } = buffers;
+        let Destination { tree, base, place, ledger: journal, .. } = destination;
+        Receiving { tree, slab, io, config, allowed, base, place, journal }
+    }
+
+    fn receiver_config(&self, landing: Landing) -> ReceiverConfig {
+        let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
+        let ReceivePlan { policy, dry_run, group, read_back, digests } = self.receiving.clone();
+        ReceiverConfig {
+            chunk,
+            chunk_max,
+            bundled_max,
+            policy,
+            landing,
+            preserve: self.preserve,
+            dry_run,
+            group,
+            read_back,
+            digests,
+        }
+    }
+}
+
+impl Sizes {
+    fn of(welcome: &Welcome) -> Sizes {
+        Sizes { chunk: welcome.chunk, chunk_max: welcome.chunk_max, bundled_max: welcome.bundled_max }
+    }
+}
+
+impl LanePlan {
+    /// The lanes of a client: `count` are granted, `most` may come to be.
+    pub(crate) fn of_client(
+        settings: &Settings,
+        transfer: &Transfer,
+        welcome: &Welcome,
+        (count, most): (u32, u32),
+    ) -> LanePlan {
+        LanePlan {
+            count,
+            most,
+            transport: transfer.flow.transport,
+            window_bytes: budget::windows(settings.memory.get()),
+            choose_congestion: settings.congestion == Congestion::Auto,
+            choose_transport: transfer.flow.choose,
+            tunes: true,
+            rates: LaneRates { own_rate: settings.rate, asked_rate: LaneRates::from_wire(welcome.rate) },
+            stall_after: settings.stall_after,
+        }
+    }
+}
+
+impl ReceivePlan {
+    /// The rules of a receiver whose user gave these settings. `digests` names the sides that learn
+    /// the roots of skipped files, where the user wants them.
+    pub(crate) fn of_settings(settings: &Settings, digests: SkippedDigests) -> ReceivePlan {
+        ReceivePlan {
+            policy: Policy { if_exists: settings.if_exists, may_modify: true },
+            dry_run: settings.dry_run,
+            group: settings.sync,
+            read_back: settings.verify == Verify::Disk,
+            digests: if settings.digests { digests } else { SkippedDigests::Unwanted },
+        }
+    }
+}
