@@ -1,4 +1,4 @@
-//! Docs: whatever another module can name says what it is.
+//! Docs: each item that another module can name has a doc comment.
 //!
 //! Takes the visible items of the crates outside of tests; gives one ratchet. Must not know what
 //! good docs are. The compiler asks for docs of what leaves a crate; this asks for those of what

@@ -1,6 +1,6 @@
 //! Files: short enough to be read at one go.
 //!
-//! Takes every Rust file, tests too; gives one ratchet. Must not know what is in them.
+//! Takes every Rust file, tests too; gives one ratchet. Must not know their content.
 
 use super::ratchet::{Found, Rule};
 use super::tree::everything;

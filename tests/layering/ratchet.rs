@@ -1,13 +1,13 @@
 //! The ratchet: a rule holds everywhere but where its list says, and the list only shrinks.
 //!
 //! Takes each rule's findings; compares them with `exceptions/NAME.txt`, and with `LONGHAUL_SHRINK`
-//! in the environment writes that file. Must not know what a rule asks for.
+//! in the environment writes that file. Must not know the meaning of a rule.
 //!
-//! A list has one exception a line, sorted: `KEY`, or `KEY: COUNT` where a rule counts. It fails
-//! the test that something is found which is not listed, or more often; and just so that something
-//! is listed which is not found, or less often. `LONGHAUL_SHRINK=1` takes out what is no longer
-//! needed. `LONGHAUL_SHRINK=all` writes down all that is found: for a rule's first list, or when a
-//! file or a name that is listed was renamed.
+//! A list has one exception a line, sorted: `KEY`, or `KEY: COUNT` where a rule counts. The test
+//! fails if a finding is not listed, or found more often than listed; and also if a listed one is
+//! not found, or found less often. `LONGHAUL_SHRINK=1` removes entries that are no longer needed.
+//! `LONGHAUL_SHRINK=all` writes down all findings: for a rule's first list, or when a file or a
+//! name that is listed was renamed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -69,7 +69,7 @@ impl Found {
 }
 
 impl Rule {
-    /// Fails unless what was found is what is listed.
+    /// Fails unless the findings are those listed.
     pub(super) fn hold(&self, found: &Found) {
         let file = lists().join(format!("{}.txt", self.list));
         let mut listed = if file.exists() { self.parse(&read(&file)) } else { Counts::new() };
@@ -154,7 +154,7 @@ impl Rule {
     }
 }
 
-/// The command that takes out of all lists what is no longer needed.
+/// The command that removes entries that are no longer needed from all lists.
 const SHRINK: &str = "LONGHAUL_SHRINK=1 cargo test -p longhaul --test main layering::";
 
 /// The folder of the lists.
@@ -162,7 +162,7 @@ pub(super) fn lists() -> PathBuf {
     root().join("tests/layering/exceptions")
 }
 
-/// A list without what is no longer found.
+/// A list without entries that are no longer found.
 fn shrunk(listed: &Counts, now: &Counts) -> Counts {
     listed.iter().filter_map(|(key, &count)| Some((key.clone(), count.min(*now.get(key)?)))).collect()
 }

@@ -1,5 +1,4 @@
-//! Errors at a disk: the call, the path and the reason, with the system's own error kept as the
-//! source.
+//! Errors at a disk: call, path and reason, with the system's own error kept as the source.
 //!
 //! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and
 //! peers get.
@@ -77,8 +76,7 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// The file stands there already under another spelling of its name, put there by the same
-    /// session.
+    /// The file stands there under another spelling of its name, put there by the same session.
     #[error(
         "'{path}' is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
          sent there a moment ago and is not replaced"
@@ -147,8 +145,7 @@ pub enum DiskError {
         /// The journal.
         path: PathText,
     },
-    /// It was written and synced, but another sync failed at the same time, and that failure may be
-    /// of its data.
+    /// Another sync failed at the same time as its own, and that failure may be of its data.
     #[error("'{path}' is not believed to be on the disk: the disk failed to write something at the same time")]
     Doubted {
         /// The file.
@@ -256,8 +253,7 @@ impl DiskError {
         DiskError::Call { call, path: path.into(), source: source.into() }
     }
 
-    /// The same error at a source, where a stale handle (the server does not know it any more)
-    /// means that the file is gone. At a target it is a failure of the target.
+    /// The same at a source, where a stale handle means that the file is gone; not so at a target.
     pub(crate) fn at_source(self) -> DiskError {
         match self {
             DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
@@ -324,8 +320,7 @@ impl DiskError {
         }
     }
 
-    /// The same error with the path that users know: its path is given beneath a directory which
-    /// they call `prefix`. An empty `prefix` adds nothing.
+    /// The same error with its path beneath `prefix`, as users know it; an empty one adds nothing.
     #[must_use]
     pub(crate) fn beneath(mut self, prefix: &[u8]) -> DiskError {
         if let Some(path) = self.path_mut() {
@@ -451,8 +446,7 @@ impl ErrorKind {
     }
 }
 
-/// Whether all processes of the host together have too many files open, which no limit of a single
-/// process mends.
+/// Whether the whole host has too many files open, which no limit of one process mends.
 fn is_full_host(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NFILE.raw_os_error())
 }
@@ -480,8 +474,7 @@ fn kind_of(error: &io::Error) -> ErrorKind {
         Errno::LOOP => ErrorKind::Escape,
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV => ErrorKind::Unsupported,
         Errno::NAMETOOLONG | Errno::FBIG => ErrorKind::TooLong,
-        // Not ENOMEM: some file systems return it for one file alone, again and again, and the next
-        // file is well.
+        // Not ENOMEM: some file systems return it for one file each time, and not for the next.
         Errno::MFILE | Errno::NFILE => ErrorKind::Exhausted,
         _ => ErrorKind::Io,
     }
@@ -493,8 +486,7 @@ impl PathText {
         &self.0
     }
 
-    /// The path behind `prefix`. An empty `prefix` adds nothing; the directory itself (`.`) becomes
-    /// `prefix`.
+    /// The path behind `prefix`; `.` becomes `prefix`, and an empty `prefix` adds nothing.
     pub(crate) fn beneath(&self, prefix: &[u8]) -> PathText {
         match (prefix, &*self.0) {
             (b"", _) => self.clone(),

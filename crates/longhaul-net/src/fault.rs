@@ -1,7 +1,7 @@
-//! Network errors as faults, the form in which people and peers get them.
+//! Network errors as faults, the form in which users and peers get them.
 //!
-//! In: a [`NetError`]. Out: a [`Fault`] with its code, whose fault it is, the error with its causes on
-//! one line, and a hint. Knows no session.
+//! In: a [`NetError`]. Out: a [`Fault`] with its code and blame, the error with its causes on one
+//! line, and a hint. Knows no session.
 
 use std::io;
 
@@ -38,7 +38,7 @@ fn words(error: &NetError) -> String {
     let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
     match error {
-        // What the kernel says of these is said already.
+        // The messages of these have the kernel's words already.
         NetError::Congestion { .. } | NetError::LocalAddress { .. } => return message,
         _ => {}
     }
@@ -50,7 +50,7 @@ fn words(error: &NetError) -> String {
     message
 }
 
-/// What to do about it.
+/// The hint what to do about the error.
 fn hint(error: &NetError) -> String {
     use NetErrorKind as K;
     let fixed = match error {

@@ -1,4 +1,4 @@
-//! [`FsTarget`]: a destination in a file system, everything in it reached from its held directory, never through a link.
+//! [`FsTarget`]: a destination in a file system, reached from its held directory, never by a link.
 
 use std::collections::HashMap;
 use std::ops::Range;

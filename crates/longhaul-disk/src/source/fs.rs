@@ -1,4 +1,4 @@
-//! [`FsSource`]: one or more directories or files of a file system, each held by its directory from the start.
+//! [`FsSource`]: directories or files of a file system, each held by its directory from the start.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

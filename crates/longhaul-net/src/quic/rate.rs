@@ -1,5 +1,4 @@
-//! The congestion control of QUIC lanes when the user names no other: it holds a rate, and bears
-//! loss up to an acceptable share.
+//! The congestion control of QUIC lanes by default: it holds a rate, and bears acceptable loss.
 //!
 //! In: the bytes acknowledged and lost, round by round. Out: a rate for the bucket below QUIC, and
 //! a window that is wide enough not to be the limit. Pure: no sockets, no clock of its own.
@@ -189,8 +188,7 @@ impl RateControl {
         self.rtt > self.min_rtt.mul_f64(QUEUED) + QUEUED_LEAST + turn
     }
 
-    /// Remembers a delivered rate. A round without enough to send shows only the least that the
-    /// path carries.
+    /// Remembers a delivered rate. A starved round shows only the least that the path carries.
     fn remember(&mut self, delivered: f64, starved: bool) {
         if starved && delivered <= self.most() {
             return;
@@ -224,16 +222,14 @@ const TARGET_FLOOR: f64 = 0.1;
 const STARTUP: f64 = 2.8;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
-/// The path is full when its delivered rate has not grown by a quarter (`GROWTH`) for this many
-/// rounds.
+/// The path is full when its delivered rate has not grown by a quarter for this many rounds.
 const GROWTH: f64 = 1.25;
 const FULL_AFTER: u32 = 3;
 const FULL_AFTER_QUEUED: u32 = 1;
 /// A round trip this many times as long as the shortest shows a queue.
 const QUEUED: f64 = 1.25;
 const QUEUED_LEAST: Duration = Duration::from_millis(4);
-/// Gains of the eight rounds of a cycle: the first looks for more, and the second lets the queue
-/// drain that the first made.
+/// Gains in a cycle: the first round looks for more, and the second lets its queue drain.
 const GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const ROUNDS_KEPT: usize = 10;
 /// The round of a cycle in which the result of the first one is known, ...
@@ -253,8 +249,7 @@ const CEILING_WINDOW: f64 = 2.5;
 /// Bytes added to the window: short paths, whose round trip is mostly the processors' own, must not
 /// be held back, and no sender may wait for an acknowledgement that itself waits for more packets.
 const SLACK: f64 = 192.0 * 1024.0;
-/// The lowest rate in bytes/s: slow enough for any path, fast enough to notice when it is better
-/// again.
+/// The lowest rate in bytes/s: slow enough for any path, fast enough to notice a better one.
 const FLOOR: f64 = 32.0 * 1024.0;
 
 #[cfg(test)]
@@ -290,8 +285,7 @@ mod tests {
             }
         }
 
-        /// The part of the line's rate that rounds `from..to` brought through, and the part of the
-        /// sent bytes that was lost.
+        /// The part of the line's rate that came through in rounds `from..to`, and the part lost.
         fn run(&mut self, ceiling: Option<f64>, from: usize, to: usize) -> (f64, f64) {
             let mut control = RateControl::new(200_000.0, Duration::from_secs_f64(self.rtt), 3);
             let (mut acked, mut lost) = (0, 0);
@@ -394,13 +388,11 @@ mod tests {
         assert!(control.rate() > 80e6, "{}", control.rate());
     }
 
-    /// Lanes over one line, in steps of a millisecond. The fate of a packet is heard of a round
-    /// trip later.
+    /// Lanes over one line, in steps of a millisecond; results are heard of a round trip later.
     struct Shared {
         line: Line,
         lanes: Vec<Lane>,
-        /// Results by the millisecond in which they are heard of: the lane, the bytes that came
-        /// through, the bytes lost.
+        /// By the millisecond in which they are heard of: lane, bytes through, bytes lost.
         heard: VecDeque<Vec<(usize, f64, f64)>>,
         steps: usize,
     }

@@ -72,8 +72,7 @@ pub struct Summary<'a> {
     bytes_moved: u64,
     /// Bytes of holes that came in this run: no payload was sent for them.
     bytes_holes: u64,
-    /// Durable bytes at the receiver in files that are not committed: the same command continues
-    /// them.
+    /// Durable bytes in uncommitted files at the receiver: the same command continues them.
     bytes_held: u64,
     /// Bytes of all files that were found, without those that were there already.
     bytes_wanted: u64,
@@ -394,8 +393,7 @@ fn partial_body(partial: &ListedPartial) -> PartialBody<'_> {
 }
 
 impl Summary<'_> {
-    /// The summary of a command that ended before anything could be counted, or that counts
-    /// nothing.
+    /// The summary of a command that ended before counting, or that counts nothing.
     pub fn nothing(exit: Exit) -> Summary<'static> {
         Summary {
             status: exit.status(),
