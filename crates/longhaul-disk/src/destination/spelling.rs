@@ -3,9 +3,9 @@
 //!
 //! In: a name under which a file was found standing. Out: a refusal if it is the twin of another
 //! name of the same transfer, which would silently take the first one's place. Costs nothing before
-//! anything was made on the file system; then it costs a look at one more name for each directory
-//! that tells upper from lower case, and one at each name where a directory may not. Files that
-//! changed there since are looked for in a listing. Remembers a bounded number of directories.
+//! anything was made on the file system; then it costs a look at one more name for each directory,
+//! to learn whether it folds case, and one at each name that may have another spelling there. Files
+//! that changed there since are looked for in a listing. Remembers a bounded number of directories.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
