@@ -13,10 +13,10 @@ use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
 use super::doubt::Doubt;
-use super::flow::LARGE_OPEN_MAX;
 use super::journal::JournalEntry;
 use super::large::Leftover;
 use super::readback::misread;
+use super::window::LARGE_OPEN_MAX;
 use super::{ReadBackReason, Receiver, ReceiverAction, Replace, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::limits::CHUNKS_WANTED_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId, Unit};
 
 use super::chunks::ChunkState;
@@ -235,7 +234,7 @@ impl Receiver {
         let verdict = Verdict { unit: Unit::Chunk { file: id, index }, attempt, finding: Finding::Good(digest) };
         if !large.takes_chunks() {
             large.note_equal(index, digest)?;
-            self.chunks_wanted -= 1;
+            self.window.give_back(1);
             self.say_verdict(verdict);
             self.proceed(id);
             return Ok(());
@@ -270,7 +269,7 @@ impl Receiver {
         let waiting = std::mem::take(&mut comparison.waiting);
         let writes = waiting.into_iter().map(|(index, ticket)| ReceiverAction::Write { file: id, index, ticket });
         self.actions.extend(writes);
-        self.to_copy.insert(id);
+        self.window.copy_chunks_of(id);
     }
 
     /// Drops the payload that waits for a temporary that cannot be made.
@@ -287,17 +286,16 @@ impl Receiver {
     /// Copies chunks that were equal before there was a temporary, as the window and the disk
     /// allow.
     pub(super) fn copy_equal(&mut self, undurable_max: u64) {
-        let files: Vec<FileId> = self.to_copy.iter().copied().collect();
-        for id in files {
-            while self.chunks_wanted < CHUNKS_WANTED_MAX && self.unsynced.undurable < undurable_max {
+        for id in self.window.files_to_copy() {
+            while self.window.has_room() && self.unsynced.undurable < undurable_max {
                 let Some(slot) = self.entries.get_mut(&id) else { break };
                 let EntryState::Large(large) = &mut slot.state else { break };
                 if large.failed.is_some() || large.comparison.as_ref().is_none_or(Comparison::is_copied) {
-                    self.to_copy.remove(&id);
+                    self.window.copy_no_more_of(id);
                     break;
                 }
                 let Some((index, digest)) = large.next_copy() else { break };
-                self.chunks_wanted += 1;
+                self.window.take(1);
                 self.tally.resumed += large.map.len_of(index).unwrap_or(0);
                 let base = Base { entry: slot.entry.clone(), map: large.map };
                 self.actions.push_back(ReceiverAction::Copy { base, index, digest });

@@ -164,7 +164,7 @@ impl Receiver {
         let (state, answered) = match held.entry.kind {
             EntryKind::File { len, .. } if len <= self.config.bundled_max => (EntryState::Wanted, Answered::Wanted),
             EntryKind::File { len, .. } => {
-                self.to_create.insert(id);
+                self.window.queue(id);
                 let may_go_on = comparison.is_none() || self.config.policy.may_modify;
                 let fits = |p: &Arc<Partial>| {
                     may_go_on && p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes()

@@ -5,7 +5,6 @@
 //! else does. The state of one file lies in `large`.
 
 use longhaul_core::digest::{Hash32, TreePart};
-use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
 
 use super::journal::JournalEntry;
@@ -13,9 +12,6 @@ use super::large::{LargeStage, LargeTarget, Leftover, Want};
 use super::{Created, EntryState, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
-
-/// The most large files that have a descriptor open at once.
-pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
 
 impl Receiver {
     pub(super) fn large(&mut self, id: FileId) -> Option<&mut LargeTarget> {
@@ -28,17 +24,16 @@ impl Receiver {
     /// Opens files as descriptors allow, and wants chunks as the window allows: a disk that stalls
     /// stops wants.
     pub(super) fn create_and_want(&mut self, now: Timestamp) {
-        while self.large_open < LARGE_OPEN_MAX
-            && let Some(&id) = self.to_create.first()
+        while let Some(id) = self.window.next_to_open()
             && self.admit(now, id)
         {
-            self.to_create.remove(&id);
+            self.window.dequeue(id);
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             if let EntryState::Large(large) = &mut slot.state {
-                self.large_open += 1;
+                self.window.open();
                 if large.comparison.is_some() && large.partial.is_none() {
                     large.stage = LargeStage::Comparing;
-                    self.to_want.insert(id);
+                    self.window.want_chunks_of(id);
                 } else {
                     large.stage = LargeStage::Creating;
                     self.actions.push_back(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
@@ -50,18 +45,17 @@ impl Receiver {
         }
         let undurable_max = self.config.group.bytes.saturating_mul(2).max(1);
         self.copy_equal(undurable_max);
-        while self.chunks_wanted < CHUNKS_WANTED_MAX
-            && self.unsynced.undurable < undurable_max
-            && let Some(&file) = self.to_want.first()
+        while self.unsynced.undurable < undurable_max
+            && let Some(file) = self.window.next_to_want()
         {
-            let room = (CHUNKS_WANTED_MAX - self.chunks_wanted) as u64;
+            let room = self.window.room();
             let Some(large) = self.large(file).filter(|large| large.has_chunks_to_want()) else {
-                self.to_want.pop_first();
+                self.window.want_no_more_of(file);
                 continue;
             };
             let Some(want) = large.want(room) else { continue };
             let compares = large.comparison.is_some();
-            self.chunks_wanted += want.count as usize;
+            self.window.take(want.count as usize);
             if compares {
                 self.compare(file, want);
                 continue;
@@ -89,7 +83,7 @@ impl Receiver {
             }
             Err(fault) => {
                 large.stage = LargeStage::Waiting;
-                self.large_open -= 1;
+                self.window.close();
                 self.stop_replacing(id);
                 self.fail_file(id, fault);
             }
@@ -115,7 +109,7 @@ impl Receiver {
             }
             self.read_back_held(id);
         }
-        self.to_want.insert(id);
+        self.window.want_chunks_of(id);
     }
 
     /// Tells the sender which chunks of a file are held, in as many messages as that needs.
@@ -145,7 +139,7 @@ impl Receiver {
             return;
         }
         if !self.config.read_back {
-            self.chunks_wanted -= 1;
+            self.window.give_back(1);
         }
         let Some(large) = self.large(id) else { return };
         if let Err(fault) = result {
@@ -300,15 +294,12 @@ impl Receiver {
 
     /// Gives back the resources of a large file.
     pub(super) fn release(&mut self, id: FileId, large: &LargeTarget) {
-        self.chunks_wanted -= large.wanted;
+        self.window.forget(id, large.wanted);
         self.unsynced.leave(id, large);
         self.unsynced.undurable -= large.undurable();
         self.rooms.give_back(large.room);
-        self.to_create.remove(&id);
-        self.to_want.remove(&id);
-        self.to_copy.remove(&id);
         if large.is_open() {
-            self.large_open -= 1;
+            self.window.close();
         }
     }
 }

@@ -13,7 +13,6 @@ use super::chunks::ChunkState;
 use super::compare::differs;
 use super::large::LargeStage;
 use super::partial::of_kind;
-use super::readback::Unread;
 use super::{EntryState, Landed, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Finding, Verdict};
@@ -172,7 +171,7 @@ impl Receiver {
 
     fn judge_bundle(&mut self, landed: &Landed, attempt: Attempt, id: BundleId, good: bool) -> Result<(), Fault> {
         let unit = Unit::Bundle(id);
-        let admitted = self.bundles_again.get(&id).copied().unwrap_or(Attempt::FIRST);
+        let admitted = self.bundles.admitted(id);
         if attempt != admitted || !good {
             self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             return if attempt == admitted { self.reject_bundle(id, attempt) } else { Ok(()) };
@@ -180,7 +179,7 @@ impl Receiver {
         if landed.rows.is_empty() {
             return Err(Fault::protocol(format_args!("{unit} is none, or has no files")));
         }
-        self.bundles_again.remove(&id);
+        self.bundles.want_no_more(id);
         let (mut files, mut equal) = (Vec::with_capacity(landed.rows.len()), Vec::new());
         for row in &landed.rows {
             let Some(slot) = self.entries.get_mut(&row.file) else { continue };
@@ -213,7 +212,7 @@ impl Receiver {
             for held in files.iter().chain(&equal) {
                 self.entries.entry(held.id).and_modify(|slot| slot.bundle = Some(id));
             }
-            self.bundles_unread.insert(id, Unread::new(attempt, landed.computed, files.len() + equal.len()));
+            self.bundles.begin_reading(id, (attempt, landed.computed), files.len() + equal.len());
         } else {
             self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
         }
@@ -229,14 +228,14 @@ impl Receiver {
     /// its files, which nobody can know here.
     fn reject_bundle(&mut self, id: BundleId, attempt: Attempt) -> Result<(), Fault> {
         let finding = if attempt.0 >= ATTEMPTS_MAX {
-            self.bundles_again.remove(&id);
+            self.bundles.want_no_more(id);
             Finding::GivenUp
         } else {
-            self.bundles_again.insert(id, attempt.next());
+            self.bundles.want_again(id, attempt);
             Finding::Again
         };
         self.say_verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
-        if self.bundles_again.len() > ENTRIES_UNSETTLED_MAX {
+        if self.bundles.wanted_again() > ENTRIES_UNSETTLED_MAX {
             return Err(Fault::protocol("more bundles than there are files wanted"));
         }
         Ok(())

@@ -10,6 +10,7 @@
 mod arrivals;
 #[cfg(test)]
 mod audit;
+mod bundles;
 mod chunks;
 mod commit;
 mod compare;
@@ -29,20 +30,22 @@ mod readback;
 mod room;
 mod says;
 mod skipped;
+mod window;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
-use longhaul_core::{Attempt, Blame, BundleId, EntryKind, Fault, FaultCode, FileId, RelPath};
+use longhaul_core::{Blame, BundleId, EntryKind, Fault, FaultCode, FileId, RelPath};
 
 use crate::time::Timestamp;
 use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Ending, Message, Offer, Outcome, PageCredit, Settlement, Tally};
 
 use arrivals::Arrivals;
+use bundles::{Bundles, Reading};
 pub use chunks::{ChunkEvent, ChunkState};
 use commit::Committer;
 use dirs::OpenDirs;
@@ -57,10 +60,10 @@ pub use order::{
 };
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen, is_same};
-use readback::{Reading, Unread};
 pub use room::Room;
 use room::Rooms;
 use says::Says;
+use window::Window;
 
 /// The machine. See the module.
 #[derive(Debug)]
@@ -80,18 +83,11 @@ pub struct Receiver {
     next_entry: FileId,
     open_dirs: OpenDirs,
     pages: Pages,
-    /// Large files that wait for a descriptor, and large files with chunks to ask for.
-    to_create: BTreeSet<FileId>,
-    to_want: BTreeSet<FileId>,
-    /// Large files with chunks to copy from the standing file.
-    to_copy: BTreeSet<FileId>,
-    large_open: usize,
+    /// Large files that are open or wait, and the chunks that are asked for.
+    window: Window,
     rooms: Rooms,
-    chunks_wanted: usize,
-    /// Bundles that are wanted again: the attempt that is admitted.
-    bundles_again: HashMap<BundleId, Attempt>,
-    /// Bundles whose files are being read back.
-    bundles_unread: HashMap<BundleId, Unread>,
+    /// Bundles that have no verdict yet, or are wanted again.
+    bundles: Bundles,
     lanes: ReceivingLanes,
     arrivals: Arrivals,
     unsynced: Unsynced,
@@ -208,14 +204,9 @@ impl Receiver {
             next_entry: FileId(0),
             open_dirs: OpenDirs::default(),
             pages: Pages { credit: PAGES_UNANSWERED_MAX, ..Pages::default() },
-            to_create: BTreeSet::new(),
-            to_want: BTreeSet::new(),
-            to_copy: BTreeSet::new(),
-            large_open: 0,
+            window: Window::default(),
             rooms: Rooms::default(),
-            chunks_wanted: 0,
-            bundles_again: HashMap::new(),
-            bundles_unread: HashMap::new(),
+            bundles: Bundles::default(),
             lanes: ReceivingLanes::default(),
             arrivals: Arrivals::default(),
             unsynced: Unsynced::default(),

@@ -8,8 +8,9 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
-use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit};
 
+use super::bundles::{Reading, Unread};
 use super::chunks::{ChunkEvent, ChunkState};
 use super::journal::JournalEntry;
 use super::large::{LargeStage, LargeTarget, Leftover};
@@ -42,33 +43,6 @@ enum Check {
     /// A chunk of an earlier session is spoilt.
     Lost(ChunkIndex),
     Nothing,
-}
-
-/// A bundle whose files are being read back. It has no verdict until all of them were, so that it
-/// can still be sent again.
-#[derive(Debug)]
-pub(super) struct Unread {
-    attempt: Attempt,
-    computed: Digest,
-    /// Files of it that are not settled.
-    files_pending: usize,
-    /// Whether one of its files is wanted again.
-    is_spoilt: bool,
-}
-
-/// The result of reading a file of a bundle back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// It is settled, committed or failed.
-    Over,
-    /// It is wanted again.
-    Spoilt,
-}
-
-impl Unread {
-    pub(super) fn new(attempt: Attempt, computed: Digest, files: usize) -> Unread {
-        Unread { attempt, computed, files_pending: files, is_spoilt: false }
-    }
 }
 
 impl Checks {
@@ -252,7 +226,7 @@ impl Receiver {
         match check {
             Check::Nothing => {}
             Check::Good(index, digest) => {
-                self.chunks_wanted -= 1;
+                self.window.give_back(1);
                 let unit = Unit::Chunk { file, index };
                 let chunk = self.large(file).and_then(|large| large.chunks.get(&index));
                 let attempt = chunk.filter(|chunk| !chunk.judged).map(|chunk| chunk.attempt);
@@ -300,7 +274,7 @@ impl Receiver {
     pub(super) fn want_small_again(&mut self, id: FileId) -> bool {
         let Some(slot) = self.entries.get_mut(&id) else { return false };
         let Some(bundle) = slot.bundle else { return false };
-        if self.bundles_unread.get(&bundle).is_none_or(|unread| unread.attempt.0 >= ATTEMPTS_MAX) {
+        if self.bundles.unread(bundle).is_none_or(|unread| unread.attempt.0 >= ATTEMPTS_MAX) {
             return false;
         }
         (slot.state, slot.bundle) = (EntryState::Wanted, None);
@@ -311,15 +285,9 @@ impl Receiver {
 
     /// Notes that a file of a bundle was read back. After the last one, the bundle has its verdict.
     pub(super) fn read_of_bundle(&mut self, id: BundleId, reading: Reading) {
-        let Some(unread) = self.bundles_unread.get_mut(&id) else { return };
-        unread.files_pending -= 1;
-        unread.is_spoilt |= reading == Reading::Spoilt;
-        if unread.files_pending > 0 {
-            return;
-        }
-        let Some(Unread { attempt, computed, is_spoilt, .. }) = self.bundles_unread.remove(&id) else { return };
+        let Some(Unread { attempt, computed, is_spoilt, .. }) = self.bundles.read(id, reading) else { return };
         let finding = if is_spoilt {
-            self.bundles_again.insert(id, attempt.next());
+            self.bundles.want_again(id, attempt);
             // Files that are committed by now are said first, so that the sender does not send them
             // again.
             self.says.flush(&mut self.actions);

@@ -120,7 +120,7 @@ impl Receiver {
     /// the file, and with it the session, if there will be no room for it.
     pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
         // A rename may replace a file and so give room back.
-        let alone = self.large_open == 0 && !self.committer.has_any() && !self.is_staging();
+        let alone = !self.window.has_open() && !self.committer.has_any() && !self.is_staging();
         let Some(slot) = self.entries.get_mut(&id) else { return true };
         let (EntryState::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.entry.entry.kind)
         else {
