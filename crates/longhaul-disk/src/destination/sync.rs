@@ -116,6 +116,7 @@ impl Syncer {
         count(&self.counts.fdatasync);
         let now = Mark::now(mark.device());
         let synced = mark.device().kernel().fdatasync(fd);
+        let synced = synced.and_then(|()| mark.device().confirmed(Ok(())));
         mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", file.path(), error))
     }
 
@@ -166,10 +167,10 @@ impl Syncer {
                 self.file(fd, one.path(), mark)?;
             }
         }
-        if !group.is_empty() {
-            self.costs.took_files(begun, group.len());
-        }
-        Ok(())
+        let Some(first) = group.first() else { return Ok(()) };
+        self.costs.took_files(begun, group.len());
+        let confirmed = first.mark().map_or(Ok(()), |mark| mark.device().confirmed(Ok(())));
+        confirmed.map_err(|error| DiskError::call("sync", first.path(), error))
     }
 
     /// Syncs the directories of `staged` and all that were noted as changed.
@@ -279,7 +280,7 @@ impl Syncer {
     /// Syncs a directory that is open to be read.
     pub(crate) fn open_dir(&self, device: &Device, fd: impl AsFd, path: &RelPath) -> Result<(), DiskError> {
         count(&self.counts.dirsync);
-        let synced = device.noting(device.kernel().fsync(fd));
+        let synced = device.confirmed(device.kernel().fsync(fd));
         synced.map_err(|error| DiskError::call("sync the directory", path, error))
     }
 

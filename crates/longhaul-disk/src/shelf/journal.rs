@@ -99,7 +99,8 @@ impl Journal {
     /// The system's error: then the journal is abandoned, and every later call fails.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.usable()?;
-        self.kernel().fdatasync(&self.fd).map_err(|error| {
+        let synced = self.kernel().fdatasync(&self.fd).and_then(|()| self.shelf.takes_changes());
+        synced.map_err(|error| {
             // The system may forget the data that it could not write, and say "done" the next time.
             self.abandoned.store(true, Ordering::Release);
             DiskError::call("sync", shown(self.tag), error)

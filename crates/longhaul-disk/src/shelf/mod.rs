@@ -265,6 +265,15 @@ impl Shelf {
         self.root.sync().map_err(synced)
     }
 
+    /// Fails if the file system of the shelf takes no more changes, though a sync was called good.
+    fn takes_changes(&self) -> Result<(), Errno> {
+        match self.dir() {
+            Ok(Some(dir)) => self.kernel().takes_changes(dir),
+            // There is no shelf to ask.
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the name of a journal.
     fn unlink(&self, tag: SessionTag) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };
