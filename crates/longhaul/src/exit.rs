@@ -6,34 +6,35 @@
 use longhaul_core::FaultCode;
 use longhaul_engine::Report;
 
-/// What the process says to whoever started it.
+/// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All done and committed, or nothing to do.
+    /// All is done and committed, or there was nothing to do.
     Complete = 0,
-    /// None of the others.
+    /// The run failed for a reason that has no code of its own.
     Unclassified = 1,
-    /// Usage or config.
+    /// The command line or a configuration file is wrong.
     Usage = 2,
-    /// Source or destination not found.
+    /// A source or the destination does not exist.
     NotFound = 3,
-    /// Keys, rights or permissions.
+    /// Keys, rights or permissions forbid it.
     Denied = 4,
-    /// A retry may work.
+    /// The failure may pass: a retry may work.
     Temporary = 5,
-    /// Bytes that arrived are not those that were sent.
+    /// Bytes that arrived are not those that were sent, after every try.
     Mismatch = 6,
-    /// This host or that one cannot.
+    /// This host or the other one cannot do it, as without space on the disk.
     Unable = 7,
-    /// Some files failed.
+    /// Some files failed, and the rest is done.
     Partial = 23,
-    /// Some sources changed or vanished.
+    /// Some sources changed or vanished while they were sent, and the rest is done.
     Changed = 24,
-    /// Stopped by the user.
+    /// The user stopped the run (SIGINT).
     Interrupted = 130,
-    /// Nobody reads standard output any more: as the shell reports a death by SIGPIPE.
+    /// Nobody reads standard output any more. It is the code with which a shell reports a death by
+    /// SIGPIPE.
     BrokenPipe = 141,
-    /// Stopped by the system.
+    /// The system stopped the run (SIGTERM, or SIGHUP of a terminal that closes).
     Terminated = 143,
 }
 
@@ -67,8 +68,10 @@ impl Exit {
         matches!(self, Exit::Temporary | Exit::Interrupted | Exit::Terminated)
     }
 
-    /// Of a run over `sources` command-line sources: what ended the session counts first, then a
-    /// mismatch anywhere, then the one file of a transfer of one, then the worst of many.
+    /// The exit code of a run is that of the fault that ended it, if one did. Else it is 0 where no
+    /// file failed, 6 where any file failed by a mismatch, and 3 where no source exists. Where the
+    /// run had one file, that file's fault decides. Of several files it is 24 if all that failed
+    /// changed or vanished, and 23 otherwise.
     pub fn of_report(report: &Report, sources: usize) -> Exit {
         if let Some(fault) = &report.fault {
             return fault.code.into();

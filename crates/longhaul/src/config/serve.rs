@@ -88,7 +88,7 @@ impl Daemon {
 
     /// Takes the text of the config at `path` for itself: its clients may name roots that only a
     /// command line knows.
-    pub(super) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
+    pub(crate) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
         file::parse(path, text, None)
     }
 
