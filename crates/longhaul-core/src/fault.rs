@@ -8,10 +8,10 @@ use std::fmt;
 use crate::text::PlainText;
 
 /// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that
-/// the compiler asks for the exit code of a new one.
+/// the compiler asks which exit code a new one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FaultCode {
-    /// Any other failure that is no bug of longhaul.
+    /// A failure that is not a bug of longhaul and that no other code describes.
     Unclassified,
     /// The request contradicts itself or the configuration.
     Usage,
@@ -41,17 +41,17 @@ pub enum FaultCode {
     Changed,
     /// The source went away after it was listed.
     Vanished,
-    /// Something unfit stands in the way (a symlink as parent, a directory where a file goes).
+    /// Another thing stands in the way (a symlink as parent, a directory where a file goes).
     InTheWay,
     /// This file system or host cannot do it.
     Unsupported,
     /// The peer broke the protocol.
     Protocol,
-    /// Stopped by the user.
+    /// The user stopped it.
     Interrupted,
-    /// Stopped by the system.
+    /// The system stopped it.
     Terminated,
-    /// A bug of ours.
+    /// A bug of longhaul.
     Internal,
     /// A process, or its whole host, has as many files open as it may.
     Exhausted,

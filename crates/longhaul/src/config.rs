@@ -25,6 +25,8 @@ use crate::error::Error;
 
 pub use authorize::{NewClient, authorize};
 pub use client::ClientFile;
+#[cfg(test)]
+pub(crate) use client::client_keys;
 pub use places::Places;
 pub use rights::parse_rights;
 pub use serve::{CommandLineRoot, Daemon};

@@ -6,35 +6,35 @@
 use longhaul_core::FaultCode;
 use longhaul_engine::Report;
 
-/// The exit code of the process, for the shell or script that started it.
+/// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All done and committed, or nothing to do.
+    /// All is done and committed, or there was nothing to do.
     Complete = 0,
-    /// No other code fits.
+    /// The run failed for a reason that has no code of its own.
     Unclassified = 1,
-    /// Usage or config.
+    /// The command line or a configuration file is wrong.
     Usage = 2,
-    /// Source or destination not found.
+    /// A source or the destination does not exist.
     NotFound = 3,
-    /// Keys, rights or permissions.
+    /// Keys, rights or permissions forbid it.
     Denied = 4,
-    /// A retry may work.
+    /// The failure may pass: a retry may work.
     Temporary = 5,
-    /// Arrived bytes differ from the sent ones.
+    /// Bytes that arrived are not those that were sent, after every try.
     Mismatch = 6,
-    /// One of the hosts is not able to do it.
+    /// This host or the other one cannot do it, as without space on the disk.
     Unable = 7,
-    /// Some files failed.
+    /// Some files failed, and the rest is done.
     Partial = 23,
-    /// Some sources changed or vanished.
+    /// Some sources changed or vanished while they were sent, and the rest is done.
     Changed = 24,
-    /// Stopped by the user.
+    /// The user stopped the run (SIGINT).
     Interrupted = 130,
-    /// Standard output has no reader any more: the code with which a shell reports a death by
+    /// Nobody reads standard output any more. It is the code with which a shell reports a death by
     /// SIGPIPE.
     BrokenPipe = 141,
-    /// Stopped by the system.
+    /// The system stopped the run (SIGTERM, or SIGHUP of a terminal that closes).
     Terminated = 143,
 }
 
@@ -68,9 +68,10 @@ impl Exit {
         matches!(self, Exit::Temporary | Exit::Interrupted | Exit::Terminated)
     }
 
-    /// The exit of a run over `sources` command-line sources. A fault that ended the session counts
-    /// first, then a mismatch anywhere, then the one file of a transfer of one, then the worst of
-    /// many.
+    /// The exit code of a run is that of the fault that ended it, if one did. Else it is 0 where no
+    /// file failed, 6 where any file failed by a mismatch, and 3 where no source exists. Where the
+    /// run had one file, that file's fault decides. Of several files it is 24 if all that failed
+    /// changed or vanished, and 23 otherwise.
     pub fn of_report(report: &Report, sources: usize) -> Exit {
         if let Some(fault) = &report.fault {
             return fault.code.into();

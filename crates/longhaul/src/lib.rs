@@ -15,6 +15,8 @@ pub mod location;
 pub mod manifest;
 pub mod naming;
 pub mod output;
+#[cfg(test)]
+mod reference;
 pub mod settings;
 pub mod signals;
 

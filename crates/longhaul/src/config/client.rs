@@ -80,7 +80,41 @@ impl ClientFile {
     }
 }
 
-/// Every documented option of a transfer, and the kind of value that it takes.
+/// A key of the file, for its reference.
+#[cfg(test)]
+pub(crate) struct ClientKey {
+    /// The name.
+    pub(crate) name: String,
+    /// The forms of a value, in words of TOML.
+    pub(crate) form: &'static str,
+    /// Whether it is off or on.
+    pub(crate) is_switch: bool,
+    /// The help of the option.
+    pub(crate) help: String,
+}
+
+/// Every key of the file, in the order of the options.
+#[cfg(test)]
+pub(crate) fn client_keys() -> Vec<ClientKey> {
+    let (command, options) = (Cli::command(), options());
+    let copy = command.find_subcommand("copy").expect("there is such a command");
+    let key = |argument: &clap::Arg| {
+        let name = argument.get_long()?;
+        let takes = *options.get(name)?;
+        let form = match takes {
+            Takes::Switch if matches!(argument.get_action(), ArgAction::Count) => "boolean or integer",
+            Takes::Switch => "boolean",
+            Takes::One => "string or integer",
+            Takes::Joined | Takes::Many => "string or list of strings",
+        };
+        let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string);
+        let is_switch = takes == Takes::Switch;
+        Some(ClientKey { name: name.to_owned(), form, is_switch, help: help.unwrap_or_default() })
+    };
+    copy.get_arguments().filter_map(key).collect()
+}
+
+/// Every option of a transfer that people may know of, and what it takes.
 fn options() -> BTreeMap<String, Takes> {
     let command = Cli::command();
     let copy = command.find_subcommand("copy").into_iter().flat_map(clap::Command::get_arguments);

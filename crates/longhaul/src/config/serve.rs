@@ -86,9 +86,9 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Takes the text of the config at `path` without a command line: its clients may name roots
-    /// that only a command line knows.
-    pub(super) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
+    /// Takes the text of the config at `path` for itself: its clients may name roots that only a
+    /// command line knows.
+    pub(crate) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
         file::parse(path, text, None)
     }
 

@@ -35,73 +35,127 @@ pub struct NetTelling {
 /// The run that carried most.
 #[derive(Clone, Copy, Serialize)]
 struct Best {
+    /// The number of the run, from 1.
     run: usize,
+    /// Payload bytes per second of that run.
     bytes_per_s: u64,
 }
 
-/// The last line of every measurement.
+/// The last line of `bench net`.
 #[derive(Serialize)]
 struct BenchSummaryBody {
+    /// The name of the exit code; see [EXIT-CODES.md](EXIT-CODES.md).
     status: &'static str,
+    /// The exit code.
     exit: u8,
+    /// Runs that were asked for.
     runs: usize,
+    /// Runs that were measured.
     runs_done: usize,
+    /// Seconds of all runs together.
     seconds: f64,
+    /// The run that carried most. Null where there was none.
     best: Option<Best>,
 }
 
+/// A run of `bench net` was measured.
 #[derive(Serialize)]
 struct NetBody<'a> {
+    /// The number of the run, from 1.
     run: usize,
+    /// Runs that were asked for.
     runs: usize,
+    /// `push` or `pull`.
     direction: &'static str,
+    /// The kind of lane that was asked for: `tcp`, `quic` or `auto`.
     transport: &'static str,
+    /// The protection of the lanes: `private` or `safe`.
     protect: &'static str,
+    /// Lanes that were asked for. Null for `auto`.
     lanes_asked: Option<u32>,
+    /// The rate that was asked for, in bytes per second. Null for none.
     rate_asked_bytes_per_s: Option<u64>,
+    /// Seconds that were asked for. Null where only `--bytes` ends a run.
     seconds_asked: Option<u64>,
+    /// Bytes that the daemon let the run move.
     bytes_allowed: u64,
+    /// The chunk size in bytes. Null where no session stood.
     chunk_bytes: Option<u64>,
+    /// The session's id, in hex. Null where no session stood.
     session: Option<&'a str>,
+    /// The largest number of lanes that stood at once.
     lanes: u32,
+    /// Lanes that the session began with; 0 where no session stood.
     lanes_first: u32,
+    /// Lanes that stood at the end.
     lanes_last: u32,
+    /// The number of lanes by congestion control. Null where this side does not know it, as of a
+    /// pull.
     congestion: Option<BTreeMap<&'a str, u32>>,
+    /// Payload bytes that the receiver had verified in time.
     bytes: u64,
+    /// Seconds from the first request for payload until the last of `bytes` was known to be there.
     seconds: f64,
+    /// `bytes` over `seconds`, in bytes per second.
     bytes_per_s: u64,
+    /// All payload bytes that the receiver verified, those after the end of the time among them.
     bytes_moved: u64,
+    /// Seconds from the first dial until the lanes had joined.
     setup_s: f64,
+    /// CPU seconds per 10^9 bytes of `bytes_moved`.
     cpu_s_per_gb: CpuPerGb,
+    /// The part that limited the run for the longest time, by the names of the `summary` of a
+    /// transfer. Null where it is not known.
     limited_by: Option<&'static str>,
+    /// The share of the time for which `limited_by` holds, 0 to 1.
     limited_share: Option<f64>,
+    /// The share of each part that limited, 0 to 1, by its name; the largest is first.
     #[serde(serialize_with = "limits")]
     limits: &'a [Limited],
+    /// CPU seconds of this side, by the stage that spent them.
     #[serde(serialize_with = "as_map")]
     stages: &'a [(&'static str, f64)],
+    /// The figures of all lanes together.
     #[serde(flatten)]
     path: BenchPathBody,
+    /// One object for each lane, in the order in which they joined.
     per_lane: Vec<LaneBody<'a>>,
 }
 
-/// The figures of all lanes together about the network path.
+/// The figures of the way between the hosts, over one lane or over all of them. Null is a figure
+/// that this side does not know.
 #[derive(Serialize)]
 struct BenchPathBody {
+    /// Bytes that the kernel sent, repeats among them. Only the sending side knows them.
     wire_bytes_sent: Option<u64>,
+    /// Bytes that the kernel sent again. Only the sending side knows them.
     wire_bytes_resent: Option<u64>,
+    /// `wire_bytes_resent` over `wire_bytes_sent`, 0 to 1.
     loss: Option<f64>,
+    /// The shortest round trip, in microseconds.
     rtt_us_min: Option<u64>,
+    /// The mean round trip, in microseconds. Only the sending side knows it.
     rtt_us_mean: Option<u64>,
+    /// The mean deviation of round trips (RFC 6298), in microseconds. Only the sending side knows
+    /// it.
     jitter_us: Option<u64>,
+    /// The largest packet that the path takes, in bytes. Only the sending side knows it.
     path_mtu_bytes: Option<u32>,
+    /// The payload of one TCP segment, in bytes. Only the sending side knows it.
     segment_bytes: Option<u32>,
 }
 
+/// The figures of a lane.
 #[derive(Serialize)]
 struct LaneBody<'a> {
+    /// The lane's number in its session.
     lane: u32,
+    /// The congestion control. Null where this side does not know it.
     congestion: Option<&'a str>,
+    /// Bytes of the lane's stream that were acknowledged or that came in: headers, digests and
+    /// encryption are among them.
     wire_bytes: u64,
+    /// The figures of the lane.
     #[serde(flatten)]
     path: BenchPathBody,
 }

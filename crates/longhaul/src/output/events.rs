@@ -1,16 +1,17 @@
 //! The events of `--json`: one object a line on standard output, each with `v` and `type`.
 //!
-//! In: the engine's events and report. Out: lines whose names, units and order of fields are the
-//! contract with scripts (fields are only ever added). Knows nothing of the messages for users.
+//! `bodies` declares their fields. In: the engine's events and report. Out: lines whose names,
+//! units and order of fields are the contract with scripts (fields are only ever added). Knows no
+//! people.
 
+mod bodies;
 mod printable;
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Author, Fault, Mtime, PlainText, Rights};
+use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
     PathFigures, Progress, Protection, Report, Start, SyncMethod,
@@ -22,224 +23,26 @@ use super::human::PEER_SAYS;
 use super::meter::Pace;
 use super::units;
 use crate::exit::Exit;
+use bodies::{
+    EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, Name, PartialBody, PathBody, PathsBody, ProgressBody,
+    StartBody, Target, WarningBody,
+};
 use printable::Printable;
+
+pub(super) use bodies::CpuPerGb;
+pub use bodies::{Listening, Summary};
 
 /// Writes events. Each line is flushed: a script reads along.
 pub struct JsonLines<W: Write> {
     out: W,
 }
 
-/// A listening socket of a daemon.
-#[derive(Debug, Serialize)]
-pub struct Listening {
-    /// Address and port.
-    pub addr: String,
-    /// The daemon's public key.
-    pub key: String,
-}
-
-/// The end of every run.
-#[derive(Debug, Serialize)]
-pub struct Summary<'a> {
-    status: &'static str,
-    exit: u8,
-    files_committed: u64,
-    files_skipped: u64,
-    files_failed: u64,
-    bytes_committed: u64,
-    /// Bytes that earlier sessions brought and that were not sent again.
-    bytes_resumed: u64,
-    bytes_resent: u64,
-    /// Bytes that the receiver read back from the medium and compared: `--verify disk`.
-    bytes_read_back: u64,
-    /// The part of `bytes_read_back` in chunks and files that differed from the written ones.
-    bytes_misread: u64,
-    /// Bytes of skipped files, read at the destination for the manifest.
-    bytes_digested: u64,
-    seconds: f64,
-    /// The rate of `bytes_moved`.
-    bytes_per_s: u64,
-    cpu_s_per_gb: CpuPerGb,
-    /// The limit, and its share of the time in which the limit is known.
-    limited_by: Option<&'static str>,
-    limited_share: Option<f64>,
-    #[serde(serialize_with = "limits")]
-    limits: &'a [Limited],
-    #[serde(serialize_with = "as_map")]
-    stages: &'a [(&'static str, f64)],
-    io: Option<IoBody>,
-    /// Payload that arrived in this run, with the payload that was sent again.
-    bytes_moved: u64,
-    /// Bytes of holes that came in this run: no payload was sent for them.
-    bytes_holes: u64,
-    /// Durable bytes in uncommitted files at the receiver: the same command continues them.
-    bytes_held: u64,
-    /// Bytes of all files that were found, without those that were there already.
-    bytes_wanted: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    paths: Vec<PathBody>,
-}
-
-/// The I/O engine of this side, and what it really used.
-#[derive(Debug, Serialize)]
-struct IoBody {
-    engine: &'static str,
-    depth: usize,
-    devices: usize,
-    buffers: usize,
-    buffers_registered: usize,
-}
-
-/// CPU seconds per 10^9 bytes.
-#[derive(Debug, Serialize)]
-pub(super) struct CpuPerGb {
-    pub(super) sender: Option<f64>,
-    pub(super) receiver: Option<f64>,
-}
-
 impl CpuPerGb {
-    /// The figures of two sides that spent these seconds on `bytes`.
+    /// The figures of two sides that spent these seconds on so many bytes.
     pub(super) fn of(bytes: u64, sender: Option<f64>, receiver: Option<f64>) -> CpuPerGb {
         let per_gb = |s: Option<f64>| s.filter(|_| bytes > 0).map(|s| millis(s / (bytes as f64 / 1e9)));
         CpuPerGb { sender: per_gb(sender), receiver: per_gb(receiver) }
     }
-}
-
-#[derive(Serialize)]
-struct Line<T: Serialize> {
-    v: u32,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(flatten)]
-    body: T,
-}
-
-#[derive(Serialize)]
-struct StartBody<'a> {
-    session: &'a str,
-    direction: &'a str,
-    transport: &'a str,
-    protect: &'static str,
-    lanes: u32,
-    chunk_bytes: u64,
-    congestion: &'a str,
-    sync: Option<&'static str>,
-    notes: &'a [String],
-}
-
-#[derive(Serialize)]
-struct ProgressBody {
-    t_s: f64,
-    files_total: u64,
-    files_committed: u64,
-    bytes_total: u64,
-    bytes_sent: u64,
-    bytes_received: u64,
-    bytes_durable: u64,
-    bytes_committed: u64,
-    bytes_digested: u64,
-    bytes_per_s: u64,
-    eta_s: Option<f64>,
-    limited_by: Option<&'static str>,
-    limited_share: Option<f64>,
-    bytes_arrived: u64,
-    bytes_resumed: u64,
-    silent_s: f64,
-}
-
-#[derive(Serialize)]
-struct PathsBody {
-    paths: Vec<PathBody>,
-}
-
-#[derive(Debug, Serialize)]
-struct PathBody {
-    path: String,
-    lanes: u32,
-    bytes: u64,
-    down: bool,
-}
-
-#[derive(Serialize)]
-struct LanesBody<'a> {
-    t_s: f64,
-    lanes: u32,
-    change: &'a str,
-    reason: &'a str,
-}
-
-#[derive(Serialize)]
-struct FileBody<'a> {
-    #[serde(flatten)]
-    path: Name<'a>,
-    status: &'static str,
-    bytes: u64,
-    b3: Option<String>,
-    #[serde(flatten)]
-    target: Target<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct FaultBody<'a> {
-    code: &'static str,
-    blame: &'static str,
-    retry: bool,
-    object: &'a str,
-    message: &'a str,
-    hint: Cow<'a, str>,
-    author: &'static str,
-}
-
-#[derive(Serialize)]
-struct WarningBody<'a> {
-    message: &'a str,
-}
-
-#[derive(Serialize)]
-struct EntryBody<'a> {
-    #[serde(flatten)]
-    path: Name<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    location: Option<&'a str>,
-    kind: &'static str,
-    bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rights: Option<Rights>,
-    #[serde(flatten)]
-    partial: Option<PartialBody<'a>>,
-}
-
-#[derive(Serialize)]
-struct PartialBody<'a> {
-    bytes_held: u64,
-    since: String,
-    owner: &'a str,
-    principal: &'a str,
-    temporary: String,
-    in_use_by: Option<&'a str>,
-}
-
-/// A path as text, or in base64 when it is no text.
-#[derive(Serialize)]
-enum Name<'a> {
-    #[serde(rename = "path")]
-    Text(&'a str),
-    #[serde(rename = "path_b64")]
-    Bytes(String),
-}
-
-#[derive(Serialize)]
-enum Target<'a> {
-    #[serde(rename = "target")]
-    Text(&'a str),
-    #[serde(rename = "target_b64")]
-    Bytes(String),
 }
 
 impl<W: Write> JsonLines<W> {
@@ -511,15 +314,17 @@ pub(super) fn millis(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }
 
+/// Writes the shares of what limited, by their names.
 pub(super) fn limits<S: serde::Serializer>(limits: &&[Limited], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(limits.iter().map(|limited| (limited.by.name(), millis(limited.share))))
 }
 
+/// Writes seconds by their names.
 pub(super) fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(stages.iter().map(|(name, seconds)| (name, millis(*seconds))))
 }
 
-/// The version of the schema. A change that scripts would have to follow gets the next number.
+/// The version of the schema; a change that scripts would have to follow gets the next number.
 const VERSION: u32 = 1;
 
 #[cfg(test)]

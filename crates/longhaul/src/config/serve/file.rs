@@ -26,72 +26,126 @@ use crate::settings::{
 
 type Text = Spanned<String>;
 
+/// The keys at the top of the file, before the first table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Addresses to listen on, each `HOST:PORT`; port 0 takes any free one. [default:
+    /// ["[::]:7214"]]
     listen: Option<Spanned<Vec<Text>>>,
+    /// The file of the daemon's private key. With `/etc/longhaul/serve.toml` it is by default the
+    /// file `identity` beside it. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// The documented key `state`. It is accepted; a note tells that it has no effect yet.
+    /// A directory for data of the whole daemon. The key is accepted, and has no effect yet.
+    /// [default: none]
     state: Option<PathBuf>,
+    /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
+    /// file system takes it. [default: "auto"]
     io: Option<Text>,
+    /// The I/O engine: `uring`, `threads` or `auto`. [default: "auto"]
     engine: Option<Text>,
+    /// Requests in flight per disk, 1 to 256, or `auto`. [default: "auto"]
     depth: Option<Spanned<Number>>,
+    /// The bounds of the daemon as a whole.
     #[serde(default)]
     limits: Limits,
+    /// A directory that is served. There is one table for each.
     #[serde(default)]
     root: Vec<Root>,
+    /// A client that may connect. There is one table for each.
     #[serde(default)]
     client: Vec<Client>,
 }
 
+/// The bounds of the daemon as a whole.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limits {
+    /// Transfers at a time, of all clients together, 1 to 4096. [default: 64]
     sessions: Option<Spanned<i64>>,
+    /// Bytes of all buffers together, and what sessions and listings keep of names beyond 2 MiB
+    /// each; at least 16 MiB, at most the memory of the host. [default: "4GiB"]
     memory: Option<Text>,
+    /// The time after which a session ends in which nothing moves and no disk of the daemon is at
+    /// work; at least 1 s, 0 for never. [default: "10min"]
     idle: Option<Spanned<Number>>,
+    /// The time for which the rest of an interrupted transfer is kept; 0 for ever. [default: "14d"]
     partials: Option<Spanned<Number>>,
+    /// Interrupted transfers that one client may leave in a root, 1 to 1048576. [default: 1024]
     unfinished: Option<Spanned<i64>>,
+    /// The rate of all sessions together, as `9.4Gbit/s` or `250MB/s`; at least 64 KiB/s. [default:
+    /// none]
     rate: Option<Text>,
+    /// The time after which received bytes are made durable, 50 ms to 1 min; a crash costs no more.
+    /// [default: "1s"]
     sync_interval: Option<Text>,
+    /// Received bytes after which they are made durable, 1 MiB to 64 GiB. [default: "1GiB"]
     sync_bytes: Option<Text>,
+    /// Bytes that one run of `bench net` moves at most; at least 1 MiB. [default: "64GiB"]
     bench_bytes: Option<Text>,
 }
 
+/// A directory that is served.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Root {
+    /// The name of the root, one printable path component: the first one of `lh://HOST/ROOT/PATH`.
     name: Text,
+    /// The directory, as a list of one.
     targets: Spanned<Vec<PathBuf>>,
+    /// Reserved for sets of several targets; a file that has this key is refused. [default: none]
     layout: Option<Text>,
+    /// Rights that any client may have here at most: of `read`, `create` and `modify`. [default:
+    /// ["read"]]
     allow: Option<Vec<Text>>,
+    /// Protections of lanes that a client may choose: of `private` (encrypted) and `safe` (not
+    /// encrypted, still verified). [default: ["private"]]
     protect: Option<Vec<Text>>,
+    /// The rate of all sessions on this root together; at least 64 KiB/s. [default: none]
     rate: Option<Text>,
+    /// The permissions that are taken from clients: an octal mask, `"keep"`, or a table with one
+    /// mask for directories and one for files. [default: `0755` less the umask]
     mode_mask: Option<Spanned<Mask>>,
+    /// Symbolic links that are taken from clients: `inside` (those that lead nowhere but beneath
+    /// the root), `refuse` (none) or `keep` (any). [default: "inside"]
     links: Option<Text>,
 }
 
+/// A client that may connect.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Client {
+    /// The name of the client in the log. No two clients have the same.
     name: Text,
+    /// The public key, as the client's `longhaul key show` prints it (`lhk1:...`). No two clients
+    /// have the same.
     key: Text,
+    /// Rights by the name of a root: of `read`, `create` and `modify`. A root that is missing here
+    /// is not open to the client. [default: {}]
     #[serde(default)]
     roots: BTreeMap<Text, Vec<Text>>,
+    /// The rate of all sessions of this client together; at least 64 KiB/s. [default: none]
     rate: Option<Text>,
+    /// The share of this client in a rate that it shares with others, against theirs, 1 to 1000.
+    /// [default: 1]
     weight: Option<Spanned<i64>>,
+    /// Whether the client may measure the network to the daemon (`longhaul bench net`). [default:
+    /// false]
     #[serde(default)]
     bench: bool,
 }
 
+/// A number, or a text with a unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Number {
+    /// A bare number.
     Count(i64),
+    /// A text.
     Word(String),
 }
 
-/// A mistake, and its place in the text.
+/// A message about a mistake, and the place of the mistake in the text.
 pub(super) struct Wrong {
     span: Range<usize>,
     message: String,

@@ -13,14 +13,19 @@ use crate::settings::Flaw;
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Mask {
+    /// One octal mask for all, or `keep`.
     One(String),
+    /// A mask of each kind.
     Each(Masks),
 }
 
+/// One mask for directories and one for files.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Masks {
+    /// The mask of directories, `"0600"` to `"0777"`.
     dirs: String,
+    /// The mask of files, `"0600"` to `"0777"`.
     files: String,
 }
 

@@ -56,27 +56,49 @@ struct MatrixRun {
 /// CPU seconds per 10^9 bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct MatrixCpuPerGb {
+    /// CPU seconds of the sending half.
     sender: f64,
+    /// CPU seconds of the receiving half.
     receiver: f64,
+    /// CPU seconds of the process that no stage of either half counted, such as session loops and
+    /// the kernel's I/O threads.
     rest: f64,
 }
 
+/// A run of `bench matrix` was measured.
 #[derive(Serialize)]
 struct RunBody<'a> {
+    /// The round, from 1.
     round: u32,
+    /// Rounds that were asked for.
     rounds: u32,
+    /// The end that is read: `memory` or `disk`.
     from: &'static str,
+    /// The end that is written: `memory` or `disk`.
     to: &'static str,
+    /// The protection of the lanes: `private` or `safe`.
     protect: &'static str,
+    /// True if files are read and written past the page cache.
     direct: bool,
+    /// Bytes that were committed.
     bytes: u64,
+    /// Seconds from the first message until both halves had ended, with the last sync.
     seconds: f64,
+    /// `bytes` over `seconds`, in bytes per second.
     bytes_per_s: u64,
+    /// The rate over that of memory to memory, of the same round and protection. Null where that
+    /// was not measured.
     ratio: Option<f64>,
+    /// CPU seconds per 10^9 bytes.
     cpu_s_per_gb: MatrixCpuPerGb,
+    /// CPU seconds of each half, by the stage that spent them.
     stages: Halves<'a>,
+    /// The part that limited the run for the longest time, by the names of the `summary` of a
+    /// transfer. Null where it is not known.
     limited_by: Option<&'static str>,
+    /// The share of the time for which `limited_by` holds, 0 to 1.
     limited_share: Option<f64>,
+    /// The share of each part that limited, 0 to 1, by its name; the largest is first.
     #[serde(serialize_with = "limits")]
     limits: &'a [Limited],
 }
@@ -84,30 +106,45 @@ struct RunBody<'a> {
 /// CPU seconds by stage.
 #[derive(Serialize)]
 struct Halves<'a> {
+    /// Stages of the sending half.
     #[serde(serialize_with = "as_map")]
     sender: &'a [(&'static str, f64)],
+    /// Stages of the receiving half.
     #[serde(serialize_with = "as_map")]
     receiver: &'a [(&'static str, f64)],
 }
 
+/// The last line of `bench matrix`.
 #[derive(Serialize)]
 struct MatrixSummaryBody {
+    /// The name of the exit code; see [EXIT-CODES.md](EXIT-CODES.md).
     status: &'static str,
+    /// The exit code.
     exit: u8,
+    /// Rounds that were asked for.
     rounds: u32,
+    /// Runs that were measured.
     runs_done: usize,
+    /// True if files are read and written past the page cache.
     direct: bool,
+    /// One object for each cell that was measured.
     cells: Vec<CellBody>,
 }
 
 /// The medians of a cell.
 #[derive(Serialize)]
 struct CellBody {
+    /// The end that is read: `memory` or `disk`.
     from: &'static str,
+    /// The end that is written: `memory` or `disk`.
     to: &'static str,
+    /// The protection of the lanes: `private` or `safe`.
     protect: &'static str,
+    /// The median rate, in bytes per second.
     bytes_per_s: u64,
+    /// The median of the runs' ratios. Null where there is none.
     ratio: Option<f64>,
+    /// CPU seconds per 10^9 bytes, medians.
     cpu_s_per_gb: MatrixCpuPerGb,
 }
 
