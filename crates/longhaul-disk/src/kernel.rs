@@ -187,13 +187,13 @@ impl Kernel {
         }
     }
 
-    /// Fails if the file system of `dir` takes no more changes: it is mounted read-only, or has given up
-    /// its journal.
+    /// Fails if the file system of `dir` takes no more changes: it is mounted read-only, or has
+    /// given up its journal.
     ///
-    /// ext4 notices that its journal was aborted, by whoever's sync, only when the next change begins.
-    /// Until then it calls every sync good that has nothing of its own to wait for: seen on Linux 6.18,
-    /// where since 6.12 `statfs` does not say read-only either. A file without a name is such a change, and
-    /// leaves nothing.
+    /// ext4 notices that its journal was aborted, by whoever's sync, only when the next change
+    /// begins. Until then it calls every sync good that has nothing of its own to wait for: seen on
+    /// Linux 6.18, where since 6.12 `statfs` does not say read-only either. A file without a name
+    /// is such a change, and leaves nothing.
     pub(crate) fn takes_changes(&self, dir: impl AsFd) -> Result<(), Errno> {
         if fstatvfs(&dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return Err(Errno::ROFS);

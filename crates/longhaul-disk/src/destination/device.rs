@@ -133,16 +133,16 @@ impl Device {
     /// Makes durable all that was written to it before.
     ///
     /// # Errors
-    /// The system's error; `ROFS` or `IO` if the file system takes no more changes, which some kernels do
-    /// not report here.
+    /// The system's error; `ROFS` or `IO` if the file system takes no more changes, which some
+    /// kernels do not report here.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.confirmed(self.kernel.syncfs(&self.fd))
     }
 
-    /// Takes note of the outcome of a sync. One that is called good counts only if the file system still
-    /// takes changes behind it: a journal that was aborted before is never taken up again, so that one
-    /// which works now has written everything down that the sync was for.
+    /// Takes note of the outcome of a sync. One that is called good counts only if the file system
+    /// still takes changes behind it: a journal that was aborted before is never taken up again, so
+    /// that one which works now has written everything down that the sync was for.
     pub(crate) fn confirmed(&self, outcome: Result<(), Errno>) -> Result<(), Errno> {
         self.noting(outcome.and_then(|()| self.kernel.takes_changes(&self.fd)))
     }

@@ -1,8 +1,8 @@
-//! A journal of ext4 that is aborted: the kernel says so to one sync, and calls the next ones good until
-//! a change begins.
+//! A journal of ext4 that is aborted: the kernel says so to one sync, and calls the next ones good
+//! until a change begins.
 //!
-//! The device is an image in a tmpfs that is then filled, so that no block of it can be written for the
-//! first time: neither are those of the journal, which `mkfs` leaves out. Owns that device.
+//! The device is an image in a tmpfs that is then filled, so that no block of it can be written for
+//! the first time: neither are those of the journal, which `mkfs` leaves out. Owns that device.
 
 use std::fs::{self, File};
 use std::io::Write;

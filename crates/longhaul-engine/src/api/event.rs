@@ -69,8 +69,8 @@ pub struct Start {
     /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no
     /// lane was needed).
     pub congestion: String,
-    /// How the receiving side makes small files and names durable. `None`: it keeps nothing, or does not
-    /// say.
+    /// How the receiving side makes small files and names durable. `None`: it keeps nothing, or
+    /// does not say.
     pub sync: Option<SyncMethod>,
     /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption,
     /// buffered I/O.
@@ -149,7 +149,8 @@ pub struct LanesTuned {
     pub reason: String,
 }
 
-/// A change of a session's lanes. Its text is short, for people and scripts: `+4`, `-4`, `2 to bbr`.
+/// A change of a session's lanes. Its text is short, for people and scripts: `+4`, `-4`, `2 to
+/// bbr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LanesChange {

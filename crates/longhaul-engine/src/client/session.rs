@@ -26,8 +26,8 @@ use crate::session::handshake;
 use crate::session::plan::{LanePlan, Plan, ReceivePlan};
 
 impl Run {
-    /// The plan of a session with a daemon. `digests` says who learns the roots of skipped files, where
-    /// the user wants them.
+    /// The plan of a session with a daemon. `digests` says who learns the roots of skipped files,
+    /// where the user wants them.
     pub(crate) fn plan(&self, agreed: &Agreed, role: Role, digests: SkippedDigests) -> Plan {
         let count = (agreed.granted, agreed.lanes_max);
         let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, count);

@@ -95,8 +95,8 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
     }
 }
 
-/// Admits a transfer: it is authorised, its places are reserved, its side is opened, and its buffers are
-/// mapped, in this order.
+/// Admits a transfer: it is authorised, its places are reserved, its side is opened, and its
+/// buffers are mapped, in this order.
 async fn prepare(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
@@ -168,7 +168,8 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
     Ok(())
 }
 
-/// The memory that a session needs: for its chunks, and in reserve for everything else that it keeps.
+/// The memory that a session needs: for its chunks, and in reserve for everything else that it
+/// keeps.
 fn needed(
     daemon: &Daemon,
     transfer: &Transfer,
@@ -216,8 +217,8 @@ fn memory_plan(
     Ok(MemoryPlan { slots, lanes, depth, engine, chunk })
 }
 
-/// Maps the buffers of a session. They grow as `claimed` does; a measurement's are claimed whole, and
-/// filled with noise where it sends.
+/// Maps the buffers of a session. They grow as `claimed` does; a measurement's are claimed whole,
+/// and filled with noise where it sends.
 async fn mapped(
     transfer: &Transfer,
     measured: Option<Measured>,

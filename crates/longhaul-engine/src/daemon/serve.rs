@@ -212,7 +212,8 @@ fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneLis
     }
 }
 
-/// The daemon's plan of a session that was admitted; `rate` is what the daemon lets it carry, bytes/s.
+/// The daemon's plan of a session that was admitted; `rate` is what the daemon lets it carry,
+/// bytes/s.
 fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<u64>) -> Plan {
     let transfer = &admission.transfer;
     let policy = match &admission.side {

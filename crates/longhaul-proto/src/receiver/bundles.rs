@@ -1,8 +1,8 @@
-//! Bundles that a receiver has not done with: those that are wanted again, and those whose files are
-//! being read back.
+//! Bundles that a receiver has not done with: those that are wanted again, and those whose files
+//! are being read back.
 //!
-//! In: attempts that failed, files that were read back. Out: the attempt that is admitted, and the bundle
-//! whose last file was read. Knows no entries and says nothing.
+//! In: attempts that failed, files that were read back. Out: the attempt that is admitted, and the
+//! bundle whose last file was read. Knows no entries and says nothing.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use longhaul_core::{Attempt, BundleId, Digest};
 /// The bundles. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
-    /// The attempt that is admitted of bundles that are wanted again; of all others it is the first.
+    /// The attempt that is admitted of bundles that are wanted again; of all others it is the
+    /// first.
     again: HashMap<BundleId, Attempt>,
     /// Bundles whose files are being read back.
     unread: HashMap<BundleId, Unread>,

@@ -1,8 +1,8 @@
-//! The window of a receiver: which large files are open, which wait, and how many of their chunks are
-//! asked for.
+//! The window of a receiver: which large files are open, which wait, and how many of their chunks
+//! are asked for.
 //!
-//! In: ids of large files, and counts of chunks. Out: the next file to open, to ask chunks of or to copy
-//! chunks in, as long as there is room. Knows neither entries nor messages.
+//! In: ids of large files, and counts of chunks. Out: the next file to open, to ask chunks of or to
+//! copy chunks in, as long as there is room. Knows neither entries nor messages.
 
 use std::collections::BTreeSet;
 
@@ -113,8 +113,8 @@ impl Window {
         self.give_back(chunks);
     }
 
-    /// Panics at the first bound that is broken, and at the first set or counter that differs from what
-    /// the files themselves say.
+    /// Panics at the first bound that is broken, and at the first set or counter that differs from
+    /// what the files themselves say.
     #[cfg(test)]
     pub(super) fn audit(&self, waiting: &BTreeSet<FileId>, wanting: &BTreeSet<FileId>, open: usize, chunks: usize) {
         assert!(self.chunks <= CHUNKS_WANTED_MAX, "{} chunks wanted", self.chunks);
