@@ -1,4 +1,4 @@
-//! What happens in a run while it goes on, as its observer hears it.
+//! Events of a run while it goes on, as its observer hears them.
 //!
 //! In: from the session loops and the client. Out: to an [`Observer`]. Plain data.
 
@@ -10,7 +10,8 @@ use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
 use longhaul_proto::wire::message::{self, Limit};
 
-/// What the engine says while it works. Called from its session loop: must return quickly.
+/// Hears events while the engine works. It is called from the session loop, and must return
+/// quickly.
 pub trait Observer: Send + Sync {
     /// Hears one event.
     fn event(&self, event: Event);
@@ -32,7 +33,7 @@ pub enum Event {
         path: Vec<u8>,
         /// Where it would go.
         placed: Vec<u8>,
-        /// What it is.
+        /// The kind of thing that it is.
         reason: String,
         /// All of that for people.
         message: String,
@@ -66,8 +67,8 @@ pub struct Start {
     pub lanes: u32,
     /// Chunk size.
     pub chunk: ChunkSize,
-    /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no
-    /// lane was needed).
+    /// The lanes' congestion control as the kernel reports it; `-` where there is none, or no lane
+    /// was needed.
     pub congestion: String,
     /// How the receiving side makes small files and names durable. `None`: it keeps nothing, or
     /// does not say.
@@ -123,7 +124,7 @@ impl LaneKind {
     }
 }
 
-/// What a path has carried so far.
+/// The figures of one path so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathFigures {
     /// Its addresses, as they were given.
@@ -136,7 +137,7 @@ pub struct PathFigures {
     pub is_down: bool,
 }
 
-/// What was done about the lanes, and why.
+/// A change of the lanes, with its reason.
 #[derive(Clone, Debug)]
 pub struct LanesTuned {
     /// Seconds since the session stood.
@@ -156,15 +157,15 @@ pub struct LanesTuned {
 pub enum LanesChange {
     /// None: they stay as they are.
     Unchanged,
-    /// So many more.
+    /// This many lanes are added.
     Added(u32),
-    /// So many more, over QUIC.
+    /// This many lanes are added, over QUIC.
     AddedOverQuic(u32),
-    /// So many fewer: they finish what they have in hand.
+    /// This many lanes end: they finish what they have in hand.
     Retired(u32),
-    /// So many are given up: others send again what they had in hand.
+    /// This many lanes are given up: others send again what they had in hand.
     GivenUp(u32),
-    /// So many use another congestion control.
+    /// This many lanes use another congestion control.
     Congestion {
         /// Lanes that changed.
         lanes: u32,
@@ -201,7 +202,7 @@ impl fmt::Display for LanesChange {
 /// A lost session that is to be dialled again.
 #[derive(Clone, Debug)]
 pub struct Redial {
-    /// What it was lost by.
+    /// The fault by which it was lost.
     pub fault: Fault,
     /// The wait before the next dial.
     pub wait: Duration,
@@ -229,8 +230,8 @@ pub struct Progress {
     /// Bytes of the files that are at the receiver: what earlier runs brought, what arrived in this
     /// one, and holes. At least `bytes_durable`.
     pub bytes_arrived: u64,
-    /// Of these, bytes that were not sent in this run: earlier ones brought them, or they stood at
-    /// the destination.
+    /// Bytes among `bytes_arrived` that were not sent in this run: earlier runs brought them, or
+    /// they stood at the destination.
     pub bytes_resumed: u64,
     /// Verified and synced, those of earlier runs with them.
     pub bytes_durable: u64,
@@ -240,7 +241,7 @@ pub struct Progress {
     pub bytes_done_without: u64,
     /// Files and links that were skipped or failed.
     pub files_done_without: u64,
-    /// What limited the last second, as far as known.
+    /// The part that limited the last second, as far as known.
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
@@ -256,7 +257,7 @@ pub struct FileEvent {
     pub path: RelPath,
     /// Where it stands at the destination (the mapping applied).
     pub placed: RelPath,
-    /// What became of it.
+    /// The outcome.
     pub status: FileStatus,
     /// Its length.
     pub bytes: u64,
@@ -269,7 +270,7 @@ pub struct FileEvent {
     pub renamed: bool,
 }
 
-/// What became of a name.
+/// The outcome of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileStatus {
     /// Under its final name, durable.

@@ -70,7 +70,7 @@ pub struct RemotePath {
 pub struct Remote {
     /// How its control connection is made.
     pub reach: Reach,
-    /// Who we are.
+    /// This side's key.
     pub identity: Arc<Identity>,
     /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the
     /// run.

@@ -1,5 +1,4 @@
-//! What a program says to the engine and hears from it: jobs, settings, events, reports, and how to
-//! stop.
+//! The words between a program and the engine: jobs, settings, events, reports, and how to stop.
 //!
 //! In: from the command line or a library user. Out: to `client` and `daemon`. Plain data: no
 //! threads, no sockets, no words of the command line.

@@ -10,7 +10,7 @@ use super::event::{Limited, PathFigures};
 /// The end of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What ended the session early, if anything did.
+    /// The fault that ended the session early. `None`: none did.
     pub fault: Option<Fault>,
     /// Files that failed one by one, by code, in the order they failed (the first 1000).
     pub failures: Vec<FaultCode>,
@@ -20,9 +20,9 @@ pub struct Report {
     pub files_skipped: u64,
     /// Failed.
     pub files_failed: u64,
-    /// Of those, failed only because the source changed or vanished.
+    /// Files among `files_failed` that failed only because the source changed or vanished.
     pub files_changed: u64,
-    /// Of those, failed by mismatch.
+    /// Files among `files_failed` that failed by a mismatch.
     pub files_mismatched: u64,
     /// Regular files and links that the scan found.
     pub files_total: u64,
@@ -47,7 +47,7 @@ pub struct Report {
     pub bytes_held: u64,
     /// Bytes that the receiver read back from the medium and compared.
     pub bytes_read_back: u64,
-    /// Of these, bytes of chunks and files that were not what had been written.
+    /// Bytes among `bytes_read_back` of chunks and files that were not what had been written.
     pub bytes_misread: u64,
     /// Bytes of skipped files that were read at the destination for their roots
     /// ([`Settings::digests`](super::Settings::digests)).
@@ -58,13 +58,13 @@ pub struct Report {
     pub sender_cpu: Option<f64>,
     /// CPU seconds of the receiving process, where known.
     pub receiver_cpu: Option<f64>,
-    /// What limited the transfer, with shares of the time in which that is known: the largest
-    /// first.
+    /// The parts that limited the transfer, with shares of the time in which that is known: the
+    /// largest first.
     pub limits: Vec<Limited>,
     /// CPU seconds by stage on this side.
     pub stages: Vec<(&'static str, f64)>,
     /// The I/O engine of this side, and what it really did.
     pub io: Option<EngineReport>,
-    /// What each of several paths carried; none where there was one.
+    /// The figures of each of several paths. Empty where there was one.
     pub paths: Vec<PathFigures>,
 }

@@ -22,7 +22,7 @@ pub struct Settings {
     /// Protection of the lanes; none is `private` over a network and `safe` between two local
     /// directories.
     pub protect: Option<Protection>,
-    /// What lanes run over.
+    /// The transport of the lanes.
     pub transport: Transport,
     /// Congestion control of the lanes.
     pub congestion: Congestion,
@@ -38,11 +38,11 @@ pub struct Settings {
     pub engine: EngineKind,
     /// How far the receiver verifies.
     pub verify: Verify,
-    /// What to do with names that stand at the destination.
+    /// The rule for names that stand at the destination.
     pub if_exists: IfExists,
     /// Which metadata to carry over.
     pub preserve: Preserve,
-    /// What to send.
+    /// The rules that choose what is sent.
     pub filter: Filter,
     /// Only these names, relative to the one source.
     pub files_from: Option<Arc<PathList>>,
@@ -66,7 +66,7 @@ pub struct Settings {
     pub sync: SyncGroup,
 }
 
-/// What the lanes of a transfer with a daemon run over.
+/// The transport of the lanes of a transfer with a daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// TCP at first; QUIC, if it turns out to carry more.
@@ -79,7 +79,7 @@ pub enum Transport {
 }
 
 impl Default for Settings {
-    /// What a transfer is run with when nothing is asked for.
+    /// The settings of a transfer for which nothing is asked.
     fn default() -> Settings {
         Settings {
             lanes: None,
@@ -127,7 +127,7 @@ const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
 /// How far the receiver verifies what it commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// What arrived, against the sender's digests.
+    /// The bytes that arrived, against the sender's digests.
     #[default]
     Wire,
     /// Also what was written: it is read back from the medium after the sync, and compared again.

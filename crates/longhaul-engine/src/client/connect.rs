@@ -53,7 +53,7 @@ pub(crate) struct Agreed {
     pub(crate) telling: Arc<StartEvent>,
 }
 
-/// What all dials of one run have in common.
+/// The part that all dials of one run share.
 pub(crate) struct Dialling {
     /// Shown with each dial, so that the daemon knows the run's own earlier session.
     pub(crate) run: [u8; 16],
@@ -186,7 +186,7 @@ impl Run {
         self.settings.protect.unwrap_or(Protection::Private)
     }
 
-    /// What lanes run over at first.
+    /// The transport of the first lanes.
     pub(crate) fn transport(&self) -> message::Transport {
         match self.settings.transport {
             Transport::Quic => message::Transport::Quic,

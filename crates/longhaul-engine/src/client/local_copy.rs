@@ -32,14 +32,14 @@ use crate::session::plan::Plan;
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
-/// What moves the chunks of each half.
+/// The I/O engines of both halves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engines {
-    /// What reads.
+    /// The I/O engine that reads.
     pub(crate) sender: EngineKind,
-    /// What writes.
+    /// The I/O engine that writes.
     pub(crate) receiver: EngineKind,
-    /// What is sent was never read: its buffers hold noise.
+    /// Buffers hold noise, as nothing is read into them.
     pub(crate) noise: bool,
 }
 

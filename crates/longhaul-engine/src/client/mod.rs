@@ -117,7 +117,7 @@ pub async fn run_into(
     conclude(result, &*sender, begun)
 }
 
-/// Who hears the two halves of a copy within one process.
+/// The observers of the two halves of a copy within one process.
 #[derive(Clone)]
 pub struct Observers {
     /// Hears the sending half, and what ended the run.
@@ -126,7 +126,7 @@ pub struct Observers {
     pub receiver: Arc<dyn Observer>,
 }
 
-/// What no session could keep.
+/// Refuses settings that no session could keep.
 fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
     budget::possible(settings.memory)?;
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
@@ -291,7 +291,7 @@ impl Run {
         course.totals.fault.take().map_or(Ok(()), Err)
     }
 
-    /// What all sessions of this run have in common.
+    /// Begins the dials of a run: draws its secret and its patience.
     pub(crate) fn dialling(&self) -> Result<Dialling, Fault> {
         let run = nonce()?;
         let mut dice = [0; 8];
@@ -325,8 +325,8 @@ impl Run {
         )
     }
 
-    /// What may come from sources of which the only one, if only one is named, keeps its `own`
-    /// name.
+    /// The check of what comes from sources of which the only one, if only one is named, keeps its
+    /// `own` name.
     pub(crate) fn asked(&self, own: Option<&[u8]>) -> Allowed {
         let mut asked = Allowed::passing(self.settings.filter.clone());
         if !self.settings.preserve.links {
@@ -338,7 +338,7 @@ impl Run {
         }
     }
 
-    /// What of the sources is sent.
+    /// The part of the sources that is sent.
     pub(crate) fn wanted(&self) -> ScanWish {
         ScanWish {
             filter: self.settings.filter.clone(),

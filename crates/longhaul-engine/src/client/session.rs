@@ -1,5 +1,5 @@
-//! What carries a session of `transfer`: the link that its loop talks over, and what there is to
-//! say when it stands.
+//! The link of a client's session: its control connection, its lanes, and the facts of its start
+//! event.
 //!
 //! In: a control channel, and lanes that have joined or are being dialled. Out: a [`ControlLink`],
 //! and the facts of the start event.
@@ -68,7 +68,7 @@ impl Run {
         })
     }
 
-    /// That a session with a daemon stands, of whose lanes nothing is known as yet.
+    /// The event that a session with a daemon stands. Nothing is known of its lanes yet.
     pub(crate) fn stands(
         &self,
         again: bool,
@@ -93,7 +93,7 @@ impl Run {
     }
 }
 
-/// What is known of a session when it is agreed on: so many lanes are granted, so many were wanted.
+/// The facts of a session when it is agreed on: so many lanes are granted, so many were wanted.
 pub(crate) fn start(
     direction: Direction,
     transport: LaneKind,

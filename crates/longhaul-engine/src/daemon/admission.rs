@@ -1,5 +1,5 @@
-//! Who may have what of the daemon: a request is authorised, its place and memory are reserved, its
-//! side is opened.
+//! Admission to the daemon: a request is authorised, its place and memory are reserved, its side is
+//! opened.
 //!
 //! In: a request and the client's key. Out: an [`Admitted`] that holds all that the conversation
 //! needs, or the refusal. Says nothing to the client itself, so that another door may ask the same.
@@ -56,9 +56,9 @@ pub(super) struct Admission {
     pub(super) holdings: Holdings,
 }
 
-/// What a session has of the daemon. Fields are given back in the order of their declaration: first
-/// its place among the sessions, then its memory, and last its place among the runs, as whoever
-/// waits for that may begin at once.
+/// The things that a session has of the daemon. Fields are given back in the order of their
+/// declaration: first its place among the sessions, then its memory, and last its place among the
+/// runs, as a session that waits for that may begin at once.
 pub(super) struct Holdings {
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
@@ -265,7 +265,8 @@ async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buf
     .map_err(|full| daemon.memory.refusal(full))
 }
 
-/// What the session may carry: a pull from several roots stands beneath the caps of all of them.
+/// The rate that the session may carry: a pull from several roots stands beneath the caps of all of
+/// them.
 fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<RateClaim, Fault> {
     let roots = match &transfer.far {
         Far::Destination { root, .. } => BTreeSet::from([root]),
@@ -276,7 +277,8 @@ fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<
     Ok(RateClaim::new(client, &configs, pacer::LaneRates::from_wire(transfer.flow.rate)))
 }
 
-/// What a client asks for by name must be there when its lanes join.
+/// Refuses a congestion control that a client names and that would not be there when its lanes
+/// join.
 fn need_congestion(flow: &Flow) -> Result<(), Fault> {
     let tried = match flow.transport {
         Transport::Tcp => congestion(flow).try_out_for_peer(),

@@ -52,14 +52,14 @@ pub struct NetRun {
     pub time: Option<Duration>,
 }
 
-/// What a measurement found. Nothing is guessed: none stands for what this side cannot know.
+/// The findings of a measurement. Nothing is guessed: `None` stands for what this side cannot know.
 #[derive(Clone, Debug)]
 pub struct NetReport {
-    /// What ended it early.
+    /// The fault that ended it early.
     pub fault: Option<Fault>,
     /// The session, if one stood.
     pub start: Option<Start>,
-    /// What the daemon let it move.
+    /// The bytes that the daemon let it move.
     pub bytes_allowed: u64,
     /// Payload that was there in time: what the receiver verified, in whole chunks, and of a push
     /// what this side knows of.
@@ -78,7 +78,7 @@ pub struct NetReport {
     pub receiver_cpu: Option<f64>,
     /// CPU seconds by stage on this side.
     pub stages: Vec<(&'static str, f64)>,
-    /// What limited, with shares of the time in which that is known: the largest first.
+    /// The parts that limited, with shares of the time in which that is known: the largest first.
     pub limits: Vec<Limited>,
     /// The lanes, in the order in which they joined.
     pub lanes: Vec<LaneFigures>,

@@ -60,7 +60,7 @@ impl Bundles {
         self.again.len()
     }
 
-    /// So many files of a bundle are being read back.
+    /// This many files of a bundle are being read back.
     pub(super) fn begin_reading(&mut self, id: BundleId, (attempt, computed): (Attempt, Digest), files: usize) {
         self.unread.insert(id, Unread { attempt, computed, files_pending: files, is_spoilt: false });
     }

@@ -95,12 +95,12 @@ impl Window {
         (CHUNKS_WANTED_MAX - self.chunks) as u64
     }
 
-    /// So many chunks are asked for.
+    /// This many more chunks are asked for.
     pub(super) fn take(&mut self, chunks: usize) {
         self.chunks += chunks;
     }
 
-    /// So many chunks came to their end.
+    /// This many chunks came to their end.
     pub(super) fn give_back(&mut self, chunks: usize) {
         self.chunks -= chunks;
     }

@@ -154,8 +154,7 @@ impl Above {
 #[test]
 fn declarations_are_read_with_docs_attributes_and_types() {
     let text = "/// A thing\n/// that is.\n#[derive(Serialize)]\npub(super) struct Thing<'a> {\n    \
-                /// The name.\n    #[serde(rename = \"type\")]\n    pub(in crate::a) name: &'a
-                /// str,\n    size: Option<u64>,\n}\n\n\
+                /// The name.\n    #[serde(rename = \"type\")]\n    pub(in crate::a) name: &'a str,\n    size: Option<u64>,\n}\n\n\
                 fn f() {}\n\nenum Choice {\n    /// One.\n    One(String),\n    Two = 2,\n}\n";
     let [thing, choice] = <[Shape; 2]>::try_from(shapes(text)).expect("two shapes");
     assert_eq!((thing.name.as_str(), thing.docs.as_str(), thing.has("Serialize")), ("Thing", "A thing that is.", true));

@@ -44,7 +44,7 @@ struct File {
     io: Option<Text>,
     /// The I/O engine: `uring`, `threads` or `auto`. [default: "auto"]
     engine: Option<Text>,
-    /// Requests in flight per disk, 1 to 256, or `auto`. [default: "auto"]
+    /// Requests in flight per disk, with the bounds of `--depth`, or `auto`. [default: "auto"]
     depth: Option<Spanned<Number>>,
     /// The bounds of the daemon as a whole.
     #[serde(default)]
