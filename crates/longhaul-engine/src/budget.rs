@@ -83,8 +83,10 @@ pub(crate) fn possible(memory: ByteCount) -> Result<(), Fault> {
         return Ok(());
     }
     let message = format_args!("--memory {memory} is more than this host has, which is {most}");
-    Err(Fault::new(FaultCode::Usage, Blame::Local, message)
-        .hint("lower --memory: the default is enough for most paths"))
+    Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint(format_args!(
+        "lower --memory: the default of {}MiB is enough for most paths",
+        MEMORY_BYTES_DEFAULT >> 20
+    )))
 }
 
 /// The largest chunk of which `memory` holds enough, at least `chunk`.

@@ -172,7 +172,7 @@ impl Error {
     fn hint(&self) -> String {
         let fixed = match self {
             Error::CommandLine { hint, .. } => hint,
-            Error::Option { flaw, .. } => flaw.hint(),
+            Error::Option { flaw, .. } => return flaw.hint(),
             Error::Location { flaw, .. } => flaw.hint(),
             Error::Combination { hint, .. } | Error::Foreign { hint, .. } => hint,
             Error::Exposed(exposed) => return exposed.hint(),

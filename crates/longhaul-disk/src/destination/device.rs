@@ -133,8 +133,8 @@ impl Device {
     /// Makes durable all that was written to it before.
     ///
     /// # Errors
-    /// The system's error; `ROFS` or `IO` if the file system takes no more changes, which some
-    /// kernels do not report here.
+    /// The system's error; `ROFS` if the file system takes no more changes, which some kernels do
+    /// not report here.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.confirmed(self.kernel.syncfs(&self.fd))
@@ -144,7 +144,12 @@ impl Device {
     /// still takes changes behind it: a journal that was aborted before is never taken up again, so
     /// that one which works now has written everything down that the sync was for.
     pub(crate) fn confirmed(&self, outcome: Result<(), Errno>) -> Result<(), Errno> {
-        self.noting(outcome.and_then(|()| self.kernel.takes_changes(&self.fd)))
+        self.noting(outcome.and_then(|()| self.takes_changes()))
+    }
+
+    /// Fails if the file system takes no more changes, and takes no note of it.
+    pub(crate) fn takes_changes(&self) -> Result<(), Errno> {
+        self.kernel.takes_changes(&self.fd)
     }
 }
 

@@ -116,7 +116,7 @@ impl Syncer {
         count(&self.counts.fdatasync);
         let now = Mark::now(mark.device());
         let synced = mark.device().kernel().fdatasync(fd);
-        let synced = synced.and_then(|()| mark.device().confirmed(Ok(())));
+        let synced = synced.and_then(|()| mark.device().takes_changes());
         mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", file.path(), error))
     }
 

@@ -3,7 +3,7 @@
 //! In: a text that `values` cannot take. Out: words for `error`. Knows neither the place of the
 //! text nor any default.
 
-use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, MEMORY_BYTES_DEFAULT};
 use longhaul_core::units::{RateError, SizeError};
 use longhaul_core::{ByteCount, Escaped};
 use longhaul_engine::RATE_MIN;
@@ -97,13 +97,17 @@ pub enum Flaw {
 
 impl Flaw {
     /// The advice what to write instead.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> String {
+        let fixed = match self {
             Flaw::NotBuilt { hint, .. } => hint,
             Flaw::MemoryTooSmall { .. } => "give more --memory, or a smaller --chunk-size",
-            Flaw::MemoryTooLarge { .. } => "give less --memory: the default fills most paths",
+            Flaw::MemoryTooLarge { .. } => {
+                let mebibytes = MEMORY_BYTES_DEFAULT >> 20;
+                return format!("give less --memory: the default of {mebibytes}MiB fills most paths");
+            }
             Flaw::Key { .. } => "'longhaul key show' prints it, 'longhaul serve' as well",
             _ => "",
-        }
+        };
+        fixed.to_owned()
     }
 }
