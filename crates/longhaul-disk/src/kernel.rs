@@ -187,14 +187,14 @@ impl Kernel {
         }
     }
 
-    /// Fails with `ROFS` if the file system of `dir` takes no more changes: it is mounted read-only, or
-    /// has given up its journal.
+    /// Fails with `ROFS` if the file system of `dir` takes no more changes: it is mounted
+    /// read-only, or has given up its journal.
     ///
     /// ext4 notices that its journal was aborted, by whoever's sync, only when the next change
     /// begins. Until then it calls every sync good that has nothing of its own to wait for: seen on
-    /// Linux 6.18, where since 6.12 `statfs` does not say read-only either. A file without a name is
-    /// such a change, and leaves nothing. Other errors say nothing of the journal: no rights, no room,
-    /// no descriptors, no such files, or a directory that another host has removed.
+    /// Linux 6.18, where since 6.12 `statfs` does not say read-only either. A file without a name
+    /// is such a change, and leaves nothing. Other errors say nothing of the journal: no rights, no
+    /// room, no descriptors, no such files, or a directory that another host has removed.
     pub(crate) fn takes_changes(&self, dir: impl AsFd) -> Result<(), Errno> {
         if fstatvfs(&dir).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY)) {
             return Err(Errno::ROFS);
