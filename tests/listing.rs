@@ -26,6 +26,7 @@ fn the_roots_of_a_daemon_are_those_that_the_key_may_see() {
     assert_eq!(long.stdout_text(), "half/  create\nopen/  read,create,modify\n", "{long}");
     let outcome = client.run(["ls", &daemon.url("hidden/")]).fail(4);
     let unknown = client.run(["ls", &daemon.url("nothing/")]).fail(4);
+    assert!(unknown.stderr.contains("without a root") && !unknown.stderr.contains("HOST"), "{unknown}");
     let words = |text: &str| text.replace("hidden", "ROOT").replace("nothing", "ROOT");
     assert_eq!(words(&outcome.stderr), words(&unknown.stderr), "a hidden root is told from one that is not there");
 }

@@ -32,7 +32,7 @@ impl Daemon {
                 Blame::Local,
                 format_args!("no root '{}' for this key", Escaped(name.as_bytes())),
             )
-            .hint("longhaul ls lh://HOST/ lists the roots that this key may see")),
+            .hint("'longhaul ls' of this daemon, without a root, lists those that this key may see")),
         }
     }
 }
