@@ -55,8 +55,8 @@ impl Serialize for Rights {
 
 impl<'de> Deserialize<'de> for Rights {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rights, D::Error> {
-        struct Reading;
-        impl<'de> de::Visitor<'de> for Reading {
+        struct RightsVisitor;
+        impl<'de> de::Visitor<'de> for RightsVisitor {
             type Value = Rights;
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("names of rights")
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Rights {
                 Ok(Rights { read, create, modify })
             }
         }
-        deserializer.deserialize_seq(Reading)
+        deserializer.deserialize_seq(RightsVisitor)
     }
 }
 

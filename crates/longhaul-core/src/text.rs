@@ -94,8 +94,8 @@ impl Serialize for PlainText {
 
 impl<'de> Deserialize<'de> for PlainText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PlainText, D::Error> {
-        struct Reading;
-        impl de::Visitor<'_> for Reading {
+        struct TextVisitor;
+        impl de::Visitor<'_> for TextVisitor {
             type Value = PlainText;
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("a text")
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for PlainText {
                 Ok(PlainText::from(cut(text)).cut())
             }
         }
-        deserializer.deserialize_str(Reading)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
