@@ -18,8 +18,7 @@ use longhaul_sys::Slab;
 use super::SessionEvent;
 use super::allowed::Allowed;
 use super::bare::{Gate, Pass};
-use super::control::ControlLink;
-use super::control::{Incoming, Wake};
+use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::ReceiveCourse;
 use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Whereabouts};
 use super::overhead::ENTRY_BYTES;
@@ -128,7 +127,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         receiving.io.clone(),
         (receiving.journal, whereabouts.clone()),
         options,
-        link.times.clone(),
+        link.times().clone(),
         link.sink(),
     );
     let renamed = receiving.config.landing.renamed().is_some();
@@ -248,7 +247,7 @@ impl ReceiverLoop<'_> {
         if !self.machine.handle_lane_joined(joined.id) {
             return Ok(());
         }
-        let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
+        let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times().clone());
         let (holes, gate) = (self.holes.clone(), self.gate.clone());
         let started = self.link.start_lane(joined, move |joined, LaneControls { pulse, pacer, .. }| {
             let id = joined.id;
@@ -360,8 +359,11 @@ impl ReceiverLoop<'_> {
         if std::mem::take(&mut self.batch_over) {
             self.workers.end_batch();
         }
-        self.link.at_work = self.workers.is_at_work();
-        self.link.waits_for = if self.workers.is_full() { WaitsFor::Target } else { WaitsFor::Buffers };
+        let state = RoundState {
+            waits_for: if self.workers.is_full() { WaitsFor::Target } else { WaitsFor::Buffers },
+            at_work: self.workers.is_at_work(),
+            remaining: None,
+        };
         if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
             self.link.judge();
         }
@@ -378,10 +380,9 @@ impl ReceiverLoop<'_> {
         }
         if self.verdict.is_none() && seconds as u64 > self.reported_second {
             self.reported_second = seconds as u64;
-            let progress = self.progress();
-            self.link.observer.event(api::Event::Progress(progress));
+            self.tell_progress();
         }
-        self.link.settle();
+        self.link.settle(state);
     }
 
     fn act(&mut self, action: ReceiverAction) {
@@ -389,8 +390,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::Send(Message::Complete(ending)) => {
                 self.link.judge();
                 let cpu_us = self.link.cpu_us();
-                self.link.ending = true;
-                self.link.say(Message::Complete(Ending { cpu_us, ..ending }));
+                self.link.say_last(Message::Complete(Ending { cpu_us, ..ending }));
             }
             ReceiverAction::Send(message) => {
                 if matches!(message, Message::WantChunks(_)) {
@@ -461,7 +461,7 @@ impl ReceiverLoop<'_> {
         self.course.settled(&held.entry, &outcome);
         self.workers.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
-            tell_settled((held, self.renamed), outcome, &mut self.course.totals, &*self.link.observer);
+            tell_settled((held, self.renamed), outcome, &mut self.course.totals, self.link.observer());
         }
     }
 
@@ -475,10 +475,10 @@ impl ReceiverLoop<'_> {
         Tally { arriving: self.received_most - tally.received, ..tally }
     }
 
-    fn progress(&mut self) -> Progress {
+    fn tell_progress(&mut self) {
         let tally = self.tally();
         let arrived = self.course.totals.arrived_of(&tally);
-        self.course.totals.progress_with(&Progress {
+        let progress = self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
             counted_s: self.link.seconds(),
             bytes_received: tally.received.saturating_add(tally.arriving),
@@ -489,14 +489,14 @@ impl ReceiverLoop<'_> {
             limited_by: self.link.limited().map(Into::into),
             bytes_digested: tally.standing,
             ..Progress::default()
-        })
+        });
+        self.link.observer().event(api::Event::Progress(progress));
     }
 
     /// Ends everything in order: lanes, then disk work, then unpublished files are removed.
     async fn finish(mut self, io: ChunkIo) {
         self.link.judge();
-        let progress = self.progress();
-        self.link.observer.event(api::Event::Progress(progress));
+        self.tell_progress();
         let (tally, resent) = (self.tally(), self.machine.bytes_resent());
         let unopened = self.machine.held_unopened();
         let totals = &mut self.course.totals;
@@ -529,7 +529,7 @@ impl ReceiverLoop<'_> {
         totals.add_limits(self.link.limits());
         totals.add_receiver_cpu(self.link.cpu_us());
         totals.io = Some(io.report());
-        totals.add_stages(self.link.times.seconds());
+        totals.add_stages(self.link.times().seconds());
         self.slab.close();
         self.gate.close();
         let ReceiverLoop { link, workers: writing, .. } = self;

@@ -20,8 +20,7 @@ use longhaul_proto::wire::message::{Ending, Finding, Outcome, Tally};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
-use super::control::ControlLink;
-use super::control::{Incoming, Wake};
+use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::{EntrySource, ScanWish, SendCourse, UnsettledEntry};
 use super::dirs::Dirs;
 use super::orders::ChunkOrder;
@@ -106,8 +105,9 @@ struct SenderLoop<'a> {
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
     let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
     let preserve = wanted.preserve;
-    let started = SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times.clone(), link.sink())
-        .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
+    let started =
+        SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
+            .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
     let reading = match started {
         Ok(reading) => reading,
         Err(fault) => {
@@ -289,7 +289,7 @@ impl SenderLoop<'_> {
     }
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
-        let (queue, times, sink) = (self.workers.queue(), self.link.times.clone(), self.link.sink());
+        let (queue, times, sink) = (self.workers.queue(), self.link.times().clone(), self.link.sink());
         self.machine.handle_lane_joined(joined.id);
         self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer }| {
             let id = joined.id;
@@ -367,17 +367,18 @@ impl SenderLoop<'_> {
             self.act(action);
         }
         let (sent, resent) = self.machine.bytes_sent();
-        self.link.remaining = self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed);
-        self.link.at_work = self.workers.is_at_work() || self.is_scanning();
-        self.link.waits_for = self.waits_for();
+        let state = RoundState {
+            remaining: self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed),
+            at_work: self.workers.is_at_work() || self.is_scanning(),
+            waits_for: self.waits_for(),
+        };
         let second = self.link.seconds() as u64;
         if self.verdict.is_none() && second > self.reported_second {
             self.reported_second = second;
             self.link.judge();
-            let progress = self.progress();
-            self.link.observer.event(api::Event::Progress(progress));
+            self.tell_progress();
         }
-        self.link.settle();
+        self.link.settle(state);
     }
 
     /// The reason for which a lane has nothing in hand.
@@ -395,8 +396,7 @@ impl SenderLoop<'_> {
             SenderAction::Send(Message::Bye(ending)) => {
                 self.link.judge();
                 let cpu_us = self.link.cpu_us();
-                self.link.ending = true;
-                self.link.say(Message::Bye(Ending { cpu_us, ..ending }));
+                self.link.say_last(Message::Bye(Ending { cpu_us, ..ending }));
             }
             SenderAction::Send(message) => {
                 if let Message::FileFault(fault) = &message {
@@ -467,10 +467,10 @@ impl SenderLoop<'_> {
             }
             (other, _) => other,
         };
-        tell_settled((&held, self.landing.renamed().is_some()), outcome, &mut self.course.totals, &*self.link.observer);
+        tell_settled((&held, self.landing.renamed().is_some()), outcome, &mut self.course.totals, self.link.observer());
     }
 
-    fn progress(&mut self) -> Progress {
+    fn tell_progress(&mut self) {
         let tally = self.machine.tally();
         // A receiver that ends by a fault has sent its last counters already.
         let tally = Tally { durable: Moved::by_last_words(&tally).durable, ..tally };
@@ -478,7 +478,7 @@ impl SenderLoop<'_> {
         let sent = self.machine.bytes_sent().0 + self.link.in_hand();
         // A unit that was sent whole is reported a moment after its lane has nothing in hand.
         self.sent_most = if self.verdict.is_some() { sent } else { self.sent_most.max(sent) };
-        self.course.totals.progress_with(&Progress {
+        let progress = self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
             counted_s: self.counted_s,
             bytes_sent: self.sent_most,
@@ -492,14 +492,14 @@ impl SenderLoop<'_> {
             bytes_digested: tally.standing,
             limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
-        })
+        });
+        self.link.observer().event(api::Event::Progress(progress));
     }
 
     /// Ends everything in order: the lanes' queue, the lanes, the reads.
     async fn finish(mut self, io: ChunkIo) {
         self.link.judge();
-        let progress = self.progress();
-        self.link.observer.event(api::Event::Progress(progress));
+        self.tell_progress();
         let (sent, resent) = self.machine.bytes_sent();
         let totals = &mut self.course.totals;
         match self.verdict.take() {
@@ -514,7 +514,7 @@ impl SenderLoop<'_> {
         totals.add_limits(self.link.limits());
         totals.add_sender_cpu(self.link.cpu_us());
         totals.io = Some(io.report());
-        totals.add_stages(self.link.times.seconds());
+        totals.add_stages(self.link.times().seconds());
         let machine = &self.machine;
         let unsettled = self.outstanding.into_iter().map(|(id, known)| {
             let begun = known.begun || machine.is_begun(id);

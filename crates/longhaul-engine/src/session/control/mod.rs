@@ -1,44 +1,57 @@
 //! Owns the part of a session that both roles share: events in, messages out, signs of life, the
 //! way to an end.
 //!
-//! It owns the control channel's tasks, the [`Lanes`] and the bottleneck search. It handles
-//! messages about lanes and rates itself, and gives all others to the session loop. It decides only
-//! when a session cannot go on, and knows no machine.
+//! Each of its parts is a type with private fields in a file of its own: `connection` has the
+//! control connection's tasks and queues, `signs` the signs of life, `movement` finds a session
+//! that moves nothing, `lanes` are the lanes as the session sees them, `limits` is the bottleneck
+//! search, `clock` tells the time, and `ending` ends it all. This file gives each event to the part
+//! that it is for. It handles messages about lanes and rates itself, and gives all others to the
+//! session loop. It decides only when a session cannot go on, and knows no machine.
 
+mod clock;
+mod connection;
 mod ending;
+mod lanes;
+mod limits;
+mod movement;
+mod signs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_proto::tuning::limit::Spent;
-use longhaul_proto::wire::message::{GrantedLanes as Granted, Heartbeat, LaneTarget, Limit, Limited, Limiting, Rate};
+use longhaul_proto::wire::message::{Heartbeat, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
+use self::clock::SessionClock;
+use self::connection::Connection;
+use self::ending::SessionEnd;
+use self::lanes::SessionLanes;
+use self::limits::SessionLimits;
+use self::movement::Movement;
+use self::signs::{LifeSigns, silent};
 use super::SessionEvent;
-use super::channel::{ReadHalf, WriteHalf, start_writer};
-use super::idle::{Doings, Idle, moves};
-use super::inbox::{Inbound, Inbox, read_all};
-use super::outbox::{Gauge, Outbox, Uptake, too_far_behind};
+use super::channel::{ReadHalf, WriteHalf};
+use super::idle::Idle;
+use super::inbox::Inbound;
+use super::outbox::Gauge;
 use super::overhead::Overhead;
-use crate::api::{self, LanesChange, Observer, Stop};
+use crate::api::{Observer, Stop};
 use crate::cpu::StageTimes;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
-use crate::lanes::bottleneck::{Limiter, WaitsFor};
+use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::event::LaneListener;
-use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
-use crate::lanes::tune::{LaneTask, TuningStep};
-use crate::lanes::worker::pacer::LaneRates;
+use crate::lanes::pool::{LaneControls, LaneRules};
 
 /// The parts of a session once the handshake is over.
 pub(crate) struct ControlLinkParts {
     /// The control channel.
     pub(crate) reader: ReadHalf,
+    /// Its other direction.
     pub(crate) writer: WriteHalf,
     /// The observer of the session's events.
     pub(crate) observer: Arc<dyn Observer>,
@@ -54,62 +67,19 @@ pub(crate) struct ControlLinkParts {
 
 /// The running control link. See the module.
 pub(crate) struct ControlLink {
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) times: StageTimes,
-    events: mpsc::UnboundedReceiver<SessionEvent>,
-    sender: mpsc::UnboundedSender<SessionEvent>,
-    outbox: Option<Outbox>,
-    /// Watches whether the other side takes in its messages.
-    uptake: Uptake,
-    /// The memory of those messages, and of entries.
-    overhead: Overhead,
-    inbox: Inbox,
-    /// The room of messages that are being dealt with.
-    inbox_room: Option<OwnedSemaphorePermit>,
-    writer: tokio::task::JoinHandle<()>,
-    reader: tokio::task::JoinHandle<()>,
-    lanes: Lanes,
     role: Role,
-    /// The smallest segment size that lanes turned out to need, as far as it was reported.
-    reported_segment: Option<u32>,
-    /// Lanes that the search for their number gave up.
-    to_lose: Vec<LaneId>,
-    limiter: Limiter,
-    /// The reason for which a lane of this side has nothing to do now.
-    pub(crate) waits_for: WaitsFor,
-    /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
-    pub(crate) remaining: Option<u64>,
-    stop: Stop,
-    presence: Arc<Presence>,
-    start: Instant,
-    last_heard: Instant,
-    last_spoke: Instant,
-    /// Watches whether anything moves. `None` where an idle session goes on.
-    idle: Option<Idle>,
-    /// Messages, units and other progress besides pieces on lanes, counted for [`Idle`].
-    moved: u64,
-    /// The count of everything that had moved at the last look, and when it last grew.
-    moved_by: (u64, Instant),
-    /// The payload that had arrived at the last look, bytes, and when it last grew.
-    arrived_by: (u64, Instant),
-    /// Whether this side's disk has something to do.
-    pub(crate) at_work: bool,
-    /// Claims memory for the windows of lanes over QUIC. `None` where it needs no claim.
-    quic_room: Option<Box<dyn FnMut() -> bool + Send>>,
-    /// When the other side last reported that its disk stalls.
-    peer_stalled: Option<Instant>,
+    observer: Arc<dyn Observer>,
+    clock: SessionClock,
+    /// When the next look at heartbeats, silence and lanes is due.
     next_tick: Instant,
-    cpu_start: u64,
-    pub(crate) ending: bool,
-    /// Whether the session was told to end: it is not told again.
-    stopping: bool,
-    /// Whether a refusal was sent, which the other side should hear.
-    refused: bool,
-    /// Whether the other side has dialled anew, and so listens here no more.
-    deserted: bool,
-    /// The fault of a lane that ends the session. It is reported after a moment, unless the other
-    /// side reports a better reason in that time.
-    lane_fault: Option<(Instant, Fault)>,
+    events: mpsc::UnboundedReceiver<SessionEvent>,
+    sink: mpsc::UnboundedSender<SessionEvent>,
+    connection: Connection,
+    signs: LifeSigns,
+    movement: Movement,
+    lanes: SessionLanes,
+    limits: SessionLimits,
+    end: SessionEnd,
 }
 
 /// Why a session loop woke. [`ControlLink::absorb`] has not taken it in yet.
@@ -137,129 +107,96 @@ pub(crate) enum Incoming {
     Stop(Fault),
 }
 
+/// The state of a session loop at the end of a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundState {
+    /// The reason for which a lane of this side has nothing to do now.
+    pub(crate) waits_for: WaitsFor,
+    /// Whether this side's disk has something to do.
+    pub(crate) at_work: bool,
+    /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
+    pub(crate) remaining: Option<u64>,
+}
+
 impl ControlLink {
     /// Starts the control tasks.
     pub(crate) fn start(parts: ControlLinkParts) -> ControlLink {
-        let (sink, events) = parts.events;
-        let (outbox, writer) = start_writer(parts.writer);
-        let (inbox, role) = (Inbox::new(), parts.rules.role);
-        // A sender reads while messages wait, so the sides cannot wait for each other.
-        let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
-        let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
-        let now = Instant::now();
+        ControlLink::start_at(parts, Instant::now())
+    }
+
+    /// Starts the control tasks of a session that begins at `now`.
+    fn start_at(parts: ControlLinkParts, now: Instant) -> ControlLink {
+        let ControlLinkParts { reader, writer, observer, stop, presence, events: (sink, events), rules } = parts;
+        let (role, clock) = (rules.role, SessionClock::start(now));
         ControlLink {
-            observer: parts.observer,
-            times: StageTimes::default(),
-            events,
-            sender: sink,
-            outbox: Some(outbox),
-            uptake: Uptake::new(now, SILENCE_MAX),
-            overhead: Overhead::default(),
-            inbox,
-            inbox_room: None,
-            writer,
-            reader,
             role,
-            reported_segment: None,
-            limiter: Limiter::new(parts.rules.role),
-            waits_for: WaitsFor::Other,
-            to_lose: Vec::new(),
-            remaining: None,
-            lanes: Lanes::new(parts.rules),
-            stop: parts.stop,
-            presence: parts.presence,
-            start: now,
-            last_heard: now,
-            last_spoke: now,
-            idle: None,
-            moved: 0,
-            moved_by: (0, now),
-            arrived_by: (0, now),
-            at_work: false,
-            quic_room: None,
-            peer_stalled: None,
+            clock,
             next_tick: now + TICK,
-            cpu_start: crate::cpu::process_micros(),
-            ending: false,
-            stopping: false,
-            refused: false,
-            deserted: false,
-            lane_fault: None,
+            events,
+            connection: Connection::start((reader, writer), role, sink.clone(), now),
+            signs: LifeSigns::new(presence.clone(), now),
+            movement: Movement::new(now),
+            lanes: SessionLanes::new(rules, observer.clone(), clock, sink.clone()),
+            limits: SessionLimits::new(role),
+            end: SessionEnd::new(stop, presence),
+            observer,
+            sink,
         }
     }
 
     /// Ends the session when nothing moves in it, as `idle` says.
     pub(crate) fn set_idle(&mut self, idle: Idle) {
-        self.idle = Some(idle);
-    }
-
-    /// The fault by which the session ends if nothing moved in it for too long.
-    fn look_idle(&mut self) -> Option<Fault> {
-        let (now, moved) = (Instant::now(), self.lanes.pieces().0 + self.moved);
-        if moved != self.moved_by.0 {
-            self.moved_by = (moved, now);
-        }
-        let peer_stalls = self.peer_stalled.is_some_and(|at| at.elapsed() < 2 * HEARTBEAT_EVERY);
-        let doings = Doings { moved, at_work: self.at_work, peer_stalls };
-        self.idle.as_mut()?.look(now, doings)
-    }
-
-    /// Whether to report to the other side that this side's disk is the slow part: a lane finds no
-    /// buffer, or nothing has moved for a while and the disk is at work.
-    fn stalls(&self) -> bool {
-        self.lanes.pieces().1 || self.at_work && self.moved_by.1.elapsed() >= STALLED_AFTER
+        self.movement.set_idle(idle);
     }
 
     /// Has the session's memory besides its buffers counted.
     pub(crate) fn set_overhead(&mut self, overhead: Overhead) {
-        self.overhead = overhead;
+        self.connection.set_overhead(overhead);
     }
 
     /// Takes lanes over QUIC only if `room` returns that there is memory for them.
     pub(crate) fn set_quic_room(&mut self, room: Box<dyn FnMut() -> bool + Send>) {
-        self.quic_room = Some(room);
+        self.lanes.set_quic_room(room);
     }
 
-    /// Whether there is memory for the windows of a lane that joined.
-    fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
-        let has = !lane.stream.handle().is_quic() || self.quic_room.as_mut().is_none_or(|room| room());
-        if !has {
-            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over QUIC");
-        }
-        has
+    /// The observer of the session's events.
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    /// The processor time of the session, by stage.
+    pub(crate) fn times(&self) -> &StageTimes {
+        self.limits.times()
     }
 
     /// The queue to which threads of this session report.
     pub(crate) fn sink(&self) -> mpsc::UnboundedSender<SessionEvent> {
-        self.sender.clone()
-    }
-
-    fn listener(&self) -> Arc<dyn LaneListener> {
-        Arc::new(self.sender.clone())
+        self.sink.clone()
     }
 
     /// The time on the machine's clock.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     /// Seconds since the session began.
     pub(crate) fn seconds(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+        self.clock.seconds()
     }
 
     /// CPU microseconds of this process since the session began.
     pub(crate) fn cpu_us(&self) -> u64 {
-        crate::cpu::process_micros().saturating_sub(self.cpu_start)
+        self.clock.cpu_us()
     }
 
-    /// Waits for the next event, until `timeout` at most. Cancelled, it loses nothing.
+    /// Waits for the next event, until `timeout` at most. It changes nothing: cancelled, it loses
+    /// nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
         // However many events come, signs of life are due, silence is noticed, and a broken lane is
         // not waited for longer.
-        let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
-        let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
+        let grant_at = self.lanes.grant_at().filter(|_| !self.end.is_begun());
+        let due = [Some(self.next_tick), self.end.lane_fault_at(), grant_at];
         let due = due.into_iter().flatten().min().unwrap_or(now);
         if now >= due {
             return Wake::Tick;
@@ -271,8 +208,7 @@ impl ControlLink {
         let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
         tokio::select! {
             biased;
-            code = self.stop.stopped(), if !self.stopping => Wake::Stop(code),
-            () = self.presence.evicted(), if !self.stopping => Wake::Stop(FaultCode::Lost),
+            code = self.end.told() => Wake::Stop(code),
             Some(event) = self.events.recv() => Wake::Event(event),
             () = tokio::time::sleep(until) => Wake::Time,
         }
@@ -293,204 +229,163 @@ impl ControlLink {
                 self.tick()
             }
             Wake::Time => None,
-            Wake::Stop(code) => {
-                self.stopping = true;
-                self.deserted = code == FaultCode::Lost;
-                Some(Incoming::Stop(stopped(code)))
-            }
+            Wake::Stop(code) => Some(Incoming::Stop(self.end.stop(code))),
         }
     }
 
-    /// Ends a round of the loop: gives back the room of the messages that were dealt with, and
-    /// looks at the lanes, if it is time to.
-    pub(crate) fn settle(&mut self) {
-        self.inbox_room = None;
+    /// Ends a round of the loop: gives back the room of the messages that were dealt with, keeps
+    /// the loop's state, and looks at the lanes, if it is time to.
+    pub(crate) fn settle(&mut self, state: RoundState) {
+        self.connection.free_room();
+        self.limits.set_waits_for(state.waits_for);
+        self.movement.settle(&state);
+        self.lanes.set_remaining(state.remaining);
         if let Some(doing) = self.lanes.sample() {
-            self.limiter.look(&doing, self.waits_for);
+            self.limits.look(&doing);
         }
     }
 
     fn hear(&mut self, event: SessionEvent) -> Option<Incoming> {
-        self.moved += u64::from(match &event {
-            SessionEvent::Inbound(Inbound { message, .. }) => moves(message),
-            SessionEvent::Wrote(_) | SessionEvent::Read(_) => true,
-            _ => false,
-        });
+        self.movement.count(&event);
         match event {
             SessionEvent::Inbound(Inbound { message, room }) => {
-                match &mut self.inbox_room {
-                    Some(held) => held.merge(room),
-                    None => self.inbox_room = Some(room),
-                }
-                self.last_heard = Instant::now();
-                self.presence.hear();
-                if let Message::Heartbeat(Heartbeat { stalled, answer }) = &message {
-                    if *stalled {
-                        self.peer_stalled = Some(self.last_heard);
-                    }
-                    if *answer {
-                        self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: false }));
-                    }
-                }
-                match message {
-                    Message::Lanes(granted) if self.dial(&granted) => None,
-                    Message::LaneTarget(target) if self.role == Role::Receiver && self.lanes.grants() => {
-                        self.lanes.set_target(target.count, target.transport);
-                        None
-                    }
-                    Message::Rate(rate) if self.role == Role::Sender => {
-                        self.lanes.set_rates(|rates| rates.asked_rate = LaneRates::from_wire(rate.bytes_per_s));
-                        None
-                    }
-                    Message::Limiting(limiting) => {
-                        self.limiter.hear(self.last_heard, limiting.by);
-                        None
-                    }
-                    message => Some(Incoming::Message(message)),
-                }
+                self.connection.keep_room(room);
+                self.signs.hear();
+                self.hear_message(message).map(Incoming::Message)
             }
-            SessionEvent::ControlEnded(fault) if !self.ending => Some(Incoming::Stop(fault.unwrap_or_else(|| {
-                Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
-                    .hint("run the same command again")
-            }))),
+            SessionEvent::ControlEnded(fault) if !self.end.is_begun() => {
+                Some(Incoming::Stop(fault.unwrap_or_else(closed_by_peer)))
+            }
             // A sender ends its lanes when the session is over, not before.
-            SessionEvent::LaneEnded(end) if !self.ending => {
+            SessionEvent::LaneEnded(end) if !self.end.is_begun() => {
                 if let Some(fault) = self.lanes.ended(&end) {
-                    self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                    self.end.expect_lane_fault(fault);
                 }
                 Some(Incoming::Event(SessionEvent::LaneEnded(end)))
             }
             SessionEvent::Undialled(fault) => {
                 // Lanes that were granted later may stand meanwhile.
-                if !self.ending && (!fault.retry() || self.lanes.count() == 0) {
-                    self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                if !self.end.is_begun() && (!fault.retry() || self.lanes.count() == 0) {
+                    self.end.expect_lane_fault(fault);
                     // Whether the other side answers at all tells a firewall from an outage.
                     self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: true }));
                 }
                 None
             }
             SessionEvent::OwnRate(rate) => {
-                self.lanes.set_rates(|rates| rates.own_rate = rate);
+                self.lanes.set_own_rate(rate);
                 if self.role == Role::Receiver {
                     self.say(Message::Rate(Rate { bytes_per_s: rate.unwrap_or(0) }));
                 }
                 None
             }
             // The lane is dropped and thereby closed: the sender goes on over those that it has.
-            SessionEvent::Lane(lane) if !self.has_room_for(&lane) => None,
+            SessionEvent::Lane(lane) if !self.lanes.has_room_for(&lane) => None,
             event => Some(Incoming::Event(event)),
         }
     }
 
-    /// Carries out what the search for the number of lanes decided, and reports it.
-    fn tune(&mut self) {
-        let by = self.limiter.limited().map(|limited| limited.by);
-        let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        for TuningStep { task: what, change, reason } in self.lanes.tune(self.remaining, hindered) {
-            if let LaneTask::Lose(lanes) = &what {
-                self.to_lose.extend(lanes);
+    /// Handles a message about lanes or rates. Returns any other.
+    fn hear_message(&mut self, message: Message) -> Option<Message> {
+        match message {
+            Message::Heartbeat(heartbeat) => {
+                if self.signs.hear_heartbeat(&heartbeat) {
+                    self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: false }));
+                }
+                Some(Message::Heartbeat(heartbeat))
             }
-            if what != LaneTask::Nothing && !self.lanes.grants() {
-                let (count, transport) = (self.lanes.target(), self.lanes.transport());
-                self.say(Message::LaneTarget(LaneTarget { count, transport }));
+            Message::Lanes(granted) if self.lanes.dial(&granted) => None,
+            Message::LaneTarget(target) if self.lanes.hear_target(&target) => None,
+            Message::Rate(rate) if self.role == Role::Sender => {
+                self.lanes.set_asked_rate(rate.bytes_per_s);
+                None
             }
-            self.tell_lanes(change, reason);
+            Message::Limiting(limiting) => {
+                self.limits.hear(self.signs.last_heard(), limiting.by);
+                None
+            }
+            message => Some(message),
         }
     }
 
-    fn tell_lanes(&self, change: LanesChange, reason: String) {
-        let lanes = self.lanes.count() as u32;
-        tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
-        self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
-    }
-
-    /// Reports that the path swallows large packets, when a lane needed small segments.
-    fn tell_segments(&mut self, bytes: Option<u32>) {
-        let Some(bytes) = bytes.filter(|bytes| self.reported_segment.is_none_or(|told| *bytes < told)) else { return };
-        self.reported_segment = Some(bytes);
-        let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
-        self.tell_lanes(LanesChange::Segments(bytes), reason.to_owned());
-    }
-
-    /// Dials the lanes that were granted. Returns false if this side never dials.
-    fn dial(&mut self, granted: &Granted) -> bool {
-        let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
-        self.lanes.dial((granted.first.0..last).map(LaneId), granted.transport, &self.listener())
-    }
-
+    /// Does everything that is due once a second. Returns the fault by which the session must end.
     fn tick(&mut self) -> Option<Incoming> {
-        if let Some((_, fault)) = self.lane_fault.take_if(|(at, _)| *at <= Instant::now()) {
+        if let Some(fault) = self.end.take_lane_fault() {
             return Some(Incoming::Stop(fault));
         }
-        let gauge = self.gauge();
-        if gauge.stops_reading() && self.role == Role::Receiver {
+        if self.gauge().stops_reading() && self.role == Role::Receiver {
             // The other side is not silent: nobody listens to it.
-            self.last_heard = Instant::now();
+            self.signs.excuse_silence();
         }
-        let not_taken_in = self.uptake.look(Instant::now(), gauge);
-        if let Some(fault) = not_taken_in.or_else(|| gauge.is_over().then(|| too_far_behind(gauge))) {
-            let ended =
-                if self.ending { Incoming::Event(SessionEvent::ControlEnded(None)) } else { Incoming::Stop(fault) };
-            return Some(ended);
+        let gone = self.connection.find_deaf(Instant::now()).or_else(|| self.signs.is_silent().then(silent));
+        if let Some(fault) = gone {
+            let is_over = self.end.is_begun();
+            return Some(if is_over {
+                Incoming::Event(SessionEvent::ControlEnded(None))
+            } else {
+                Incoming::Stop(fault)
+            });
         }
-        if !self.ending && self.last_heard.elapsed() >= SILENCE_MAX {
-            return Some(Incoming::Stop(
-                Fault::new(
-                    FaultCode::TimedOut,
-                    Blame::Path,
-                    format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs()),
-                )
-                .hint("run the same command again"),
-            ));
-        }
-        if self.ending && self.last_heard.elapsed() >= SILENCE_MAX {
-            return Some(Incoming::Event(SessionEvent::ControlEnded(None)));
-        }
-        if !self.ending {
-            if let Some(fault) = self.lanes.without_any().or_else(|| self.look_idle()) {
+        if !self.end.is_begun() {
+            let pieces = self.lanes.pieces().0;
+            let idle = self.lanes.without_any().or_else(|| self.movement.find_idle(pieces, &self.signs));
+            if let Some(fault) = idle {
                 return Some(Incoming::Stop(fault));
             }
             self.tune();
-            for first in self.lanes.grant() {
-                let transport = self.lanes.transport();
-                self.say(Message::Lanes(Granted { first, count: 1, transport }));
-            }
         }
-        let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.last_heard);
-        if answer || self.last_spoke.elapsed() >= HEARTBEAT_EVERY {
+        let answer = self.signs.take_question() || self.lanes.ask_for_sign(&self.signs);
+        if answer || self.signs.is_heartbeat_due() {
             self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer }));
         }
         None
     }
 
+    /// Fits the number of lanes, and grants new ones in place of those that were lost.
+    fn tune(&mut self) {
+        let by = self.limits.limited().map(|limited| limited.by);
+        if let Some(target) = self.lanes.tune(by) {
+            self.say(Message::LaneTarget(target));
+        }
+        for granted in self.lanes.grant() {
+            self.say(Message::Lanes(granted));
+        }
+    }
+
+    /// Whether to report to the other side that this side's disk is the slow part: a lane finds no
+    /// buffer, or nothing has moved for a while and the disk is at work.
+    fn stalls(&self) -> bool {
+        self.lanes.pieces().1 || self.movement.is_stalled()
+    }
+
     /// Closes a second (or half of one, or the session): names the part that limited it, and tells
     /// the other side.
     pub(crate) fn judge(&mut self) {
-        let Some(by) = self.limiter.second(self.lanes.handles(), &self.times) else { return };
+        let Some(by) = self.limits.second(self.lanes.handles()) else { return };
         // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
         // brings those about.
-        if let Some(outbox) = self.outbox.as_ref().filter(|_| !self.ending) {
-            outbox.send(Message::Limiting(Limiting { by }));
+        if !self.end.is_begun() {
+            self.connection.send(Message::Limiting(Limiting { by }));
         }
     }
 
     /// The time since the limit was named last.
     pub(crate) fn judged_for(&self) -> Duration {
-        self.limiter.since().elapsed()
+        self.limits.judged_for()
     }
 
     /// The part that limited the last second. `None` if it is not known.
     pub(crate) fn limited(&self) -> Option<Limited> {
-        self.limiter.limited()
+        self.limits.limited()
     }
 
     /// How long each part limited the session.
     pub(crate) fn limits(&self) -> &Spent {
-        self.limiter.spent()
+        self.limits.spent()
     }
 
     fn gauge(&self) -> Gauge {
-        self.outbox.as_ref().map(Outbox::gauge).unwrap_or_default()
+        self.connection.gauge()
     }
 
     /// Whether more messages wait for the other side than an honest one would leave: nothing new is
@@ -502,19 +397,19 @@ impl ControlLink {
     /// Whether there is no memory for the messages that wait and for the entries held, which take
     /// `entries_bytes`: no more entries are taken in.
     pub(crate) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
-        let is_cramped = !self.overhead.holds(self.gauge().waiting + entries_bytes);
-        if let Some(outbox) = &self.outbox {
-            outbox.set_cramped(is_cramped);
-        }
-        is_cramped
+        self.connection.is_cramped(entries_bytes)
     }
 
     /// Sends a message to the other side.
     pub(crate) fn say(&mut self, message: Message) {
-        self.last_spoke = Instant::now();
-        if let Some(outbox) = &self.outbox {
-            outbox.send(message);
-        }
+        self.signs.speak();
+        self.connection.send(message);
+    }
+
+    /// Sends the machine's last message: lanes may end from now on, and the other side be silent.
+    pub(crate) fn say_last(&mut self, message: Message) {
+        self.end.begin();
+        self.say(message);
     }
 
     /// Starts a lane's thread.
@@ -523,13 +418,12 @@ impl ControlLink {
         lane: JoinedLane,
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
-        self.tell_segments(lane.stream.segment_max());
-        self.lanes.start(lane, self.listener(), run)
+        self.lanes.start(lane, run)
     }
 
     /// The number of lanes that stand.
     pub(crate) fn lanes(&self) -> u32 {
-        self.lanes.count() as u32
+        self.lanes.count()
     }
 
     /// Whether any lane keeps payload in this process besides the buffers that it claims.
@@ -545,11 +439,10 @@ impl ControlLink {
     /// The lanes that stand still while others move. `owing` names those that owe a unit which they
     /// have not begun.
     pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
-        let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
-        let mut lanes = std::mem::take(&mut self.to_lose);
+        let mut lanes = self.lanes.take_to_lose();
         // If control is silent as well, the lanes are not the cause.
-        if !self.ending && of_late(self.last_heard) {
-            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.last_heard));
+        if !self.end.is_begun() && self.signs.is_heard_of_late() {
+            lanes.extend(self.lanes.find_stalled(owing, &self.signs));
         }
         lanes
     }
@@ -567,43 +460,19 @@ impl ControlLink {
     /// How long the other side has been silent, over control and lanes. `arrived`: payload bytes
     /// that have arrived, as far as this side knows.
     pub(crate) fn silent_for(&mut self, arrived: u64) -> Duration {
-        if arrived != self.arrived_by.0 {
-            self.arrived_by = (arrived, Instant::now());
-        }
-        self.last_heard.max(self.arrived_by.1).elapsed()
+        self.signs.last_heard().max(self.movement.last_arrival(arrived)).elapsed()
     }
 }
 
-fn stopped(code: FaultCode) -> Fault {
-    let why = match code {
-        FaultCode::Terminated => "terminated",
-        FaultCode::Busy => "the daemon is shutting down",
-        FaultCode::TimedOut => "it took longer than it may",
-        FaultCode::Unreachable => {
-            return Fault::new(
-                FaultCode::Busy,
-                Blame::Local,
-                "nothing moved, and another key needed the session's place",
-            )
-            .hint("run the same command again: it goes on where this ended");
-        }
-        FaultCode::Lost => "the client dialled again and goes on in another session",
-        _ => "interrupted",
-    };
-    Fault::new(code, Blame::Local, why)
+fn closed_by_peer() -> Fault {
+    Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
+        .hint("run the same command again")
 }
 
 /// Time between two reports of progress, and between two checks of heartbeats and silence.
 const TICK: Duration = Duration::from_secs(1);
-/// A side that has sent nothing for this long sends a heartbeat.
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
-/// A disk at work for this long while nothing moved stalls, for the other side.
-const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// A side that is silent for this long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// The wait before a lane's fault ends the session: when a lane breaks or cannot be dialled, the
-/// other side is often about to say why over control.
-const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,10 @@ use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf as Half, duplex, split};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::api;
 use crate::budget::{MemoryPlan, SessionBuffers};
 use crate::lanes::replace::Replacement;
+use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::outbox::Queue;
@@ -61,6 +63,11 @@ impl Deaf {
 }
 
 fn link(role: Role) -> (ControlLink, Deaf) {
+    link_since(role, Instant::now())
+}
+
+/// A link of a session that began at `start`.
+fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
     let (near, far) = duplex(1 << 10);
     let ((reader, writer), (_hears, says)) = (split(near), split(far));
     let told = Arc::<Told>::default();
@@ -79,8 +86,8 @@ fn link(role: Role) -> (ControlLink, Deaf) {
     let (presence, stop) = (Arc::default(), Stop::new().1);
     let parts =
         ControlLinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
-    let link = ControlLink::start(parts);
-    let queue = link.outbox.as_ref().map(|outbox| outbox.queue.clone()).expect("it has one");
+    let link = ControlLink::start_at(parts, start);
+    let queue = link.connection.queue();
     (link, Deaf { says, told, queue, _hears })
 }
 
@@ -137,6 +144,8 @@ fn absorb_ready(link: &mut ControlLink) {
     }
 }
 
+const BUSY: RoundState = RoundState { waits_for: WaitsFor::Other, at_work: true, remaining: None };
+
 fn heartbeat() -> Message {
     Message::Heartbeat(Heartbeat { stalled: false, answer: true })
 }
@@ -155,7 +164,7 @@ async fn questions_whether_a_side_lives_leave_one_answer_waiting() {
             let wake = link.wait(None).await;
             link.absorb(wake);
             absorb_ready(&mut link);
-            link.settle();
+            link.settle(BUSY);
             assert!(queue.gauge().waiting < 4096, "{:?}", queue.gauge());
         }
     };
@@ -233,22 +242,19 @@ async fn a_receiver_that_reads_no_page_is_sent_no_more() {
 #[tokio::test]
 async fn a_peer_that_takes_nothing_in_is_given_up() {
     for role in [Role::Sender, Role::Receiver] {
-        let (mut link, peer) = link(role);
+        let long_ago = Instant::now().checked_sub(SILENCE_MAX).expect("this host has run for so long");
+        let (mut link, peer) = link_since(role, long_ago);
         let fault = Fault::new(FaultCode::Io, Blame::Local, "m".repeat(900));
         let list = vec![Settlement { file: FileId(0), outcome: Outcome::Failed(fault) }; 100];
         while !link.is_backlogged() {
             link.say(Message::Settled(list.clone()));
         }
-        // The peer was sent all this long ago.
-        let long_ago = Instant::now().checked_sub(SILENCE_MAX).expect("this host has run for so long");
-        link.uptake = Uptake::new(long_ago, SILENCE_MAX);
-        link.next_tick = Instant::now();
+        // It was heard just now.
+        link.signs.excuse_silence();
         let wake = link.wait(None).await;
         let incoming = link.absorb(wake);
-        assert!(
-            matches!(&incoming, Some(Incoming::Stop(fault)) if fault.code == FaultCode::TimedOut),
-            "{role:?}: {incoming:?}"
-        );
+        let Some(Incoming::Stop(fault)) = incoming else { panic!("{role:?}: {incoming:?}") };
+        assert!(fault.code == FaultCode::TimedOut && fault.message.contains("did not take in"), "{role:?}: {fault}");
         drop(peer);
     }
 }
@@ -270,7 +276,7 @@ async fn a_receiver_with_a_full_outbox_reads_no_more_and_a_sender_goes_on() {
         let listens = async {
             for _ in 0..200_000 {
                 absorb_ready(&mut link);
-                link.settle();
+                link.settle(BUSY);
                 tokio::task::yield_now().await;
             }
         };

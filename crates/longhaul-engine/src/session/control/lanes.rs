@@ -1,0 +1,254 @@
+//! Owns the lanes of a session as its loop sees them: the pool, and what the other side and
+//! observers are told of it.
+//!
+//! In: messages about lanes and rates, signs of life, and once a second the bytes that remain and
+//! what limited the session. Out: lanes to give up, messages to say, and events to observers. It
+//! knows no connection and no machine.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
+use longhaul_core::{Fault, LaneId, Role};
+use longhaul_net::LaneHandle;
+use longhaul_proto::wire::message::{GrantedLanes, LaneTarget, Limit};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::clock::SessionClock;
+use super::signs::LifeSigns;
+use crate::api::{self, LanesChange, Observer};
+use crate::lanes::JoinedLane;
+use crate::lanes::event::{LaneEnd, LaneListener};
+use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
+use crate::lanes::tune::{LaneTask, TuningStep};
+use crate::lanes::worker::pacer::LaneRates;
+use crate::lanes::worker::pulse::Doing;
+use crate::session::SessionEvent;
+
+/// Claims memory for the windows of one more lane over QUIC. Returns whether it is there.
+pub(super) type ClaimWindows = Box<dyn FnMut() -> bool + Send>;
+
+/// The lanes of a session. See the module.
+pub(super) struct SessionLanes {
+    pool: Lanes,
+    role: Role,
+    observer: Arc<dyn Observer>,
+    clock: SessionClock,
+    /// The session's queue, to which lanes report.
+    sink: UnboundedSender<SessionEvent>,
+    /// The smallest segment size that lanes turned out to need, as far as it was reported.
+    reported_segment: Option<u32>,
+    /// Lanes that the search for their number gave up.
+    to_lose: Vec<LaneId>,
+    /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
+    remaining: Option<u64>,
+    /// Claims memory for the windows of lanes over QUIC. `None` where it needs no claim.
+    quic_room: Option<ClaimWindows>,
+}
+
+impl SessionLanes {
+    /// The lanes of a session that has none yet.
+    pub(super) fn new(
+        rules: LaneRules,
+        observer: Arc<dyn Observer>,
+        clock: SessionClock,
+        sink: UnboundedSender<SessionEvent>,
+    ) -> SessionLanes {
+        SessionLanes {
+            role: rules.role,
+            pool: Lanes::new(rules),
+            observer,
+            clock,
+            sink,
+            reported_segment: None,
+            to_lose: Vec::new(),
+            remaining: None,
+            quic_room: None,
+        }
+    }
+
+    /// Takes lanes over QUIC only if `room` returns that there is memory for them.
+    pub(super) fn set_quic_room(&mut self, room: ClaimWindows) {
+        self.quic_room = Some(room);
+    }
+
+    /// Sets the bytes that lanes have not sent. `None` if this side does not know.
+    pub(super) fn set_remaining(&mut self, remaining: Option<u64>) {
+        self.remaining = remaining;
+    }
+
+    /// Sets the rate that the other side asks this one to keep.
+    pub(super) fn set_asked_rate(&mut self, bytes_per_s: u64) {
+        self.pool.set_rates(|rates| rates.asked_rate = LaneRates::from_wire(bytes_per_s));
+    }
+
+    /// Sets the rate that this side allows, bytes/s. `None` for no rate.
+    pub(super) fn set_own_rate(&mut self, bytes_per_s: Option<u64>) {
+        self.pool.set_rates(|rates| rates.own_rate = bytes_per_s);
+    }
+
+    /// Whether there is memory for the windows of a lane that joined.
+    pub(super) fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
+        let has = !lane.stream.handle().is_quic() || self.quic_room.as_mut().is_none_or(|room| room());
+        if !has {
+            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over QUIC");
+        }
+        has
+    }
+
+    fn listener(&self) -> Arc<dyn LaneListener> {
+        Arc::new(self.sink.clone())
+    }
+
+    /// Starts a lane's thread.
+    pub(super) fn start(
+        &mut self,
+        lane: JoinedLane,
+        run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
+    ) -> Result<(), Fault> {
+        self.tell_segments(lane.stream.segment_max());
+        self.pool.start(lane, self.listener(), run)
+    }
+
+    /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
+    /// does.
+    pub(super) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
+        self.pool.ended(end)
+    }
+
+    /// Closes this side's end of a lane, if it stands here.
+    pub(super) fn close(&mut self, id: LaneId) {
+        self.pool.close(id);
+    }
+
+    /// Closes all lanes at once.
+    pub(super) fn close_all(&self) {
+        self.pool.close_all();
+    }
+
+    /// Waits until all threads have ended. Blocks.
+    pub(super) fn join(self) {
+        self.pool.join();
+    }
+
+    /// Sets the number and transport that the sender can use. Returns false if this side is the
+    /// sender or provides no lanes.
+    pub(super) fn hear_target(&mut self, target: &LaneTarget) -> bool {
+        let provides = self.role == Role::Receiver && self.pool.grants();
+        if provides {
+            self.pool.set_target(target.count, target.transport);
+        }
+        provides
+    }
+
+    /// Dials the lanes that were granted. Returns false if this side never dials.
+    pub(super) fn dial(&mut self, granted: &GrantedLanes) -> bool {
+        let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
+        self.pool.dial((granted.first.0..last).map(LaneId), granted.transport, &self.listener())
+    }
+
+    /// The lanes to grant in place of lost ones.
+    pub(super) fn grant(&mut self) -> Vec<GrantedLanes> {
+        let (ids, transport) = (self.pool.grant(), self.pool.transport());
+        ids.into_iter().map(|first| GrantedLanes { first, count: 1, transport }).collect()
+    }
+
+    /// When the next call of [`SessionLanes::grant`] is due. `None` if no lane is to be granted.
+    pub(super) fn grant_at(&self) -> Option<Instant> {
+        self.pool.grant_at()
+    }
+
+    /// Carries out what the search for the number of lanes decided, and reports it to observers.
+    /// Returns the number to ask the other side for, if it changed and that side provides lanes.
+    /// `by`: the part that limited the last second, if it is known.
+    pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
+        let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
+        let mut target = None;
+        for TuningStep { task, change, reason } in self.pool.tune(self.remaining, hindered) {
+            if let LaneTask::Lose(lanes) = &task {
+                self.to_lose.extend(lanes);
+            }
+            if task != LaneTask::Nothing && !self.pool.grants() {
+                target = Some(LaneTarget { count: self.pool.target(), transport: self.pool.transport() });
+            }
+            self.tell(change, reason);
+        }
+        target
+    }
+
+    fn tell(&self, change: LanesChange, reason: String) {
+        let (seconds, lanes) = (self.clock.seconds(), self.count());
+        tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
+        self.observer.event(api::Event::Lanes(api::LanesTuned { seconds, lanes, change, reason }));
+    }
+
+    /// Reports that the path swallows large packets, when a lane needed small segments.
+    fn tell_segments(&mut self, bytes: Option<u32>) {
+        let Some(bytes) = bytes.filter(|bytes| self.reported_segment.is_none_or(|least| *bytes < least)) else {
+            return;
+        };
+        self.reported_segment = Some(bytes);
+        let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
+        self.tell(LanesChange::Segments(bytes), reason.to_owned());
+    }
+
+    /// The lanes that the search for their number gave up since the last call.
+    pub(super) fn take_to_lose(&mut self) -> Vec<LaneId> {
+        std::mem::take(&mut self.to_lose)
+    }
+
+    /// The lanes that stand still while others move. See [`Lanes::find_stalled`].
+    pub(super) fn find_stalled(
+        &mut self,
+        owing: impl FnOnce() -> BTreeSet<LaneId>,
+        signs: &LifeSigns,
+    ) -> BTreeSet<LaneId> {
+        self.pool.find_stalled(owing, signs.peer_stalls(), signs.last_heard())
+    }
+
+    /// Whether a sign of life of the other side would help to decide about a lane.
+    pub(super) fn ask_for_sign(&self, signs: &LifeSigns) -> bool {
+        self.pool.ask_for_sign(signs.last_heard())
+    }
+
+    /// The fault of a session that has been without a lane for too long.
+    pub(super) fn without_any(&self) -> Option<Fault> {
+        self.pool.without_any()
+    }
+
+    /// Looks at what the lanes do. `None` if the next look is not due.
+    pub(super) fn sample(&mut self) -> Option<Vec<Doing>> {
+        self.pool.sample()
+    }
+
+    /// When the next call of [`SessionLanes::sample`] is due.
+    pub(super) fn sample_at(&self) -> Instant {
+        self.pool.sample_at()
+    }
+
+    /// The handles of the lanes that stand.
+    pub(super) fn handles(&self) -> impl Iterator<Item = (LaneId, &LaneHandle)> {
+        self.pool.handles()
+    }
+
+    /// The number of lanes that stand.
+    pub(super) fn count(&self) -> u32 {
+        self.pool.count() as u32
+    }
+
+    /// Whether any lane keeps payload in this process besides the buffers that it claims.
+    pub(super) fn any_quic(&self) -> bool {
+        self.pool.any_quic()
+    }
+
+    /// Pieces that all lanes moved so far, and whether a lane waits for this side's buffers.
+    pub(super) fn pieces(&self) -> (u64, bool) {
+        self.pool.pieces()
+    }
+
+    /// Payload bytes moved so far of units that are under way.
+    pub(super) fn in_hand(&self) -> u64 {
+        self.pool.in_hand()
+    }
+}

@@ -1,0 +1,73 @@
+//! Keeps what limits a session: the bottleneck search, and the inputs that it takes from the loop.
+//!
+//! In: looks at the lanes, what a lane of this side waits for, processor time. Out: the part that
+//! limited each second. It knows no messages.
+
+use std::time::Duration;
+
+use longhaul_core::{LaneId, Role};
+use longhaul_net::LaneHandle;
+use longhaul_proto::tuning::limit::Spent;
+use longhaul_proto::wire::message::Limited;
+
+use crate::cpu::StageTimes;
+use crate::lanes::bottleneck::{Limiter, WaitsFor};
+use crate::lanes::worker::pulse::Doing;
+
+/// The limits of a session. See the module.
+pub(super) struct SessionLimits {
+    limiter: Limiter,
+    /// The reason for which a lane of this side has nothing to do now.
+    waits_for: WaitsFor,
+    times: StageTimes,
+}
+
+impl SessionLimits {
+    /// The limits of a session that begins.
+    pub(super) fn new(role: Role) -> SessionLimits {
+        SessionLimits { limiter: Limiter::new(role), waits_for: WaitsFor::Other, times: StageTimes::default() }
+    }
+
+    /// The processor time of the session, by stage.
+    pub(super) fn times(&self) -> &StageTimes {
+        &self.times
+    }
+
+    /// Sets the reason for which a lane of this side has nothing to do from now on.
+    pub(super) fn set_waits_for(&mut self, waits_for: WaitsFor) {
+        self.waits_for = waits_for;
+    }
+
+    /// Counts a look at what the lanes do.
+    pub(super) fn look(&mut self, lanes: &[Doing]) {
+        self.limiter.look(lanes, self.waits_for);
+    }
+
+    /// Records the other side's report, which came at `now`.
+    pub(super) fn hear(&mut self, now: std::time::Instant, by: Option<Limited>) {
+        self.limiter.hear(now, by);
+    }
+
+    /// Closes a second. See [`Limiter::second`].
+    pub(super) fn second<'a>(
+        &mut self,
+        lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>,
+    ) -> Option<Option<Limited>> {
+        self.limiter.second(lanes, &self.times)
+    }
+
+    /// The time since a second was last closed.
+    pub(super) fn judged_for(&self) -> Duration {
+        self.limiter.since().elapsed()
+    }
+
+    /// The part that limited the last second. `None` if it is not known.
+    pub(super) fn limited(&self) -> Option<Limited> {
+        self.limiter.limited()
+    }
+
+    /// How long each part limited the session.
+    pub(super) fn spent(&self) -> &Spent {
+        self.limiter.spent()
+    }
+}
