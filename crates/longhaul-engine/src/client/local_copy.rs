@@ -194,18 +194,13 @@ fn pair_fault(error: &NetError) -> Fault {
 
 /// The sender's half is the one observed; the receiver's adds what only it knows.
 pub(crate) fn merge_halves(totals: &mut Totals, received: Totals) {
-    totals.take_held(&received);
+    totals.join(&received);
     if let Some(theirs) = received.fault {
         let ours = totals.fault.as_ref().map(|f| f.code);
         if ours.is_none_or(|code| matches!(code, FaultCode::Lost)) {
             totals.fault = Some(theirs);
         }
     }
-    // One process: its CPU time cannot be told apart but by stage.
-    let cpu_us = |stages: &[(&str, f64)]| Some((stages.iter().map(|(_, s)| s).sum::<f64>() * 1e6) as u64);
-    totals.sender_cpu_us = cpu_us(&totals.stages);
-    totals.receiver_cpu_us = cpu_us(&received.stages);
-    totals.stages = totals.stages.iter().zip(&received.stages).map(|((name, a), (_, b))| (*name, a + b)).collect();
 }
 
 /// The observer of a half of a copy: the other half is no stranger whose words were to be quoted.

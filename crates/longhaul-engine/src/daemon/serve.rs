@@ -131,7 +131,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admissio
     // That a source ends by the clock is no failure.
     let failed = if measured.is_some_and(Measured::is_timed) { 0 } else { failed };
     let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
-    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(&totals.stages), "ended: {what}: {end}");
+    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(totals.costs.stages()), "ended: {what}: {end}");
 }
 
 /// CPU seconds of this side by stage, as a word of a log line: `hash:0.412,net:0.360,files:0.020`.

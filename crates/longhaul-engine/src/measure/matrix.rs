@@ -126,7 +126,7 @@ impl Run {
 }
 
 fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellReport {
-    let whole = sent.sender_cpu_us.unwrap_or(0) as f64 / 1e6;
+    let whole = sent.costs.sender().unwrap_or(0.0);
     let (sender, receiver) = (half(&sent, "read"), half(&received, "write"));
     let seconds = sent.seconds();
     merge_halves(&mut sent, received);
@@ -145,8 +145,8 @@ fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellRepo
 
 /// The CPU time of a half, with that of its disk's threads as the stage `disk`.
 fn half(totals: &Totals, disk: &'static str) -> HalfReport {
-    let io = totals.io.map_or(0.0, |io| io.cpu_nanos as f64 / 1e9);
-    HalfReport { stages: std::iter::once((disk, io)).chain(totals.stages.iter().copied()).collect() }
+    let io = totals.costs.io().map_or(0.0, |io| io.cpu_nanos as f64 / 1e9);
+    HalfReport { stages: std::iter::once((disk, io)).chain(totals.costs.stages().iter().copied()).collect() }
 }
 
 /// Keeps the fault of the one file.

@@ -165,7 +165,7 @@ impl Run {
         let sending = plan.sending(tree, machinery, self.wanted(), run.time.is_some());
         let link = self.link(agreed, &plan, Arc::default());
         let mut course = SendCourse::default();
-        course.totals.window = run.time;
+        course.totals.units.count_within(run.time);
         sender::run(link, sending, &mut course).await;
         Ok(course.totals)
     }
@@ -179,7 +179,7 @@ impl Run {
         let memory = Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), "memory".to_owned());
         let receiving = plan.receiving(memory, machinery, Allowed::one_file(*allowed));
         let mut course = ReceiveCourse::default();
-        course.totals.window = run.time;
+        course.totals.units.count_within(run.time);
         receiver::run(link, receiving, &mut course).await;
         Ok(course.totals)
     }
@@ -216,7 +216,7 @@ fn report(
     watch: &LaneWatch,
 ) -> NetReport {
     let heard = ear.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (bytes_moved, moving) = (totals.bytes_received(), totals.moving());
+    let (bytes_moved, moving) = (totals.bytes_received(), totals.units.get());
     let chunk = heard.start.as_ref().map_or(0, |(_, start)| start.chunk.bytes());
     // The last chunk of a file that ends before its time may be shorter.
     let in_time = moving.map_or(0, |moving| moving.units.saturating_mul(chunk)).min(bytes_moved);

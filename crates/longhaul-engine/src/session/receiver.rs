@@ -216,7 +216,7 @@ impl ReceiverLoop<'_> {
             }
             Incoming::Event(SessionEvent::Arrived(mut arrival, pass)) => {
                 self.course.progressed = Some(Instant::now());
-                self.course.totals.moved(1);
+                self.course.totals.units.arrived(1);
                 self.arrived += 1;
                 self.holes.arrived(&arrival.landed.piece);
                 self.workers.hold_payload(&mut arrival);
@@ -394,7 +394,7 @@ impl ReceiverLoop<'_> {
             }
             ReceiverAction::Send(message) => {
                 if matches!(message, Message::WantChunks(_)) {
-                    self.course.totals.begin_moving();
+                    self.course.totals.units.begin();
                 }
                 self.holes.say(&message);
                 self.link.say(message);
@@ -501,7 +501,7 @@ impl ReceiverLoop<'_> {
         let unopened = self.machine.held_unopened();
         let totals = &mut self.course.totals;
         match self.verdict.take() {
-            Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
+            Some(Ok(ending)) => totals.costs.set_sender(Some(ending.cpu_us).filter(|us| *us > 0)),
             Some(Err(fault)) => {
                 // The sender tells its user how many bytes are held.
                 self.link.say(Message::Tally(Tally { durable: tally.durable.saturating_add(unopened), ..tally }));
@@ -526,10 +526,8 @@ impl ReceiverLoop<'_> {
             resent,
             lost: tally.received.saturating_sub(fresh),
         });
-        totals.add_limits(self.link.limits());
-        totals.add_receiver_cpu(self.link.cpu_us());
-        totals.io = Some(io.report());
-        totals.add_stages(self.link.times().seconds());
+        totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
+        totals.costs.add_receiver(self.link.cpu_us());
         self.slab.close();
         self.gate.close();
         let ReceiverLoop { link, workers: writing, .. } = self;

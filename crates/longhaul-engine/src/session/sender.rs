@@ -345,7 +345,7 @@ impl SenderLoop<'_> {
             self.counted_s = self.link.seconds();
         }
         if let Message::Verdicts(verdicts) = &message {
-            self.course.totals.moved(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
+            self.course.totals.units.arrived(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
             if let Some(drain) = &mut self.timed_end {
                 drain.judged(verdicts.len());
             }
@@ -405,7 +405,7 @@ impl SenderLoop<'_> {
                 self.link.say(message);
             }
             SenderAction::ReadChunk { file, index, attempt, map, expect } => {
-                self.course.totals.begin_moving();
+                self.course.totals.units.begin();
                 if let Some(drain) = &mut self.timed_end {
                     drain.ordered();
                 }
@@ -503,7 +503,7 @@ impl SenderLoop<'_> {
         let (sent, resent) = self.machine.bytes_sent();
         let totals = &mut self.course.totals;
         match self.verdict.take() {
-            Some(Ok(ending)) => totals.receiver_cpu_us = Some(ending.cpu_us),
+            Some(Ok(ending)) => totals.costs.set_receiver(ending.cpu_us),
             Some(Err(fault)) => {
                 self.link.refuse(&fault, self.refused_by_peer);
                 totals.fault = Some(fault);
@@ -511,10 +511,8 @@ impl SenderLoop<'_> {
             None => totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
         }
         let (tally, seconds) = (self.machine.tally(), self.link.seconds());
-        totals.add_limits(self.link.limits());
-        totals.add_sender_cpu(self.link.cpu_us());
-        totals.io = Some(io.report());
-        totals.add_stages(self.link.times().seconds());
+        totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
+        totals.costs.add_sender(self.link.cpu_us());
         let machine = &self.machine;
         let unsettled = self.outstanding.into_iter().map(|(id, known)| {
             let begun = known.begun || machine.is_begun(id);
