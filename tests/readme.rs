@@ -1,5 +1,6 @@
-//! The commands that the README tells users to type, run as they stand there, and the file that it
-//! tells them to write: only names of hosts, keys and directories are exchanged for the test's own.
+//! The commands that the README and the first steps tell users to type, run as they stand there, and
+//! the file that they tell them to write: only names of hosts, keys and directories are exchanged for
+//! the test's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +8,11 @@ use std::path::{Path, PathBuf};
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Daemon, Host, Run, files};
 
+const FIRST_STEPS: &str = "docs/FIRST-STEPS.md";
+
 #[test]
 fn the_first_command_copies_a_file_and_a_directory() {
-    let [command] = blocks("## Try it", "sh").into_iter().take(1).collect::<Vec<_>>().try_into().unwrap();
+    let [command] = blocks("README.md", "## Try it", "sh").into_iter().take(1).collect::<Vec<_>>().try_into().unwrap();
     let (cargo, args) = command.split_once(" -- ").expect("cargo runs the program with what stands behind --");
     assert_eq!(cargo, "cargo run --release");
     let host = Host::new();
@@ -23,10 +26,10 @@ fn the_first_command_copies_a_file_and_a_directory() {
 
 #[test]
 fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() {
-    let commands = blocks("## From one host to another", "sh");
+    let commands = blocks(FIRST_STEPS, "## Exchange keys", "sh");
     let [client_key, server_key, authorize, check, serve, trust, ls, push, pull] =
         <[String; 9]>::try_from(commands).expect("nine commands");
-    let [config] = <[String; 1]>::try_from(whole_blocks("## From one host to another", "toml")).expect("a serve.toml");
+    let [config] = <[String; 1]>::try_from(whole_blocks(FIRST_STEPS, "## Exchange keys", "toml")).expect("a serve.toml");
     let (client, server) = (Host::new(), Host::new());
     let served = server.make_dir("data");
     files::make(client.path("dataset/large"), 1, (5 << 20) + 3);
@@ -62,16 +65,26 @@ fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() 
     tree::assert_same(&sent, &Tree::of(client.path("copy/dataset")).beneath(), "what was pulled");
 }
 
-/// The lines of the blocks of a language beneath a heading of the README.
-fn blocks(heading: &str, language: &str) -> Vec<String> {
-    whole_blocks(heading, language).iter().flat_map(|block| block.lines()).map(str::to_owned).collect()
+#[test]
+fn the_readme_fits_one_screen_and_its_transfer_is_the_one_of_the_first_steps() {
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 90, "the README has {} lines", readme.lines().count());
+    let steps = blocks(FIRST_STEPS, "## Exchange keys", "sh");
+    for command in readme.lines().filter(|line| line.starts_with("longhaul p")) {
+        assert!(steps.iter().any(|step| step == command), "{command:?} does not stand in {FIRST_STEPS}");
+    }
+}
+
+/// The lines of the blocks of a language beneath a heading of a page.
+fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
+    whole_blocks(page, heading, language).iter().flat_map(|block| block.lines()).map(str::to_owned).collect()
 }
 
 /// These blocks, each as users type it: one in a list is indented.
-fn whole_blocks(heading: &str, language: &str) -> Vec<String> {
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+fn whole_blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join(page)).unwrap();
     let section =
-        readme.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with("## "));
+        text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with("## "));
     let mut blocks: Vec<String> = Vec::new();
     let mut indent = None;
     for line in section {
@@ -91,11 +104,11 @@ fn whole_blocks(heading: &str, language: &str) -> Vec<String> {
             }
         }
     }
-    assert!(!blocks.is_empty(), "no block of {language} beneath {heading:?} in the README");
+    assert!(!blocks.is_empty(), "no block of {language} beneath {heading:?} in {page}");
     blocks
 }
 
-/// The command with the README's examples exchanged for the test's own; each must stand in it.
+/// The command with the page's examples exchanged for the test's own; each must stand in it.
 fn with(command: &str, exchanges: &[(&str, &str)]) -> String {
     exchanges.iter().fold(command.to_owned(), |command, (example, own)| {
         assert!(command.contains(example), "{example:?} does not stand in {command:?}");
