@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds fuzz targets with Rust's stable toolchain and a C++ compiler, and runs each for so many seconds:
 #     fuzz/run.sh SECONDS [TARGET...]
+# As many run at a time as there are cores. With 0 seconds they are built and none is run.
 # Without names: all that parse what a peer sends or a disk gives back. `settings`, which parses what an operator writes,
 # takes minutes to build: the gate plays its seeds, damaged, in tests/noise.rs.
 # Ends with 1 if one of them crashes, hangs or outgrows its memory; what did it is then in fuzz/artifacts/TARGET.
@@ -29,8 +30,11 @@ for target in "${targets[@]}"; do
 done
 cargo build --quiet --release --locked --target "$host" --target-dir target "${bins[@]}"
 
-failed=0
-for target in "${targets[@]}"; do
+[ "$seconds" != 0 ] || exit 0
+
+# Runs one target and prints a line of what it did, or the end of its log.
+play() {
+  local target=$1 max_len log status=0
   mkdir -p "corpus/$target" "artifacts/$target" "seeds/$target"
   case $target in
     control | sender | receiver | bundle | journal | words) max_len=16384 ;;
@@ -42,10 +46,24 @@ for target in "${targets[@]}"; do
     printf '%-10s %s runs, %s\n' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
       "$(grep -o 'cov: [0-9]*' "$log" | tail -n 1)"
   else
-    failed=1
-    printf '%-10s FAILED\n' "$target"
-    tail -n 40 "$log"
+    status=1
+    printf '%-10s FAILED\n%s\n' "$target" "$(tail -n 40 "$log")"
   fi
   rm -f "$log"
+  return "$status"
+}
+
+failed=0 running=0
+for target in "${targets[@]}"; do
+  if [ "$running" -ge "$(nproc)" ]; then
+    wait -n || failed=1
+    running=$((running - 1))
+  fi
+  play "$target" &
+  running=$((running + 1))
+done
+while [ "$running" -gt 0 ]; do
+  wait -n || failed=1
+  running=$((running - 1))
 done
 exit "$failed"
