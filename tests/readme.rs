@@ -29,7 +29,8 @@ fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() 
     let commands = blocks(FIRST_STEPS, "## Exchange keys", "sh");
     let [client_key, server_key, authorize, check, serve, trust, ls, push, pull] =
         <[String; 9]>::try_from(commands).expect("nine commands");
-    let [config] = <[String; 1]>::try_from(whole_blocks(FIRST_STEPS, "## Exchange keys", "toml")).expect("a serve.toml");
+    let [config] =
+        <[String; 1]>::try_from(whole_blocks(FIRST_STEPS, "## Exchange keys", "toml")).expect("a serve.toml");
     let (client, server) = (Host::new(), Host::new());
     let served = server.make_dir("data");
     files::make(client.path("dataset/large"), 1, (5 << 20) + 3);
@@ -83,8 +84,7 @@ fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
 /// These blocks, each as users type it: one in a list is indented.
 fn whole_blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
     let text = fs::read_to_string(repository().join(page)).unwrap();
-    let section =
-        text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with("## "));
+    let section = text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with("## "));
     let mut blocks: Vec<String> = Vec::new();
     let mut indent = None;
     for line in section {
