@@ -1,5 +1,5 @@
-//! Names of things within one session: files, bundles, lanes, attempts, and the units that lanes
-//! carry.
+//! Names of things within one session: files, bundles, lanes and their transports, attempts, and the
+//! units that lanes carry.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -44,6 +44,25 @@ pub enum Unit {
     },
     /// Many small files in one.
     Bundle(BundleId),
+}
+
+/// The transport of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Transport {
+    /// TCP, with or without TLS inside.
+    #[default]
+    Tcp,
+    /// QUIC, at the UDP port of the same number.
+    Quic,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Tcp => "TCP",
+            Transport::Quic => "QUIC",
+        })
+    }
 }
 
 /// The role of a side of a session.

@@ -25,7 +25,7 @@ pub use clock::Clock;
 pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, TreePart, digest_of};
 pub use fault::{Author, Blame, Fault, FaultCode};
 pub use filter::{Filter, FilterError, Pattern, PatternFault, Rule, RuleKind};
-pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Unit};
+pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Transport, Unit};
 pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
 pub use path::{Escaped, PathError, RelPath};
 pub use path_list::{Gathering, PathList, PathListError};

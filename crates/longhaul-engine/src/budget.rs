@@ -12,7 +12,7 @@ use longhaul_core::limits::{
 };
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
 use longhaul_disk::{ChunkIo, EngineKind};
-use longhaul_net::QUIC_FIRST_WINDOW_BYTES;
+use longhaul_net::LaneMemory;
 use longhaul_sys::Slab;
 
 /// Bytes of buffers of a session side by default.
@@ -112,19 +112,33 @@ pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
     wanted.min(LANES_MAX).min(u32::try_from(slots / 2).unwrap_or(u32::MAX)).max(1)
 }
 
-/// The slots, out of `slots`, for buffers on a side where lanes over QUIC keep payload as well.
+/// The slots, out of `slots`, for buffers on a side where lanes keep payload in windows as well.
 pub(crate) fn beside_windows(slots: usize) -> usize {
     (slots / 2).max(MEMORY_CHUNKS_MIN as usize / 2)
 }
 
-/// Bytes that lanes over QUIC may keep, on a side with `memory` bytes in all.
+/// Bytes that the windows of all lanes together may take, on a side with `memory` bytes in all.
 pub(crate) fn windows(memory: u64) -> u64 {
     memory / 2
 }
 
-/// The number of lanes over QUIC that have a window each, on a side with `memory` bytes in all.
-pub(crate) fn lanes_quic(wanted: u32, memory: u64) -> u32 {
-    wanted.min(u32::try_from(windows(memory) / QUIC_FIRST_WINDOW_BYTES as u64).unwrap_or(u32::MAX)).max(1)
+/// Bytes to set aside for lanes whose memory is `lane`, on a side with `memory` bytes in all.
+pub(crate) fn windows_of(lane: LaneMemory, memory: u64) -> u64 {
+    match lane {
+        LaneMemory::Kernel => 0,
+        LaneMemory::Window { .. } => windows(memory),
+    }
+}
+
+/// The lanes, out of `wanted`, whose memory `lane` is there for each, on a side with `memory` bytes
+/// in all.
+pub(crate) fn lanes_with(lane: LaneMemory, wanted: u32, memory: u64) -> u32 {
+    match lane {
+        LaneMemory::Kernel => wanted,
+        LaneMemory::Window { bytes_min } => {
+            wanted.min(u32::try_from(windows(memory) / bytes_min as u64).unwrap_or(u32::MAX)).max(1)
+        }
+    }
 }
 
 /// The buffers and the chunk I/O of one session side.
@@ -215,10 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_lanes_over_quic_than_have_a_window_each() {
-        assert_eq!(lanes_quic(8, 256 << 20), 8);
-        assert_eq!(lanes_quic(8, 32 << 20), 4);
-        assert_eq!(lanes_quic(8, 1 << 20), 1, "one there must be");
+    fn there_are_no_more_lanes_than_have_a_window_each_where_they_need_one() {
+        let window = LaneMemory::Window { bytes_min: 4 << 20 };
+        assert_eq!(lanes_with(window, 8, 256 << 20), 8);
+        assert_eq!(lanes_with(window, 8, 32 << 20), 4);
+        assert_eq!(lanes_with(window, 8, 1 << 20), 1, "one there must be");
+        assert_eq!(lanes_with(LaneMemory::Kernel, 8, 1 << 20), 8);
+        let memory = 32 << 20;
+        assert_eq!((windows_of(window, memory), windows_of(LaneMemory::Kernel, memory)), (memory / 2, 0));
     }
 
     #[test]

@@ -28,11 +28,12 @@ use crate::control::Control;
 use crate::crowd::Source;
 use crate::error::NetError;
 use crate::handshake::{Handshake, HandshakeTurn, Secured};
-use crate::lane::{LaneStream, SAFE_MAGIC};
+use crate::lane::LaneStream;
 use crate::private::Private;
 use crate::public_key::PublicKey;
 use crate::seats::Seats;
 use crate::seldom::Seldom;
+use crate::tcp::{SAFE_MAGIC, TcpLane};
 use crate::tls::{CONTROL, LANE, ServerTls};
 use crate::turns::{self, Stage};
 use crate::wire::{Congestion, Wire, canonical, tune};
@@ -140,7 +141,9 @@ pub async fn greet(mut stream: TcpStream, tls: &ServerTls) -> Result<Greeted, Ne
         }
     };
     match first {
-        First::SafeLane { opening } => Ok(Greeted::SafeLane(LaneStream::safe(into_wire(stream, addr)?), opening)),
+        First::SafeLane { opening } => {
+            Ok(Greeted::SafeLane(LaneStream::over(TcpLane::safe(into_wire(stream, addr)?)), opening))
+        }
         // A box, so that those who say nothing do not need room for a handshake.
         First::Hello(hello, turn) => {
             greeting.at(&tls.handshakes, Box::pin(greeting.welcome(stream, *hello, turn, tls))).await
@@ -193,7 +196,7 @@ impl Greeting {
         if offered(LANE) {
             let secured = self.shake_hands(&mut stream, tls, heard, turn).await?;
             let peer_key = secured.peer_key;
-            let lane = LaneStream::private(into_wire(stream, self.addr)?, Private::new(secured));
+            let lane = LaneStream::over(TcpLane::private(into_wire(stream, self.addr)?, Private::new(secured)));
             return Ok(Greeted::PrivateLane(lane, peer_key));
         }
         if !offered(CONTROL) && hello.client_hello().alpn().is_none() {

@@ -1,45 +1,54 @@
-//! Lanes: full-duplex byte streams for payload, blocking, used by one thread each.
+//! Lanes: full-duplex connections for payload, blocking, used by one thread each.
 //!
-//! Owns dialling, the two protections and the two transports behind one set of calls. Takes
-//! addresses and keys from `engine`; gives it bytes received straight into its buffers. Must not
-//! know frames, chunks or how a lane joins a session.
+//! Owns the choice of transport: how a lane over each is dialled and what is known of each. Takes
+//! addresses and keys from `engine`; gives it a [`LaneStream`] that is the same over all of them.
+//! Must not know frames, chunks or how a lane joins a session.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::error::NetError;
-use crate::handle::LaneHandle;
-use crate::handshake::{Handshake, HandshakeTurn};
-use crate::keys::Identity;
-use crate::private::Private;
-use crate::public_key::PublicKey;
-use crate::quic::{self, QuicListener, QuicStream};
-use crate::tls::{LANE, PeerCheck, client_config};
-use crate::wire::{Congestion, LaneOptions, More, Want, Wire};
+use longhaul_core::Transport;
 
-/// The protection of a lane's payload, in GridFTP's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protection {
-    /// Encrypted and authenticated.
-    Private,
-    /// Neither encrypted nor authenticated: everyone on the way can read and change it. The layers
-    /// above verify each chunk.
-    Safe,
-}
+use crate::error::NetError;
+use crate::facts::{Protection, TransportFacts};
+use crate::handle::LaneHandle;
+use crate::keys::Identity;
+use crate::public_key::PublicKey;
+use crate::quic::{self, QuicListener};
+use crate::tcp::{self, TcpLane};
+use crate::transport::{LaneTransport, PieceRoom, ReceivedPiece, UnitPart};
+use crate::wire::{Congestion, LaneOptions, More};
 
 /// Either end of a lane. Dropping it without [`LaneStream::finish`] tells the peer that something
 /// went wrong.
-pub struct LaneStream(LaneKind);
-
-/// The transport of a lane, and its protection.
-enum LaneKind {
-    Safe(Wire),
-    Private(Wire, Box<Private>),
-    Quic(Box<QuicStream>),
-}
+pub struct LaneStream(Box<dyn LaneTransport>);
 
 impl LaneStream {
+    /// A lane over this transport.
+    pub fn over(transport: impl LaneTransport) -> LaneStream {
+        LaneStream(Box::new(transport))
+    }
+
+    /// Dials a lane over `transport`. A safe lane takes neither key.
+    ///
+    /// # Errors
+    /// Those of [`LaneStream::dial_safe`], [`LaneStream::dial_private`] and
+    /// [`LaneStream::dial_quic`].
+    pub fn dial(
+        (transport, protection): (Transport, Protection),
+        addr: SocketAddr,
+        identity: &Identity,
+        pinned: PublicKey,
+        options: &LaneOptions,
+    ) -> Result<LaneStream, NetError> {
+        match (transport, protection) {
+            (Transport::Tcp, Protection::Safe) => LaneStream::dial_safe(addr, options),
+            (Transport::Tcp, Protection::Private) => LaneStream::dial_private(addr, identity, pinned, options),
+            (Transport::Quic, _) => LaneStream::dial_quic(addr, identity, pinned, options),
+        }
+    }
+
     /// Dials a lane without encryption. The options' deadline still holds until
     /// [`LaneStream::set_deadline`] is called.
     ///
@@ -48,9 +57,7 @@ impl LaneStream {
     /// [`NetError::Socket`]. As long as the deadline holds, each call that waits for the other end
     /// may give [`NetError::Swallowed`].
     pub fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<LaneStream, NetError> {
-        let wire = Wire::connect(addr, options)?;
-        wire.send(&[&SAFE_MAGIC], More::No)?;
-        Ok(LaneStream::safe(wire))
+        TcpLane::dial_safe(addr, options).map(LaneStream::over)
     }
 
     /// Dials an encrypted lane to the holder of `pinned`. The options' deadline still holds until
@@ -66,12 +73,7 @@ impl LaneStream {
         pinned: PublicKey,
         options: &LaneOptions,
     ) -> Result<LaneStream, NetError> {
-        let config = client_config(identity, PeerCheck::Pinned(pinned), LANE)?;
-        let mut wire = Wire::connect(addr, options)?;
-        let handshake = Handshake::client(config, wire.peer())?;
-        let (private, passed) = shake_hands(&wire, handshake)?;
-        wire.has_passed(passed);
-        Ok(LaneStream::private(wire, private))
+        TcpLane::dial_private(addr, identity, pinned, options).map(LaneStream::over)
     }
 
     /// Dials a lane over QUIC, which is always encrypted, to the holder of `pinned`. The options'
@@ -86,19 +88,7 @@ impl LaneStream {
         pinned: PublicKey,
         options: &LaneOptions,
     ) -> Result<LaneStream, NetError> {
-        quic::dial(addr, identity, pinned, options).map(LaneStream::quic)
-    }
-
-    pub(crate) fn safe(wire: Wire) -> LaneStream {
-        LaneStream(LaneKind::Safe(wire))
-    }
-
-    pub(crate) fn private(wire: Wire, private: Private) -> LaneStream {
-        LaneStream(LaneKind::Private(wire, Box::new(private)))
-    }
-
-    fn quic(stream: QuicStream) -> LaneStream {
-        LaneStream(LaneKind::Quic(Box::new(stream)))
+        quic::dial(addr, identity, pinned, options).map(LaneStream::over)
     }
 
     /// Sends all of the parts, gathered. On a private lane each part begins a record of its own (22
@@ -108,24 +98,25 @@ impl LaneStream {
     /// [`NetError::Lost`], [`NetError::Closed`], [`NetError::TimedOut`]; the lane is then of no
     /// more use.
     pub fn send(&mut self, parts: &[&[u8]]) -> Result<(), NetError> {
-        self.send_with(parts, More::No)
+        self.0.send(parts, More::No)
     }
 
-    /// Like [`LaneStream::send`], when another send follows at once: the kernel may keep a partial
-    /// segment back for it (up to 200 ms, if none comes).
+    /// Sends the next part of a unit. If more follows, the kernel may keep a partial segment back
+    /// for it (up to 200 ms, if nothing comes).
     ///
     /// # Errors
     /// As [`LaneStream::send`].
-    pub fn send_more(&mut self, parts: &[&[u8]]) -> Result<(), NetError> {
-        self.send_with(parts, More::Follows)
+    pub fn send_part(&mut self, part: &UnitPart<'_>) -> Result<(), NetError> {
+        self.0.send_part(part)
     }
 
-    fn send_with(&mut self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
-        match &mut self.0 {
-            LaneKind::Safe(wire) => wire.send(parts, more),
-            LaneKind::Private(wire, private) => private.send(wire, parts, more),
-            LaneKind::Quic(quic) => quic.send(parts),
-        }
+    /// Waits for the next piece of the unit whose header was received, and writes it to its place,
+    /// which may be anywhere in the unit: see [`LaneTransport::receive_piece`].
+    ///
+    /// # Errors
+    /// As [`LaneStream::recv_exact`].
+    pub fn receive_piece(&mut self, room: PieceRoom<'_>) -> Result<ReceivedPiece, NetError> {
+        self.0.receive_piece(room)
     }
 
     /// Fills `buf`.
@@ -147,12 +138,7 @@ impl LaneStream {
     /// # Errors
     /// As [`LaneStream::recv_exact`].
     pub fn recv_or_end(&mut self, buf: &mut [u8]) -> Result<bool, NetError> {
-        let filled = match &mut self.0 {
-            LaneKind::Safe(wire) => wire.recv(buf, Want::All)?,
-            LaneKind::Private(wire, private) => private.recv(wire, buf)?,
-            LaneKind::Quic(quic) => quic.recv(buf)?,
-        };
-        match filled {
+        match self.0.receive(buf)? {
             n if n == buf.len() => Ok(true),
             0 => Ok(false),
             _ => Err(self.truncated()),
@@ -161,30 +147,17 @@ impl LaneStream {
 
     /// Ends this side's sending in good order; receiving goes on.
     pub fn finish(&mut self) {
-        match &mut self.0 {
-            LaneKind::Safe(wire) => wire.end(),
-            LaneKind::Private(wire, private) => private.finish(wire),
-            LaneKind::Quic(quic) => quic.finish(),
-        }
+        self.0.finish();
     }
 
     /// A hold on this lane for another thread.
     pub fn handle(&self) -> LaneHandle {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => {
-                let (socket, closed, carried) = wire.observed();
-                LaneHandle::socket(socket, closed, carried)
-            }
-            LaneKind::Quic(quic) => LaneHandle::quic(quic.handle()),
-        }
+        self.0.handle()
     }
 
     /// The congestion control in use; `none` for a pair of local sockets.
     pub fn congestion(&self) -> String {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.congestion(),
-            LaneKind::Quic(quic) => quic.congestion().to_owned(),
-        }
+        self.0.congestion()
     }
 
     /// Chooses another congestion control; for accepted lanes, where the dialler asks for one.
@@ -192,45 +165,30 @@ impl LaneStream {
     /// # Errors
     /// [`NetError::Congestion`] if the kernel refuses it, [`NetError::NoSuchControl`] over QUIC.
     pub fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.set_congestion(congestion),
-            LaneKind::Quic(quic) => quic.set_congestion(congestion),
-        }
+        self.0.set_congestion(congestion)
     }
 
     /// The other end's address; `None` for a pair within this process.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.peer_addr(),
-            LaneKind::Quic(quic) => Some(quic.peer_addr()),
-        }
+        self.0.peer_addr()
     }
 
     /// The protection of its payload.
     pub fn protection(&self) -> Protection {
-        match &self.0 {
-            LaneKind::Safe(_) => Protection::Safe,
-            LaneKind::Private(..) | LaneKind::Quic(_) => Protection::Private,
-        }
+        self.0.protection()
     }
 
     /// The largest segment that it was dialled with. `None` where the network cards decide, and at
     /// accepted lanes.
     pub fn segment_max(&self) -> Option<u32> {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.segment_max(),
-            LaneKind::Quic(_) => None,
-        }
+        self.0.segment_max()
     }
 
     /// Bytes that fill a segment, to try the path with. 0 where no trial is needed: within a host,
-    /// at accepted lanes, and where the handshake has filled segments both ways.
+    /// at accepted lanes, where the handshake has filled segments both ways, and over QUIC, which
+    /// finds out by itself.
     pub fn trial_bytes(&self) -> u32 {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.trial_bytes(),
-            // QUIC finds out by itself.
-            LaneKind::Quic(_) => 0,
-        }
+        self.0.trial_bytes()
     }
 
     /// Gives all further sending and receiving together the time `left`, however slowly bytes
@@ -239,41 +197,60 @@ impl LaneStream {
     /// # Errors
     /// [`NetError::Socket`] if the kernel refuses it.
     pub fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
-        match &mut self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.set_deadline(left),
-            LaneKind::Quic(quic) => {
-                quic.set_deadline(left);
-                Ok(())
-            }
-        }
-    }
-
-    fn peer(&self) -> &str {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.peer(),
-            LaneKind::Quic(quic) => quic.peer(),
-        }
+        self.0.set_deadline(left)
     }
 
     fn truncated(&self) -> NetError {
-        NetError::Truncated { peer: self.peer().to_owned() }
+        NetError::Truncated { peer: self.0.peer().to_owned() }
     }
 
-    /// The socket, for tests that put bytes past the protection.
+    /// The lane over TCP, for tests that reach below its protection.
     #[cfg(test)]
-    pub(crate) fn wire(&self) -> &Wire {
-        match &self.0 {
-            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire,
-            LaneKind::Quic(_) => panic!("a lane over QUIC has no stream of bytes below it"),
+    pub(crate) fn tcp(&self) -> &TcpLane {
+        let transport: &dyn std::any::Any = &*self.0;
+        transport.downcast_ref().expect("only TCP has a stream of bytes below it")
+    }
+
+    /// The state of a private lane over TCP, for tests that renew keys early.
+    #[cfg(test)]
+    pub(crate) fn private_mut(&mut self) -> Option<&mut crate::private::Private> {
+        let transport: &mut dyn std::any::Any = &mut *self.0;
+        transport.downcast_mut::<TcpLane>()?.private_mut()
+    }
+}
+
+impl TransportFacts {
+    /// The facts of lanes over `transport`.
+    pub const fn of(transport: Transport) -> TransportFacts {
+        match transport {
+            Transport::Tcp => tcp::FACTS,
+            Transport::Quic => quic::FACTS,
+        }
+    }
+}
+
+impl Congestion {
+    /// Whether lanes over `transport` may use it here.
+    ///
+    /// # Errors
+    /// [`NetError::Congestion`] if the kernel does not let this process use it;
+    /// [`NetError::Socket`] if there is no socket to try it on; [`NetError::NoSuchControl`] if QUIC
+    /// has none of this name.
+    pub fn try_over(&self, transport: Transport) -> Result<(), NetError> {
+        match transport {
+            Transport::Tcp => self.try_out(),
+            Transport::Quic => self.try_over_quic(),
         }
     }
 
-    /// The state of a private lane, for tests that renew keys early.
-    #[cfg(test)]
-    pub(crate) fn private_mut(&mut self) -> Option<&mut Private> {
-        match &mut self.0 {
-            LaneKind::Private(_, private) => Some(private),
-            LaneKind::Safe(_) | LaneKind::Quic(_) => None,
+    /// Whether lanes over `transport` may use it when another host names it.
+    ///
+    /// # Errors
+    /// As [`Congestion::try_over`].
+    pub fn try_for_peer(&self, transport: Transport) -> Result<(), NetError> {
+        match transport {
+            Transport::Tcp => self.try_out_for_peer(),
+            Transport::Quic => self.try_over_quic(),
         }
     }
 }
@@ -283,43 +260,12 @@ impl QuicListener {
     /// shown. `None` when the socket is of no more use.
     pub async fn accept(&mut self) -> Option<(LaneStream, PublicKey)> {
         let (stream, key) = self.next().await?;
-        Some((LaneStream::quic(stream), key))
+        Some((LaneStream::over(stream), key))
     }
 }
 
 impl fmt::Debug for LaneStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneStream").field("peer", &self.peer()).field("protection", &self.protection()).finish()
+        f.debug_struct("LaneStream").field("peer", &self.0.peer()).field("protection", &self.protection()).finish()
     }
 }
-
-/// Drives a handshake over a blocking socket. Also returns how many bytes both ends have sent in
-/// one flight: the smaller of the two numbers.
-fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
-    let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
-    let (mut hello, mut answer) = (0, 0);
-    loop {
-        let turn = handshake.advance(&mut say);
-        wire.send(&[&say], More::No)?;
-        hello = hello.max(say.len());
-        say.clear();
-        if turn.map_err(|e| NetError::tls(wire.peer(), e))? == HandshakeTurn::Done {
-            let secured = handshake.finish().map_err(|e| NetError::tls(wire.peer(), e))?;
-            return Ok((Private::new(secured), hello.min(answer)));
-        }
-        match wire.recv(&mut heard, Want::Some)? {
-            0 => return Err(NetError::Truncated { peer: wire.peer().to_owned() }),
-            n => {
-                // All that it says is one flight.
-                answer += n;
-                handshake.hear(&heard[..n]);
-            }
-        }
-    }
-}
-
-/// Bytes read at a time. A whole flight of the handshake is smaller.
-const HEARD_BYTES: usize = 16 << 10;
-/// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any
-/// text.
-pub const SAFE_MAGIC: [u8; 8] = *b"\xf5lhlane1";

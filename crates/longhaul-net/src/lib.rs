@@ -2,14 +2,16 @@
 //!
 //! Owns keys, TLS, sockets, dialling, accepting, and the two kinds of stream that the rest is built
 //! on: [`Control`] (asynchronous, always encrypted) and [`LaneStream`] (blocking, one thread each,
-//! `private` or `safe`). Takes addresses and keys from `engine`; gives it streams whose peer is
+//! `private` or `safe`, over any [`LaneTransport`]). Takes addresses and keys from `engine`; gives it streams whose peer is
 //! known by its [`PublicKey`]. Must not know messages, files or chunks: a lane carries bytes, and
 //! the layers above interpret them.
 
 mod accept;
 mod control;
+mod counters;
 mod crowd;
 mod error;
+mod facts;
 mod fault;
 mod handle;
 mod handshake;
@@ -25,25 +27,31 @@ mod records;
 mod seats;
 mod seldom;
 mod silence;
+mod tcp;
 mod tls;
+mod transport;
 mod turns;
 mod wire;
 
 pub use accept::{Greeted, Listener, greet};
 pub use control::{Control, dial_control, dial_control_over};
+pub use counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 pub use crowd::Source;
 pub use error::{NetError, NetErrorKind, Over, system_words};
-pub use handle::LaneHandle;
+pub use facts::{CongestionControl, LaneMemory, Protection, TransportFacts};
+pub use handle::{LaneHandle, LaneHold};
 pub use keys::Identity;
 pub use known_hosts::KnownHosts;
-pub use lane::{LaneStream, Protection, SAFE_MAGIC};
+pub use lane::LaneStream;
 pub use path::{NetPath, PathError};
 pub use public_key::{BadKey, PublicKey};
-pub use quic::{FIRST_WINDOW_BYTES as QUIC_FIRST_WINDOW_BYTES, QuicListener};
+pub use quic::QuicListener;
 pub use seats::{Loss, Seat, Seats, Tally};
 pub use seldom::Seldom;
+pub use tcp::SAFE_MAGIC;
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
-pub use wire::{Congestion, LaneOptions};
+pub use transport::{LaneTransport, PieceRoom, ReceivedPiece, UnitPart};
+pub use wire::{Congestion, LaneOptions, More};
 
 #[cfg(test)]
 mod tests;

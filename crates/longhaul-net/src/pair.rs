@@ -10,6 +10,7 @@ use crate::handshake::{Handshake, HandshakeTurn};
 use crate::keys::Identity;
 use crate::lane::LaneStream;
 use crate::private::Private;
+use crate::tcp::TcpLane;
 use crate::tls::{LANE, PeerCheck, client_config, server_config};
 use crate::wire::Wire;
 
@@ -20,7 +21,7 @@ impl LaneStream {
     /// [`NetError::Socket`] if this process may have no more descriptors.
     pub fn pair() -> Result<(LaneStream, LaneStream), NetError> {
         let (a, b) = wires()?;
-        Ok((LaneStream::safe(a), LaneStream::safe(b)))
+        Ok((LaneStream::over(TcpLane::safe(a)), LaneStream::over(TcpLane::safe(b))))
     }
 
     /// Two ends with encryption: the first as if `dialler` had dialled `acceptor`.
@@ -36,7 +37,8 @@ impl LaneStream {
         let failed = |e| NetError::tls(a.peer(), e);
         while converse(&mut client, &mut server).map_err(failed)? == HandshakeTurn::Peer {}
         let (client, server) = (client.finish().map_err(failed)?, server.finish().map_err(failed)?);
-        Ok((LaneStream::private(a, Private::new(client)), LaneStream::private(b, Private::new(server))))
+        let end = |wire, secured| LaneStream::over(TcpLane::private(wire, Private::new(secured)));
+        Ok((end(a, client), end(b, server)))
     }
 }
 

@@ -62,7 +62,7 @@ impl Congestion {
     ///
     /// # Errors
     /// [`NetError::Congestion`] if not; [`NetError::Socket`] if there is no socket to try it on.
-    pub fn try_out(&self) -> Result<(), NetError> {
+    pub(crate) fn try_out(&self) -> Result<(), NetError> {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let failed = |source| NetError::Socket { addr: nowhere.to_string(), doing: "make a socket", source };
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(failed)?;
@@ -75,7 +75,7 @@ impl Congestion {
     ///
     /// # Errors
     /// As [`Congestion::try_out`].
-    pub fn try_out_for_peer(&self) -> Result<(), NetError> {
+    pub(crate) fn try_out_for_peer(&self) -> Result<(), NetError> {
         if let Congestion::Named(name) = self {
             let offered = offered();
             if !offered.split_whitespace().any(|one| one == name) {
@@ -89,8 +89,10 @@ impl Congestion {
 
 /// Whether more follows at once: then the kernel may hold a partial segment back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum More {
+pub enum More {
+    /// Another call that sends follows at once.
     Follows,
+    /// Nothing follows for now.
     No,
 }
 

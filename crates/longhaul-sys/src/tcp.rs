@@ -6,9 +6,8 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// A connection's counters as a sender, at one moment, as TCP has them. Bytes are payload (for a
-/// lane over QUIC, packets); times add up since the connection was opened. A kernel too old for a
-/// counter leaves it at zero.
+/// A connection's counters as a sender, at one moment, as TCP has them. Bytes are payload; times add
+/// up since the connection was opened. A kernel too old for a counter leaves it at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionState {
     /// Payload that the other host has acknowledged (and one byte for the opening, at the end that
@@ -39,8 +38,6 @@ pub struct ConnectionState {
     /// The largest packet that the way to the other host takes, as far as the kernel knows, in
     /// bytes. 0 if it does not say.
     pub path_mtu: u32,
-    /// Segments that may be on their way at a time.
-    pub window_segments: u32,
     /// Payload of one segment.
     pub segment_bytes: u32,
     /// Time in which there was something to send or to be acknowledged.
@@ -49,8 +46,6 @@ pub struct ConnectionState {
     pub receiver_limited: Duration,
     /// Part of [`ConnectionState::busy`] in which this host's send buffer was the limit.
     pub buffer_limited: Duration,
-    /// The recent delivery rate of the connection, bytes/s, as the kernel measures it.
-    pub delivery_rate: u64,
 }
 
 /// The counters now.
@@ -75,12 +70,10 @@ pub fn state(socket: impl AsFd) -> io::Result<ConnectionState> {
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
         rtt_deviation: Duration::from_micros(info.tcpi_rttvar.into()),
         path_mtu: info.tcpi_pmtu,
-        window_segments: info.tcpi_snd_cwnd,
         segment_bytes: info.tcpi_snd_mss,
         busy: Duration::from_micros(info.tcpi_busy_time),
         receiver_limited: Duration::from_micros(info.tcpi_rwnd_limited),
         buffer_limited: Duration::from_micros(info.tcpi_sndbuf_limited),
-        delivery_rate: info.tcpi_delivery_rate,
     })
 }
 

@@ -12,7 +12,7 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
-    Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, PublicKey,
+    Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, TransportFacts,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
@@ -91,10 +91,7 @@ impl Run {
         dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
-        match self.settings.transport {
-            Transport::Quic => self.settings.congestion.try_over_quic(),
-            Transport::Auto | Transport::Tcp => self.settings.congestion.try_out(),
-        }?;
+        self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
         let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
         self.paths.lead_to(control.peer_addr)?;
@@ -140,10 +137,9 @@ impl Run {
             _ if rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
             _ => (LANES_DEFAULT, LANES_AUTO_MAX),
         };
-        let mut lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
-        if self.settings.transport == Transport::Quic {
-            lanes_max = budget::lanes_quic(lanes_max, self.settings.memory.get());
-        }
+        let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
+        let lane_memory = TransportFacts::of(self.transport()).memory;
+        let lanes_max = budget::lanes_with(lane_memory, lanes_max, self.settings.memory.get());
         let lanes = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let why = match self.settings.lanes {
             Some(_) => "the settings ask for them, or the memory holds no more",
@@ -229,7 +225,7 @@ impl Run {
             if several {
                 options.deadline = PATH_ANSWERS;
             }
-            dial_lane((transport, protection), addr, &identity, pinned, &options)
+            LaneStream::dial((transport, protection), addr, &identity, pinned, &options)
         })
     }
 
@@ -368,20 +364,6 @@ async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result
     );
     remote.trust.judge(host, *port, &control.peer_key)?;
     Ok(control)
-}
-
-fn dial_lane(
-    (transport, protection): (message::Transport, Protection),
-    addr: std::net::SocketAddr,
-    identity: &Identity,
-    pinned: PublicKey,
-    options: &LaneOptions,
-) -> Result<LaneStream, NetError> {
-    match (transport, protection) {
-        (message::Transport::Quic, _) => LaneStream::dial_quic(addr, identity, pinned, options),
-        (message::Transport::Tcp, Protection::Private) => LaneStream::dial_private(addr, identity, pinned, options),
-        (message::Transport::Tcp, Protection::Safe) => LaneStream::dial_safe(addr, options),
-    }
 }
 
 /// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role};
 use longhaul_disk::EngineKind;
-use longhaul_net::{Congestion, Control, PublicKey};
-use longhaul_proto::wire::message::{Far, Flow, Protect, Request, Transfer, Transport};
+use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
+use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection};
 use super::buffers::{Buffers, Need};
@@ -154,7 +154,7 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         || !transfer.initiator
         || transfer.lanes == 0
         || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
-        || transfer.flow.transport == Transport::Quic && transfer.protect == Protect::Safe
+        || !facts(transfer).protections.contains(&handshake::from_wire(transfer.protect))
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk
     {
@@ -166,6 +166,11 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         need_congestion(&transfer.flow)?;
     }
     Ok(())
+}
+
+/// The facts of the transport that a session begins with.
+fn facts(transfer: &Transfer) -> TransportFacts {
+    TransportFacts::of(transfer.flow.transport)
 }
 
 /// The memory that a session needs: for its chunks, and in reserve for everything else that it
@@ -182,9 +187,7 @@ fn needed(
     if matches!(side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
     }
-    if transfer.flow.transport == Transport::Quic {
-        needed.reserve += budget::windows(memory);
-    }
+    needed.reserve += budget::windows_of(facts(transfer).memory, memory);
     if measured.is_some() {
         // The chunks that it sends are there before it begins.
         needed.reserve += memory - budget::memory_for(chunk_max).get();
@@ -204,10 +207,7 @@ fn memory_plan(
 ) -> Result<MemoryPlan, Fault> {
     let slots = budget::slots(memory, chunk)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
-    let lanes = match transfer.flow.transport {
-        Transport::Tcp => lanes,
-        Transport::Quic => budget::lanes_quic(lanes, memory.get()),
-    };
+    let lanes = budget::lanes_with(facts(transfer).memory, lanes, memory.get());
     // Nothing is waited for where there is no disk: what is read ahead would only be late when the
     // time is over.
     let (depth, engine) = match measured {
@@ -280,11 +280,7 @@ fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<
 /// Refuses a congestion control that a client names and that would not be there when its lanes
 /// join.
 fn need_congestion(flow: &Flow) -> Result<(), Fault> {
-    let tried = match flow.transport {
-        Transport::Tcp => congestion(flow).try_out_for_peer(),
-        Transport::Quic => congestion(flow).try_over_quic(),
-    };
-    tried.map_err(Fault::from)
+    congestion(flow).try_for_peer(flow.transport).map_err(Fault::from)
 }
 
 /// Checks the rights that a transfer needs, and its protection. Opens nothing.

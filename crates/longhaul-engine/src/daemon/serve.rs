@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role};
-use longhaul_net::{Congestion, Control};
+use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Policy, SkippedDigests};
-use longhaul_proto::wire::message::{Follows, GrantedLanes, Transport, VERSION, Welcome};
+use longhaul_proto::wire::message::{Follows, GrantedLanes, VERSION, Welcome};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -169,8 +169,9 @@ async fn welcome(
     let mut link = ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules });
     link.set_idle(idle);
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
-    if transport != Transport::Quic {
-        link.set_quic_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
+    // Windows of the first lanes were set aside when the session was admitted.
+    if TransportFacts::of(transport).memory == LaneMemory::Kernel {
+        link.set_window_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
     }
     Ok((link, (registered, entered), plan))
 }

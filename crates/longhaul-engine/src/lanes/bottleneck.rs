@@ -1,5 +1,5 @@
 //! Finds the part that limits a transfer, from four sources: several looks a second at the lanes,
-//! the kernel's counters of each, the processor time, and the other side's reports.
+//! the counters of each, the processor time, and the other side's reports.
 //!
 //! In: looks at the lanes, and once a second their handles. Out: the part that limited the second,
 //! as `proto` names it. It knows no messages and no disks: the session loop says what an idle lane
@@ -9,10 +9,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use longhaul_core::{LaneId, Role};
-use longhaul_net::LaneHandle;
+use longhaul_net::{LaneCounters, LaneHandle};
 use longhaul_proto::tuning::limit::{Heard, Path, Processors, Receiving, Sending, Spent, of_receiver, of_transfer};
 use longhaul_proto::wire::message::{Limit, Limited};
-use longhaul_sys::tcp::ConnectionState;
 
 use super::worker::pulse::Doing;
 use crate::cpu::{Stage, StageTimes, process_micros};
@@ -38,8 +37,8 @@ pub(crate) struct Limiter {
     role: Role,
     looks: Looks,
     since: Instant,
-    /// The kernel's counters of each lane at the end of the last second.
-    last_states: HashMap<LaneId, ConnectionState>,
+    /// The counters of each lane at the end of the last second.
+    last_counters: HashMap<LaneId, LaneCounters>,
     cpu: CpuSeen,
     /// The other side's last report, and when it came. `None` before the first.
     peer_limit: Option<(Instant, Option<Limited>)>,
@@ -86,7 +85,7 @@ impl Limiter {
             role,
             looks: Looks::default(),
             since: Instant::now(),
-            last_states: HashMap::new(),
+            last_counters: HashMap::new(),
             cpu: CpuSeen::now(&StageTimes::default()),
             peer_limit: None,
             limited: None,
@@ -169,7 +168,7 @@ impl Limiter {
         &self.spent
     }
 
-    /// The kernel's counts since the last second, and the number of lanes.
+    /// The lanes' counts since the last second, and the number of lanes.
     fn path<'a>(&mut self, lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>) -> (Option<Path>, usize) {
         let (mut sum, mut count, mut seen) = (Sum::default(), 0, HashMap::new());
         for (id, handle) in lanes {
@@ -177,13 +176,13 @@ impl Limiter {
             if handle.is_within_host() {
                 continue;
             }
-            if let Some(state) = handle.state() {
-                sum.add(&state, &self.last_states.get(&id).copied().unwrap_or_default());
-                seen.insert(id, state);
+            if let Some(counters) = handle.counters() {
+                sum.add(&counters, &self.last_counters.get(&id).copied().unwrap_or_default());
+                seen.insert(id, counters);
             }
         }
         let path = (!seen.is_empty()).then(|| sum.path());
-        self.last_states = seen;
+        self.last_counters = seen;
         (path, count)
     }
 
@@ -237,14 +236,14 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, now: &ConnectionState, before: &ConnectionState) {
-        self.busy += now.busy.saturating_sub(before.busy);
-        self.receiver += now.receiver_limited.saturating_sub(before.receiver_limited);
-        self.buffer += now.buffer_limited.saturating_sub(before.buffer_limited);
+    fn add(&mut self, now: &LaneCounters, before: &LaneCounters) {
+        self.busy += now.waits.busy.saturating_sub(before.waits.busy);
+        self.receiver += now.waits.receiver.saturating_sub(before.waits.receiver);
+        self.buffer += now.waits.buffer.saturating_sub(before.waits.buffer);
         self.sent += now.sent.saturating_sub(before.sent);
         self.resent += now.resent.saturating_sub(before.resent);
-        if let Some(min_rtt) = now.min_rtt {
-            self.rtt += now.rtt;
+        if let Some(min_rtt) = now.round_trip.min {
+            self.rtt += now.round_trip.smoothed;
             self.min_rtt += min_rtt;
         }
     }
@@ -272,6 +271,8 @@ const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
+    use longhaul_net::{RoundTrip, SendWaits};
+
     use super::*;
 
     fn looked(role: Role, lanes: &[Doing], waits_for: WaitsFor) -> [u32; 5] {
@@ -331,24 +332,20 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_counters_are_those_of_the_second() {
+    fn the_counters_of_lanes_are_those_of_the_second() {
         let ms = Duration::from_millis;
-        let before = ConnectionState {
-            busy: ms(1000),
-            receiver_limited: ms(1000),
+        let before = LaneCounters {
             sent: 1000,
             resent: 900,
-            ..ConnectionState::default()
+            waits: SendWaits { busy: ms(1000), receiver: ms(1000), buffer: ms(0) },
+            ..LaneCounters::default()
         };
-        let now = ConnectionState {
-            busy: ms(2000),
-            receiver_limited: ms(1500),
-            buffer_limited: ms(250),
+        let now = LaneCounters {
             sent: 2000,
             resent: 910,
-            rtt: ms(30),
-            min_rtt: Some(ms(20)),
-            ..ConnectionState::default()
+            round_trip: RoundTrip { min: Some(ms(20)), smoothed: ms(30), deviation: ms(0) },
+            waits: SendWaits { busy: ms(2000), receiver: ms(1500), buffer: ms(250) },
+            ..LaneCounters::default()
         };
         let mut sum = Sum::default();
         sum.add(&now, &before);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use longhaul_core::LaneId;
-use longhaul_net::LaneHandle;
+use longhaul_net::{LaneHandle, TransportFacts};
 
 use super::tune::RunningLane;
 use super::worker::pulse::{Doing, Pulse, PulseReading};
@@ -73,8 +73,9 @@ impl StandingLane {
         self.retiring
     }
 
-    pub(crate) fn is_quic(&self) -> bool {
-        self.handle.is_quic()
+    /// The facts of its transport.
+    pub(crate) fn facts(&self) -> TransportFacts {
+        self.handle.facts()
     }
 
     pub(crate) fn reading(&self) -> PulseReading {
@@ -94,8 +95,8 @@ impl StandingLane {
         let (looked, idle) = std::mem::take(&mut self.look_counts);
         let idle = (idle * 1000).checked_div(looked).unwrap_or(0) as u16;
         let in_hand = if self.pulse.read().doing == Doing::Nothing { 0 } else { unit / 2 };
-        let (handle, state) = (self.handle.clone(), self.handle.state());
-        RunningLane { lane, handle, state, idle, in_hand, retiring: self.retiring }
+        let (handle, counters) = (self.handle.clone(), self.handle.counters());
+        RunningLane { lane, handle, counters, idle, in_hand, retiring: self.retiring }
     }
 
     /// Whether the lane is of no use by the kernel's account. Call it once in `every`.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
-use longhaul_net::LaneHandle;
+use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
 use super::JoinedLane;
@@ -42,7 +42,7 @@ pub(crate) struct LaneRules {
     pub(crate) rates: LaneRates,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Bytes that all lanes over QUIC together may keep in this process.
+    /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) windows: u64,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
@@ -62,6 +62,19 @@ pub(crate) struct LaneControls {
     pub(crate) pacer: Pacer,
 }
 
+/// The lanes that there should be.
+#[derive(Debug)]
+struct WantedLanes {
+    /// Their number, and the most that it may become.
+    count: u32,
+    most: u32,
+    /// The transport of the first lanes.
+    first_transport: Transport,
+    /// The transport of lanes that are added from now on. A search may try another than the first,
+    /// and settle on either.
+    transport: Transport,
+}
+
 /// The lanes of one side. See the module.
 #[derive(Debug)]
 pub(crate) struct Lanes {
@@ -69,9 +82,7 @@ pub(crate) struct Lanes {
     running: BTreeMap<LaneId, StandingLane>,
     /// Lanes that were given up or have ended.
     leaving: Vec<EndingLane>,
-    target: u32,
-    lanes_max: u32,
-    transport: Transport,
+    wanted: WantedLanes,
     shares: LaneShares,
     health: LaneHealth,
     replacement: Replacement,
@@ -96,9 +107,12 @@ impl Lanes {
             role: rules.role,
             running: BTreeMap::new(),
             leaving: Vec::new(),
-            target: rules.target,
-            lanes_max: rules.lanes_max.max(rules.target),
-            transport: rules.transport,
+            wanted: WantedLanes {
+                count: rules.target,
+                most: rules.lanes_max.max(rules.target),
+                first_transport: rules.transport,
+                transport: rules.transport,
+            },
             shares: LaneShares::new(rules.role, rules.rates, rules.windows),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
@@ -121,7 +135,7 @@ impl Lanes {
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
-        let is_quic = handle.is_quic();
+        let over = handle.facts().transport;
         if let Some(rules) = self.tuning_rules.take() {
             self.tuning = Tuning::begin(&rules, &handle);
         }
@@ -135,8 +149,9 @@ impl Lanes {
         self.replacement.joined(id);
         self.none_since = None;
         self.divide();
-        // The lane was asked for in a trial that is over.
-        if is_quic && self.transport == Transport::Tcp && self.role == Role::Sender {
+        // The lane was asked for in a trial that is over, and that went back to the first transport.
+        let WantedLanes { first_transport, transport, .. } = self.wanted;
+        if over != transport && transport == first_transport && self.role == Role::Sender {
             self.retire(id);
         }
         Ok(())
@@ -144,8 +159,9 @@ impl Lanes {
 
     /// Gives each lane that stands its share of the rate and of the memory for windows.
     fn divide(&mut self) {
-        let all_quic = self.transport == Transport::Quic && self.running.values().all(StandingLane::is_quic);
-        let expected = if all_quic { self.target as usize } else { 0 };
+        // Of lanes that come to be, it is known whether they have windows if they are like all others.
+        let alike = self.running.values().all(|lane| lane.facts().transport == self.wanted.transport);
+        let expected = if alike { self.wanted.count as usize } else { 0 };
         let lanes = self.running.values().map(|lane| &lane.handle);
         self.shares.divide_rate(lanes.clone());
         self.shares.divide_windows(lanes, expected);
@@ -153,12 +169,12 @@ impl Lanes {
 
     /// The transport of lanes that are added from now on.
     pub(crate) fn transport(&self) -> Transport {
-        self.transport
+        self.wanted.transport
     }
 
-    /// Whether any lane runs over QUIC.
-    pub(crate) fn any_quic(&self) -> bool {
-        self.running.values().any(StandingLane::is_quic)
+    /// Whether any lane keeps payload in a window of this process.
+    pub(crate) fn any_windows(&self) -> bool {
+        self.running.values().any(|lane| lane.facts().memory != LaneMemory::Kernel)
     }
 
     /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
@@ -191,7 +207,7 @@ impl Lanes {
         if self.running.is_empty() {
             self.none_since.get_or_insert(Instant::now());
         }
-        if self.running.len() < self.target as usize {
+        if self.running.len() < self.wanted.count as usize {
             let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
             self.replacement.lost(Instant::now() + wait);
         }
@@ -201,14 +217,14 @@ impl Lanes {
     /// Sets the number of lanes that the sender can use. This side provides them if it is the
     /// acceptor.
     pub(crate) fn set_target(&mut self, count: u32, transport: Transport) {
-        self.transport = transport;
-        self.target = count.clamp(1, self.lanes_max);
+        self.wanted.transport = transport;
+        self.wanted.count = count.clamp(1, self.wanted.most);
         self.replacement.lost(Instant::now());
     }
 
     /// The number of lanes that there should be.
     pub(crate) fn target(&self) -> u32 {
-        self.target
+        self.wanted.count
     }
 
     /// Ends a lane in order: it finishes the unit in hand.
@@ -263,17 +279,15 @@ impl Lanes {
         let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
         for change in &changes {
             match &change.task {
-                LaneTask::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
+                LaneTask::Add(count) => self.add(*count, self.wanted.transport),
+                LaneTask::AddOver(transport, count) => self.add(*count, *transport),
                 // Lanes that were to be added and never joined are not waited for any more.
                 LaneTask::Retire(lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
-                    self.set_target(self.standing(&[]), self.transport);
+                    self.set_target(self.standing(&[]), self.wanted.transport);
                 }
                 // Lanes that are lost at the end are not replaced.
-                LaneTask::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
-                LaneTask::AddQuic(count) => {
-                    self.set_target(self.standing(&[]).saturating_add(*count), Transport::Quic);
-                }
+                LaneTask::Lose(lanes) => self.set_target(self.standing(lanes), self.wanted.transport),
                 LaneTask::Settle(transport, lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), *transport);
@@ -282,6 +296,11 @@ impl Lanes {
             }
         }
         changes
+    }
+
+    /// Wants so many lanes more than go on.
+    fn add(&mut self, count: u32, transport: Transport) {
+        self.set_target(self.standing(&[]).saturating_add(count), transport);
     }
 
     /// The number of lanes that go on: those that are neither to end nor among `lost`.
@@ -330,7 +349,7 @@ impl Lanes {
     /// The ids to grant in place of lost lanes.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
         let units = self.retired_lanes.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
-        self.replacement.grant(Instant::now(), self.running.len(), self.target, units)
+        self.replacement.grant(Instant::now(), self.running.len(), self.wanted.count, units)
     }
 
     /// When the next call of [`Lanes::grant`] is due.
@@ -345,7 +364,7 @@ impl Lanes {
         transport: Transport,
         listener: &Arc<dyn LaneListener>,
     ) -> bool {
-        let room = (self.lanes_max as usize).saturating_sub(self.running.len());
+        let room = (self.wanted.most as usize).saturating_sub(self.running.len());
         self.replacement.dial(ids, transport, room, listener)
     }
 

@@ -1,11 +1,11 @@
 //! Divides among the lanes of a side what they share: the rate that they keep together, and this
-//! process's memory for lanes over QUIC.
+//! process's memory for their windows, if they have some.
 //!
 //! In: the rates asked for, and the lanes that stand. Out: to each connection its share. It knows
 //! no threads, and not why lanes come and go.
 
 use longhaul_core::Role;
-use longhaul_net::LaneHandle;
+use longhaul_net::{LaneHandle, LaneMemory};
 
 use super::worker::pacer::{LaneRates, Pacer};
 
@@ -21,7 +21,7 @@ pub(crate) struct LaneShares {
 }
 
 impl LaneShares {
-    /// `windows`: bytes that all lanes over QUIC together may keep in this process.
+    /// `windows`: bytes that the windows of all lanes together may take in this process.
     pub(crate) fn new(role: Role, rates: LaneRates, windows: u64) -> LaneShares {
         LaneShares { role, rates, pacer: Pacer::new(pace(role, rates)), paced: false, windows }
     }
@@ -47,13 +47,13 @@ impl LaneShares {
         }
     }
 
-    /// Gives each lane over QUIC its share of this side's memory. `quic_expected`: the number of
+    /// Gives each lane that has a window its share of this side's memory. `expected`: the number of
     /// such lanes that there may come to be.
-    pub(crate) fn divide_windows<'a>(&self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, quic_expected: usize) {
-        let quic = lanes.filter(|lane| lane.is_quic());
-        let window = self.windows / quic.clone().count().max(quic_expected).max(1) as u64;
+    pub(crate) fn divide_windows<'a>(&self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, expected: usize) {
+        let with_window = lanes.filter(|lane| lane.facts().memory != LaneMemory::Kernel);
+        let window = self.windows / with_window.clone().count().max(expected).max(1) as u64;
         let window = usize::try_from(window).unwrap_or(usize::MAX);
-        quic.for_each(|lane| lane.set_window(window));
+        with_window.for_each(|lane| lane.set_window(window));
     }
 }
 

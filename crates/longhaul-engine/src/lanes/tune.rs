@@ -1,4 +1,4 @@
-//! Tunes the lanes of a sending side: gives the kernel's counters of each to `proto`'s search, and
+//! Tunes the lanes of a sending side: gives the counters of each to `proto`'s search, and
 //! the search's decisions back to the lanes.
 //!
 //! In: handles of running lanes, once a second. Out: [`TuningStep`]s for the pool to make. The
@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
-use longhaul_net::LaneHandle;
+use longhaul_net::{CongestionControl, LaneCounters, LaneHandle};
 use longhaul_proto::tuning::transport::{self, Carried, Choice, TransportDecision};
 use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig};
 use longhaul_proto::wire::message::Transport;
-use longhaul_sys::tcp::ConnectionState;
 
 use crate::api::LanesChange;
 
@@ -26,7 +25,7 @@ pub(crate) struct TuningRules {
     pub(crate) unit: u64,
     /// Whether this side chooses the congestion control.
     pub(crate) choose_congestion: bool,
-    /// Whether lanes may come to run over QUIC.
+    /// Whether lanes may come to run over another transport.
     pub(crate) choose_transport: bool,
 }
 
@@ -45,8 +44,10 @@ pub(crate) struct Tuning {
 #[derive(Clone, Copy, Debug, Default)]
 struct PreviousLook {
     acked: u64,
-    delivered_segments: u32,
-    receiver_limited: Duration,
+    /// Packets delivered. 0 where they are not counted.
+    delivered: u32,
+    /// Time in which the other host took no more.
+    receiver: Duration,
     algorithm: Option<usize>,
 }
 
@@ -55,8 +56,8 @@ struct PreviousLook {
 pub(crate) struct RunningLane {
     pub(crate) lane: LaneId,
     pub(crate) handle: LaneHandle,
-    /// The kernel's counters. `None` if the lane is gone.
-    pub(crate) state: Option<ConnectionState>,
+    /// Its counters. `None` if the lane is gone.
+    pub(crate) counters: Option<LaneCounters>,
     /// Thousandths of the last second in which the lane had nothing in hand.
     pub(crate) idle: u16,
     /// Bytes of the unit in hand, at most.
@@ -79,8 +80,8 @@ pub(crate) struct TuningStep {
 pub(crate) enum LaneTask {
     /// Add this many lanes.
     Add(u32),
-    /// Add this many lanes over QUIC.
-    AddQuic(u32),
+    /// Add this many lanes over another transport.
+    AddOver(Transport, u32),
     /// End these in order. Lanes that are added or replaced from now on run over the transport.
     Settle(Transport, Vec<LaneId>),
     /// End these in order.
@@ -95,13 +96,14 @@ impl Tuning {
     /// Begins the search. `None` where there is nothing to find: one number of lanes, and no choice
     /// of congestion control. `first` is any lane of the session.
     pub(crate) fn begin(rules: &TuningRules, first: &LaneHandle) -> Option<Tuning> {
-        // Within a host there is no path to fill; a pair of local sockets has no counters; and
-        // lanes over QUIC bear loss by themselves.
-        if first.is_within_host() || first.state().is_none() || first.is_quic() {
+        // Within a host there is no path to fill; a pair of local sockets has no counters; and a
+        // control of the transport's own bears loss by itself.
+        let bears_loss = first.facts().congestion_control == CongestionControl::Own;
+        if first.is_within_host() || first.counters().is_none() || bears_loss {
             return None;
         }
         let algorithms = if rules.choose_congestion { candidates(first) } else { Vec::new() };
-        // A trial of QUIC needs room beyond the lanes of the search.
+        // A trial of another transport needs room beyond the lanes of the search.
         let room =
             if rules.choose_transport { rules.lanes_max.saturating_sub(transport::LANES) } else { rules.lanes_max };
         let choice = (rules.choose_transport && room >= rules.lanes).then(Choice::default);
@@ -117,7 +119,8 @@ impl Tuning {
 
     /// Gives a lane that begins to send the congestion control that is to be tried or used.
     pub(crate) fn joined(&mut self, lane: LaneId, handle: &LaneHandle) {
-        let place = self.tuner.as_ref().and_then(|tuner| tuner.algorithm_for(lane)).filter(|_| !handle.is_quic());
+        let is_kernels = handle.facts().congestion_control == CongestionControl::Kernel;
+        let place = self.tuner.as_ref().and_then(|tuner| tuner.algorithm_for(lane)).filter(|_| is_kernels);
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
         let seen = PreviousLook { algorithm: taken, ..PreviousLook::default() };
         self.last_looks.insert(lane, seen);
@@ -163,25 +166,28 @@ impl Tuning {
         hindered: bool,
     ) -> Option<Vec<TuningStep>> {
         let choice = self.choice.as_mut()?;
-        let is_quic = |lane: LaneId| lanes.iter().any(|look| look.lane == lane && look.handle.is_quic());
-        let delivered = |quic| samples.iter().filter(|s| is_quic(s.lane) == quic).map(|s| s.acked).sum();
+        let over = |transport| -> Vec<LaneId> {
+            let runs = |look: &&RunningLane| look.handle.facts().transport == transport;
+            lanes.iter().filter(runs).map(|look| look.lane).collect()
+        };
+        let (over_tcp, over_quic) = (over(Transport::Tcp), over(Transport::Quic));
+        let delivered = |by: &[LaneId]| samples.iter().filter(|s| by.contains(&s.lane)).map(|s| s.acked).sum();
         let carried = Carried {
             elapsed,
-            tcp: delivered(false),
-            quic: delivered(true),
-            quic_lanes: lanes.iter().filter(|look| look.handle.is_quic()).count() as u32,
+            tcp: delivered(&over_tcp),
+            quic: delivered(&over_quic),
+            quic_lanes: over_quic.len() as u32,
             rtt: samples.iter().map(|sample| sample.rtt).max().unwrap_or_default(),
             hindered,
             remaining,
         };
         let verdict = choice.second(&carried);
-        let of = |quic| lanes.iter().filter(|look| look.handle.is_quic() == quic).map(|look| look.lane).collect();
         let (what, change, why) = match verdict {
             Some(TransportDecision::Try(count, why)) => {
-                (LaneTask::AddQuic(count), LanesChange::AddedOverQuic(count), why)
+                (LaneTask::AddOver(Transport::Quic, count), LanesChange::AddedOverQuic(count), why)
             }
             Some(TransportDecision::Keep(alone, why)) => {
-                let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
+                let ends = if alone { over_tcp } else { Vec::new() };
                 // More lanes over QUIC carry no more, so the rest of the search only looks after
                 // the end.
                 let count = (lanes.len() - ends.len()) as u32;
@@ -194,7 +200,7 @@ impl Tuning {
                 self.choice = None;
                 // The lanes that stay have had to share with those that end.
                 self.tuner.iter_mut().for_each(Tuner::disturbed);
-                (LaneTask::Settle(Transport::Tcp, of(true)), LanesChange::Tcp, why)
+                (LaneTask::Settle(Transport::Tcp, over_quic), LanesChange::Tcp, why)
             }
             None if choice.is_trying() => return Some(Vec::new()),
             None => return None,
@@ -203,20 +209,20 @@ impl Tuning {
     }
 
     fn sample(&mut self, look: &RunningLane, elapsed: Duration) -> Option<LaneSample> {
-        let state = look.state?;
+        let now = look.counters?;
         let seen = self.last_looks.get_mut(&look.lane)?;
-        let held_back = state.receiver_limited.saturating_sub(seen.receiver_limited);
+        let held_back = now.waits.receiver.saturating_sub(seen.receiver);
         let sample = LaneSample {
             lane: look.lane,
             algorithm: seen.algorithm,
-            acked: seen.delivered_until(&state),
+            acked: seen.delivered_until(&now),
             idle: look.idle,
             held_back: thousandths(held_back, elapsed),
-            rtt: state.rtt,
-            backlog: u64::from(state.unsent) + state.sent.saturating_sub(state.resent + state.acked) + look.in_hand,
+            rtt: now.round_trip.smoothed,
+            backlog: now.unsent + now.sent.saturating_sub(now.resent + now.acked) + look.in_hand,
         };
-        (seen.acked, seen.delivered_segments) = (state.acked, state.delivered_segments);
-        seen.receiver_limited = state.receiver_limited;
+        (seen.acked, seen.delivered) = (now.acked, now.packets.delivered.unwrap_or(0));
+        seen.receiver = now.waits.receiver;
         Some(sample)
     }
 
@@ -254,14 +260,13 @@ impl Tuning {
 }
 
 impl PreviousLook {
-    /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by
+    /// Bytes that the other host took in since. A packet behind a gap counts when it arrives: by
     /// acknowledged bytes alone a lane would stand still at each loss and then leap by as much as
     /// its path holds.
-    fn delivered_until(&self, now: &ConnectionState) -> u64 {
-        match now.delivered_segments {
-            // This kernel does not count segments.
-            0 => now.acked.saturating_sub(self.acked),
-            segments => u64::from(segments.wrapping_sub(self.delivered_segments)) * u64::from(now.segment_bytes),
+    fn delivered_until(&self, now: &LaneCounters) -> u64 {
+        match now.packets.delivered {
+            None => now.acked.saturating_sub(self.acked),
+            Some(packets) => u64::from(packets.wrapping_sub(self.delivered)) * u64::from(now.packets.payload_bytes),
         }
     }
 }
@@ -291,6 +296,8 @@ pub(crate) fn thousandths(part: Duration, whole: Duration) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_net::{Packets, RoundTrip};
+
     use super::*;
 
     const MB: u64 = 1_000_000;
@@ -325,14 +332,10 @@ mod tests {
         for (place, shown) in seconds.into_iter().enumerate() {
             let look = |place: usize, retiring| {
                 let acked = shown.delivered[place];
-                let state = ConnectionState {
-                    acked,
-                    sent: acked + (1 << 20),
-                    rtt: Duration::from_millis(20),
-                    ..ConnectionState::default()
-                };
+                let round_trip = RoundTrip { smoothed: Duration::from_millis(20), ..RoundTrip::default() };
+                let counters = LaneCounters { acked, sent: acked + (1 << 20), round_trip, ..LaneCounters::default() };
                 let (lane, handle) = lanes[place].clone();
-                RunningLane { lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
+                RunningLane { lane, handle, counters: Some(counters), idle: 0, in_hand: 3 << 20, retiring }
             };
             let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
@@ -365,7 +368,7 @@ mod tests {
         assert!(matches!(decided[1], (6, LaneTask::Retire(_))), "{decided:?}");
         // The lanes find their speed and are measured for three seconds, then the network hinders
         // for three.
-        assert_eq!(decided[2..], [(12, LaneTask::AddQuic(transport::LANES))]);
+        assert_eq!(decided[2..], [(12, LaneTask::AddOver(Transport::Quic, transport::LANES))]);
     }
 
     #[test]
@@ -377,22 +380,21 @@ mod tests {
             hindered: true,
         };
         let decided = decided(2, Some(Choice::default()), (1..=8).map(second));
-        assert!(decided.contains(&(6, LaneTask::AddQuic(transport::LANES))), "{decided:?}");
+        assert!(decided.contains(&(6, LaneTask::AddOver(Transport::Quic, transport::LANES))), "{decided:?}");
         assert_eq!(decided.last(), Some(&(8, LaneTask::Lose(vec![LaneId(1)]))));
     }
 
     #[test]
     fn what_arrived_behind_a_gap_counts_at_once_and_not_again() {
-        let state = |acked, delivered_segments| ConnectionState {
+        let counted = |acked, delivered| LaneCounters {
             acked,
-            delivered_segments,
-            segment_bytes: 1000,
-            ..ConnectionState::default()
+            packets: Packets { delivered, payload_bytes: 1000, ..Packets::default() },
+            ..LaneCounters::default()
         };
-        let seen = PreviousLook { acked: 5000, delivered_segments: u32::MAX - 1, ..PreviousLook::default() };
-        assert_eq!(seen.delivered_until(&state(5000, 8)), 10_000, "the counter went around");
-        let seen = PreviousLook { acked: 5000, delivered_segments: 15, ..PreviousLook::default() };
-        assert_eq!(seen.delivered_until(&state(15_000, 15)), 0, "the gap was filled");
-        assert_eq!(seen.delivered_until(&state(7000, 0)), 2000, "the kernel does not count segments");
+        let seen = PreviousLook { acked: 5000, delivered: u32::MAX - 1, ..PreviousLook::default() };
+        assert_eq!(seen.delivered_until(&counted(5000, Some(8))), 10_000, "the counter went around");
+        let seen = PreviousLook { acked: 5000, delivered: 15, ..PreviousLook::default() };
+        assert_eq!(seen.delivered_until(&counted(15_000, Some(15))), 0, "the gap was filled");
+        assert_eq!(seen.delivered_until(&counted(7000, None)), 2000, "nobody counts packets");
     }
 }

@@ -2,7 +2,7 @@
 //! more.
 //!
 //! In: handles of lanes as they join, and a call now and then to look. Out: [`LaneFigures`].
-//! Figures that only the sending end's kernel has are there only if this is the sending end. It
+//! Figures that only the sending end has are there only if this is it. It
 //! knows no messages.
 
 use std::collections::BTreeMap;
@@ -10,13 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_net::LaneHandle;
-use longhaul_sys::tcp::ConnectionState;
+use longhaul_net::{LaneCounters, LaneHandle};
 
 use super::net::Way;
 use crate::lanes::dial::DialObserver;
 
-/// The kernel's counters of one lane.
+/// The counters of one lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaneFigures {
     /// The lane's number in its session.
@@ -24,13 +23,13 @@ pub struct LaneFigures {
     /// Bytes of its stream that the other host acknowledged or that came in, including headers,
     /// digests and encryption.
     pub bytes: u64,
-    /// The shortest round trip that the kernel saw of late. `None` if it saw none.
+    /// The shortest round trip of late. `None` before the first.
     pub rtt_min: Option<Duration>,
     /// The counters that only the sending end has. `None` at the receiving end.
     pub sent: Option<SentFigures>,
 }
 
-/// The kernel's counters of a sending lane.
+/// The counters of a sending lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SentFigures {
     /// Its congestion control.
@@ -39,10 +38,10 @@ pub struct SentFigures {
     pub bytes: u64,
     /// Bytes that were sent again.
     pub bytes_resent: u64,
-    /// The kernel's smoothed round trip, the mean of all looks at which data was on its way.
+    /// The smoothed round trip, the mean of all looks at which data was on its way.
     pub rtt_mean: Option<Duration>,
-    /// The variation of round trips: the kernel's smoothed mean deviation (RFC 6298), the mean of
-    /// the same looks.
+    /// The variation of round trips: the smoothed mean deviation (RFC 6298), the mean of the same
+    /// looks.
     pub jitter: Option<Duration>,
     /// The largest packet that the path takes, bytes.
     pub path_mtu: Option<u32>,
@@ -78,7 +77,7 @@ struct WatchState {
 struct WatchedLane {
     handle: LaneHandle,
     congestion: Option<String>,
-    last: Option<ConnectionState>,
+    last: Option<LaneCounters>,
     /// Sums over the looks at which data was on its way.
     rtt: Duration,
     deviation: Duration,
@@ -132,39 +131,39 @@ impl LaneWatch {
 impl WatchedLane {
     /// Looks at the lane. `None` if it is gone.
     fn look(&mut self) -> Option<()> {
-        let state = self.handle.state()?;
+        let counters = self.handle.counters()?;
         self.congestion = self.handle.congestion().or(self.congestion.take());
-        self.take(state);
+        self.take(counters);
         Some(())
     }
 
-    fn take(&mut self, state: ConnectionState) {
+    fn take(&mut self, counters: LaneCounters) {
+        let LaneCounters { sent, resent, acked, round_trip, .. } = counters;
         // The opening of the connection counts as a byte.
-        if state.sent.saturating_sub(state.resent) > state.acked && !state.rtt.is_zero() {
-            self.rtt += state.rtt;
-            self.deviation += state.rtt_deviation;
+        if sent.saturating_sub(resent) > acked && !round_trip.smoothed.is_zero() {
+            self.rtt += round_trip.smoothed;
+            self.deviation += round_trip.deviation;
             self.looks += 1;
         }
-        self.last = Some(state);
+        self.last = Some(counters);
     }
 
     fn figures(&self, id: LaneId, way: Way) -> LaneFigures {
         let Some(last) = self.last else { return LaneFigures { lane: id.0, ..LaneFigures::default() } };
         let mean = |sum: Duration| sum.checked_div(self.looks);
-        let known = |bytes: u32| (bytes > 0).then_some(bytes);
         let sent = || SentFigures {
             congestion: self.congestion.clone().unwrap_or_default(),
             bytes: last.sent,
             bytes_resent: last.resent,
             rtt_mean: mean(self.rtt),
             jitter: mean(self.deviation).filter(|deviation| !deviation.is_zero()),
-            path_mtu: known(last.path_mtu),
-            segment_bytes: known(last.segment_bytes),
+            path_mtu: last.packets.path_mtu,
+            segment_bytes: Some(last.packets.payload_bytes).filter(|bytes| *bytes > 0),
         };
         LaneFigures {
             lane: id.0,
             bytes: if way == Way::Push { last.acked } else { last.received },
-            rtt_min: last.min_rtt,
+            rtt_min: last.round_trip.min,
             sent: (way == Way::Push).then(sent),
         }
     }
@@ -172,6 +171,8 @@ impl WatchedLane {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_net::RoundTrip;
+
     use super::*;
 
     fn lane() -> WatchedLane {
@@ -180,26 +181,18 @@ mod tests {
         WatchedLane { handle, congestion: Some("bbr".to_owned()), last: None, rtt: zero, deviation: zero, looks: 0 }
     }
 
-    fn state(sent: u64, acked: u64, rtt_ms: u64) -> ConnectionState {
+    fn counted(sent: u64, acked: u64, rtt_ms: u64) -> LaneCounters {
         let ms = Duration::from_millis;
-        let (min_rtt, rtt_deviation) = (Some(ms(20)), ms(rtt_ms / 10));
-        ConnectionState {
-            sent,
-            acked,
-            received: 7,
-            rtt: ms(rtt_ms),
-            rtt_deviation,
-            min_rtt,
-            ..ConnectionState::default()
-        }
+        let round_trip = RoundTrip { min: Some(ms(20)), smoothed: ms(rtt_ms), deviation: ms(rtt_ms / 10) };
+        LaneCounters { sent, acked, received: 7, round_trip, ..LaneCounters::default() }
     }
 
     #[test]
     fn round_trips_count_only_while_data_is_on_its_way() {
         let mut lane = lane();
-        [state(0, 0, 90), state(900, 100, 30), state(1800, 900, 50), state(1800, 1800, 90)]
+        [counted(0, 0, 90), counted(900, 100, 30), counted(1800, 900, 50), counted(1800, 1800, 90)]
             .into_iter()
-            .for_each(|state| lane.take(state));
+            .for_each(|counters| lane.take(counters));
         let figures = lane.figures(LaneId(3), Way::Push);
         let sent = figures.sent.expect("it sends");
         assert_eq!((figures.lane, figures.bytes, sent.bytes), (3, 1800, 1800));
@@ -211,7 +204,7 @@ mod tests {
     #[test]
     fn of_a_lane_that_receives_nothing_is_told_that_the_sender_alone_knows() {
         let mut lane = lane();
-        lane.take(state(100, 90, 30));
+        lane.take(counted(100, 90, 30));
         let figures = lane.figures(LaneId(0), Way::Pull);
         assert_eq!((figures.bytes, figures.rtt_min, figures.sent), (7, Some(Duration::from_millis(20)), None));
     }

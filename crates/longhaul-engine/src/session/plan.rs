@@ -61,7 +61,7 @@ pub(crate) struct LanePlan {
     pub(crate) most: u32,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Bytes that all lanes over QUIC together may keep in this process.
+    /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) window_bytes: u64,
     /// Whether a sender chooses among congestion controls, as nobody asked for one.
     pub(crate) choose_congestion: bool,

@@ -269,10 +269,10 @@ impl ReceiverLoop<'_> {
         started
     }
 
-    /// Gives the other half of the memory to lanes over QUIC.
+    /// Gives the other half of the memory to the windows of lanes, if there are any.
     fn fit_buffers(&self) {
         let slots = self.slab.slots();
-        self.slab.set_limit(if self.link.any_quic() { budget::beside_windows(slots) } else { slots });
+        self.slab.set_limit(if self.link.any_windows() { budget::beside_windows(slots) } else { slots });
     }
 
     /// Gives up lanes that stand still: units reported as sent must come, over another lane if need

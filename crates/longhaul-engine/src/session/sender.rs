@@ -309,11 +309,11 @@ impl SenderLoop<'_> {
         self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()).min(self.slots()));
     }
 
-    /// Slots for reading. Lanes over QUIC have the other half of the memory.
+    /// Slots for reading. The windows of lanes, if there are any, have the other half of the memory.
     fn slots(&self) -> usize {
         let slots = self.slab.slots();
         let least = self.depth + self.link.lanes() as usize;
-        if self.link.any_quic() { budget::beside_windows(slots).max(least) } else { slots }
+        if self.link.any_windows() { budget::beside_windows(slots).max(least) } else { slots }
     }
 
     fn lose_stalled(&mut self) {

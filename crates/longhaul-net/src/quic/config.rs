@@ -20,7 +20,7 @@ use super::socket::PAYLOAD_MAX;
 use crate::error::NetError;
 
 /// The bytes that a lane's end may first have on their way or unread once the lane has joined.
-pub const FIRST_WINDOW_BYTES: usize = 4 << 20;
+pub(crate) const FIRST_WINDOW_BYTES: usize = 4 << 20;
 /// The same before the lane has joined: the dialler may be anybody.
 pub(crate) const STRANGERS_WINDOW_BYTES: usize = 64 << 10;
 

@@ -53,8 +53,6 @@ pub(crate) struct Figures {
     pub(crate) lost: AtomicU64,
     /// Bytes that may be on their way at a time.
     pub(crate) window: AtomicU64,
-    /// Bytes/s that were delivered in the last round.
-    pub(crate) delivered: AtomicU64,
     /// The rate limit in bytes/s; 0 means no limit.
     ceiling: AtomicU64,
     /// The rate in bytes/s that the rate control last asked for; 0 if it asked for none.
@@ -287,7 +285,6 @@ impl Paced {
             min_rtt: self.min_rtt,
         };
         control.round(&round, ceiling);
-        figures.delivered.store((round.acked as f64 / round.seconds) as u64, Ordering::Relaxed);
         let rate = ceiling.map_or(control.rate(), |ceiling| control.rate().min(ceiling));
         figures.asked.store(control.rate() as u64, Ordering::Relaxed);
         figures.bucket.set_rate(Some(rate as u64));

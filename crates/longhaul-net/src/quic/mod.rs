@@ -27,13 +27,14 @@ mod socket;
 mod stream;
 mod wait;
 
-pub use config::FIRST_WINDOW_BYTES;
 pub(crate) use dial::dial;
-pub(crate) use handle::QuicHandle;
 pub use listen::QuicListener;
-pub(crate) use stream::{QuicStream, algorithm};
+use stream::algorithm;
+
+use longhaul_core::Transport;
 
 use crate::error::NetError;
+use crate::facts::{CongestionControl, LaneMemory, Protection, TransportFacts};
 use crate::wire::Congestion;
 
 impl Congestion {
@@ -41,10 +42,18 @@ impl Congestion {
     ///
     /// # Errors
     /// [`NetError::NoSuchControl`] if not.
-    pub fn try_over_quic(&self) -> Result<(), NetError> {
+    pub(crate) fn try_over_quic(&self) -> Result<(), NetError> {
         algorithm(self).map(drop)
     }
 }
+
+/// The facts of lanes over QUIC.
+pub(crate) const FACTS: TransportFacts = TransportFacts {
+    transport: Transport::Quic,
+    protections: &[Protection::Private],
+    memory: LaneMemory::Window { bytes_min: config::FIRST_WINDOW_BYTES },
+    congestion_control: CongestionControl::Own,
+};
 
 /// Bytes of a block: at most 903 packets, even on a path that carries no more than 1200 bytes of
 /// UDP payload.

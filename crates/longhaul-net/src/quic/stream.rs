@@ -1,8 +1,8 @@
 //! The byte stream of a QUIC lane: blocks out, blocks in, in order, blocking.
 //!
 //! Owns the connection of a lane at one end, and the windows that its memory allows. Takes a
-//! connection that stands from `dial` or `listen`; gives `lane` the same calls as every other kind
-//! of stream. Must not know frames.
+//! connection that stands from `dial` or `listen`; gives `lane` a transport like every other. Must
+//! not know frames.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,12 +15,15 @@ use tokio::sync::oneshot;
 
 use super::config::{FIRST_WINDOW_BYTES, STRANGERS_WINDOW_BYTES, blocks, varint};
 use super::controller::{Algorithm, Figures};
-use super::handle::QuicHandle;
+use super::handle::QuicHold;
 use super::socket::PacedSocket;
 use super::wait::wait;
 use super::{BLOCK_BYTES, DONE, GIVEN_UP};
 use crate::error::NetError;
-use crate::wire::{Congestion, canonical};
+use crate::facts::Protection;
+use crate::handle::LaneHandle;
+use crate::transport::LaneTransport;
+use crate::wire::{Congestion, More, canonical};
 
 /// One end of a lane over QUIC.
 pub(crate) struct QuicStream {
@@ -100,7 +103,7 @@ impl Shared {
         self.connection.close(VarInt::from_u32(GIVEN_UP), b"given up");
     }
 
-    /// Lets `bytes` wait here: see [`crate::LaneHandle::set_window`].
+    /// Lets `bytes` wait here: see [`crate::LaneHold::set_window`].
     pub(crate) fn set_window(&self, bytes: usize) {
         self.window_max.store(bytes.max(BLOCK_BYTES) as u64, Ordering::Relaxed);
     }
@@ -162,42 +165,7 @@ impl QuicStream {
         }
     }
 
-    pub(crate) fn peer(&self) -> &str {
-        &self.shared.peer
-    }
-
-    pub(crate) fn peer_addr(&self) -> SocketAddr {
-        self.shared.connection.remote_address()
-    }
-
-    pub(crate) fn handle(&self) -> QuicHandle {
-        QuicHandle::new(&self.shared)
-    }
-
-    pub(crate) fn congestion(&self) -> &'static str {
-        self.shared.figures.wanted().name()
-    }
-
-    pub(crate) fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
-        self.shared.figures.want(algorithm(congestion)?);
-        Ok(())
-    }
-
-    /// Sets the deadline. A lane whose deadline is taken away has joined, and its window opens.
-    pub(crate) fn set_deadline(&mut self, left: Option<Duration>) {
-        self.deadline = left.map(|left| Instant::now() + left);
-        if left.is_none() {
-            self.window.block_began = Instant::now();
-            self.admit(FIRST_WINDOW_BYTES);
-        }
-    }
-
-    /// Sends all of the parts.
-    pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<(), NetError> {
-        parts.iter().try_for_each(|part| self.send_part(part))
-    }
-
-    fn send_part(&mut self, mut part: &[u8]) -> Result<(), NetError> {
+    fn write(&mut self, mut part: &[u8]) -> Result<(), NetError> {
         while !part.is_empty() {
             let (stream, left) = match &mut self.sending {
                 Some(block) => block,
@@ -233,35 +201,6 @@ impl QuicStream {
         }
         let opened = wait(shared.connection.open_uni(), self.deadline).ok_or_else(|| self.shared.timed_out())?;
         opened.map_err(|e| shared.broken(e))
-    }
-
-    /// Fills `buf`, as far as the other end has sent bytes before its end. Returns how many it
-    /// filled.
-    pub(crate) fn recv(&mut self, buf: &mut [u8]) -> Result<usize, NetError> {
-        let mut filled = 0;
-        while filled < buf.len() && !self.heard_end {
-            let Some((stream, began)) = &mut self.receiving else {
-                match self.next_block()? {
-                    Some(stream) => self.receiving = Some((stream, false)),
-                    None => self.heard_end = true,
-                }
-                continue;
-            };
-            let read = wait(stream.read(&mut buf[filled..]), self.deadline).ok_or_else(|| self.shared.timed_out())?;
-            match read.map_err(|e| self.shared.not_read(e))? {
-                Some(n) => {
-                    *began = true;
-                    filled += n;
-                }
-                // A block without a byte is the end.
-                None => {
-                    self.heard_end = !*began;
-                    self.receiving = None;
-                    self.widen();
-                }
-            }
-        }
-        Ok(filled)
     }
 
     /// The next block. `None` if the other end has closed in good order.
@@ -300,9 +239,41 @@ impl QuicStream {
             self.shared.connection.set_max_concurrent_uni_streams(blocks(wanted));
         }
     }
+}
 
-    /// Ends this side's sending in good order; receiving goes on.
-    pub(crate) fn finish(&mut self) {
+impl LaneTransport for QuicStream {
+    fn send(&mut self, parts: &[&[u8]], _more: More) -> Result<(), NetError> {
+        parts.iter().try_for_each(|part| self.write(part))
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, NetError> {
+        let mut filled = 0;
+        while filled < into.len() && !self.heard_end {
+            let Some((stream, began)) = &mut self.receiving else {
+                match self.next_block()? {
+                    Some(stream) => self.receiving = Some((stream, false)),
+                    None => self.heard_end = true,
+                }
+                continue;
+            };
+            let read = wait(stream.read(&mut into[filled..]), self.deadline).ok_or_else(|| self.shared.timed_out())?;
+            match read.map_err(|e| self.shared.not_read(e))? {
+                Some(n) => {
+                    *began = true;
+                    filled += n;
+                }
+                // A block without a byte is the end.
+                None => {
+                    self.heard_end = !*began;
+                    self.receiving = None;
+                    self.widen();
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    fn finish(&mut self) {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
@@ -313,6 +284,41 @@ impl QuicStream {
         if let Ok(mut end) = self.open_block() {
             let _ = end.finish();
         }
+    }
+
+    fn handle(&self) -> LaneHandle {
+        LaneHandle::new(QuicHold::new(&self.shared))
+    }
+
+    fn peer(&self) -> &str {
+        &self.shared.peer
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        Some(self.shared.connection.remote_address())
+    }
+
+    fn protection(&self) -> Protection {
+        Protection::Private
+    }
+
+    fn congestion(&self) -> String {
+        self.shared.figures.wanted().name().to_owned()
+    }
+
+    fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
+        self.shared.figures.want(algorithm(congestion)?);
+        Ok(())
+    }
+
+    /// Sets the deadline. A lane whose deadline is taken away has joined, and its window opens.
+    fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
+        self.deadline = left.map(|left| Instant::now() + left);
+        if left.is_none() {
+            self.window.block_began = Instant::now();
+            self.admit(FIRST_WINDOW_BYTES);
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::quic_lanes::QuicPort;
 use super::{PATIENCE, Port, meanwhile, noise};
-use crate::{Congestion, LaneStream, NetErrorKind, SAFE_MAGIC};
+use crate::{Congestion, LaneStream, More, NetErrorKind, PieceRoom, SAFE_MAGIC, UnitPart};
 
 /// Two connected ends, made in each possible way.
 fn pairs(port: &Port) -> Vec<(&'static str, (LaneStream, LaneStream))> {
@@ -24,10 +24,12 @@ fn send_oddly(lane: &mut LaneStream, bytes: &[u8]) {
     for (turn, &size) in ODD_SIZES.iter().cycle().enumerate() {
         let (piece, after) = rest.split_at(size.min(rest.len()));
         let (head, tail) = piece.split_at(piece.len() / 3);
+        let (middle, end) = tail.split_at(tail.len() / 2);
+        let more = if turn % 2 == 0 { More::Follows } else { More::No };
         match turn % 3 {
             0 => lane.send(&[piece]).unwrap(),
             1 => lane.send(&[head, &[], tail]).unwrap(),
-            _ => lane.send_more(&[&[], head, tail]).unwrap(),
+            _ => lane.send_part(&UnitPart { header: head, offset: 0, payload: middle, trailer: end, more }).unwrap(),
         }
         rest = after;
         if rest.is_empty() {
@@ -40,9 +42,12 @@ fn send_oddly(lane: &mut LaneStream, bytes: &[u8]) {
 fn recv_oddly(lane: &mut LaneStream, expected: &[u8]) {
     let mut buf = vec![0; 1 << 20];
     let mut rest = expected;
-    for &size in ODD_SIZES.iter().rev().cycle() {
+    for (turn, &size) in ODD_SIZES.iter().rev().cycle().enumerate() {
         let size = size.min(rest.len());
-        lane.recv_exact(&mut buf[..size]).unwrap();
+        match turn % 2 {
+            0 => lane.recv_exact(&mut buf[..size]).unwrap(),
+            _ => recv_as_unit(lane, &mut buf[..size]),
+        }
         assert!(buf[..size] == rest[..size], "bytes differ");
         rest = &rest[size..];
         if rest.is_empty() {
@@ -50,6 +55,16 @@ fn recv_oddly(lane: &mut LaneStream, expected: &[u8]) {
         }
     }
     assert!(!lane.recv_or_end(&mut [0; 3]).unwrap(), "nothing follows");
+}
+
+/// Receives bytes as those of a unit, in pieces of a third of them or less.
+fn recv_as_unit(lane: &mut LaneStream, unit: &mut [u8]) {
+    let (mut received, bytes_max) = (0, unit.len() / 3 + 1);
+    while received < unit.len() {
+        let piece = lane.receive_piece(PieceRoom { unit, received, bytes_max }).unwrap();
+        assert!(piece.offset == received && (1..=bytes_max).contains(&piece.len), "{piece:?} at {received}");
+        received += piece.len;
+    }
 }
 
 const ODD_SIZES: &[usize] =

@@ -284,5 +284,5 @@ fn a_server_that_refuses_this_sides_key_is_heard() {
 
 /// Bytes past the protection, as an attacker on the way would put them.
 pub(super) fn raw_send(lane: &LaneStream, bytes: &[u8]) {
-    lane.wire().send(&[bytes], crate::wire::More::No).unwrap();
+    lane.tcp().wire().send(&[bytes], crate::wire::More::No).unwrap();
 }

@@ -205,7 +205,7 @@ fn whoever_has_not_joined_is_let_send_next_to_nothing() {
     dialled.set_deadline(Some(Duration::from_millis(500))).unwrap();
     let error = dialled.send(&[&vec![7; 16 << 20]]).unwrap_err();
     assert_eq!(error.kind(), NetErrorKind::TimedOut, "{error}");
-    let taken = dialled.handle().state().unwrap().acked;
+    let taken = dialled.handle().counters().unwrap().acked;
     assert!(taken < 200_000, "{taken} bytes were taken from a stranger");
 }
 

@@ -14,6 +14,7 @@ use super::{Port, identity, meanwhile, noise, private_pair};
 use crate::LaneStream;
 use crate::handshake::{Handshake, HandshakeTurn, Side};
 use crate::pair::converse;
+use crate::tcp::TcpLane;
 use crate::tls::{LANE, PeerCheck, client_config, server_config};
 use crate::wire::{Congestion, Wire};
 
@@ -61,7 +62,7 @@ fn loopback_pair() -> (LaneStream, LaneStream) {
     let (b, _) = listener.accept().unwrap();
     let end = |socket: TcpStream| {
         let peer = socket.peer_addr().unwrap();
-        LaneStream::safe(Wire::tcp(socket.into(), peer, &Congestion::Auto).unwrap())
+        LaneStream::over(TcpLane::safe(Wire::tcp(socket.into(), peer, &Congestion::Auto).unwrap()))
     };
     (end(a), end(b))
 }
@@ -71,7 +72,7 @@ fn unix_pair(buffer: usize) -> (LaneStream, LaneStream) {
     for socket in [&a, &b] {
         socket.set_send_buffer_size(buffer).unwrap();
     }
-    (LaneStream::safe(Wire::local(a)), LaneStream::safe(Wire::local(b)))
+    (LaneStream::over(TcpLane::safe(Wire::local(a))), LaneStream::over(TcpLane::safe(Wire::local(b))))
 }
 
 /// With the processors as busy as a transfer keeps them: four lanes, and a pass over each piece on

@@ -100,9 +100,9 @@ impl Paths {
         for path in all.iter_mut() {
             let mut gone = 0;
             path.lanes.retain_mut(|lane| {
-                // The bytes are read after the state: a lane that was seen to have ended carries no
+                // The bytes are read after the counters: a lane that was seen to have ended carries no
                 // more.
-                let is_gone = lane.handle.state().is_none();
+                let is_gone = lane.handle.counters().is_none();
                 lane.bytes = lane.bytes.max(lane.handle.carried());
                 gone += if is_gone { lane.bytes } else { 0 };
                 !is_gone
@@ -215,7 +215,7 @@ mod tests {
         let before = paths.figures()[0].bytes;
         lane.send(&[&[7; 5000]]).expect("sent");
         std::io::Read::read_exact(&mut far, &mut [0; 5000]).expect("received");
-        while handle.state().expect("it stands").acked < before + 5000 {
+        while handle.counters().expect("it stands").acked < before + 5000 {
             std::thread::yield_now();
         }
         handle.close();

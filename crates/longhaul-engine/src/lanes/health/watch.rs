@@ -52,8 +52,8 @@ impl LaneHealth {
             stalled.into_iter().filter(|id| self.role == Role::Sender || is_quiet(id)).collect();
         let starving_after = self.stalls.starving_after();
         found.extend(lanes.iter_mut().filter_map(|(id, lane)| lane.is_dead(now, EVERY, starving_after).then_some(*id)));
-        let states = lanes.iter().filter_map(|(id, lane)| Some((*id, lane.handle.state()?)));
-        for id in self.unanswered.find(now, states, heard) {
+        let counters = lanes.iter().filter_map(|(id, lane)| Some((*id, lane.handle.counters()?)));
+        for id in self.unanswered.find(now, counters, heard) {
             tracing::info!(target: "longhaul::session", lane = id.0, "large segments get no answer, control does");
             found.insert(id);
         }

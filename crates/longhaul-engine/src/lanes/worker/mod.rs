@@ -8,9 +8,12 @@
 mod hashing;
 pub(crate) mod holes;
 pub(crate) mod pacer;
+mod pieces;
 pub(crate) mod pulse;
 pub(crate) mod receive;
 pub(crate) mod send;
+#[cfg(test)]
+mod tests;
 
 /// Bytes hashed and sent (or received and hashed) at a time. A piece stays in the second-level
 /// cache between both (chosen for caches of 1 to 2 MiB; other sizes were not measured in these

@@ -1,9 +1,10 @@
 //! Owns a receiving lane's thread: it takes units off the wire into slots, and hashes them as they
 //! come.
 //!
-//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone judges them. A
-//! slot is claimed before its payload is read; when none is free the lane stops reading, and TCP
-//! tells the sender. It knows no files and no messages.
+//! In: a joined stream, which may bring the pieces of a unit in any order. Out: [`Arrival`]s to the
+//! session loop, whose machine alone judges them. A slot is claimed before its payload is read; when
+//! none is free the lane stops reading, and its transport tells the sender. It knows no files and no
+//! messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
 use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
-use longhaul_net::{LaneStream, Protection};
+use longhaul_net::{LaneStream, PieceRoom, Protection};
 use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
 use longhaul_proto::wire::bundle;
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
@@ -21,6 +22,7 @@ use super::PIECE_BYTES;
 use super::hashing::hash_zeros;
 use super::holes::Holes;
 use super::pacer::Pacer;
+use super::pieces::{PieceBreach, ReceivedPieces};
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
@@ -117,8 +119,8 @@ fn receive_unit(
     Ok(Some(Arrival { landed, slot, rows: places }))
 }
 
-/// A byte-stream lane carries each unit as one piece, with a digest behind it exactly if the lane
-/// authenticates.
+/// A lane's header describes a unit as one piece, in however many its transport brings it; a digest
+/// is behind it exactly if the lane authenticates.
 fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
     let whole = piece.offset == 0 && piece.len == if piece.is_bare() { 0 } else { piece.unit_len };
     if !whole || piece.trailer != trailers || piece.unit_len > slab.slot_bytes() as u64 {
@@ -130,9 +132,10 @@ fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
 fn receive(
     stream: &mut LaneStream,
     piece: &Piece,
-    ReceiveMeans { slab, pacer, times, pulse, holes }: ReceiveMeans<'_>,
+    means: ReceiveMeans<'_>,
     grain_bytes: &mut usize,
 ) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
+    let ReceiveMeans { slab, times, pulse, holes, .. } = means;
     let start = match piece.unit {
         Unit::Chunk { index, .. } => index.start(piece.chunk),
         Unit::Bundle(_) => FileOffset(0),
@@ -157,18 +160,47 @@ fn receive(
         return Ok(Some((None, hasher.finish())));
     }
     let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
-    for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
-        pulse.paced(pacer, part.len());
+    receive_payload(stream, piece.unit, &mut slot[..piece.len as usize], &mut hasher, means, grain_bytes)?;
+    Ok(Some((Some(slot), hasher.finish())))
+}
+
+/// Receives all bytes of a unit into `payload`, and hashes them: after each 256 KiB as many as are
+/// there without a gap. Where pieces come in order these are the ones that just came, and are still
+/// in cache; what waits for a gap is hashed when that closes.
+fn receive_payload(
+    stream: &mut LaneStream,
+    unit: Unit,
+    payload: &mut [u8],
+    hasher: &mut ChunkHasher,
+    ReceiveMeans { pacer, times, pulse, .. }: ReceiveMeans<'_>,
+    grain_bytes: &mut usize,
+) -> Result<(), Fault> {
+    let breach = |breach: PieceBreach| Fault::protocol(format_args!("{unit} {}", breach.words()));
+    let (mut pieces, mut hashed) = (ReceivedPieces::new(payload.len()), 0);
+    while !pieces.is_whole() {
+        let until = pieces.received() + PIECE_BYTES.min(payload.len() - pieces.received());
+        pulse.paced(pacer, until - pieces.received());
         let begun = Instant::now();
-        for grain in part.chunks_mut(*grain_bytes) {
-            times.count(Stage::Net, || stream.recv_exact(grain)).map_err(|e| lane_fault(&e))?;
-            pulse.carried(grain.len());
+        while pieces.received() < until {
+            let received = pieces.received();
+            let room = PieceRoom { unit: payload, received, bytes_max: (*grain_bytes).min(until - received) };
+            let piece = times.count(Stage::Net, || stream.receive_piece(room)).map_err(|e| lane_fault(&e))?;
+            pieces.add(piece).map_err(breach)?;
+            pulse.carried(piece.len);
         }
         *grain_bytes = if begun.elapsed() < SLOW_PIECE { PIECE_BYTES } else { SLOW_GRAIN_BYTES };
         pulse.beat();
-        times.count(Stage::Hash, || hasher.update(part));
+        let there = hashed..pieces.contiguous();
+        hashed = there.end;
+        for (place, part) in payload[there].chunks(PIECE_BYTES).enumerate() {
+            // A lane that hashes what has waited for a gap is at work, too.
+            if place > 0 {
+                pulse.beat();
+            }
+            times.count(Stage::Hash, || hasher.update(part));
+        }
     }
-    Ok(Some((Some(slot), hasher.finish())))
+    Ok(())
 }
 
 /// A digest that no file has, in place of one that was not computed.

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, select};
 use longhaul_core::digest::{ChunkHasher, Digest};
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, Unit};
-use longhaul_net::{LaneStream, NetError, Protection};
+use longhaul_net::{LaneStream, More, NetError, Protection, UnitPart};
 use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
@@ -140,27 +140,26 @@ fn send_unit(
     if payload.is_empty() && !same {
         hash_zeros(&mut hasher, ready.len, times, pulse);
     }
-    let mut head = &header[..];
-    let mut pieces = payload.chunks(PIECE_BYTES).peekable();
-    while let Some(piece) = pieces.next() {
+    let (mut head, mut offset) = (&header[..], 0);
+    for piece in payload.chunks(PIECE_BYTES) {
         times.count(Stage::Hash, || hasher.update(piece));
-        let more = trailer || pieces.peek().is_some();
-        let mut grains = piece.chunks(pacer.grain()).peekable();
-        while let Some(grain) = grains.next() {
+        for grain in piece.chunks(pacer.grain()) {
             pulse.paced(pacer, grain.len());
-            let more = more || grains.peek().is_some();
-            times.count(Stage::Net, || {
-                if more { stream.send_more(&[head, grain]) } else { stream.send(&[head, grain]) }
-            })?;
+            let is_last = offset + grain.len() == payload.len() && !trailer;
+            let more = if is_last { More::No } else { More::Follows };
+            let part = UnitPart { header: head, offset, payload: grain, trailer: &[], more };
+            times.count(Stage::Net, || stream.send_part(&part))?;
             pulse.beat();
             pulse.carried(grain.len());
+            offset += grain.len();
             head = &[];
         }
     }
     let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };
     let tail = if trailer { &digest.bytes()[..] } else { &[] };
     if !(head.is_empty() && tail.is_empty()) {
-        times.count(Stage::Net, || stream.send(&[head, tail]))?;
+        let last = UnitPart { header: head, offset, payload: &[], trailer: tail, more: More::No };
+        times.count(Stage::Net, || stream.send_part(&last))?;
     }
     Ok((digest, payload.len() as u64))
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Role};
-use longhaul_net::LaneHandle;
+use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::{GrantedLanes, LaneTarget, Limit};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -26,7 +26,7 @@ use crate::lanes::worker::pacer::LaneRates;
 use crate::lanes::worker::pulse::Doing;
 use crate::session::SessionEvent;
 
-/// Claims memory for the windows of one more lane over QUIC. Returns whether it is there.
+/// Claims memory for the windows of one more lane. Returns whether it is there.
 pub(super) type ClaimWindows = Box<dyn FnMut() -> bool + Send>;
 
 /// The lanes of a session. See the module.
@@ -43,8 +43,8 @@ pub(super) struct SessionLanes {
     to_lose: Vec<LaneId>,
     /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
     remaining: Option<u64>,
-    /// Claims memory for the windows of lanes over QUIC. `None` where it needs no claim.
-    quic_room: Option<ClaimWindows>,
+    /// Claims memory for the windows of lanes that have some. `None` where it needs no claim.
+    window_room: Option<ClaimWindows>,
 }
 
 impl SessionLanes {
@@ -64,13 +64,13 @@ impl SessionLanes {
             reported_segment: None,
             to_lose: Vec::new(),
             remaining: None,
-            quic_room: None,
+            window_room: None,
         }
     }
 
-    /// Takes lanes over QUIC only if `room` returns that there is memory for them.
-    pub(super) fn set_quic_room(&mut self, room: ClaimWindows) {
-        self.quic_room = Some(room);
+    /// Takes lanes with windows only if `room` returns that there is memory for them.
+    pub(super) fn set_window_room(&mut self, room: ClaimWindows) {
+        self.window_room = Some(room);
     }
 
     /// Sets the bytes that lanes have not sent. `None` if this side does not know.
@@ -90,9 +90,14 @@ impl SessionLanes {
 
     /// Whether there is memory for the windows of a lane that joined.
     pub(super) fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
-        let has = !lane.stream.handle().is_quic() || self.quic_room.as_mut().is_none_or(|room| room());
+        let facts = lane.stream.handle().facts();
+        let has = match facts.memory {
+            LaneMemory::Kernel => true,
+            LaneMemory::Window { .. } => self.window_room.as_mut().is_none_or(|room| room()),
+        };
         if !has {
-            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over QUIC");
+            let over = facts.transport;
+            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over {over}");
         }
         has
     }
@@ -238,8 +243,8 @@ impl SessionLanes {
     }
 
     /// Whether any lane keeps payload in this process besides the buffers that it claims.
-    pub(super) fn any_quic(&self) -> bool {
-        self.pool.any_quic()
+    pub(super) fn any_windows(&self) -> bool {
+        self.pool.any_windows()
     }
 
     /// Pieces that all lanes moved so far, and whether a lane waits for this side's buffers.

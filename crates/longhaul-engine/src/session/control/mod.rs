@@ -154,9 +154,9 @@ impl ControlLink {
         self.connection.set_overhead(overhead);
     }
 
-    /// Takes lanes over QUIC only if `room` returns that there is memory for them.
-    pub(crate) fn set_quic_room(&mut self, room: Box<dyn FnMut() -> bool + Send>) {
-        self.lanes.set_quic_room(room);
+    /// Takes lanes with windows only if `room` returns that there is memory for them.
+    pub(crate) fn set_window_room(&mut self, room: Box<dyn FnMut() -> bool + Send>) {
+        self.lanes.set_window_room(room);
     }
 
     /// The observer of the session's events.
@@ -427,8 +427,8 @@ impl ControlLink {
     }
 
     /// Whether any lane keeps payload in this process besides the buffers that it claims.
-    pub(crate) fn any_quic(&self) -> bool {
-        self.lanes.any_quic()
+    pub(crate) fn any_windows(&self) -> bool {
+        self.lanes.any_windows()
     }
 
     /// Closes this side's end of a lane, if it stands here.

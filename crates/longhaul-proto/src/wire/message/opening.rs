@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use longhaul_core::Transport;
 use longhaul_core::filter::Rule;
 use longhaul_core::{ChunkSize, IfExists, LaneId, Preserve, RelPath, Role, Word};
 
@@ -104,16 +105,6 @@ pub struct Flow {
     /// Whether the sender may move lanes to another transport later, if it finds that this carries
     /// more.
     pub choose: bool,
-}
-
-/// The transport of a lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Transport {
-    /// TCP, with or without TLS inside.
-    #[default]
-    Tcp,
-    /// QUIC, at the UDP port of the same number.
-    Quic,
 }
 
 /// The part of a transfer that lies at the acceptor.

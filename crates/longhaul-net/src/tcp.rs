@@ -1,0 +1,257 @@
+//! Lanes over TCP, private and safe, and over a pair of local sockets.
+//!
+//! Owns how such a lane is dialled, what its two protections do with payload, and its counters as
+//! the kernel keeps them. Takes a [`Wire`], and from `handshake` what makes it private; gives
+//! `lane` a transport. Must not know frames, chunks or how a lane joins a session.
+
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use longhaul_core::Transport;
+use longhaul_sys::tcp::{self, ConnectionState};
+use socket2::Socket;
+
+use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
+use crate::error::NetError;
+use crate::facts::{CongestionControl, LaneMemory, Protection, TransportFacts};
+use crate::handle::{LaneHandle, LaneHold};
+use crate::handshake::{Handshake, HandshakeTurn};
+use crate::keys::Identity;
+use crate::private::Private;
+use crate::public_key::PublicKey;
+use crate::tls::{LANE, PeerCheck, client_config};
+use crate::transport::LaneTransport;
+use crate::wire::{Congestion, LaneOptions, More, Want, Wire, congestion, within_host};
+
+/// One end of a lane over TCP.
+pub(crate) struct TcpLane {
+    wire: Wire,
+    /// Seals and opens payload. `None` on a safe lane.
+    private: Option<Private>,
+}
+
+impl TcpLane {
+    /// A lane whose bytes pass as they are.
+    pub(crate) fn safe(wire: Wire) -> TcpLane {
+        TcpLane { wire, private: None }
+    }
+
+    /// An encrypted lane.
+    pub(crate) fn private(wire: Wire, private: Private) -> TcpLane {
+        TcpLane { wire, private: Some(private) }
+    }
+
+    /// Dials a lane without encryption.
+    pub(crate) fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<TcpLane, NetError> {
+        let wire = Wire::connect(addr, options)?;
+        wire.send(&[&SAFE_MAGIC], More::No)?;
+        Ok(TcpLane::safe(wire))
+    }
+
+    /// Dials an encrypted lane to the holder of `pinned`.
+    pub(crate) fn dial_private(
+        addr: SocketAddr,
+        identity: &Identity,
+        pinned: PublicKey,
+        options: &LaneOptions,
+    ) -> Result<TcpLane, NetError> {
+        let config = client_config(identity, PeerCheck::Pinned(pinned), LANE)?;
+        let mut wire = Wire::connect(addr, options)?;
+        let handshake = Handshake::client(config, wire.peer())?;
+        let (private, passed) = shake_hands(&wire, handshake)?;
+        wire.has_passed(passed);
+        Ok(TcpLane::private(wire, private))
+    }
+
+    /// The socket, for tests that put bytes past the protection.
+    #[cfg(test)]
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// The state of a private lane, for tests that renew keys early.
+    #[cfg(test)]
+    pub(crate) fn private_mut(&mut self) -> Option<&mut Private> {
+        self.private.as_mut()
+    }
+}
+
+impl LaneTransport for TcpLane {
+    fn send(&mut self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
+        match &mut self.private {
+            None => self.wire.send(parts, more),
+            Some(private) => private.send(&self.wire, parts, more),
+        }
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, NetError> {
+        match &mut self.private {
+            None => self.wire.recv(into, Want::All),
+            Some(private) => private.recv(&self.wire, into),
+        }
+    }
+
+    fn finish(&mut self) {
+        match &mut self.private {
+            None => self.wire.end(),
+            Some(private) => private.finish(&self.wire),
+        }
+    }
+
+    fn handle(&self) -> LaneHandle {
+        let (socket, closed, carried) = self.wire.observed();
+        LaneHandle::new(TcpHold { socket, closed, carried })
+    }
+
+    fn peer(&self) -> &str {
+        self.wire.peer()
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        self.wire.peer_addr()
+    }
+
+    fn protection(&self) -> Protection {
+        if self.private.is_some() { Protection::Private } else { Protection::Safe }
+    }
+
+    fn congestion(&self) -> String {
+        self.wire.congestion()
+    }
+
+    fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
+        self.wire.set_congestion(congestion)
+    }
+
+    fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
+        self.wire.set_deadline(left)
+    }
+
+    fn segment_max(&self) -> Option<u32> {
+        self.wire.segment_max()
+    }
+
+    fn trial_bytes(&self) -> u32 {
+        self.wire.trial_bytes()
+    }
+}
+
+/// A hold on the socket of a lane, which it does not keep open.
+#[derive(Debug)]
+struct TcpHold {
+    socket: Weak<Socket>,
+    closed: Arc<AtomicBool>,
+    carried: Arc<AtomicU64>,
+}
+
+impl LaneHold for TcpHold {
+    fn facts(&self) -> TransportFacts {
+        FACTS
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(socket) = self.socket.upgrade() {
+            // It fails only if the connection is gone already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn quiet(&self) -> Option<Duration> {
+        tcp::quiet(&*self.socket.upgrade()?).ok()
+    }
+
+    fn counters(&self) -> Option<LaneCounters> {
+        tcp::state(&*self.socket.upgrade()?).ok().map(counters)
+    }
+
+    fn carried_at_end(&self) -> u64 {
+        self.carried.load(Ordering::Acquire)
+    }
+
+    fn unacknowledged(&self) -> Option<Duration> {
+        tcp::unacknowledged(&*self.socket.upgrade()?).ok()?
+    }
+
+    fn is_within_host(&self) -> bool {
+        let peer = |socket: &Socket| socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        let within = |socket: Arc<Socket>| peer(&socket).is_none_or(|peer| within_host(&socket, peer));
+        self.socket.upgrade().is_some_and(within)
+    }
+
+    fn set_pace(&self, bytes_per_s: Option<u64>) {
+        if let Some(socket) = self.socket.upgrade() {
+            let _ = tcp::set_pace(&*socket, bytes_per_s);
+        }
+    }
+
+    fn congestion(&self) -> Option<String> {
+        congestion(&*self.socket.upgrade()?)
+    }
+
+    fn set_congestion(&self, name: &str) -> bool {
+        self.socket.upgrade().is_some_and(|socket| socket.set_tcp_congestion(name.as_bytes()).is_ok())
+    }
+}
+
+/// The kernel's counters. It gives zero for those that it does not have.
+fn counters(state: ConnectionState) -> LaneCounters {
+    let known = |count: u32| (count > 0).then_some(count);
+    LaneCounters {
+        sent: state.sent,
+        resent: state.resent,
+        unsent: state.unsent.into(),
+        acked: state.acked,
+        received: state.received,
+        round_trip: RoundTrip { min: state.min_rtt, smoothed: state.rtt, deviation: state.rtt_deviation },
+        packets: Packets {
+            delivered: known(state.delivered_segments),
+            unacked: state.unacked_segments,
+            timeouts: state.timeouts,
+            payload_bytes: state.segment_bytes,
+            path_mtu: known(state.path_mtu),
+        },
+        waits: SendWaits { busy: state.busy, receiver: state.receiver_limited, buffer: state.buffer_limited },
+    }
+}
+
+/// Drives a handshake over a blocking socket. Also returns how many bytes both ends have sent in
+/// one flight: the smaller of the two numbers.
+fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
+    let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
+    let (mut hello, mut answer) = (0, 0);
+    loop {
+        let turn = handshake.advance(&mut say);
+        wire.send(&[&say], More::No)?;
+        hello = hello.max(say.len());
+        say.clear();
+        if turn.map_err(|e| NetError::tls(wire.peer(), e))? == HandshakeTurn::Done {
+            let secured = handshake.finish().map_err(|e| NetError::tls(wire.peer(), e))?;
+            return Ok((Private::new(secured), hello.min(answer)));
+        }
+        match wire.recv(&mut heard, Want::Some)? {
+            0 => return Err(NetError::Truncated { peer: wire.peer().to_owned() }),
+            n => {
+                // All that it says is one flight.
+                answer += n;
+                handshake.hear(&heard[..n]);
+            }
+        }
+    }
+}
+
+/// The facts of lanes over TCP. Those between two ends in this process share them.
+pub(crate) const FACTS: TransportFacts = TransportFacts {
+    transport: Transport::Tcp,
+    protections: &[Protection::Private, Protection::Safe],
+    memory: LaneMemory::Kernel,
+    congestion_control: CongestionControl::Kernel,
+};
+
+/// Bytes read at a time. A whole flight of the handshake is smaller.
+const HEARD_BYTES: usize = 16 << 10;
+/// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any
+/// text.
+pub const SAFE_MAGIC: [u8; 8] = *b"\xf5lhlane1";
