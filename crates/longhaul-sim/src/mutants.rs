@@ -38,6 +38,8 @@ pub enum Mutant {
     ShelfNotSynced,
     /// A journal is continued behind its torn tail.
     TornTailKept,
+    /// A journal is taken over without the syncs that make that durable.
+    TakeoverNotSynced,
     /// Chunks that were journalled are not offered when the file is continued.
     Forgetful,
     /// The receiver's end of a lane is said to be closed and goes on taking units in.
@@ -66,6 +68,7 @@ impl Mutant {
         Mutant::CachedJournal,
         Mutant::ShelfNotSynced,
         Mutant::TornTailKept,
+        Mutant::TakeoverNotSynced,
         Mutant::Forgetful,
         Mutant::LaneStaysOpen,
         Mutant::LaneOvercounts,

@@ -46,6 +46,7 @@ caught! {
     believing_a_journal_whose_sync_failed_is_caught: CachedJournal within 500,
     taking_over_a_journal_whose_name_is_not_durable_is_caught: ShelfNotSynced within 5000,
     appending_behind_a_torn_tail_is_caught: TornTailKept within 200,
+    a_takeover_that_is_not_synced_is_caught: TakeoverNotSynced within 500,
     forgetting_what_was_journalled_is_caught: Forgetful within 50,
     a_lane_that_goes_on_after_it_was_said_to_be_closed_is_caught: LaneStaysOpen within 500,
     a_lane_that_is_said_to_have_brought_more_than_it_did_is_caught: LaneOvercounts within 20,

@@ -185,11 +185,18 @@ impl Journal {
         self.shelf.root.kernel()
     }
 
+    /// Whether nothing failed so that every later call would fail.
+    pub fn is_usable(&self) -> bool {
+        !self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// The error of a call after such a failure.
+    pub fn abandoned(&self) -> DiskError {
+        DiskError::Abandoned { path: shown(self.tag) }
+    }
+
     fn usable(&self) -> Result<(), DiskError> {
-        if self.abandoned.load(Ordering::Acquire) {
-            return Err(DiskError::Abandoned { path: shown(self.tag) });
-        }
-        Ok(())
+        if self.is_usable() { Ok(()) } else { Err(self.abandoned()) }
     }
 }
 

@@ -12,8 +12,9 @@ use std::sync::{MutexGuard, PoisonError};
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::Shelved;
 use longhaul_proto::journal::Record;
+use longhaul_proto::journal::keeper::Beginning;
 
-use super::file::{Author, beginning, replay};
+use super::file::JournalFile;
 use super::{RootJournals, SessionJournal};
 use crate::random::nonce;
 
@@ -57,15 +58,13 @@ impl RootJournals {
         self.doubts().extend(paths);
     }
 
-    fn doubt(&self, paths: Vec<RelPath>, author: &Author) -> Result<(), Fault> {
+    fn doubt(&self, paths: Vec<RelPath>, author: &Beginning) -> Result<(), Fault> {
         tracing::warn!(target: "longhaul::journal", names = paths.len(), "a sync failed: names are in doubt and will be sent anew");
         self.know_doubts(paths.clone());
         let mut tag = SessionTag([0; 8]);
         tag.0.copy_from_slice(&nonce()?[..8]);
         let journal = self.shelf.create(tag)?;
-        let records = [&author.opening(author.opened.generation)[..], &[Record::Doubtful { paths }]].concat();
-        let (_, bytes) = beginning(&records)?;
-        journal.append(&bytes).and_then(|()| journal.sync()).map_err(Fault::from)
+        JournalFile::begin(journal, author, vec![Record::Doubtful { paths }])?.sync()
     }
 
     fn end_doubts(&self, paths: &[RelPath]) -> Result<(), Fault> {
@@ -95,16 +94,12 @@ impl RootJournals {
         }
         // Another process that ends doubts in it at this moment leaves ours to a later session.
         let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
-        let Ok(replayed) = replay(&journal)? else { return Ok(()) };
-        if replayed.doubts.is_subset(ended) {
-            return journal.remove().map_err(Fault::from);
+        let Some(file) = JournalFile::read(journal)? else { return Ok(()) };
+        if file.book().doubts().is_subset(ended) {
+            return file.remove();
         }
-        if replayed.valid_len < journal.len() {
-            journal.truncate(replayed.valid_len)?;
-        }
-        let (mut writer, mut bytes) = (replayed.writer, Vec::new());
-        let paths = replayed.doubts.intersection(ended).cloned().collect();
-        writer.record(&Record::Certain { paths }, &mut bytes);
-        journal.append(&bytes).and_then(|()| journal.sync()).map_err(Fault::from)
+        let paths = file.book().doubts().intersection(ended).cloned().collect();
+        file.append(vec![Record::Certain { paths }])?;
+        file.sync()
     }
 }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
 use longhaul_disk::{Shelf, Shelved, boot_id};
+use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{Opened, Origin};
 
-use super::file::{Author, JournalFile};
+use super::file::JournalFile;
 use super::open_files::{OpenFiles, lock};
 use super::outline::{Elsewhere, Looked, Outline, Whose, look};
 use super::owners::{Holder, PathOwners};
@@ -112,23 +113,23 @@ impl RootJournals {
             generation: 1,
             session,
         };
-        let author = Author { opened, origin: Origin { boot: self.boot, run } };
+        let author = Beginning { opened, origin: Origin { boot: self.boot, run } };
         let outlines = self.outlines(&author)?;
         let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
         Ok(SessionJournal::new(self.clone(), outlines, author, me, prefix))
     }
 
     /// Begins the journal of a session.
-    pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<JournalFile>, Fault> {
+    pub(super) fn begin_book(&self, tag: SessionTag, author: &Beginning) -> Result<Arc<JournalFile>, Fault> {
         let journal = self.shelf.create(tag)?;
-        let book = Arc::new(JournalFile::begin(journal, author)?);
+        let book = Arc::new(JournalFile::begin(journal, author, Vec::new())?);
         *lock(&self.books.entry(tag)) = Arc::downgrade(&book);
         Ok(book)
     }
 
     /// Looks at all journals, for `author`. Locks only those that never promised anything, which
     /// are removed.
-    pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
+    pub(super) fn outlines(&self, author: &Beginning) -> Result<Outlines, Fault> {
         let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
         let tags = self.shelf.list().map_err(Fault::from).or_else(|fault| match fault.code {
             // The shelf is another user's: it has no journals of ours.

@@ -3,9 +3,9 @@
 //! read again.
 //!
 //! Takes records from the owner of the receiver and gives bytes to append. Takes such bytes and
-//! gives the state from which a later session goes on. Owns the format and nothing else: the order
-//! of appends and syncs is the caller's promise (`docs/JOURNAL.md`); files and locks belong to
-//! `disk`. No I/O, clock or randomness here.
+//! gives the state from which a later session goes on. Owns the format, and in [`keeper`] the
+//! decisions about what is written when (`docs/JOURNAL.md`); files and locks belong to `disk`. No
+//! I/O, clock or randomness here.
 //!
 //! # The bytes
 //!
@@ -44,6 +44,7 @@
 
 mod frame;
 mod held;
+pub mod keeper;
 mod record;
 mod replay;
 

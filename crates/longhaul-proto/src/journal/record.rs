@@ -4,7 +4,7 @@
 //! Chunk digests are laid out by hand, as they are nearly all bytes of a journal; everything else
 //! is postcard.
 
-use longhaul_core::digest::Hash32;
+use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkMap, FileNode, RelPath, SourceStamp, TempName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -274,6 +274,18 @@ impl Record {
 }
 
 impl Run {
+    /// Chunks in order, as runs of neighbours.
+    pub fn of(chunks: &[(ChunkIndex, Digest)]) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (index, digest) in chunks {
+            match runs.last_mut() {
+                Some(run) if run.start.0 + run.digests.len() as u64 == index.0 => run.digests.push(*digest.bytes()),
+                _ => runs.push(Run { start: *index, digests: vec![*digest.bytes()] }),
+            }
+        }
+        runs
+    }
+
     /// Start (u64) and count (u32) before the digests.
     pub(super) const HEAD_BYTES: usize = 12;
 

@@ -1,5 +1,5 @@
-//! Jobs of the receiving doer: records for the journal, then operations one after the other, then a
-//! report.
+//! Jobs of the receiving doer: steps one after the other, then a report. A step is an operation, or
+//! one that the journal's machine turns into operations when it is reached.
 //!
 //! Jobs run beside each other, but those that append to the journal one at a time, and surveys in
 //! order. An operation that fails ends its job, or the part of it that belongs to one entry. Knows
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, Fault, FileId};
-use longhaul_proto::journal::Record;
 use longhaul_proto::receiver::{self, Base, Created, EntryRef};
 
+use super::book::JournalStep;
 use crate::fs::{Op, OpId};
 
 /// The number of a job in its session.
@@ -29,17 +29,51 @@ enum When {
     Anyway,
 }
 
-/// One operation of a job.
+/// The work of a step.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// An operation.
+    Disk(Op),
+    /// A step that the journal's machine turns into operations.
+    Journal(JournalStep),
+}
+
+/// One step of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    op: Op,
+    /// The work of it.
+    pub(super) work: Work,
     item: Option<FileId>,
     when: When,
+    /// Whether it is the last operation of a change of the journal.
+    ends_change: bool,
+}
+
+/// A step that has ended.
+#[derive(Debug)]
+pub(super) enum StepEnd {
+    /// Well, and a change of the journal with it.
+    ChangeDone,
+    /// Badly, and that matters.
+    Failed(Op),
+    /// In any other way.
+    Other,
 }
 
 impl Step {
     pub(super) fn new(op: Op) -> Step {
-        Step { op, item: None, when: When::Well }
+        Step { work: Work::Disk(op), item: None, when: When::Well, ends_change: false }
+    }
+
+    /// A step of the journal's machine.
+    pub(super) fn journal(step: JournalStep) -> Step {
+        Step { work: Work::Journal(step), item: None, when: When::Well, ends_change: false }
+    }
+
+    /// Marks the last operation of a change of the journal.
+    pub(super) fn ending_change(mut self) -> Step {
+        self.ends_change = true;
+        self
     }
 
     /// Ties the step to one entry: if it fails, the others go on.
@@ -93,19 +127,10 @@ pub(super) enum Queue {
     Survey,
 }
 
-/// Whether records must be durable before the steps that follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Records {
-    Appended,
-    Synced,
-}
-
 /// Something to be done.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) queue: Queue,
-    pub(super) records: Vec<Record>,
-    pub(super) durably: Records,
     steps: VecDeque<Step>,
     pub(super) then: Then,
     running: Option<(OpId, Step)>,
@@ -118,8 +143,6 @@ impl Job {
     pub(super) fn new(then: Then) -> Job {
         Job {
             queue: Queue::None,
-            records: Vec::new(),
-            durably: Records::Appended,
             steps: VecDeque::new(),
             then,
             running: None,
@@ -146,18 +169,17 @@ impl Job {
         self
     }
 
-    /// Begins with records for the journal.
-    pub(super) fn journal(mut self, records: Vec<Record>, durably: Records) -> Job {
-        (self.queue, self.records, self.durably) = (Queue::Journal, records, durably);
-        self
+    /// A step of the journal's machine; such jobs are done one after the other.
+    pub(super) fn journal(self, step: JournalStep) -> Job {
+        self.in_order(Queue::Journal).step(Step::journal(step))
     }
 
-    /// The records, as operations, come before everything else.
-    pub(super) fn prepend(&mut self, ops: impl DoubleEndedIterator<Item = Op>) {
-        ops.rev().for_each(|op| self.steps.push_front(Step::new(op)));
+    /// Puts steps before all that are left.
+    pub(super) fn prepend(&mut self, steps: Vec<Step>) {
+        steps.into_iter().rev().for_each(|step| self.steps.push_front(step));
     }
 
-    /// The next operation to begin, if any is left.
+    /// The next step to begin, if any is left.
     pub(super) fn next(&mut self) -> Option<Step> {
         while let Some(step) = self.steps.pop_front() {
             let failed = self.failed.is_some() || step.item.is_some_and(|item| self.items_failed.contains_key(&item));
@@ -168,10 +190,6 @@ impl Job {
         None
     }
 
-    pub(super) fn op_of(step: &Step) -> Op {
-        step.op.clone()
-    }
-
     pub(super) fn begun(&mut self, id: OpId, step: Step) {
         self.running = Some((id, step));
     }
@@ -180,15 +198,26 @@ impl Job {
         self.running.is_some()
     }
 
-    /// Notes the end of its operation. Gives the operation if it failed and matters.
-    pub(super) fn ended(&mut self, result: Result<(), Fault>) -> Option<Op> {
-        let (_, step) = self.running.take()?;
-        let fault = result.err().filter(|_| step.when == When::Well)?;
-        match step.item {
+    /// Notes the end of its operation.
+    pub(super) fn ended(&mut self, result: Result<(), Fault>) -> StepEnd {
+        let Some((_, step)) = self.running.take() else { return StepEnd::Other };
+        let Step { work: Work::Disk(op), item, when, ends_change } = step else { return StepEnd::Other };
+        match result {
+            Ok(()) if ends_change => StepEnd::ChangeDone,
+            Err(fault) if when == When::Well => {
+                self.fail(item, fault);
+                StepEnd::Failed(op)
+            }
+            _ => StepEnd::Other,
+        }
+    }
+
+    /// Notes the failure of all of it, or of one entry.
+    pub(super) fn fail(&mut self, item: Option<FileId>, fault: Fault) {
+        match item {
             Some(item) => drop(self.items_failed.entry(item).or_insert(fault)),
             None => drop(self.failed.get_or_insert(fault)),
         }
-        Some(step.op)
     }
 
     /// Stops it: no more of its operations begin.

@@ -29,7 +29,7 @@ use crate::mutants::Mutant;
 use crate::plan::Plan;
 use crate::sending::told;
 use book::Book;
-use job::{Job, JobNo, Queue};
+use job::{Job, JobNo, Queue, StepEnd, Work};
 
 /// A file under a temporary name.
 #[derive(Clone, Debug)]
@@ -286,40 +286,36 @@ impl RecvSession {
         };
         queue.push_back(no);
         if queue.len() == 1 {
-            self.begin_job(env, no);
+            self.advance(env, no);
         }
     }
 
-    /// A job has come to the front of its queue: its records get their place.
-    fn begin_job(&mut self, env: &mut Env, no: JobNo) {
-        if let Some(job) = self.jobs.get_mut(&no)
-            && !job.records.is_empty()
-        {
-            match self.book.append(&job.records, job.durably) {
-                Some(ops) => job.prepend(ops.into_iter()),
-                None => job.failed = Some(fault_of(Errno::Io, "the journal was given up")),
-            }
-        }
-        self.advance(env, no);
-    }
-
+    /// Begins the next operation of a job. Steps of the journal get their place when they are
+    /// reached.
     fn advance(&mut self, env: &mut Env, no: JobNo) {
         let Some(job) = self.jobs.get_mut(&no) else { return };
-        match job.next() {
-            Some(step) => {
-                let id = env.begin(self.no, no, Job::op_of(&step));
-                job.begun(id, step);
+        while let Some(step) = job.next() {
+            match step.work.clone() {
+                Work::Disk(op) => {
+                    let id = env.begin(self.no, no, op);
+                    return job.begun(id, step);
+                }
+                Work::Journal(journal) => match self.book.resolve(env, journal) {
+                    Ok(steps) => job.prepend(steps),
+                    Err(error) => job.fail(None, fault_of(Errno::Io, &error.to_string())),
+                },
             }
-            None => env.clock.after(0, Event::JobDone(self.no, no)),
         }
+        env.clock.after(0, Event::JobDone(self.no, no));
     }
 
     /// An operation of a job ended.
     pub(crate) fn op_ended(&mut self, env: &mut Env, no: JobNo, result: Result<(), Errno>) {
         let Some(job) = self.jobs.get_mut(&no) else { return };
-        let failed = job.ended(result.map_err(|errno| fault_of(errno, "the disk refuses")));
-        if failed.is_some_and(|op| is_of(&op, self.book.ino)) {
-            self.book.abandon();
+        match job.ended(result.map_err(|errno| fault_of(errno, "the disk refuses"))) {
+            StepEnd::ChangeDone => self.book.change_done(),
+            StepEnd::Failed(op) if is_of(&op, self.book.ino) => self.book.change_failed(),
+            StepEnd::Failed(_) | StepEnd::Other => {}
         }
         self.advance(env, no);
     }
@@ -332,7 +328,7 @@ impl RecvSession {
             if waiting.front() == Some(&no) {
                 waiting.pop_front();
                 if let Some(next) = waiting.front().copied() {
-                    self.begin_job(env, next);
+                    self.advance(env, next);
                 }
             }
         }
@@ -362,7 +358,7 @@ impl RecvSession {
 
 fn is_of(op: &crate::fs::Op, ino: Ino) -> bool {
     use crate::fs::Op;
-    matches!(op, Op::Write { ino: of, .. } | Op::SyncFile(of) if *of == ino)
+    matches!(op, Op::Write { ino: of, .. } | Op::SetLen(of, _) | Op::SyncFile(of) if *of == ino)
 }
 
 /// The fault that is reported to the machine for a failed operation.

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, ChunkMap, EntryKind, FileId, TempName, Unit};
+use longhaul_proto::journal::Record;
 use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, ReceiverAction, Replace, Source, Ticket};
 use longhaul_proto::wire::message::Outcome;
 
+use super::book::JournalStep;
 use super::book::text;
-use super::job::{Job, Queue, Records, Step, Then};
+use super::job::{Job, Queue, Step, Then};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
 use crate::env::{Env, Event};
 use crate::fs::{Ino, Op, parent};
@@ -91,7 +93,7 @@ impl RecvSession {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
         let kept = self.book.take(&path);
-        let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.temp)));
+        let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.file.temp)));
         if let (Some(kept), Some(ino), Some(partial)) = (&kept, standing, partial) {
             let mut job = Job::new(Then::Created(held.id, Created::Continued(partial.clone())));
             self.book.go_on(held.id, kept);
@@ -104,22 +106,24 @@ impl RecvSession {
             } else {
                 env.ledger.forget(&path);
                 env.seen.revised += 1;
-                let durably = if env.is(Mutant::ChangeNotSynced) { Records::Appended } else { Records::Synced };
-                job = job.journal(vec![self.book.revised(kept, stamp)], durably);
+                job = job.journal(JournalStep::Append(vec![self.book.revised(kept, stamp)]));
+                if !env.is(Mutant::ChangeNotSynced) {
+                    job = job.journal(JournalStep::Sync);
+                }
             }
-            let temp = self.temp(held, in_dir(&path, &kept.temp), ino, partial.map());
+            let temp = self.temp(held, in_dir(&path, &kept.file.temp), ino, partial.map());
             self.temps.insert(held.id, Temp { continued: true, ..temp });
             return self.start_job(env, job.op(Op::SetLen(ino, padded(*len))));
         }
         env.begins_anew(&path, stamp, partial.is_some());
-        let dropped = kept.as_ref().and_then(|kept| self.book.dropped(kept.number));
+        let dropped = kept.as_ref().map(|kept| Record::Dropped { number: kept.number });
         let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, self.chunk));
-        let file = self.book.file(held.id, &held.placed, map, stamp, temp);
+        let file = self.book.file(held, map, stamp, temp);
         let (name, ino) = (in_dir(&path, &temp), env.fs.new_ino());
-        let records = std::iter::once(file).chain(dropped).collect();
-        let stale = kept.map(|kept| Step::new(Op::Unlink(in_dir(&path, &kept.temp))).anyway());
+        let stale = kept.map(|kept| Step::new(Op::Unlink(in_dir(&path, &kept.file.temp))).anyway());
         let job = Job::new(Then::Created(held.id, Created::Fresh))
-            .journal(records, Records::Appended)
+            .journal(file)
+            .journal(JournalStep::Append(dropped.into_iter().collect()))
             .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
         let job = stale.into_iter().fold(job, Job::step);
@@ -227,11 +231,12 @@ impl RecvSession {
         if env.is(Mutant::ReceivedIsDurable) {
             said.clear();
         }
-        let durably = match records.iter().any(|record| matches!(record, JournalEntry::Chunks { .. })) {
-            true => Records::Synced,
-            false => Records::Appended,
-        };
-        self.start_job(env, Job::new(Then::Journalled(records)).journal(said, durably));
+        let chunks = records.iter().any(|record| matches!(record, JournalEntry::Chunks { .. }));
+        let mut job = Job::new(Then::Journalled(records)).journal(JournalStep::Append(said));
+        if chunks {
+            job = job.journal(JournalStep::Sync);
+        }
+        self.start_job(env, job);
     }
 
     fn seal(&mut self, env: &mut Env, held: &Arc<EntryRef>) {
@@ -286,7 +291,7 @@ impl RecvSession {
         let mut job = Job::new(Then::Nothing).step(unlink);
         if let Some(number) = self.book.number(file) {
             env.ledger.forget(&text(&temp.entry.placed));
-            job = job.journal(self.book.dropped(number).into_iter().collect(), Records::Appended);
+            job = job.journal(JournalStep::Append(vec![Record::Dropped { number }]));
         }
         self.start_job(env, job);
     }
@@ -319,9 +324,9 @@ impl RecvSession {
     fn drop_stale(&mut self, env: &mut Env, path: &str) {
         let Some(kept) = self.book.take(path) else { return };
         env.ledger.forget(path);
-        let job = Job::new(Then::Nothing).step(Step::new(Op::Unlink(in_dir(path, &kept.temp))).anyway());
-        let records = self.book.dropped(kept.number).into_iter().collect();
-        self.start_job(env, job.journal(records, Records::Appended));
+        let job = Job::new(Then::Nothing).step(Step::new(Op::Unlink(in_dir(path, &kept.file.temp))).anyway());
+        let dropped = Record::Dropped { number: kept.number };
+        self.start_job(env, job.journal(JournalStep::Append(vec![dropped])));
     }
 
     /// Leaves: removes files that were staged and not published, and the journal if nobody needs it

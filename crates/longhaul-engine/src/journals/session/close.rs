@@ -27,7 +27,7 @@ impl SessionJournal {
         let is_orphan = |temp: &TempName| {
             let mut books = books.borrow_mut();
             let book = books.entry(temp.tag()).or_insert_with(|| self.left_book(temp.tag()));
-            book.as_ref().is_some_and(|book| book.is_ours() && !book.is_owned() && !book.speaks_of(temp))
+            book.as_ref().is_some_and(|book| book.is_ours() && !book.is_owned() && !book.book().speaks_of(temp))
         };
         match tree.sweep(placed, &is_orphan) {
             Ok(0) => {}
@@ -69,7 +69,7 @@ impl SessionJournal {
         let mut dirs = lock(&self.dirs);
         if dirs.remove(&path)
             && let Own::Book(book) = &*lock(&self.own_file)
-            && let Err(fault) = book.append(&[Record::Left { path }])
+            && let Err(fault) = book.append(vec![Record::Left { path }])
         {
             tracing::debug!(target: "longhaul::journal", %fault, "a directory will be looked through once more");
         }
@@ -115,8 +115,7 @@ impl SessionJournal {
             return;
         }
         // Another session that writes to it puts it away later.
-        if book.is_finished()
-            && book.dirs().is_empty()
+        if book.book().is_spent()
             && let Some(book) = Arc::into_inner(book)
             && let Err(fault) = book.remove()
         {
@@ -127,10 +126,11 @@ impl SessionJournal {
     fn look_through(&self, tree: &dyn TargetTree, book: &JournalFile) -> Result<(), Fault> {
         let tag = book.tag();
         let (mut looked, mut left) = (Vec::new(), Vec::new());
-        for path in book.dirs() {
+        let dirs = book.book().dirs();
+        for path in dirs {
             // Temporaries elsewhere beneath a daemon's root are swept by sessions that write there.
             let Some(placed) = self.placed(&path) else { continue };
-            let removed = match tree.sweep(&placed, &|temp| temp.tag() == tag && !book.speaks_of(temp)) {
+            let removed = match tree.sweep(&placed, &|temp| temp.tag() == tag && !book.book().speaks_of(temp)) {
                 Ok(removed) => removed,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => 0,
                 Err(error) => return Err(error.fault()),
@@ -143,14 +143,14 @@ impl SessionJournal {
         }
         // A journal that stays knows them all the same, and a user who stops a transfer does not
         // wait for a sync.
-        if !book.is_finished() {
+        if !book.book().is_finished() {
             return Ok(());
         }
         // This includes temporaries that were removed before: a power cut must not bring a
         // temporary back that no journal knows any more, and file systems need not keep changes of
         // two directories in their order.
         tree.sync_names(&looked)?;
-        book.append(&left)
+        book.append(left)
     }
 
     /// A path as the destination names it. `None` if it lies elsewhere.

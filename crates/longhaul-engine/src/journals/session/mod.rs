@@ -19,17 +19,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use longhaul_core::digest::Digest;
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
+    Blame, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
 };
 use longhaul_disk::TargetTree;
+use longhaul_proto::journal::keeper::{Beginning, TakenPartial};
 use longhaul_proto::journal::{Record, Run};
 use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
 
 use super::RootJournals;
-use super::file::{Author, ClaimedPartial, JournalFile};
+use super::file::JournalFile;
 use super::owners::{Holder, Questions};
 use super::root::Outlines;
 
@@ -52,7 +52,7 @@ pub(crate) struct SessionJournal {
     taken: Mutex<HashMap<SessionTag, Arc<JournalFile>>>,
     /// Journals that another process did not let go of while this session waited.
     elsewhere: Mutex<HashSet<SessionTag>>,
-    author: Author,
+    author: Beginning,
     holder: Holder,
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
@@ -96,7 +96,7 @@ struct PathClaim {
 #[derive(Debug)]
 struct Found {
     book: Arc<JournalFile>,
-    taken: ClaimedPartial,
+    taken: TakenPartial,
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl SessionJournal {
     pub(super) fn new(
         store: Arc<RootJournals>,
         left: Outlines,
-        author: Author,
+        author: Beginning,
         me: Holder,
         prefix: RelPath,
     ) -> SessionJournal {
@@ -162,7 +162,7 @@ impl SessionJournal {
         self.holder.tag
     }
 
-    pub(super) fn author(&self) -> &Author {
+    pub(super) fn author(&self) -> &Beginning {
         &self.author
     }
 
@@ -191,7 +191,7 @@ impl SessionJournal {
             return Ok(());
         }
         if let Some(book) = self.own()? {
-            book.append(&[Record::Dirs { paths: new.clone() }])?;
+            book.append(vec![Record::Dirs { paths: new.clone() }])?;
             book.sync()?;
         }
         known.extend(new);
@@ -257,7 +257,7 @@ impl SessionJournal {
                         *sync = true;
                         let placed = entry.unplaced.take();
                         lines.extend(placed.map(|node| Record::Placed { number: entry.number, node }));
-                        lines.push(Record::Chunks { number: entry.number, runs: runs_of(chunks) });
+                        lines.push(Record::Chunks { number: entry.number, runs: Run::of(chunks) });
                     }
                     receiver::JournalEntry::Done(_) => lines.push(Record::Done { number: entry.number }),
                     receiver::JournalEntry::Doubtful(_) => {}
@@ -265,7 +265,7 @@ impl SessionJournal {
             }
         }
         for (book, lines, sync) in by_book.into_values() {
-            book.append(&lines)?;
+            book.append(lines)?;
             if sync {
                 book.sync()?;
             }
@@ -285,7 +285,7 @@ impl SessionJournal {
         let placed = dir.filter(|_| entry.book.tag() != self.holder.tag).and_then(|dir| self.placed(&dir));
         // The journal of an earlier session may have left that directory already.
         let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(Fault::from));
-        if let Err(fault) = synced.and_then(|()| entry.book.append(&[Record::Dropped { number: entry.number }])) {
+        if let Err(fault) = synced.and_then(|()| entry.book.append(vec![Record::Dropped { number: entry.number }])) {
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
         }
     }
@@ -399,25 +399,13 @@ fn drop_partial(
     tree: &dyn TargetTree,
     placed: &RelPath,
     book: &JournalFile,
-    taken: &ClaimedPartial,
+    taken: &TakenPartial,
 ) -> Result<(), Fault> {
     tree.remove_temp(placed, &taken.file.temp)?;
     if let Some(parent) = placed.parent() {
         tree.sync_names(&[parent])?;
     }
-    book.append(&[Record::Dropped { number: taken.number }])
-}
-
-/// Chunks in order as runs of neighbours.
-fn runs_of(chunks: &[(ChunkIndex, Digest)]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for (index, digest) in chunks {
-        match runs.last_mut() {
-            Some(run) if run.start.0 + run.digests.len() as u64 == index.0 => run.digests.push(*digest.bytes()),
-            _ => runs.push(Run { start: *index, digests: vec![*digest.bytes()] }),
-        }
-    }
-    runs
+    book.append(vec![Record::Dropped { number: taken.number }])
 }
 
 /// Doubts that are ended together: all journals of doubts are read each time.

@@ -89,7 +89,7 @@ impl SessionJournal {
                 Ok((file, Created::Fresh))
             }
             (Err(error), Some((book, number))) => {
-                book.append(&[Record::Dropped { number }])?;
+                book.append(vec![Record::Dropped { number }])?;
                 Err(error.fault())
             }
             (Err(error), None) => Err(error.fault()),
@@ -120,7 +120,7 @@ impl SessionJournal {
         let Some(why) = why else {
             if partial.source() == Source::Changed {
                 let lost = vec![Stretch { start: ChunkIndex(0), count: partial.map().chunks() }];
-                book.append(&[Record::Revised { number, source: stamp_of(entry), lost }])?;
+                book.append(vec![Record::Revised { number, source: stamp_of(entry), lost }])?;
                 book.sync()?;
             }
             return Ok(Some((file, partial.clone())));
@@ -137,8 +137,7 @@ impl SessionJournal {
             Source::Same => Some(Record::Revised { number, source: taken.file.source, lost }),
         };
         let placed = file.node().map(|node| Record::Placed { number, node });
-        let records: Vec<Record> = revised.into_iter().chain(placed).collect();
-        book.append(&records)?;
+        book.append(revised.into_iter().chain(placed).collect())?;
         book.sync()?;
         Ok(Some((file, proven)))
     }

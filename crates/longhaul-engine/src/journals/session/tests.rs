@@ -10,8 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex as StdMutex, mpsc};
 use std::time::Duration;
 
-use longhaul_core::digest::digest_of;
-use longhaul_core::{DigestKind, Entry as ManifestEntry, FileOffset, Inode, Meta, Mtime, Preserve, TempName};
+use longhaul_core::digest::{Digest, digest_of};
+use longhaul_core::{
+    ChunkIndex, DigestKind, Entry as ManifestEntry, FileOffset, Inode, Meta, Mtime, Preserve, TempName,
+};
 use longhaul_disk::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage, Shelved};
 use longhaul_proto::receiver::Created;
 use rustix::io::Errno;
