@@ -4,40 +4,25 @@
 use std::collections::BTreeSet;
 
 use longhaul_core::FileId;
-use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 
+use super::Receiver;
 use super::chunks::ChunkState;
 use super::large::{LargeStage, LargeTarget};
-use super::{EntryState, Receiver};
 
 impl Receiver {
     /// Panics at the first counter that has drifted and the first bound that is broken.
     pub(crate) fn audit(&self) {
-        assert!(self.entries.len() <= ENTRIES_UNSETTLED_MAX, "{} entries", self.entries.len());
-        let held = self.entries.values().map(|slot| slot.entry.name_bytes()).sum::<usize>();
-        assert_eq!(self.entries_bytes, held, "bytes of names");
-        let dir_ends = self.entries.values().filter(|slot| matches!(slot.state, EntryState::DirEnd)).count();
-        assert_eq!(self.dir_ends, dir_ends, "ends of directories");
-        let busy: BTreeSet<_> =
-            self.entries.values().filter(|slot| slot.busy).map(|slot| slot.entry.placed.clone()).collect();
-        assert_eq!(self.busy, busy, "busy paths");
+        self.manifest.audit();
         self.audit_large();
     }
 
     /// Whether [`Receiver::poll_action`] has something to give.
     pub(crate) fn has_actions(&self) -> bool {
-        !self.actions.is_empty() || !self.says.is_empty()
+        self.actions.has_any()
     }
 
     fn audit_large(&self) {
-        let large: Vec<_> = self
-            .entries
-            .iter()
-            .filter_map(|(id, slot)| match &slot.state {
-                EntryState::Large(large) => Some((*id, &**large)),
-                _ => None,
-            })
-            .collect();
+        let large: Vec<_> = self.manifest.all_large().collect();
         large.iter().for_each(|(_, large)| audit_one(large));
         let waits = |id: FileId, large: &LargeTarget| large.is_at_disk() || self.journal.speaks_of(id);
         assert!(
@@ -50,17 +35,12 @@ impl Receiver {
         };
         let room = sum(|l| l.room.map_or(0, |room| room.bytes()));
         assert_eq!(self.rooms.reserved(), room, "room that is kept");
-        assert_eq!(self.unsynced.undurable, sum(LargeTarget::undurable), "bytes not durable");
         let syncable = ids(|l| l.stage == LargeStage::Open && l.failed.is_none() && l.written > 0);
-        assert!(self.unsynced.files.is_superset(&syncable), "files that no sync will reach");
-        let waiting: u64 =
-            large.iter().filter(|(id, _)| self.unsynced.files.contains(id)).map(|(_, l)| l.written).sum();
-        assert_eq!(self.unsynced.bytes, waiting, "bytes that wait for a sync");
+        self.unsynced.audit(&large, &syncable);
         let wanting = ids(|l| matches!(l.stage, LargeStage::Open | LargeStage::Comparing) && l.has_chunks_to_want());
         let waiting = ids(|l| l.stage == LargeStage::Waiting);
         let (open, chunks) = (sum(|l| l.is_open() as u64), sum(|l| l.wanted as u64));
         self.window.audit(&waiting, &wanting, open as usize, chunks as usize);
-        assert_eq!(self.unsynced.since.is_some(), !self.unsynced.files.is_empty(), "the clock of the next sync");
     }
 }
 

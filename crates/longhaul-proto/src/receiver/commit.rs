@@ -5,6 +5,8 @@
 //! renames, lies in `doubt`. One batch is under way at a time; files staged meanwhile make the next
 //! one, so that batches grow as large as syncing is slow.
 
+mod doubt;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -12,7 +14,6 @@ use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
-use super::doubt::Doubt;
 use super::journal::JournalEntry;
 use super::large::Leftover;
 use super::readback::misread;
@@ -21,26 +22,28 @@ use super::{ReadBackReason, Receiver, ReceiverAction, Replace, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
+use doubt::Doubt;
+
 /// Staged files on their way to their final names.
 #[derive(Debug, Default)]
 pub(super) struct Committer {
     /// Staged files that are not in a batch yet.
-    pub(super) gathered: Vec<FileId>,
+    gathered: Vec<FileId>,
     gathered_bytes: u64,
     gathered_large: usize,
     since: Option<Timestamp>,
     /// The files of the batch under way, in the order of its renames.
-    pub(super) batch: Vec<FileId>,
+    batch: Vec<FileId>,
     /// The stage of the batch under way. `None` if there is no batch.
-    pub(super) stage: Option<BatchStage>,
+    stage: Option<BatchStage>,
     /// Files of the batch that were renamed.
     renamed: HashSet<FileId>,
     /// Files of the batch that fail, and why.
-    pub(super) failures: HashMap<FileId, Fault>,
+    failures: HashMap<FileId, Fault>,
     /// Files of the batch that are being read back.
-    pub(super) reading: Vec<FileId>,
+    reading: Vec<FileId>,
     /// The failed sync that leaves the batch in doubt. `None` if no sync failed.
-    pub(super) doubt: Option<Doubt>,
+    doubt: Option<Doubt>,
 }
 
 /// The stage of the batch under way.
@@ -64,7 +67,7 @@ pub(super) struct Committer {
 ///
 /// After a failed sync with no file in bundles to read back, `ReadBack` is passed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BatchStage {
+enum BatchStage {
     /// The staged files are being made durable under their temporary names.
     Barrier,
     /// The files that came in bundles are being read back.
@@ -145,21 +148,21 @@ impl Receiver {
             Some(Due::Now) => true,
             // If memory for more entries is lacking, none are asked for.
             Some(Due::IfAlone) => {
-                let no_more = self.pages.last_seen || self.is_cramped;
-                self.fatal.is_some() || no_more && !self.others_may_join()
+                let no_more = self.manifest.has_every_name() || self.session.pressure().is_cramped;
+                self.session.is_ending() || no_more && !self.others_may_join()
             }
             None => false,
         };
         if begins {
             let batch = self.committer.begin();
-            self.actions.push_back(ReceiverAction::Barrier(batch));
+            self.actions.push(ReceiverAction::Barrier(batch));
         }
     }
 
     /// Whether an entry that is not staged yet may still join the batch. (Directory ends wait for
     /// batches, not the reverse.)
     fn others_may_join(&self) -> bool {
-        self.entries.len() > self.dir_ends + self.committer.gathered.len()
+        self.manifest.len_without_ends() > self.committer.gathered.len()
     }
 
     /// The batch is durable under temporary names, or that failed and none of it may be believed.
@@ -183,7 +186,7 @@ impl Receiver {
         }
         self.committer.stage = Some(BatchStage::ReadBack);
         self.committer.reading = small.clone();
-        self.actions.push_back(ReceiverAction::ReadStaged { files: small, why: ReadBackReason::Verify });
+        self.actions.push(ReceiverAction::ReadStaged { files: small, why: ReadBackReason::Verify });
     }
 
     /// The roots of small files of the batch, as the medium gives them back. A file with another
@@ -211,7 +214,7 @@ impl Receiver {
                         self.committer.batch.retain(|of| *of != id);
                         continue;
                     }
-                    let placed = self.entries.get(&id).map(|slot| slot.entry.placed.escaped().to_string());
+                    let placed = self.manifest.get(id).map(|slot| slot.entry.placed.escaped().to_string());
                     misread(format_args!(
                         "the disk gives back other bytes than were written to it, {ATTEMPTS_MAX} times"
                     ))
@@ -231,9 +234,9 @@ impl Receiver {
         self.committer.doubt = None;
         self.committer.stage = Some(BatchStage::Publish);
         let good = self.committer.batch.iter().filter(|id| !self.committer.failures.contains_key(id));
-        let replace = |id| self.entries.get(id).map_or(Replace::Never, |slot| slot.replace);
+        let replace = |id: &FileId| self.manifest.get(*id).map_or(Replace::Never, |slot| slot.replace);
         let renames = good.map(|id| (*id, replace(id))).collect();
-        self.actions.push_back(ReceiverAction::Publish(renames));
+        self.actions.push(ReceiverAction::Publish(renames));
     }
 
     /// The batch is renamed, file by file. A file without a result counts as not renamed.
@@ -253,7 +256,7 @@ impl Receiver {
             }
         }
         self.committer.renamed = renamed.iter().copied().collect();
-        self.actions.push_back(ReceiverAction::SyncDirs(renamed));
+        self.actions.push(ReceiverAction::SyncDirs(renamed));
         self.settle_down(now);
     }
 
@@ -288,7 +291,7 @@ impl Receiver {
                             ReceiverAction::Discard(id)
                         }
                     };
-                    self.actions.push_back(leftover);
+                    self.actions.push(leftover);
                     self.finish(id, Outcome::Failed(fault));
                 }
                 (None, Err(fault)) => self.finish(id, Outcome::Failed(fault.clone())),
@@ -312,6 +315,6 @@ impl Receiver {
     }
 }
 
-pub(super) fn forgotten() -> Fault {
+fn forgotten() -> Fault {
     Fault::new(FaultCode::Internal, Blame::Bug, "a file was left out when its batch was renamed")
 }

@@ -134,7 +134,7 @@ impl Receiver {
     pub(super) fn compare_small(&mut self, files: Vec<Arc<EntryRef>>) {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
-            self.actions.push_back(ReceiverAction::ReadStanding(files.by_ref().take(READ_FILES_AT_ONCE).collect()));
+            self.actions.push(ReceiverAction::ReadStanding(files.by_ref().take(READ_FILES_AT_ONCE).collect()));
         }
     }
 
@@ -145,7 +145,7 @@ impl Receiver {
         }
         let mut files = Vec::with_capacity(results.len());
         for (id, result) in results {
-            let Some(slot) = self.entries.get_mut(&id).filter(|slot| matches!(slot.state, EntryState::Comparing))
+            let Some(slot) = self.manifest.get_mut(id).filter(|slot| matches!(slot.state, EntryState::Comparing))
             else {
                 continue;
             };
@@ -160,7 +160,7 @@ impl Receiver {
             files.push((id, result.ok()));
         }
         for files in files.chunks(CHECKS_AT_ONCE) {
-            self.actions.push_back(ReceiverAction::Send(Message::CheckFiles(CheckFiles { files: files.to_vec() })));
+            self.actions.push(ReceiverAction::Send(Message::CheckFiles(CheckFiles { files: files.to_vec() })));
         }
         self.settle_down(now);
     }
@@ -168,7 +168,7 @@ impl Receiver {
     /// Orders the standing chunks to be read whose place is wanted. Chunks of an earlier session
     /// are known without that.
     pub(super) fn compare(&mut self, id: FileId, want: Want) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Some(slot) = self.manifest.get_mut(id) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
         let map = large.map;
         let Some(comparison) = &mut large.comparison else { return };
@@ -180,7 +180,7 @@ impl Receiver {
         }
         for chunks in chunks.chunks(READ_CHUNKS_AT_ONCE) {
             let base = Base { entry: slot.entry.clone(), map };
-            self.actions.push_back(ReceiverAction::ReadStandingChunks { base, chunks: chunks.to_vec() });
+            self.actions.push(ReceiverAction::ReadStandingChunks { base, chunks: chunks.to_vec() });
         }
     }
 
@@ -214,8 +214,8 @@ impl Receiver {
         while let Some(want) = self.large(id).and_then(LargeTarget::next_ask) {
             // The verdicts that make room for these chunks must be heard before them, or the sender
             // counts too many.
-            self.says.flush(&mut self.actions);
-            self.actions.push_back(ReceiverAction::Send(ask_for(id, want)));
+            self.actions.flush();
+            self.actions.push(ReceiverAction::Send(ask_for(id, want)));
         }
     }
 
@@ -229,22 +229,22 @@ impl Receiver {
         digest: Digest,
     ) -> Result<(), Fault> {
         let read_back = self.config.read_back;
-        let Some(slot) = self.entries.get_mut(&id) else { return Ok(()) };
+        let Some(slot) = self.manifest.get_mut(id) else { return Ok(()) };
         let EntryState::Large(large) = &mut slot.state else { return Ok(()) };
         let verdict = Verdict { unit: Unit::Chunk { file: id, index }, attempt, finding: Finding::Good(digest) };
         if !large.takes_chunks() {
             large.note_equal(index, digest)?;
             self.window.give_back(1);
-            self.say_verdict(verdict);
+            self.actions.verdict(verdict);
             self.proceed(id);
             return Ok(());
         }
         large.accept(index, digest)?;
         self.tally.resumed += large.map.len_of(index).unwrap_or(0);
         let base = Base { entry: slot.entry.clone(), map: large.map };
-        self.actions.push_back(ReceiverAction::Copy { base, index, digest });
+        self.actions.push(ReceiverAction::Copy { base, index, digest });
         if !read_back {
-            self.say_verdict(verdict);
+            self.actions.verdict(verdict);
         }
         Ok(())
     }
@@ -252,13 +252,13 @@ impl Receiver {
     /// Takes a chunk that differs before there is a temporary, and orders the temporary if it is
     /// the first.
     pub(super) fn begin_replacing(&mut self, id: FileId, index: ChunkIndex, ticket: Ticket) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Some(slot) = self.manifest.get_mut(id) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
         let Some(comparison) = &mut large.comparison else { return };
         comparison.waiting.push((index, ticket));
         if large.stage == LargeStage::Comparing {
             large.stage = LargeStage::Creating;
-            self.actions.push_back(ReceiverAction::Create(slot.entry.clone(), None));
+            self.actions.push(ReceiverAction::Create(slot.entry.clone(), None));
         }
     }
 
@@ -267,19 +267,20 @@ impl Receiver {
     pub(super) fn go_on_replacing(&mut self, id: FileId) {
         let Some(comparison) = self.large(id).and_then(|large| large.comparison.as_mut()) else { return };
         let waiting = std::mem::take(&mut comparison.waiting);
-        let writes = waiting.into_iter().map(|(index, ticket)| ReceiverAction::Write { file: id, index, ticket });
-        self.actions.extend(writes);
+        for (index, ticket) in waiting {
+            self.actions.push(ReceiverAction::Write { file: id, index, ticket });
+        }
         self.window.copy_chunks_of(id);
     }
 
     /// Drops the payload that waits for a temporary that cannot be made.
     pub(super) fn stop_replacing(&mut self, id: FileId) {
-        let Some(EntryState::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state) else { return };
+        let Some(EntryState::Large(large)) = self.manifest.get_mut(id).map(|slot| &mut slot.state) else { return };
         let waiting = large.comparison.as_mut().map(|comparison| std::mem::take(&mut comparison.waiting));
         for (index, ticket) in waiting.unwrap_or_default() {
             large.chunks.remove(&index);
             large.writing -= 1;
-            self.actions.push_back(ReceiverAction::DropPayload(ticket));
+            self.actions.push(ReceiverAction::DropPayload(ticket));
         }
     }
 
@@ -287,8 +288,8 @@ impl Receiver {
     /// allow.
     pub(super) fn copy_equal(&mut self, undurable_max: u64) {
         for id in self.window.files_to_copy() {
-            while self.window.has_room() && self.unsynced.undurable < undurable_max {
-                let Some(slot) = self.entries.get_mut(&id) else { break };
+            while self.window.has_room() && self.unsynced.undurable() < undurable_max {
+                let Some(slot) = self.manifest.get_mut(id) else { break };
                 let EntryState::Large(large) = &mut slot.state else { break };
                 if large.failed.is_some() || large.comparison.as_ref().is_none_or(Comparison::is_copied) {
                     self.window.copy_no_more_of(id);
@@ -298,7 +299,7 @@ impl Receiver {
                 self.window.take(1);
                 self.tally.resumed += large.map.len_of(index).unwrap_or(0);
                 let base = Base { entry: slot.entry.clone(), map: large.map };
-                self.actions.push_back(ReceiverAction::Copy { base, index, digest });
+                self.actions.push(ReceiverAction::Copy { base, index, digest });
             }
         }
     }
@@ -307,7 +308,7 @@ impl Receiver {
     pub(super) fn retouch(&mut self, files: Vec<Arc<EntryRef>>) {
         if !files.is_empty() {
             let metadata = self.config.policy.may_modify;
-            self.actions.push_back(ReceiverAction::Retouch { files, metadata });
+            self.actions.push(ReceiverAction::Retouch { files, metadata });
         }
     }
 
@@ -318,7 +319,7 @@ impl Receiver {
             return;
         }
         for (id, result) in results {
-            let root = match self.entries.get_mut(&id).map(|slot| &mut slot.state) {
+            let root = match self.manifest.get_mut(id).map(|slot| &mut slot.state) {
                 Some(EntryState::Retouching(root)) => Some(*root),
                 Some(EntryState::Large(large)) if large.stage == LargeStage::Retouching => {
                     large.stage = LargeStage::Comparing;

@@ -10,39 +10,24 @@ use std::time::Duration;
 
 use longhaul_core::Fault;
 
-use super::large::LargeStage;
-use super::{EntryState, Receiver, ReceiverAction, SessionPhase};
+use super::large::{LargeStage, LargeTarget};
+use super::{Receiver, ReceiverAction};
 use crate::time::Timestamp;
-
-/// The fault that ends a session, and the deadline.
-#[derive(Debug)]
-pub(super) struct Drain {
-    fault: Fault,
-    until: Option<Timestamp>,
-}
-
-impl Drain {
-    /// When it must end. At once (0), as long as it has not begun.
-    pub(super) fn deadline(&self) -> Timestamp {
-        self.until.unwrap_or(Timestamp(0))
-    }
-}
 
 impl Receiver {
     /// Ends the session with `fault`, once written chunks are durable or a few seconds have passed.
     pub fn abort(&mut self, fault: Fault) {
-        if self.phase == SessionPhase::Over || self.is_draining() {
+        if self.is_over() || self.is_draining() {
             return;
         }
-        self.says.flush(&mut self.actions);
-        self.drain = Some(Drain { fault, until: None });
+        self.actions.flush();
+        self.session.begin_drain(fault);
         self.end_drained();
     }
 
     /// Orders the next syncs and records, and ends the session if nothing is left to do.
     pub(super) fn drain_down(&mut self, now: Timestamp) {
-        let Some(drain) = &mut self.drain else { return };
-        let until = *drain.until.get_or_insert(now.after(DRAIN_MAX));
+        let Some(until) = self.session.drain_until(now, DRAIN_MAX) else { return };
         if now >= until {
             return self.give_up();
         }
@@ -54,37 +39,24 @@ impl Receiver {
     /// Syncs every file that has unsynced bytes and no write under way, so that one sync covers all
     /// of it.
     fn sync_written(&mut self) {
-        let due: Vec<_> = self
-            .entries
-            .iter()
-            .filter_map(|(id, slot)| match &slot.state {
-                EntryState::Large(large)
-                    if large.stage == LargeStage::Open && large.writing == 0 && large.written > 0 =>
-                {
-                    Some(*id)
-                }
-                _ => None,
-            })
-            .collect();
+        let is_due = |large: &LargeTarget| large.stage == LargeStage::Open && large.writing == 0 && large.written > 0;
+        let due: Vec<_> = self.manifest.all_large().filter(|(_, large)| is_due(large)).map(|(id, _)| id).collect();
         for id in due {
-            if let Some(EntryState::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state)
+            if let Some(large) = self.manifest.large(id)
                 && large.failed.is_none()
             {
                 self.unsynced.leave(id, large);
                 large.begin_sync();
-                self.actions.push_back(ReceiverAction::SyncData(id));
+                self.actions.push(ReceiverAction::SyncData(id));
             }
         }
     }
 
     /// Ends the session if nothing is left to be made durable.
     fn end_drained(&mut self) {
-        let at_work = self.entries.values().any(|slot| match &slot.state {
-            EntryState::Large(large) if large.failed.is_none() => {
-                large.is_at_disk() || large.written > 0 && large.stage == LargeStage::Open
-            }
-            EntryState::Large(large) => large.is_at_disk(),
-            _ => false,
+        let at_work = self.manifest.all_large().any(|(_, large)| {
+            let is_unsynced = large.failed.is_none() && large.written > 0 && large.stage == LargeStage::Open;
+            large.is_at_disk() || is_unsynced
         });
         if !at_work && self.journal.is_idle() && !self.committer.is_busy() {
             self.give_up();
@@ -92,10 +64,9 @@ impl Receiver {
     }
 
     fn give_up(&mut self) {
-        if let Some(drain) = &self.drain {
-            self.phase = SessionPhase::Over;
-            self.says.flush(&mut self.actions);
-            self.actions.push_back(ReceiverAction::Abort(drain.fault.clone()));
+        if let Some(fault) = self.session.end_drain() {
+            self.actions.flush();
+            self.actions.push(ReceiverAction::Abort(fault));
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::limits::{LINK_BYTES_MAX, PAGE_ENTRIES_MAX};
+use longhaul_core::limits::LINK_BYTES_MAX;
 use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath};
 
 use super::compare::{Comparison, goes_in_chunks};
@@ -15,32 +15,23 @@ use super::partial::Partial;
 use super::policy::{PolicyDecision, Seen, is_same};
 use super::readback::Checks;
 use super::skipped::wants_digest;
-use super::{EntryRef, EntryState, PendingEntry, Receiver, ReceiverAction, Replace, Surveyed};
+use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
 
 impl Receiver {
     /// A page came: its entries are placed and looked up on the disk.
     pub(super) fn on_page(&mut self, page: Page) -> Result<(), Fault> {
-        if self.pages.last_seen || self.pages.entries_taken >= self.pages.credit {
-            return Err(Fault::protocol("more manifest pages than were asked for"));
-        }
-        let count = page.entries.len();
-        if page.first != self.next_entry || count > PAGE_ENTRIES_MAX || (count == 0 && !page.last) {
-            return Err(Fault::protocol("a manifest page that does not follow the one before"));
-        }
-        self.pages.entries_taken += 1;
-        self.pages.last_seen = page.last;
-        let mut survey = Vec::with_capacity(count);
+        self.manifest.take_page(&page)?;
+        let mut survey = Vec::with_capacity(page.entries.len());
         for (id, entry) in (page.first.0..).map(FileId).zip(page.entries) {
-            self.open_dirs.take(&entry)?;
+            self.manifest.follow(&entry)?;
             survey.push(self.hold(id, entry)?);
         }
-        self.next_entry = FileId(page.first.0 + count as u64);
-        if count > 0 {
-            self.actions.push_back(ReceiverAction::Survey(survey));
+        if survey.is_empty() {
+            self.manifest.answer_page();
         } else {
-            self.pages.answered += 1;
+            self.actions.push(ReceiverAction::Survey(survey));
         }
         Ok(())
     }
@@ -63,14 +54,7 @@ impl Receiver {
             // The survey must name every entry of the page; looking at the root does no harm.
             Err(fault) => (RelPath::root(), EntryState::Unplaced(fault)),
         };
-        let held = Arc::new(EntryRef { id, entry, placed });
-        self.entries_bytes += held.name_bytes();
-        self.dir_ends += usize::from(matches!(state, EntryState::DirEnd));
-        self.entries.insert(
-            id,
-            PendingEntry { entry: held.clone(), state, busy: false, bundle: None, replace: Replace::Never },
-        );
-        Ok(held)
+        Ok(self.manifest.insert(id, entry, placed, state))
     }
 
     /// The findings at the names of one page, in its order.
@@ -89,8 +73,8 @@ impl Receiver {
                 Answered::NotWanted => {}
             }
         }
-        self.pages.answered += 1;
-        self.actions.push_back(ReceiverAction::Send(Message::Answer(Answer { first, wanted })));
+        self.manifest.answer_page();
+        self.actions.push(ReceiverAction::Send(Message::Answer(Answer { first, wanted })));
         self.compare_small(compared);
         self.digest_skipped(skipped);
         self.settle_down(now);
@@ -102,10 +86,10 @@ impl Receiver {
             Ok(Surveyed { found: seen, partial, committed, doubtful }) => (Ok(seen), partial, committed, doubtful),
             Err(fault) => (Err(fault), None, false, false),
         };
-        let Some(slot) = self.entries.get_mut(&id) else { return Answered::NotWanted };
-        if let Ok(seen) = &seen {
+        if let (Ok(seen), Some(slot)) = (&seen, self.manifest.get_mut(id)) {
             slot.replace = self.config.policy.replace(seen);
         }
+        let Some(slot) = self.manifest.get(id) else { return Answered::NotWanted };
         let held = slot.entry.clone();
         let fail = |code, message: &str, hint: &str| {
             let fault = Fault::new(code, Blame::Local, message).about(held.placed.escaped());
@@ -131,13 +115,13 @@ impl Receiver {
                 PolicyDecision::Skip => Outcome::Skipped,
                 PolicyDecision::Fail(fault) => Outcome::Failed(fault),
                 PolicyDecision::Send | PolicyDecision::Compare if self.config.dry_run => Outcome::Planned,
-                PolicyDecision::Send | PolicyDecision::Compare if self.busy.contains(&held.placed) => fail(
+                PolicyDecision::Send | PolicyDecision::Compare if self.manifest.is_busy(&held.placed) => fail(
                     FaultCode::Exists,
                     "another source of this transfer is being written under the same name",
                     "give the sources different names or send them one after the other",
                 ),
                 PolicyDecision::Compare if !goes_in_chunks(&held.entry.kind, self.config.bundled_max) => {
-                    self.occupy(id, EntryState::Comparing);
+                    self.manifest.occupy(id, EntryState::Comparing);
                     return Answered::Compared(held);
                 }
                 PolicyDecision::Compare => return self.begin(id, &held, partial, Some(Comparison::default())),
@@ -146,7 +130,7 @@ impl Receiver {
         };
         if outcome == Outcome::Skipped && wants_digest(&self.config, &held) {
             // It keeps nobody from its path: nothing is written there.
-            slot.state = EntryState::Digesting;
+            self.manifest.set_state(id, EntryState::Digesting);
             return Answered::Skipped(held);
         }
         self.finish(id, outcome);
@@ -178,21 +162,12 @@ impl Receiver {
                 (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             _ => {
-                self.actions.push_back(ReceiverAction::MakeLink(held.clone()));
+                self.actions.push(ReceiverAction::MakeLink(held.clone()));
                 (EntryState::Staging(None), Answered::NotWanted)
             }
         };
-        self.occupy(id, state);
+        self.manifest.occupy(id, state);
         answered
-    }
-
-    /// Gives an entry its state, and its path to it alone.
-    fn occupy(&mut self, id: FileId, state: EntryState) {
-        if let Some(slot) = self.entries.get_mut(&id) {
-            slot.state = state;
-            slot.busy = true;
-            self.busy.insert(slot.entry.placed.clone());
-        }
     }
 
     /// Small files, links or a sealed file are staged under temporary names. Or that failed.
@@ -207,7 +182,7 @@ impl Receiver {
     }
 
     fn stage(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Some(slot) = self.manifest.get_mut(id) else { return };
         match &mut slot.state {
             EntryState::Large(large) if large.stage == LargeStage::Sealing => {
                 large.stage = if result.is_ok() { LargeStage::Staged } else { LargeStage::Open };
@@ -228,24 +203,24 @@ impl Receiver {
 
     /// The sender read the last chunk of a file and says its root.
     pub(super) fn on_file_end(&mut self, end: FileEnd) -> Result<(), Fault> {
-        match self.entries.get_mut(&end.file).map(|slot| &mut slot.state) {
-            Some(EntryState::Large(large)) => {
-                large.end(end.root)?;
-                self.proceed(end.file);
-                Ok(())
-            }
+        if let Some(large) = self.manifest.large(end.file) {
+            large.end(end.root)?;
+            self.proceed(end.file);
+            return Ok(());
+        }
+        match self.manifest.get(end.file) {
             // Settled already (it failed here): the sender did not know yet.
-            None if end.file < self.next_entry => Ok(()),
+            None if self.manifest.was_offered(end.file) => Ok(()),
             _ => Err(Fault::protocol("the end of a file that was not wanted in chunks")),
         }
     }
 
     /// The sender cannot send a file, or cannot send a chunk of it again.
     pub(super) fn on_file_fault(&mut self, fault: FileFault) -> Result<(), Fault> {
-        match self.entries.get(&fault.file).map(|slot| &slot.state) {
+        match self.manifest.get(fault.file).map(|slot| &slot.state) {
             Some(EntryState::Wanted | EntryState::Compared(_)) => {}
             Some(EntryState::Large(large)) if !large.is_sealed() => {}
-            None if fault.file < self.next_entry => return Ok(()),
+            None if self.manifest.was_offered(fault.file) => return Ok(()),
             _ => return Err(Fault::protocol("a failure of a file that was not wanted, or is here already")),
         }
         self.fail_file(fault.file, at_the_sender(fault.code, &fault.message));
@@ -255,11 +230,7 @@ impl Receiver {
     /// Orders mode and times of directories whose entries are all settled: a run of directory ends
     /// at the front of all entries.
     pub(super) fn finish_dirs(&mut self) {
-        if self.finishing_dirs {
-            return;
-        }
-        let ends = self.entries.values().take_while(|slot| matches!(slot.state, EntryState::DirEnd));
-        let run: Vec<_> = ends.map(|slot| slot.entry.clone()).collect();
+        let run = self.manifest.ended_dirs();
         if run.is_empty() {
             return;
         }
@@ -267,8 +238,8 @@ impl Receiver {
             run.into_iter().for_each(|held| self.finish(held.id, Outcome::Planned));
             return;
         }
-        self.finishing_dirs = true;
-        self.actions.push_back(ReceiverAction::FinishDirs(run));
+        self.manifest.begin_finishing_dirs();
+        self.actions.push(ReceiverAction::FinishDirs(run));
     }
 
     /// Mode and times of directories are set. Or that failed.
@@ -276,7 +247,7 @@ impl Receiver {
         if self.is_over() {
             return;
         }
-        self.finishing_dirs = false;
+        self.manifest.end_finishing_dirs();
         for (id, result) in results {
             match result {
                 Ok(()) => self.finish(id, Outcome::Committed(None)),

@@ -15,10 +15,7 @@ use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 
 impl Receiver {
     pub(super) fn large(&mut self, id: FileId) -> Option<&mut LargeTarget> {
-        match self.entries.get_mut(&id).map(|slot| &mut slot.state) {
-            Some(EntryState::Large(large)) => Some(large),
-            _ => None,
-        }
+        self.manifest.large(id)
     }
 
     /// Opens files as descriptors allow, and wants chunks as the window allows: a disk that stalls
@@ -28,7 +25,7 @@ impl Receiver {
             && self.admit(now, id)
         {
             self.window.dequeue(id);
-            let Some(slot) = self.entries.get_mut(&id) else { continue };
+            let Some(slot) = self.manifest.get_mut(id) else { continue };
             if let EntryState::Large(large) = &mut slot.state {
                 self.window.open();
                 if large.comparison.is_some() && large.partial.is_none() {
@@ -36,7 +33,7 @@ impl Receiver {
                     self.window.want_chunks_of(id);
                 } else {
                     large.stage = LargeStage::Creating;
-                    self.actions.push_back(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
+                    self.actions.push(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
                 }
             }
         }
@@ -45,7 +42,7 @@ impl Receiver {
         }
         let undurable_max = self.config.group.bytes.saturating_mul(2).max(1);
         self.copy_equal(undurable_max);
-        while self.unsynced.undurable < undurable_max
+        while self.unsynced.undurable() < undurable_max
             && let Some(file) = self.window.next_to_want()
         {
             let room = self.window.room();
@@ -62,8 +59,8 @@ impl Receiver {
             }
             // The verdicts that make room for these chunks must be heard before them, or the sender
             // counts too many.
-            self.says.flush(&mut self.actions);
-            self.actions.push_back(ReceiverAction::Send(ask_for(file, want)));
+            self.actions.flush();
+            self.actions.push(ReceiverAction::Send(ask_for(file, want)));
         }
     }
 
@@ -93,7 +90,7 @@ impl Receiver {
 
     fn opened(&mut self, id: FileId, created: Created) {
         let chunk = self.config.chunk;
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Some(slot) = self.manifest.get_mut(id) else { return };
         let (EntryState::Large(large), EntryKind::File { len, .. }) = (&mut slot.state, &slot.entry.entry.kind) else {
             return;
         };
@@ -123,7 +120,7 @@ impl Receiver {
         loop {
             let now = parts.next().unwrap_or_default();
             let more = parts.peek().is_some();
-            self.actions.push_back(ReceiverAction::Send(Message::Resume(Resume { file, chunk, parts: now, more })));
+            self.actions.push(ReceiverAction::Send(Message::Resume(Resume { file, chunk, parts: now, more })));
             if !more {
                 return;
             }
@@ -151,7 +148,7 @@ impl Receiver {
         let mut room = large.room;
         let may_sync = large.stage == LargeStage::Open && large.failed.is_none();
         let since = large.since;
-        self.unsynced.undurable += bytes;
+        self.unsynced.wrote(bytes);
         self.rooms.written(&mut room, bytes);
         if let Some(large) = self.large(id) {
             large.room = room;
@@ -167,15 +164,10 @@ impl Receiver {
     /// Submits syncs when enough was written or enough time has passed since. A file that is being
     /// synced takes part again when that is over.
     pub(super) fn sync_groups(&mut self, now: Timestamp) {
-        if !self.unsynced.is_due(now, self.config.group) {
-            return;
-        }
-        self.unsynced.bytes = 0;
-        self.unsynced.since = None;
-        for id in std::mem::take(&mut self.unsynced.files) {
+        for id in self.unsynced.take_due(now, self.config.group) {
             if let Some(large) = self.large(id) {
                 large.begin_sync();
-                self.actions.push_back(ReceiverAction::SyncData(id));
+                self.actions.push(ReceiverAction::SyncData(id));
             }
         }
     }
@@ -217,7 +209,7 @@ impl Receiver {
         if self.is_draining() {
             return;
         }
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Some(slot) = self.manifest.get_mut(id) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
         let equal = large.roots_when_equal();
         let Some((declared, computed)) = equal.or_else(|| large.roots_when_whole()) else { return };
@@ -236,12 +228,12 @@ impl Receiver {
         }
         large.stage = LargeStage::Sealing;
         self.unsynced.leave(id, large);
-        self.actions.push_back(ReceiverAction::Seal(slot.entry.clone()));
+        self.actions.push(ReceiverAction::Seal(slot.entry.clone()));
     }
 
     /// The bytes of a staged file that become durable with its batch, and its root.
     pub(super) fn staged(&self, id: FileId) -> (u64, Option<Hash32>) {
-        match self.entries.get(&id).map(|slot| (&slot.state, &slot.entry.entry.kind)) {
+        match self.manifest.get(id).map(|slot| (&slot.state, &slot.entry.entry.kind)) {
             Some((EntryState::Large(large), _)) => (large.undurable(), large.declared_root),
             Some((EntryState::Staged(root), longhaul_core::EntryKind::File { len, .. })) => (*len, *root),
             _ => (0, None),
@@ -257,7 +249,7 @@ impl Receiver {
 
     /// As [`Receiver::fail_file`], with the fate of the temporary given.
     pub(super) fn fail_file_leaving(&mut self, id: FileId, fault: Fault, leftover: Leftover) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Some(slot) = self.manifest.get_mut(id) else { return };
         let fault = if fault.object.is_empty() { fault.about(slot.entry.placed.escaped()) } else { fault };
         let EntryState::Large(large) = &mut slot.state else {
             return self.finish(id, Outcome::Failed(fault));
@@ -272,7 +264,7 @@ impl Receiver {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
         if large.is_to_be_saved() {
             large.begin_sync();
-            return self.actions.push_back(ReceiverAction::SyncData(id));
+            return self.actions.push(ReceiverAction::SyncData(id));
         }
         if large.is_kept() && self.journal.speaks_of(id) {
             return;
@@ -281,7 +273,7 @@ impl Receiver {
         let Some((fault, leftover)) = large.failed.take() else { return };
         let durable = large.durable;
         if large.has_temporary() {
-            self.actions.push_back(match leftover {
+            self.actions.push(match leftover {
                 Leftover::Keep => ReceiverAction::Release(id),
                 Leftover::Discard => {
                     self.tally.durable = self.tally.durable.saturating_sub(durable);
@@ -296,7 +288,7 @@ impl Receiver {
     pub(super) fn release(&mut self, id: FileId, large: &LargeTarget) {
         self.window.forget(id, large.wanted);
         self.unsynced.leave(id, large);
-        self.unsynced.undurable -= large.undurable();
+        self.unsynced.count_no_more(large.undurable());
         self.rooms.give_back(large.room);
         if large.is_open() {
             self.window.close();

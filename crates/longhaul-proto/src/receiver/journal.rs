@@ -65,7 +65,7 @@ impl Receiver {
         if self.journal.under_way.is_none() && !self.journal.pending.is_empty() {
             let records = std::mem::take(&mut self.journal.pending);
             self.journal.under_way = Some(records.clone());
-            self.actions.push_back(ReceiverAction::Journal(records));
+            self.actions.push(ReceiverAction::Journal(records));
         }
     }
 
@@ -104,7 +104,7 @@ impl Receiver {
         // A file that ended meanwhile was counted when it did.
         let Some(large) = self.large(file) else { return };
         let bytes = large.journalled(&chunks);
-        self.unsynced.undurable -= bytes;
+        self.unsynced.count_no_more(bytes);
         self.tally.durable += bytes;
         self.end_if_failed(file);
     }

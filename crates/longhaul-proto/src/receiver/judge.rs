@@ -24,8 +24,8 @@ impl Receiver {
             return;
         }
         // A session that is to end writes nothing more.
-        if self.is_draining() || self.fatal.is_some() {
-            return self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
+        if self.is_draining() || self.session.is_ending() {
+            return self.actions.push(ReceiverAction::DropPayload(landed.ticket));
         }
         let pair = match landed.declared {
             Some(digest) => {
@@ -38,7 +38,7 @@ impl Receiver {
                 };
                 Ok(Some((landed, declared)))
             }
-            None => self.arrivals.land(now, landed),
+            None => self.lanes.land(now, landed),
         };
         let result = pair.and_then(|pair| pair.map_or(Ok(()), |(landed, declared)| self.judge(&landed, &declared)));
         self.after(now, result);
@@ -47,12 +47,7 @@ impl Receiver {
     /// Declarations of a `safe` lane's units came.
     pub(super) fn on_digests(&mut self, list: Vec<Declared>) -> Result<(), Fault> {
         for declared in list {
-            // Units on their way on a closed lane never arrive; the sender sends and declares them
-            // anew.
-            if self.lanes.is_beyond(declared.lane, declared.seq) {
-                continue;
-            }
-            if let Some((landed, declared)) = self.arrivals.declare(declared)? {
+            if let Some((landed, declared)) = self.lanes.declare(declared)? {
                 self.judge(&landed, &declared)?;
             }
         }
@@ -68,7 +63,7 @@ impl Receiver {
         let computed = if landed.piece.same { self.known(declared.unit) } else { Some(landed.computed) };
         let good = computed.filter(|computed| honest && *computed == declared.digest);
         if declared.attempt > Attempt::FIRST {
-            self.bytes_resent = self.bytes_resent.saturating_add(landed.piece.unit_len);
+            self.lanes.count_resent(landed.piece.unit_len);
         }
         match declared.unit {
             Unit::Chunk { file, index } => self.judge_chunk(landed, declared.attempt, file, index, good),
@@ -98,7 +93,7 @@ impl Receiver {
             (chunk.state == ChunkState::Wanted && chunk.attempt == attempt).then_some(large.map)
         });
         let Some(map) = wanted else {
-            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
+            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             return Ok(());
         };
         let fits = good.is_some_and(|digest| fits(landed, digest, map, index));
@@ -109,7 +104,7 @@ impl Receiver {
             )));
         }
         let Some(computed) = good.filter(|_| fits) else {
-            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
+            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             if let Some(large) = self.large(file).filter(|_| attempt.0 < ATTEMPTS_MAX) {
                 large.reject(index);
             }
@@ -122,11 +117,11 @@ impl Receiver {
         let Some(large) = self.large(file) else { return Ok(()) };
         // Also if the sender did not compare the chunk, as after a lane was lost.
         if large.stands(index) == Some(*computed.bytes()) {
-            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
+            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             return self.accept_equal(file, index, attempt, computed);
         }
         if large.comparison.is_some() && !may_modify {
-            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
+            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             self.fail_file(file, differs());
             return Ok(());
         }
@@ -143,12 +138,12 @@ impl Receiver {
         // If chunks are read back, they are good only afterwards, so that they can still be wanted
         // again.
         if !self.config.read_back {
-            self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
+            self.actions.verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
         }
         if waits {
             self.begin_replacing(file, index, landed.ticket);
         } else {
-            self.actions.push_back(ReceiverAction::Write { file, index, ticket: landed.ticket });
+            self.actions.push(ReceiverAction::Write { file, index, ticket: landed.ticket });
         }
         Ok(())
     }
@@ -163,9 +158,9 @@ impl Receiver {
     ) {
         let unit = Unit::Chunk { file, index };
         if attempt.0 < ATTEMPTS_MAX {
-            return self.say_verdict(Verdict { unit, attempt, finding: Finding::Again });
+            return self.actions.verdict(Verdict { unit, attempt, finding: Finding::Again });
         }
-        self.say_verdict(Verdict { unit, attempt, finding: Finding::GivenUp });
+        self.actions.verdict(Verdict { unit, attempt, finding: Finding::GivenUp });
         self.fail_file(file, why());
     }
 
@@ -173,7 +168,7 @@ impl Receiver {
         let unit = Unit::Bundle(id);
         let admitted = self.bundles.admitted(id);
         if attempt != admitted || !good {
-            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
+            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             return if attempt == admitted { self.reject_bundle(id, attempt) } else { Ok(()) };
         }
         if landed.rows.is_empty() {
@@ -182,7 +177,7 @@ impl Receiver {
         self.bundles.want_no_more(id);
         let (mut files, mut equal) = (Vec::with_capacity(landed.rows.len()), Vec::new());
         for row in &landed.rows {
-            let Some(slot) = self.entries.get_mut(&row.file) else { continue };
+            let Some(slot) = self.manifest.get_mut(row.file) else { continue };
             let EntryKind::File { len, .. } = slot.entry.entry.kind else { continue };
             let stands = match slot.state {
                 EntryState::Wanted if !row.same => None,
@@ -210,14 +205,16 @@ impl Receiver {
         // wanted again.
         if self.config.read_back && !files.is_empty() {
             for held in files.iter().chain(&equal) {
-                self.entries.entry(held.id).and_modify(|slot| slot.bundle = Some(id));
+                if let Some(slot) = self.manifest.get_mut(held.id) {
+                    slot.bundle = Some(id);
+                }
             }
             self.bundles.begin_reading(id, (attempt, landed.computed), files.len() + equal.len());
         } else {
-            self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
+            self.actions.verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
         }
         self.retouch(equal);
-        self.actions.push_back(match files.is_empty() {
+        self.actions.push(match files.is_empty() {
             true => ReceiverAction::DropPayload(landed.ticket),
             false => ReceiverAction::WriteBundle { ticket: landed.ticket, files },
         });
@@ -234,15 +231,11 @@ impl Receiver {
             self.bundles.want_again(id, attempt);
             Finding::Again
         };
-        self.say_verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
+        self.actions.verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
         if self.bundles.wanted_again() > ENTRIES_UNSETTLED_MAX {
             return Err(Fault::protocol("more bundles than there are files wanted"));
         }
         Ok(())
-    }
-
-    pub(super) fn say_verdict(&mut self, verdict: Verdict) {
-        self.says.verdict(verdict, &mut self.actions);
     }
 }
 

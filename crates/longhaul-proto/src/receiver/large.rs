@@ -4,13 +4,12 @@
 //! orders nothing: `flow` does, for all files together. Every counter of a session has its part
 //! here, so that a file that ends takes exactly its part away.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger, TreePart};
-use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId};
+use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode};
 
-use super::SyncGroup;
 use super::chunks::{ChunkEvent, ChunkState};
 use super::compare::Comparison;
 use super::partial::{Partial, PartialStretch, Source};
@@ -403,47 +402,6 @@ impl LargeTarget {
             let next = chunk.state.on(event);
             debug_assert!(next.is_some(), "{event:?} in {:?}", chunk.state);
             chunk.state = next.unwrap_or(chunk.state);
-        }
-    }
-}
-
-/// Bytes that all files have written and not synced.
-#[derive(Debug, Default)]
-pub(super) struct Unsynced {
-    /// Files whose next sync can begin at any time: open, not failed, with bytes written since
-    /// their last sync.
-    pub(super) files: BTreeSet<FileId>,
-    /// Bytes written of these files, the first of them at `since`.
-    pub(super) bytes: u64,
-    pub(super) since: Option<Timestamp>,
-    /// Bytes of all files that are written and not durable.
-    pub(super) undurable: u64,
-}
-
-impl Unsynced {
-    pub(super) fn deadline(&self, group: SyncGroup) -> Option<Timestamp> {
-        self.since.map(|since| since.after(group.age))
-    }
-
-    pub(super) fn is_due(&self, now: Timestamp, group: SyncGroup) -> bool {
-        !self.files.is_empty()
-            && (self.bytes >= group.bytes || self.deadline(group).is_some_and(|deadline| now >= deadline))
-    }
-
-    /// Adds `bytes` of a file, which wait for its next sync since `since`.
-    pub(super) fn join(&mut self, id: FileId, bytes: u64, since: Option<Timestamp>) {
-        self.files.insert(id);
-        self.bytes += bytes;
-        self.since = [self.since, since].into_iter().flatten().min();
-    }
-
-    /// Removes a file that takes no part in the next group sync: it is sealed, or it failed.
-    pub(super) fn leave(&mut self, id: FileId, large: &LargeTarget) {
-        if self.files.remove(&id) {
-            self.bytes -= large.written;
-        }
-        if self.files.is_empty() {
-            self.since = None;
         }
     }
 }

@@ -152,7 +152,7 @@ impl Receiver {
         large.checks.fresh += chunks.len();
         for some in chunks.chunks(READ_BACK_AT_ONCE) {
             let chunks = some.iter().map(|(index, _)| *index).collect();
-            self.actions.push_back(ReceiverAction::ReadBack { file, chunks });
+            self.actions.push(ReceiverAction::ReadBack { file, chunks });
         }
     }
 
@@ -173,7 +173,7 @@ impl Receiver {
         let Some(large) = self.large(file).filter(|large| large.checks.earlier == 0) else { return };
         let chunks = large.next_held();
         if !chunks.is_empty() {
-            self.actions.push_back(ReceiverAction::ReadBack { file, chunks });
+            self.actions.push(ReceiverAction::ReadBack { file, chunks });
         }
     }
 
@@ -192,7 +192,8 @@ impl Receiver {
         let result = results.into_iter().try_for_each(|(index, result)| match result {
             Ok(found) => self.checked(file, index, found, &mut good),
             Err(fault) => {
-                self.unsynced.undurable -= self.large(file).map_or(0, |large| large.unchecked(index));
+                let bytes = self.large(file).map_or(0, |large| large.unchecked(index));
+                self.unsynced.count_no_more(bytes);
                 self.fail_file(file, fault);
                 Ok(())
             }
@@ -231,7 +232,7 @@ impl Receiver {
                 let chunk = self.large(file).and_then(|large| large.chunks.get(&index));
                 let attempt = chunk.filter(|chunk| !chunk.judged).map(|chunk| chunk.attempt);
                 if let Some(attempt) = attempt {
-                    self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(digest) });
+                    self.actions.verdict(Verdict { unit, attempt, finding: Finding::Good(digest) });
                 }
                 good.push((index, digest));
             }
@@ -254,7 +255,7 @@ impl Receiver {
         let has_failed = large.failed.is_some();
         let (attempt, judged) = large.chunks.get(&index).map(|chunk| (chunk.attempt, chunk.judged)).unzip();
         let bytes = large.spoil(index);
-        self.unsynced.undurable -= bytes;
+        self.unsynced.count_no_more(bytes);
         // The sender has its verdict and does not send it again.
         if judged == Some(true) {
             return self.fail_file(file, misread("the disk gives back other bytes than were copied to it"));
@@ -272,13 +273,13 @@ impl Receiver {
     /// Wants a small file again that is spoilt on the medium. False if its bundle had its last
     /// attempt.
     pub(super) fn want_small_again(&mut self, id: FileId) -> bool {
-        let Some(slot) = self.entries.get_mut(&id) else { return false };
+        let Some(slot) = self.manifest.get_mut(id) else { return false };
         let Some(bundle) = slot.bundle else { return false };
         if self.bundles.unread(bundle).is_none_or(|unread| unread.attempt.0 >= ATTEMPTS_MAX) {
             return false;
         }
         (slot.state, slot.bundle) = (EntryState::Wanted, None);
-        self.actions.push_back(ReceiverAction::Discard(id));
+        self.actions.push(ReceiverAction::Discard(id));
         self.read_of_bundle(bundle, Reading::Spoilt);
         true
     }
@@ -290,22 +291,22 @@ impl Receiver {
             self.bundles.want_again(id, attempt);
             // Files that are committed by now are said first, so that the sender does not send them
             // again.
-            self.says.flush(&mut self.actions);
+            self.actions.flush();
             Finding::Again
         } else {
             Finding::Good(computed)
         };
-        self.say_verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
+        self.actions.verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
     }
 
     /// Syncs a file at once if no more of it can come before its written chunks were read back.
     pub(super) fn sync_what_waits_for_nothing(&mut self, file: FileId) {
-        let Some(slot) = self.entries.get_mut(&file) else { return };
+        let Some(slot) = self.manifest.get_mut(file) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
         if large.waits_for_sync() {
             self.unsynced.leave(file, large);
             large.begin_sync();
-            self.actions.push_back(ReceiverAction::SyncData(file));
+            self.actions.push(ReceiverAction::SyncData(file));
         }
     }
 }

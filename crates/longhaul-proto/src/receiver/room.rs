@@ -14,7 +14,7 @@ use std::time::Duration;
 use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath};
 
 use super::large::LargeStage;
-use super::{EntryState, PendingEntry, Receiver, ReceiverAction};
+use super::{EntryState, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 
 /// Free space and file entries of a file system, as its user may take them.
@@ -120,8 +120,8 @@ impl Receiver {
     /// the file, and with it the session, if there will be no room for it.
     pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
         // A rename may replace a file and so give room back.
-        let alone = !self.window.has_open() && !self.committer.has_any() && !self.is_staging();
-        let Some(slot) = self.entries.get_mut(&id) else { return true };
+        let alone = !self.window.has_open() && !self.committer.has_any() && !self.manifest.is_staging();
+        let Some(slot) = self.manifest.get_mut(id) else { return true };
         let (EntryState::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.entry.entry.kind)
         else {
             return true;
@@ -144,8 +144,7 @@ impl Receiver {
             Admission::Wait => false,
             Admission::Measure => {
                 self.rooms.asked = Some(Question { dir, alone });
-                self.actions
-                    .push_back(ReceiverAction::MeasureRoom { entry: slot.entry.clone(), behind_discards: alone });
+                self.actions.push(ReceiverAction::MeasureRoom { entry: slot.entry.clone(), behind_discards: alone });
                 false
             }
             Admission::Refuse(fault) => {
@@ -159,11 +158,8 @@ impl Receiver {
     /// Bytes that earlier sessions received of files that this session has not begun. They are
     /// held, and no counter includes them.
     pub fn held_unopened(&self) -> u64 {
-        let waits = |slot: &PendingEntry| match &slot.state {
-            EntryState::Large(large) if large.stage == LargeStage::Waiting => large.resumed(),
-            _ => 0,
-        };
-        self.entries.values().map(waits).fold(self.rooms.refused, u64::saturating_add)
+        let waiting = self.manifest.all_large().filter(|(_, large)| large.stage == LargeStage::Waiting);
+        waiting.map(|(_, large)| large.resumed()).fold(self.rooms.refused, u64::saturating_add)
     }
 
     /// The room of the file system on which a file would lie. `None` if it is unknown.

@@ -22,14 +22,14 @@ impl Receiver {
         for held in files {
             let len = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
             if !job.is_empty() && (job.len() >= FILES_AT_ONCE || bytes.saturating_add(len) > BYTES_AT_ONCE) {
-                self.actions.push_back(ReceiverAction::DigestSkipped(std::mem::take(&mut job)));
+                self.actions.push(ReceiverAction::DigestSkipped(std::mem::take(&mut job)));
                 bytes = 0;
             }
             bytes = bytes.saturating_add(len);
             job.push(held);
         }
         if !job.is_empty() {
-            self.actions.push_back(ReceiverAction::DigestSkipped(job));
+            self.actions.push(ReceiverAction::DigestSkipped(job));
         }
     }
 
@@ -44,7 +44,7 @@ impl Receiver {
             return;
         }
         for (id, result) in results {
-            if !matches!(self.entries.get(&id).map(|slot| &slot.state), Some(EntryState::Digesting)) {
+            if !matches!(self.manifest.get(id).map(|slot| &slot.state), Some(EntryState::Digesting)) {
                 continue;
             }
             self.finish(

@@ -15,16 +15,16 @@ use std::collections::{HashMap, HashSet};
 use longhaul_core::digest::Hash32;
 use longhaul_core::{Fault, FaultCode, FileId};
 
-use super::commit::BatchStage;
-use super::journal::JournalEntry;
-use super::{EntryState, ReadBackReason, Receiver, ReceiverAction};
+use super::super::journal::JournalEntry;
+use super::super::{EntryState, ReadBackReason, Receiver, ReceiverAction};
+use super::{BatchStage, forgotten};
 
 /// The failed sync that leaves a batch in doubt.
 #[derive(Clone, Debug)]
 pub(super) struct Doubt {
     /// The fault of the sync.
-    pub(super) fault: Fault,
-    pub(super) of: Doubted,
+    fault: Fault,
+    of: Doubted,
 }
 
 /// The part that could not be made durable.
@@ -72,7 +72,7 @@ impl Receiver {
             return self.sync_again();
         }
         self.committer.reading = files.clone();
-        self.actions.push_back(ReceiverAction::ReadStaged { files, why: ReadBackReason::Doubt });
+        self.actions.push(ReceiverAction::ReadStaged { files, why: ReadBackReason::Doubt });
     }
 
     /// The roots of files in doubt, as the medium gives them back. A file with another root, or one
@@ -92,7 +92,7 @@ impl Receiver {
                     lost(&fault)
                 }
                 Some(Err(unreadable)) => unreadable,
-                None => super::commit::forgotten(),
+                None => forgotten(),
             };
             self.committer.failures.insert(id, failure);
         }
@@ -107,11 +107,11 @@ impl Receiver {
             _ if good.is_empty() => self.settle_batch(&Ok(())),
             Some(Doubted::Content) => {
                 self.committer.stage = Some(BatchStage::Barrier);
-                self.actions.push_back(ReceiverAction::BarrierAgain(good));
+                self.actions.push(ReceiverAction::BarrierAgain(good));
             }
             Some(Doubted::Names) => {
                 self.committer.stage = Some(BatchStage::SyncDirs);
-                self.actions.push_back(ReceiverAction::SyncDirsAgain(good));
+                self.actions.push(ReceiverAction::SyncDirsAgain(good));
             }
             None => {}
         }
@@ -129,14 +129,14 @@ impl Receiver {
     fn write_down(&mut self) {
         let failures = &self.committer.failures;
         let renamed = self.committer.batch.iter().filter(|id| !failures.contains_key(id));
-        let held = renamed.filter_map(|id| self.entries.get(id).map(|slot| slot.entry.clone())).collect();
+        let held = renamed.filter_map(|id| self.manifest.get(*id).map(|slot| slot.entry.clone())).collect();
         self.journal.add(JournalEntry::Doubtful(held));
     }
 
     /// The files of the batch that came in bundles.
     pub(super) fn small_of_batch(&self) -> Vec<FileId> {
         let small =
-            |id: &&FileId| matches!(self.entries.get(id).map(|slot| &slot.state), Some(EntryState::Staged(Some(_))));
+            |id: &&FileId| matches!(self.manifest.get(**id).map(|slot| &slot.state), Some(EntryState::Staged(Some(_))));
         self.committer.batch.iter().filter(small).copied().collect()
     }
 }

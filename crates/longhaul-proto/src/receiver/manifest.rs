@@ -1,0 +1,295 @@
+//! The manifest as the receiver holds it: entries without outcome, the pages that brought them, and
+//! the paths that are being written.
+//!
+//! In: pages and their entries, outcomes. Out: the entry of an id, the credit for more pages, and
+//! the directories at whose end nothing before is left. Knows nothing of what becomes of an entry.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use longhaul_core::digest::Hash32;
+use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
+use longhaul_core::{BundleId, Entry, Fault, FileId, RelPath};
+
+use super::dirs::OpenDirs;
+use super::large::LargeTarget;
+use super::order::{EntryRef, Replace};
+use crate::wire::message::Page;
+
+/// The entries of a session that have no outcome yet. See the module.
+#[derive(Debug, Default)]
+pub(super) struct ReceivedManifest {
+    /// The entries, by id.
+    entries: BTreeMap<FileId, PendingEntry>,
+    /// Bytes that the names of all entries occupy.
+    names_bytes: usize,
+    /// Number of entries that are ends of directories.
+    dir_ends: usize,
+    /// Placed paths of files and links that are on their way, so that no two entries share one.
+    busy: BTreeSet<RelPath>,
+    /// The id that the next page must begin with.
+    next: FileId,
+    open_dirs: OpenDirs,
+    pages: Pages,
+    /// Whether directories at the front are being finished.
+    is_finishing_dirs: bool,
+}
+
+/// The flow of manifest pages: how many were taken, answered and asked for.
+#[derive(Debug, Default)]
+struct Pages {
+    taken: u64,
+    answered: u64,
+    credit: u64,
+    last_seen: bool,
+}
+
+/// An entry without outcome, and its state.
+#[derive(Debug)]
+pub(super) struct PendingEntry {
+    /// The entry, as the disk is told of it.
+    pub(super) entry: Arc<EntryRef>,
+    /// How far it is.
+    pub(super) state: EntryState,
+    /// The bundle that the file came in, if the verdict on the bundle waits for this file.
+    pub(super) bundle: Option<BundleId>,
+    /// Whether its rename may replace a standing file. Never, if nothing stood under its name.
+    pub(super) replace: Replace,
+    /// Whether it holds its path in [`ReceivedManifest::busy`].
+    busy: bool,
+}
+
+/// The state of an entry until it is settled: each with its next states and their events.
+/// ```text
+/// (page)      -> Surveyed: it has a place; Unplaced: it has none; DirEnd: end of a directory
+/// Surveyed    -> Staging: link; Wanted: small file to send; Comparing: small file to compare;
+///                Large: file in chunks; Digesting: skipped, root wanted; settled: any other
+/// Unplaced    -> settled (failed): its page is surveyed
+/// Digesting   -> settled: the root is read, or not
+/// Comparing   -> Compared: the root is read; Wanted: unreadable; settled: no right to replace
+/// Compared    -> Retouching: the source has its root; Staging: it has another; settled (failed)
+/// Wanted      -> Staging: it came in a bundle; settled (failed): wrong digest, or not sent
+/// Retouching  -> settled (equal): unchanged, and its metadata is set; settled (failed)
+/// Staging     -> Staged: written under a temporary name; settled (failed): not written
+/// Staged      -> Wanted: read back and spoilt, attempts left; settled: its batch is over
+/// Large       -> settled: see LargeStage
+/// DirEnd      -> settled: everything before it is settled, and its mode and times are set
+/// ```
+#[derive(Debug)]
+pub(super) enum EntryState {
+    /// The disk looks up its name.
+    Surveyed,
+    /// It has no place beneath the destination. It fails when its page is answered.
+    Unplaced(Fault),
+    /// A small file: the root of the standing file is being read.
+    Comparing,
+    /// A skipped file: the standing file is being read for its root.
+    Digesting,
+    /// A small file that is wanted unless the source has this root, which the standing file has.
+    Compared(Hash32),
+    /// A small file that stands with this root, as in the source: its metadata is being set.
+    Retouching(Hash32),
+    /// A small file that is wanted.
+    Wanted,
+    /// A small file (its root) or a link (`None`) that is written under a temporary name.
+    Staging(Option<Hash32>),
+    /// A small file (its root) or a link (`None`) that waits for its batch or is in it.
+    Staged(Option<Hash32>),
+    /// A file that comes in chunks.
+    Large(Box<LargeTarget>),
+    /// The end of a directory. It waits until everything before it is settled.
+    DirEnd,
+}
+
+impl ReceivedManifest {
+    /// A manifest of which `credit` pages are asked for.
+    pub(super) fn new(credit: u64) -> ReceivedManifest {
+        ReceivedManifest { pages: Pages { credit, ..Pages::default() }, ..ReceivedManifest::default() }
+    }
+
+    /// Takes a page, whose entries follow by [`ReceivedManifest::insert`].
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer if the page was not asked for, or does not follow the one before.
+    pub(super) fn take_page(&mut self, page: &Page) -> Result<(), Fault> {
+        if self.pages.last_seen || self.pages.taken >= self.pages.credit {
+            return Err(Fault::protocol("more manifest pages than were asked for"));
+        }
+        let count = page.entries.len();
+        if page.first != self.next || count > PAGE_ENTRIES_MAX || (count == 0 && !page.last) {
+            return Err(Fault::protocol("a manifest page that does not follow the one before"));
+        }
+        self.pages.taken += 1;
+        self.pages.last_seen = page.last;
+        Ok(())
+    }
+
+    /// Checks that the next entry lies where a scan goes on.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer, see [`OpenDirs::take`].
+    pub(super) fn follow(&mut self, entry: &Entry) -> Result<(), Fault> {
+        self.open_dirs.take(entry)
+    }
+
+    /// Holds the next entry, which is to lie at `placed`. Gives it as the disk is told of it.
+    pub(super) fn insert(&mut self, id: FileId, entry: Entry, placed: RelPath, state: EntryState) -> Arc<EntryRef> {
+        let held = Arc::new(EntryRef { id, entry, placed });
+        self.names_bytes += held.name_bytes();
+        self.dir_ends += usize::from(matches!(state, EntryState::DirEnd));
+        self.next = FileId(id.0 + 1);
+        let pending = PendingEntry { entry: held.clone(), state, bundle: None, replace: Replace::Never, busy: false };
+        self.entries.insert(id, pending);
+        held
+    }
+
+    /// Counts a page as answered.
+    pub(super) fn answer_page(&mut self) {
+        self.pages.answered += 1;
+    }
+
+    /// The number of pages that may come in all, if it grows: as many as fit the bounds. They then
+    /// count as asked for.
+    pub(super) fn grant(&mut self) -> Option<u64> {
+        let entries = ENTRIES_UNSETTLED_MAX.saturating_sub(self.entries.len()) / PAGE_ENTRIES_MAX;
+        let bytes = ENTRIES_BYTES_MAX.saturating_sub(self.names_bytes) / PAGE_NAME_BYTES_MAX;
+        let upto = self.pages.answered + (entries.min(bytes) as u64).min(PAGES_UNANSWERED_MAX);
+        if upto <= self.pages.credit || self.pages.last_seen {
+            return None;
+        }
+        self.pages.credit = upto;
+        Some(upto)
+    }
+
+    /// Whether the sender has named everything.
+    pub(super) fn has_every_name(&self) -> bool {
+        self.pages.last_seen
+    }
+
+    /// Whether the sender has named everything, and every entry has its outcome.
+    pub(super) fn is_over(&self) -> bool {
+        self.pages.last_seen && self.pages.answered == self.pages.taken && self.entries.is_empty()
+    }
+
+    /// Whether an entry was on a page that came.
+    pub(super) fn was_offered(&self, id: FileId) -> bool {
+        id < self.next
+    }
+
+    /// An entry, if it has no outcome yet.
+    pub(super) fn get(&self, id: FileId) -> Option<&PendingEntry> {
+        self.entries.get(&id)
+    }
+
+    /// An entry, to be changed.
+    pub(super) fn get_mut(&mut self, id: FileId) -> Option<&mut PendingEntry> {
+        self.entries.get_mut(&id)
+    }
+
+    /// A file in chunks, to be changed.
+    pub(super) fn large(&mut self, id: FileId) -> Option<&mut LargeTarget> {
+        match self.entries.get_mut(&id).map(|pending| &mut pending.state) {
+            Some(EntryState::Large(large)) => Some(large),
+            _ => None,
+        }
+    }
+
+    /// All files in chunks, in the order of the manifest.
+    pub(super) fn all_large(&self) -> impl Iterator<Item = (FileId, &LargeTarget)> {
+        self.entries.iter().filter_map(|(id, pending)| match &pending.state {
+            EntryState::Large(large) => Some((*id, &**large)),
+            _ => None,
+        })
+    }
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Number of entries that are no ends of directories.
+    pub(super) fn len_without_ends(&self) -> usize {
+        self.entries.len() - self.dir_ends
+    }
+
+    /// Bytes that the names of all entries occupy.
+    pub(super) fn names_bytes(&self) -> usize {
+        self.names_bytes
+    }
+
+    /// Whether small files or links are being written under temporary names.
+    pub(super) fn is_staging(&self) -> bool {
+        self.entries.values().any(|pending| matches!(pending.state, EntryState::Staging(_)))
+    }
+
+    /// Whether another entry is being written at this path.
+    pub(super) fn is_busy(&self, placed: &RelPath) -> bool {
+        self.busy.contains(placed)
+    }
+
+    /// Gives an entry its state.
+    pub(super) fn set_state(&mut self, id: FileId, state: EntryState) {
+        if let Some(pending) = self.entries.get_mut(&id) {
+            pending.state = state;
+        }
+    }
+
+    /// Gives an entry its state, and its path to it alone.
+    pub(super) fn occupy(&mut self, id: FileId, state: EntryState) {
+        if let Some(pending) = self.entries.get_mut(&id) {
+            pending.state = state;
+            pending.busy = true;
+            self.busy.insert(pending.entry.placed.clone());
+        }
+    }
+
+    /// Removes an entry that has its outcome, and frees its path.
+    pub(super) fn remove(&mut self, id: FileId) -> Option<PendingEntry> {
+        let pending = self.entries.remove(&id)?;
+        self.names_bytes -= pending.entry.name_bytes();
+        self.dir_ends -= usize::from(matches!(pending.state, EntryState::DirEnd));
+        if pending.busy {
+            self.busy.remove(&pending.entry.placed);
+        }
+        Some(pending)
+    }
+
+    /// The directories whose entries are all settled: a run of directory ends at the front of all
+    /// entries. None while others are being finished.
+    pub(super) fn ended_dirs(&self) -> Vec<Arc<EntryRef>> {
+        if self.is_finishing_dirs {
+            return Vec::new();
+        }
+        let ends = self.entries.values().take_while(|pending| matches!(pending.state, EntryState::DirEnd));
+        ends.map(|pending| pending.entry.clone()).collect()
+    }
+
+    /// Directories are being finished from now on.
+    pub(super) fn begin_finishing_dirs(&mut self) {
+        self.is_finishing_dirs = true;
+    }
+
+    /// No directory is being finished any more.
+    pub(super) fn end_finishing_dirs(&mut self) {
+        self.is_finishing_dirs = false;
+    }
+
+    /// Panics at the first bound that is broken, and at the first counter that differs from what
+    /// the entries themselves say.
+    #[cfg(test)]
+    pub(super) fn audit(&self) {
+        assert!(self.entries.len() <= ENTRIES_UNSETTLED_MAX, "{} entries", self.entries.len());
+        let bytes = self.entries.values().map(|pending| pending.entry.name_bytes()).sum::<usize>();
+        assert_eq!(self.names_bytes, bytes, "bytes of names");
+        let dir_ends = self.entries.values().filter(|pending| matches!(pending.state, EntryState::DirEnd)).count();
+        assert_eq!(self.dir_ends, dir_ends, "ends of directories");
+        let busy = self.entries.values().filter(|pending| pending.busy).map(|pending| pending.entry.placed.clone());
+        assert_eq!(self.busy, busy.collect(), "busy paths");
+    }
+}
+
+/// Bytes of the names of unsettled entries. A usual window of 32 Ki entries takes two fifths of it.
+const ENTRIES_BYTES_MAX: usize = 16 << 20;
+/// Bytes that one page may add: names as sent, as placed (maybe under a longer top), as reserved.
+const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
+const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);
