@@ -30,7 +30,7 @@ mod walk;
 pub use bytes::{ReadAt, WriteAt};
 pub use destination::{
     Back, Body, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Reopened, Replace, Room, Staged, SyncCounts,
-    SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget,
+    SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};

@@ -53,8 +53,7 @@ pub(crate) struct DiskBody {
     /// Whether the temporary name is durable.
     is_named: AtomicBool,
     began: Began,
-    /// Whether blocks that are all zero stay holes.
-    sparse: bool,
+    zeros: Zeros,
     reserved: Mutex<Reserved>,
     written: Mutex<Ranges>,
 }
@@ -73,6 +72,15 @@ pub(crate) enum Began {
     Empty,
     /// An earlier session wrote to the file: any range may hold data.
     Written,
+}
+
+/// The treatment of blocks that are all zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeros {
+    /// They are written as any other.
+    Written,
+    /// They are left out where nothing was written yet, and so stay holes.
+    LeftOut,
 }
 
 /// The extent of the reserved blocks.
@@ -97,12 +105,12 @@ impl Body {
 
     /// A body of `len` bytes in an open file.
     pub(crate) fn disk(
-        (len, sparse): (u64, bool),
+        (len, zeros): (u64, Zeros),
         (handle, node): (Handle, FileNode),
         temp: Temp,
         (began, mark): (Began, Mark),
     ) -> Body {
-        let reserved = Reserved { end: 0, off: sparse || len < RESERVED_FILE_BYTES_MIN };
+        let reserved = Reserved { end: 0, off: zeros == Zeros::LeftOut || len < RESERVED_FILE_BYTES_MIN };
         let body = DiskBody {
             handle,
             node,
@@ -111,7 +119,7 @@ impl Body {
             mark,
             is_named: AtomicBool::new(false),
             began,
-            sparse,
+            zeros,
             reserved: Mutex::new(reserved),
             written: Mutex::default(),
         };
@@ -188,6 +196,13 @@ impl Body {
     }
 }
 
+impl From<bool> for Zeros {
+    /// The treatment in a file that is sparse, or is not.
+    fn from(sparse: bool) -> Zeros {
+        if sparse { Zeros::LeftOut } else { Zeros::Written }
+    }
+}
+
 impl DiskBody {
     /// The open file.
     pub(crate) fn handle(&self) -> &Handle {
@@ -233,7 +248,7 @@ impl DiskBody {
     /// it can only be a hole yet. A chunk that is written again (it failed verification before)
     /// must overwrite the old bytes.
     pub(crate) fn may_leave_holes(&self, range: Range<u64>) -> bool {
-        self.sparse
+        self.zeros == Zeros::LeftOut
             && self.began == Began::Empty
             && self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(range)
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::base;
-use super::body::{Began, Body};
+use super::body::{Began, Body, Zeros};
 use super::device;
 use super::device::{Device, Mark, SyncMethod};
 use super::dirs::DirHandle;
@@ -164,12 +164,11 @@ impl FsTarget {
     }
 
     /// Creates a body of `len` bytes for the file that will be `path` under a temporary name of its
-    /// own: the only body of a file, or one of several on several destinations. `sparse`: blocks
-    /// that are all zero stay holes.
+    /// own: the only body of a file, or one of several on several destinations.
     ///
     /// # Errors
     /// The system's error; nothing is left of it then.
-    pub fn create_body(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Body, DiskError> {
+    pub fn create_body(&self, path: &RelPath, len: u64, zeros: Zeros, temp: &TempName) -> Result<Body, DiskError> {
         let (dir, device) = self.parent(path)?;
         let mark = Mark::now(&device);
         let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
@@ -178,7 +177,7 @@ impl FsTarget {
         device.made(&fd, b"");
         // A failure here leaves nothing: the file is of no more use.
         let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
-        Ok(Body::disk((len, sparse), (handle, node_of_statx(&stat)), temp, (Began::Empty, mark)))
+        Ok(Body::disk((len, zeros), (handle, node_of_statx(&stat)), temp, (Began::Empty, mark)))
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<RelPath, (u64, u64)>> {
@@ -370,7 +369,7 @@ impl TargetTree for FsTarget {
     }
 
     fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        let body = self.create_body(path, len, sparse, temp)?;
+        let body = self.create_body(path, len, sparse.into(), temp)?;
         Ok(Arc::new(TargetFile::new(path, len, vec![body])))
     }
 
@@ -396,7 +395,7 @@ impl TargetTree for FsTarget {
         let (handle, stat) = self.begin(path, len, fd, OFlags::NONBLOCK)?;
         let differs = difference(&stat, len, sparse || !device.counts_blocks(), journalled);
         let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
-        let body = Body::disk((len, sparse), opened, temp, (Began::Written, mark));
+        let body = Body::disk((len, sparse.into()), opened, temp, (Began::Written, mark));
         Ok(Some(Reopened { file: Arc::new(TargetFile::new(path, len, vec![body])), differs }))
     }
 

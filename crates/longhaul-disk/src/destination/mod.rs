@@ -33,8 +33,8 @@ use crate::error::DiskError;
 pub use crate::kernel::Replace;
 use crate::stat::{Identity, Standing};
 
-pub use body::Body;
 pub(crate) use body::DiskBody;
+pub use body::{Body, Zeros};
 pub use device::SyncMethod;
 pub use file::TargetFile;
 pub use fs::FsTarget;

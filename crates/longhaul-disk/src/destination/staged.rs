@@ -56,14 +56,14 @@ pub(crate) enum Content {
 
 /// The part of a staged name on one target: one temporary name on a disk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'s> {
+pub(crate) struct StagedPart<'s> {
     /// The final name.
     pub(crate) path: &'s RelPath,
     /// The temporary one.
     pub(crate) temp: &'s Temp,
     /// The moment from which on no sync of its file system may have failed.
     pub(crate) mark: &'s Mark,
-    /// What must be synced before the name may be published.
+    /// The content that must be synced before the name may be published.
     pub(crate) unsynced: Unsynced<'s>,
 }
 
@@ -150,17 +150,17 @@ impl Staged {
     }
 
     /// Its parts on disks, the first of which has the name by which it is known.
-    pub(crate) fn parts(&self) -> impl DoubleEndedIterator<Item = Part<'_>> {
+    pub(crate) fn parts(&self) -> impl DoubleEndedIterator<Item = StagedPart<'_>> {
         let path = &self.path;
         let (small, large) = match &self.content {
             StagedContent::Small { temp, content, mark } => {
-                (Some(Part { path, temp, mark, unsynced: content.unsynced() }), None)
+                (Some(StagedPart { path, temp, mark, unsynced: content.unsynced() }), None)
             }
             StagedContent::Large(file) => (None, Some(file)),
             StagedContent::Void | StagedContent::Given(_) => (None, None),
         };
         let large = large.into_iter().flat_map(|file| file.on_disk());
-        small.into_iter().chain(large.map(move |body| Part::of_body(path, body)))
+        small.into_iter().chain(large.map(move |body| StagedPart::of_body(path, body)))
     }
 
     /// The directory in which it has the name that it is known by, and that name now.
@@ -201,10 +201,10 @@ impl Staged {
     }
 }
 
-impl<'s> Part<'s> {
+impl<'s> StagedPart<'s> {
     /// A body of the large file that will be `path`.
-    fn of_body(path: &'s RelPath, body: &'s DiskBody) -> Part<'s> {
-        Part { path, temp: body.temp(), mark: body.mark(), unsynced: Unsynced::Open(body.as_fd()) }
+    fn of_body(path: &'s RelPath, body: &'s DiskBody) -> StagedPart<'s> {
+        StagedPart { path, temp: body.temp(), mark: body.mark(), unsynced: Unsynced::Open(body.as_fd()) }
     }
 
     fn publish(&self, name: &[u8], replace: Replace) -> Result<(), DiskError> {

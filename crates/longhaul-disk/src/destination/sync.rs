@@ -18,7 +18,7 @@ use super::Staged;
 use super::body::DiskBody;
 use super::costs::Costs;
 use super::device::{Device, Mark, SyncMethod};
-use super::staged::{Part, Unsynced};
+use super::staged::{StagedPart, Unsynced};
 use crate::error::{DiskError, ErrorKind};
 use crate::walk::{Dir, Walk};
 
@@ -133,7 +133,7 @@ impl Syncer {
     /// Syncs the content and metadata of all of `staged`; an error where another sync failed since
     /// one of them was begun, and its own descriptor does not prove it.
     pub(crate) fn files(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        let mut by_dev: HashMap<u64, Vec<Part<'_>>> = HashMap::new();
+        let mut by_dev: HashMap<u64, Vec<StagedPart<'_>>> = HashMap::new();
         for part in staged.iter().flat_map(|one| one.parts()) {
             if !matches!(part.unsynced, Unsynced::Nothing) {
                 by_dev.entry(part.temp.dir().dev()).or_default().push(part);
@@ -149,7 +149,7 @@ impl Syncer {
                 self.file_system(device, group[0].path)?;
                 // Another sync's failure may leave a file in doubt; its own descriptor proves it,
                 // if it is open.
-                let doubtful: Vec<Part<'_>> = group.iter().filter(|part| !part.mark.holds()).copied().collect();
+                let doubtful: Vec<StagedPart<'_>> = group.iter().filter(|part| !part.mark.holds()).copied().collect();
                 self.each(&doubtful)?;
             }
         }
@@ -160,7 +160,7 @@ impl Syncer {
     }
 
     /// Syncs files one by one, as far as they are open.
-    fn each(&self, group: &[Part<'_>]) -> Result<(), DiskError> {
+    fn each(&self, group: &[StagedPart<'_>]) -> Result<(), DiskError> {
         let begun = Instant::now();
         for part in group {
             if let Unsynced::Open(fd) = part.unsynced {

@@ -113,8 +113,8 @@ impl Job {
         }
     }
 
-    /// Reads or writes `len` bytes of a file that is no descriptor, and blocks meanwhile. `None` for
-    /// any other file.
+    /// Reads or writes `len` bytes of a file that is no descriptor, and blocks meanwhile. `None`
+    /// for any other file.
     pub(crate) fn move_given(&self, len: usize, slot: &mut [u8]) -> Option<Result<(), DiskError>> {
         match self {
             Job::Read { file, offset } => file.given().map(|given| {

@@ -4,7 +4,7 @@
 use longhaul_core::{RelPath, TargetId};
 
 use super::*;
-use crate::{Body, TargetFile};
+use crate::{Body, TargetFile, Zeros};
 
 /// Chunks of the file, the last of which is shorter.
 const CHUNKS: u64 = 7;
@@ -30,7 +30,7 @@ impl Pair {
     }
 
     fn file(&self, at: &RelPath) -> Arc<TargetFile> {
-        let body = |n: usize| self.targets[n].create_body(at, BODIES[n], false, &temp()).expect("a body");
+        let body = |n: usize| self.targets[n].create_body(at, BODIES[n], Zeros::Written, &temp()).expect("a body");
         Arc::new(TargetFile::new(at, LEN, vec![body(0), body(1)]))
     }
 
