@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::filter::Filter;
-use longhaul_core::{Entry, Preserve, SessionTag, TempName};
+use longhaul_core::{Entry, Place, Preserve, SessionTag, TempName};
 use longhaul_disk::{
     ChunkIo, DirectMode, DiskError, EngineKind, FsSource, FsTarget, Replace, ScanRequest, Scanned, SourceFile,
     SourceSpec, SourceTree, TargetFile, TargetTree,
@@ -110,7 +110,7 @@ impl Pipeline {
     fn write(&self, offset: u64, len: usize, slot: Slot) {
         let done = self.done.0.clone();
         let tell = move |slot, result| drop(done.send(Done::Written { slot, len, result }));
-        self.writer.write(self.to.clone(), self.to.place(offset), len, slot, Box::new(tell));
+        self.writer.write(self.to.clone(), Place::whole(offset), len, slot, Box::new(tell));
     }
 }
 

@@ -6,10 +6,12 @@
 //!
 //! Sources are scanned and opened through a [`SourceTree`], files of the destination are written
 //! and published through a [`TargetTree`]; chunks move between their files and slots through
-//! [`ChunkIo`].
+//! [`ChunkIo`]. Trees of another kind than a directory give it files made of [`ReadAt`] and
+//! [`WriteAt`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
 
+mod bytes;
 mod destination;
 mod direct;
 mod error;
@@ -25,9 +27,10 @@ mod testing;
 mod tree;
 mod walk;
 
+pub use bytes::{ReadAt, WriteAt};
 pub use destination::{
-    Back, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Place, Reopened, Replace, Room, Staged, SyncCounts,
-    SyncMethod, TargetFile, TargetId, TargetTree, TreePolicy, VoidTarget,
+    Back, Body, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Reopened, Replace, Room, Staged, SyncCounts,
+    SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};

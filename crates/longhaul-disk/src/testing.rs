@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Meta, Mtime, PathList, Preserve, RelPath, SessionTag, TempName};
+use longhaul_core::{Meta, Mtime, PathList, Place, Preserve, RelPath, SessionTag, TempName};
 use longhaul_sys::Slot;
 
 use crate::{
@@ -72,7 +72,7 @@ pub(crate) fn write(
 ) -> (Slot, Result<(), DiskError>) {
     let (tx, rx) = mpsc::channel();
     let done = move |slot, result| tx.send((slot, result)).expect("the test waits");
-    io.write(Arc::clone(file), file.place(offset), len, slot, Box::new(done));
+    io.write(Arc::clone(file), Place::whole(offset), len, slot, Box::new(done));
     rx.recv().expect("completion")
 }
 

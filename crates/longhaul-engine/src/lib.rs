@@ -18,6 +18,7 @@ mod name_page;
 mod place;
 mod random;
 mod session;
+mod spread;
 mod workers;
 
 pub use api::{

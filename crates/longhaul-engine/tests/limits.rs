@@ -1,15 +1,12 @@
 //! The part that limits a copy within one process is named. Each part that can be made slow here is
 //! slow once.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_core::{ByteCount, ChunkSize, Meta, Preserve, RelPath, TempName};
-use longhaul_disk::{
-    Back, DiskError, Identity, Journalled, Made, Reopened, Replace, ScanRequest, Scanned, SmallFile, SourceFile,
-    SourceRef, Staged, Standing, SyncCounts, SyncMethod, TargetFile,
-};
+use longhaul_core::{ByteCount, ChunkSize, Meta, Preserve, RelPath};
+use longhaul_disk::{DiskError, Identity, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, Staged};
 use longhaul_engine::{
     EngineKind, Event, Limit, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource,
     VoidTarget, run_between,
@@ -36,88 +33,12 @@ impl SourceTree for SlowSource {
 struct SlowTarget(VoidTarget, Duration);
 
 impl TargetTree for SlowTarget {
+    fn beneath(&self) -> Option<&dyn TargetTree> {
+        Some(&self.0)
+    }
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, keep: Preserve) -> Result<Staged, DiskError> {
         std::thread::sleep(self.1);
         self.0.write_small(path, bytes, meta, keep)
-    }
-    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
-        self.0.examine(path)
-    }
-    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
-        self.0.make_dir(path)
-    }
-    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        self.0.create(path, len, sparse, temp)
-    }
-    fn reopen(
-        &self,
-        path: &RelPath,
-        len: u64,
-        sparse: bool,
-        temp: &TempName,
-        journalled: &Journalled,
-    ) -> Result<Option<Reopened>, DiskError> {
-        self.0.reopen(path, len, sparse, temp, journalled)
-    }
-    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
-        self.0.remove_temp(path, temp)
-    }
-    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
-        self.0.sweep(path, orphan)
-    }
-    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
-        self.0.sync_names(dirs)
-    }
-    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
-        self.0.make_hole(file, range)
-    }
-    fn make_link(&self, path: &RelPath, to: &[u8], meta: &Meta, keep: Preserve) -> Result<Staged, DiskError> {
-        self.0.make_link(path, to, meta, keep)
-    }
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
-        self.0.sync_data(file)
-    }
-    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        self.0.read_back(file, offset, len, slot)
-    }
-    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        self.0.read_staged(staged, len, slot)
-    }
-    fn read_standing(
-        &self,
-        path: &RelPath,
-        offset: u64,
-        len: usize,
-        slot: &mut [u8],
-    ) -> Result<(Back, Identity), DiskError> {
-        self.0.read_standing(path, offset, len, slot)
-    }
-    fn retouch(&self, path: &RelPath, is: &Identity, meta: Option<&Meta>, keep: Preserve) -> Result<(), DiskError> {
-        self.0.retouch(path, is, meta, keep)
-    }
-    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, keep: Preserve) -> Result<Staged, DiskError> {
-        self.0.seal(file, meta, keep)
-    }
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.0.barrier(staged)
-    }
-    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
-        self.0.publish(staged, replace)
-    }
-    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
-        self.0.sync_dirs(staged)
-    }
-    fn finish_dir(&self, path: &RelPath, meta: &Meta, keep: Preserve) -> Result<(), DiskError> {
-        self.0.finish_dir(path, meta, keep)
-    }
-    fn believe(&self, staged: &Staged) {
-        self.0.believe(staged);
-    }
-    fn sync_counts(&self) -> SyncCounts {
-        self.0.sync_counts()
-    }
-    fn sync_method(&self) -> Option<SyncMethod> {
-        self.0.sync_method()
     }
 }
 

@@ -3,16 +3,12 @@
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
-use longhaul_disk::{
-    Back, DiskError, FsSource, FsTarget, Identity, Journalled, Made, Reopened, Replace, SourceSpec, Staged, Standing,
-    SyncCounts, SyncMethod, TargetFile,
-};
+use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath};
+use longhaul_disk::{Back, DiskError, FsSource, FsTarget, Identity, SourceSpec, Staged, TargetFile};
 use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between};
 
 const CHUNK: u64 = 1 << 20;
@@ -61,6 +57,9 @@ fn change(path: &Path, offset: u64) {
 }
 
 impl TargetTree for Spoiling {
+    fn beneath(&self) -> Option<&dyn TargetTree> {
+        Some(&self.inner)
+    }
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
         self.inner.sync_data(file)?;
         self.spoil();
@@ -70,49 +69,6 @@ impl TargetTree for Spoiling {
         self.inner.barrier(staged)?;
         self.spoil();
         Ok(())
-    }
-    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
-        self.inner.examine(path)
-    }
-    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
-        self.inner.make_dir(path)
-    }
-    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        self.inner.create(path, len, sparse, temp)
-    }
-    fn reopen(
-        &self,
-        path: &RelPath,
-        len: u64,
-        sparse: bool,
-        temp: &TempName,
-        journalled: &Journalled,
-    ) -> Result<Option<Reopened>, DiskError> {
-        self.inner.reopen(path, len, sparse, temp, journalled)
-    }
-    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
-        self.inner.remove_temp(path, temp)
-    }
-    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
-        self.inner.sweep(path, orphan)
-    }
-    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
-        self.inner.sync_names(dirs)
-    }
-    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
-        self.inner.make_hole(file, range)
-    }
-    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        self.inner.write_small(path, bytes, meta, preserve)
-    }
-    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        self.inner.make_link(path, target, meta, preserve)
-    }
-    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        self.inner.read_back(file, offset, len, slot)
-    }
-    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        self.inner.read_staged(staged, len, slot)
     }
     fn read_standing(
         &self,
@@ -133,27 +89,6 @@ impl TargetTree for Spoiling {
     ) -> Result<(), DiskError> {
         self.is_looked_at(path);
         self.inner.retouch(path, expect, meta, preserve)
-    }
-    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        self.inner.seal(file, meta, preserve)
-    }
-    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
-        self.inner.publish(staged, replace)
-    }
-    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
-        self.inner.sync_dirs(staged)
-    }
-    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
-        self.inner.finish_dir(path, meta, preserve)
-    }
-    fn believe(&self, staged: &Staged) {
-        self.inner.believe(staged);
-    }
-    fn sync_counts(&self) -> SyncCounts {
-        self.inner.sync_counts()
-    }
-    fn sync_method(&self) -> Option<SyncMethod> {
-        self.inner.sync_method()
     }
 }
 

@@ -1,10 +1,9 @@
 //! [`FsTarget`]: a destination in a file system, reached from its held directory, never by a link.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
@@ -13,16 +12,16 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::base;
+use super::body::{Began, Body, Zeros};
 use super::device;
 use super::device::{Device, Mark, SyncMethod};
 use super::dirs::DirHandle;
-use super::file::Began;
 use super::links;
 use super::meta::{Modes, mode};
 use super::policy::{LinkPolicy, TreePolicy};
 use super::readback;
 use super::readback::Back;
-use super::reopen::{Attempt, PRIVATE, claim, difference, reopen, zero};
+use super::reopen::{Attempt, PRIVATE, claim, difference, reopen};
 use super::spelling::Spellings;
 use super::staged::{Content, HeldFd, Staged};
 use super::standing;
@@ -162,6 +161,23 @@ impl FsTarget {
     /// of the tree that it is beneath.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
+    }
+
+    /// Creates a body of `len` bytes for the file that will be `path` under a temporary name of its
+    /// own: the only body of a file, or one of several on several destinations.
+    ///
+    /// # Errors
+    /// The system's error; nothing is left of it then.
+    pub fn create_body(&self, path: &RelPath, len: u64, zeros: Zeros, temp: &TempName) -> Result<Body, DiskError> {
+        let (dir, device) = self.parent(path)?;
+        let mark = Mark::now(&device);
+        let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
+            .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
+        claim(&fd);
+        device.made(&fd, b"");
+        // A failure here leaves nothing: the file is of no more use.
+        let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
+        Ok(Body::disk((len, zeros), (handle, node_of_statx(&stat)), temp, (Began::Empty, mark)))
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<RelPath, (u64, u64)>> {
@@ -353,16 +369,8 @@ impl TargetTree for FsTarget {
     }
 
     fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        let (dir, device) = self.parent(path)?;
-        let mark = Mark::now(&device);
-        let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
-            .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
-        claim(&fd);
-        device.made(&fd, b"");
-        // A failure here leaves nothing: the file is of no more use.
-        let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
-        let opened = (handle, node_of_statx(&stat));
-        Ok(Arc::new(TargetFile::new((path, len, sparse), opened, temp, (Began::Empty, mark))))
+        let body = self.create_body(path, len, sparse.into(), temp)?;
+        Ok(Arc::new(TargetFile::new(path, len, vec![body])))
     }
 
     fn reopen(
@@ -387,8 +395,8 @@ impl TargetTree for FsTarget {
         let (handle, stat) = self.begin(path, len, fd, OFlags::NONBLOCK)?;
         let differs = difference(&stat, len, sparse || !device.counts_blocks(), journalled);
         let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
-        let file = Arc::new(TargetFile::new((path, len, sparse), opened, temp, (Began::Written, mark)));
-        Ok(Some(Reopened { file, differs }))
+        let body = Body::disk((len, sparse.into()), opened, temp, (Began::Written, mark));
+        Ok(Some(Reopened { file: Arc::new(TargetFile::new(path, len, vec![body])), differs }))
     }
 
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
@@ -414,13 +422,6 @@ impl TargetTree for FsTarget {
         self.syncer.listed(&self.walk, dirs)
     }
 
-    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
-        match file.body() {
-            Some(body) if file.may_hold_data(range.clone()) => zero(&body.handle, range),
-            _ => Ok(()),
-        }
-    }
-
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let (dir, device) = self.parent(path)?;
         let mark = Mark::now(&device);
@@ -437,7 +438,7 @@ impl TargetTree for FsTarget {
         let content = match device.method() {
             // More than will be synced one by one need no descriptor.
             SyncMethod::FileSystem => {
-                HeldFd::hold(fd, &self.open_staged, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small)
+                HeldFd::hold(fd, &self.open_staged, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Open)
             }
             // Here, beside others: a batch would sync them one behind the other.
             SyncMethod::Each => {
@@ -463,31 +464,21 @@ impl TargetTree for FsTarget {
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
-        match file.body() {
-            Some(body) => {
-                self.syncer.data(file, &body.handle, &body.mark)?;
-                // Bytes can be found again only if the name is durable too.
-                if !body.named.load(Ordering::Acquire) {
-                    self.syncer.names(&self.walk, file.path(), body.temp.dir())?;
-                    body.named.store(true, Ordering::Release);
-                }
-                Ok(())
+        for body in file.on_disk() {
+            self.syncer.data(file.path(), body)?;
+            // Bytes can be found again only if the name is durable too.
+            if !body.is_named() {
+                self.syncer.names(&self.walk, file.path(), body.temp().dir())?;
+                body.named();
             }
-            None => Ok(()),
         }
-    }
-
-    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        match file.body() {
-            Some(body) => readback::read(body.temp.dir(), body.temp.name(), file.path(), offset, len, slot),
-            None => Err(readback::impossible(file.path())),
-        }
+        Ok(())
     }
 
     fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        staged.mark().into_iter().for_each(Mark::ask);
-        match staged.dir() {
-            Some(dir) => readback::read(dir, staged.stands_under(), staged.path(), 0, len, slot),
+        staged.parts().for_each(|part| part.mark.ask());
+        match staged.stands_at() {
+            Some((dir, name)) => readback::read(dir, name, staged.path(), 0, len, slot),
             None => Err(readback::impossible(staged.path())),
         }
     }
@@ -518,15 +509,15 @@ impl TargetTree for FsTarget {
     }
 
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        let Some(body) = file.body() else { return Ok(Staged::void(file.path())) };
-        let temp = Arc::clone(&body.temp);
-        let cut = self.kernel().ftruncate(&body.handle, file.len());
-        cut.map_err(|error| body.handle.error("set the length of", error))?;
-        self.set_meta(&body.handle, Some(self.modes.file(meta, preserve)), meta, preserve)
-            .map_err(|error| body.handle.error("set the metadata of", error))?;
-        // One that an earlier session began may be the first of this one.
-        body.mark.device().made(&body.handle, b"");
-        Ok(Staged::large(file, temp))
+        for (body, len) in file.bodies().iter().filter_map(|body| Some((body.on_disk()?, body.len()))) {
+            let cut = body.handle().kernel().ftruncate(body, len);
+            cut.map_err(|error| body.handle().error("set the length of", error))?;
+            self.set_meta(body, Some(self.modes.file(meta, preserve)), meta, preserve)
+                .map_err(|error| body.handle().error("set the metadata of", error))?;
+            // One that an earlier session began may be the first of this one.
+            body.mark().device().made(body, b"");
+        }
+        Ok(Staged::large(file))
     }
 
     fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
@@ -534,9 +525,7 @@ impl TargetTree for FsTarget {
     }
 
     fn believe(&self, staged: &Staged) {
-        if let Some(mark) = staged.mark() {
-            mark.begin_anew();
-        }
+        staged.parts().for_each(|part| part.mark.begin_anew());
     }
 
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {

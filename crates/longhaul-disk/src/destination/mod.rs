@@ -6,6 +6,7 @@
 //! [`TargetTree::sync_dirs`]. Knows nothing of digests and peers.
 
 mod base;
+mod body;
 mod costs;
 mod device;
 mod dirs;
@@ -23,17 +24,19 @@ mod sync;
 mod temp;
 mod void;
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use longhaul_core::{FileNode, Meta, Preserve, RelPath, TempName};
+use longhaul_core::{FileNode, Meta, Place, Preserve, RelPath, TempName};
+use rustix::io::Errno;
 
 use crate::error::DiskError;
 pub use crate::kernel::Replace;
 use crate::stat::{Identity, Standing};
 
+pub(crate) use body::DiskBody;
+pub use body::{Body, Zeros};
 pub use device::SyncMethod;
-pub use file::{Place, TargetFile, TargetId};
+pub use file::TargetFile;
 pub use fs::FsTarget;
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub use readback::Back;
@@ -84,12 +87,29 @@ pub struct Reopened {
 }
 
 /// A tree to receive into. Paths are those of the manifest, beneath the destination.
+///
+/// A tree that wraps another one names it in [`TargetTree::beneath`], and writes the methods that
+/// it changes: the default of every method is to ask the tree beneath. A tree of another kind than
+/// a directory has none beneath. It writes [`TargetTree::examine`], [`TargetTree::make_dir`],
+/// [`TargetTree::create`] (with files made by [`TargetFile::new`] of bodies by [`Body::of`]),
+/// [`TargetTree::write_small`] and [`TargetTree::publish`], which fail by default; the others have
+/// no effect then, or act on the bodies.
 pub trait TargetTree: Send + Sync + 'static {
+    /// The tree that does everything which this one does not. `None`: there is none.
+    fn beneath(&self) -> Option<&dyn TargetTree> {
+        None
+    }
+
     /// The file, directory or other thing that stands at `path`. `None` if nothing does.
     ///
     /// # Errors
     /// [`DiskError::Escape`] if a link stands above it; otherwise the system's error.
-    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError>;
+    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.examine(path),
+            None => Err(lacking("examine", path)),
+        }
+    }
 
     /// Makes a directory (for the owner alone until [`TargetTree::finish_dir`]) in one that exists.
     /// If one of ours stands already and its mode shuts its owner out, it is opened to the owner
@@ -97,7 +117,12 @@ pub trait TargetTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`DiskError::Exists`] if something else has the name, be it a link to a directory.
-    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError>;
+    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.make_dir(path),
+            None => Err(lacking("make the directory", path)),
+        }
+    }
 
     /// Creates a temporary of this name for a file of `len` bytes that will be `path`, ready for
     /// chunk writes. `sparse`: blocks that are all zero stay holes. It stands until it is published
@@ -105,7 +130,12 @@ pub trait TargetTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's error.
-    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError>;
+    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.create(path, len, sparse, temp),
+            None => Err(lacking("create a temporary file for", path)),
+        }
+    }
 
     /// Opens a temporary that [`TargetTree::create`] made earlier, ready for more chunk writes;
     /// from now on zeros are always written, as other bytes may lie there. `None` if no such file
@@ -122,14 +152,24 @@ pub trait TargetTree: Send + Sync + 'static {
         sparse: bool,
         temp: &TempName,
         journalled: &Journalled,
-    ) -> Result<Option<Reopened>, DiskError>;
+    ) -> Result<Option<Reopened>, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.reopen(path, len, sparse, temp, journalled),
+            None => Ok(None),
+        }
+    }
 
     /// Removes the temporary of a file that would have been `path`, if it stands. It must not be
     /// open in this process.
     ///
     /// # Errors
     /// The system's error.
-    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError>;
+    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.remove_temp(path, temp),
+            None => Ok(()),
+        }
+    }
 
     /// Removes from the directory at `path` (if it stands) the temporaries for which `orphan`
     /// returns true: no session will continue them. Returns how many. A temporary that is open for
@@ -141,55 +181,96 @@ pub trait TargetTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's error.
-    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError>;
+    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.sweep(path, orphan),
+            None => Ok(0),
+        }
+    }
 
     /// Makes the names in these directories durable, as far as the directories stand: names that
     /// were removed from them stay removed after a crash.
     ///
     /// # Errors
     /// The system's error.
-    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError>;
+    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.sync_names(dirs),
+            None => Ok(()),
+        }
+    }
 
-    /// Makes a range of `file` (in bytes) read as zeros: a chunk that lies wholly in a hole needs
-    /// it. It costs nothing in a file that was created for this session and was not written there.
+    /// Makes `len` bytes at `place` of `file` read as zeros: a chunk that lies wholly in a hole
+    /// needs it. It costs nothing in a file that was created for this session and was not written
+    /// there.
     ///
     /// # Errors
-    /// The system's error.
-    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError>;
+    /// [`DiskError::Bounds`] if the file has no such target; otherwise the system's error.
+    fn make_hole(&self, file: &TargetFile, place: Place, len: u64) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.make_hole(file, place, len),
+            None => file.make_hole(place, len),
+        }
+    }
 
     /// Writes a small file whole under a temporary name, with its metadata; not synced.
     ///
     /// # Errors
     /// The system's error; nothing is left of the file then.
-    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
+    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.write_small(path, bytes, meta, preserve),
+            None => Err(lacking("write", path)),
+        }
+    }
 
     /// Makes a symbolic link under a temporary name; not synced.
     ///
     /// # Errors
     /// [`DiskError::LinkRefused`] if the tree does not take it; otherwise the system's error.
-    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
+    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.make_link(path, target, meta, preserve),
+            None => Err(lacking("make a link for", path)),
+        }
+    }
 
     /// Makes durable every write on `file` that was complete before the call, and its temporary
     /// name.
     ///
     /// # Errors
     /// The system's error: then nothing since the last good sync is to be believed.
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError>;
+    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.sync_data(file),
+            None => file.sync_given(),
+        }
+    }
 
-    /// Reads `len` bytes at `offset` of a file back from the medium into `slot`, past the page
-    /// cache where the file system lets it. The range must be covered by a sync that has ended. The
-    /// rest of the slot may change.
+    /// Reads `len` bytes at `place` of a file back from the medium into `slot`, past the page cache
+    /// where the file system lets it. The range must be covered by a sync that has ended. The rest
+    /// of the slot may change.
     ///
     /// # Errors
     /// The system's error.
-    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
+    fn read_back(&self, file: &TargetFile, place: Place, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.read_back(file, place, len, slot),
+            None => file.read_back(place, len, slot),
+        }
+    }
 
     /// Reads the first `len` bytes of a small file back, staged or published since, in the same
     /// way.
     ///
     /// # Errors
     /// The system's error.
-    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
+    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.read_staged(staged, len, slot),
+            None => Err(readback::impossible(staged.path())),
+        }
+    }
 
     /// Reads `len` bytes at `offset` of the file that stands at `path` into `slot`, past the page
     /// cache where that is asked for and pays. Also returns the identity of the file and its
@@ -204,7 +285,12 @@ pub trait TargetTree: Send + Sync + 'static {
         offset: u64,
         len: usize,
         slot: &mut [u8],
-    ) -> Result<(Back, Identity), DiskError>;
+    ) -> Result<(Back, Identity), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.read_standing(path, offset, len, slot),
+            None => Err(readback::impossible(path)),
+        }
+    }
 
     /// Gives the file at `path`, which has the permissions and times `is`, the mode that a file
     /// with the permissions `wanted` gets here, if that differs. It does so as far as the owner
@@ -212,8 +298,8 @@ pub trait TargetTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's error.
-    fn fit_mode(&self, _path: &RelPath, _is: &Meta, _wanted: &Meta) -> Result<(), DiskError> {
-        Ok(())
+    fn fit_mode(&self, path: &RelPath, is: &Meta, wanted: &Meta) -> Result<(), DiskError> {
+        self.beneath().map_or(Ok(()), |tree| tree.fit_mode(path, is, wanted))
     }
 
     /// Checks that the file at `path` is still this version; then, if `meta` is given, sets its
@@ -228,25 +314,44 @@ pub trait TargetTree: Send + Sync + 'static {
         expect: &Identity,
         meta: Option<&Meta>,
         preserve: Preserve,
-    ) -> Result<(), DiskError>;
+    ) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.retouch(path, expect, meta, preserve),
+            None => Err(readback::impossible(path)),
+        }
+    }
 
     /// Gives a wholly written file its length, mode and, last, its times; not synced. No write may
     /// be under way.
     ///
     /// # Errors
     /// The system's error.
-    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
+    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.seal(file, meta, preserve),
+            None => file.seal_given(meta, preserve).map(|()| Staged::large(file)),
+        }
+    }
 
     /// Makes the content and metadata of all of `staged` durable.
     ///
     /// # Errors
     /// The system's error, or [`DiskError::Doubted`] if another sync failed since one of them was
     /// begun: then none of them is to be believed.
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError>;
+    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.barrier(staged),
+            None => staged.iter().try_for_each(|staged| staged.sync_given()),
+        }
+    }
 
     /// Notes that the content of a small staged file was read back from the medium, and is right:
     /// of failed syncs only those from now on concern it.
-    fn believe(&self, staged: &Staged);
+    fn believe(&self, staged: &Staged) {
+        if let Some(tree) = self.beneath() {
+            tree.believe(staged);
+        }
+    }
 
     /// Gives `staged` its final name. A file that it replaces is gone; the name is durable only
     /// after [`TargetTree::sync_dirs`].
@@ -256,7 +361,12 @@ pub trait TargetTree: Send + Sync + 'static {
     /// prove it; [`DiskError::Appeared`] if the name is taken and may not be replaced;
     /// [`DiskError::Exists`] if by a directory; [`DiskError::OnlyReplaces`] if the file system
     /// cannot rename without the risk of replacing.
-    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError>;
+    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.publish(staged, replace),
+            None => Err(lacking("publish", staged.path())),
+        }
+    }
 
     /// Makes names durable: those of `staged`, of all directories made or finished so far, and of
     /// all entries that were found standing.
@@ -264,14 +374,24 @@ pub trait TargetTree: Send + Sync + 'static {
     /// # Errors
     /// The system's error, or [`DiskError::Doubted`] if another sync failed since one of `staged`
     /// was begun: then no name since the last good call is to be believed.
-    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError>;
+    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.sync_dirs(staged),
+            None => Ok(()),
+        }
+    }
 
     /// Gives a directory its mode and times, after all entries in it, and checks that its path
     /// still leads to it.
     ///
     /// # Errors
     /// [`DiskError::Moved`] if it does not; otherwise the system's error.
-    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError>;
+    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.finish_dir(path, meta, preserve),
+            None => Ok(()),
+        }
+    }
 
     /// Checks that the directory into which everything was put is still the one that the operator
     /// named.
@@ -280,27 +400,34 @@ pub trait TargetTree: Send + Sync + 'static {
     /// [`DiskError::Moved`] if something was mounted over it, or another took its place; otherwise
     /// the system's error.
     fn check_place(&self) -> Result<(), DiskError> {
-        Ok(())
+        self.beneath().map_or(Ok(()), |tree| tree.check_place())
     }
 
     /// Free space and file entries on the file system on which a file at `path` would lie. `None`
     /// if they are not known.
     fn room(&self, path: &RelPath) -> Option<Room> {
-        let _ = path;
-        None
+        self.beneath()?.room(path)
     }
 
     /// Bytes that the temporary of the file at `path` occupies on its file system. `None` if it
     /// does not stand, or the number is not known.
     fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
-        let _ = (path, temp);
-        None
+        self.beneath()?.occupied(path, temp)
     }
 
     /// The number of syncs so far.
-    fn sync_counts(&self) -> SyncCounts;
+    fn sync_counts(&self) -> SyncCounts {
+        self.beneath().map_or_else(SyncCounts::default, |tree| tree.sync_counts())
+    }
 
     /// The way in which small files and names at its top are made durable. `None` if nothing is
     /// kept, and so nothing is synced.
-    fn sync_method(&self) -> Option<SyncMethod>;
+    fn sync_method(&self) -> Option<SyncMethod> {
+        self.beneath()?.sync_method()
+    }
+}
+
+/// The error of a tree that does not do something and has no tree beneath it.
+fn lacking(call: &'static str, path: &RelPath) -> DiskError {
+    DiskError::call(call, path, Errno::OPNOTSUPP)
 }

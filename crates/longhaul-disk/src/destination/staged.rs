@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use longhaul_core::RelPath;
 use rustix::io::Errno;
 
+use super::body::{Body, DiskBody};
 use super::device::Mark;
 use super::temp::Temp;
 use super::{Replace, TargetFile};
+use crate::bytes::WriteAt;
 use crate::error::DiskError;
 use crate::walk::Dir;
 
@@ -19,32 +21,61 @@ use crate::walk::Dir;
 #[derive(Debug)]
 pub struct Staged {
     path: RelPath,
-    /// `None`: no file at all, for transfers without a disk.
-    body: Option<StagedBody>,
+    content: StagedContent,
 }
 
 #[derive(Debug)]
-struct StagedBody {
-    temp: Arc<Temp>,
-    content: Content,
-    /// The moment from which on no sync may have failed. `None` for a large file, which has its
-    /// own.
-    mark: Option<Mark>,
-}
-
-/// The content that must be synced before the name may be published.
-#[derive(Debug)]
-pub(crate) enum Content {
+enum StagedContent {
+    /// Nothing, for transfers without a disk.
+    Void,
+    /// A small file or link on a disk.
+    Small {
+        temp: Temp,
+        content: Content,
+        /// The moment from which on no sync of its file system may have failed.
+        mark: Mark,
+    },
     /// A large file, still open.
     Large(Arc<TargetFile>),
-    /// A small file that is still open, as there are few of them.
-    Small(HeldFd),
-    /// A small file, closed, as there are so many that the whole file system will be synced.
+    /// A small file that is no file of this host.
+    Given(Arc<dyn WriteAt>),
+}
+
+/// The content of a small file or link that must be synced before the name may be published.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A file that is still open, as there are few of them.
+    Open(HeldFd),
+    /// A file, closed, as there are so many that the whole file system will be synced.
     Closed,
-    /// A small file that was synced by itself.
+    /// A file that was synced by itself.
     Synced,
     /// A link: durable with its directory.
     Link,
+}
+
+/// The part of a staged name on one target: one temporary name on a disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StagedPart<'s> {
+    /// The final name.
+    pub(crate) path: &'s RelPath,
+    /// The temporary one.
+    pub(crate) temp: &'s Temp,
+    /// The moment from which on no sync of its file system may have failed.
+    pub(crate) mark: &'s Mark,
+    /// The content that must be synced before the name may be published.
+    pub(crate) unsynced: Unsynced<'s>,
+}
+
+/// The content of a part, as far as it must be synced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unsynced<'s> {
+    /// It is open.
+    Open(BorrowedFd<'s>),
+    /// It is closed.
+    Closed,
+    /// It was synced, or it is a link.
+    Nothing,
 }
 
 /// A descriptor that is counted while it is held.
@@ -72,19 +103,24 @@ impl Drop for HeldFd {
 }
 
 impl Staged {
-    /// A small file or link that was begun at `mark`.
-    pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, mark: Mark) -> Staged {
-        Staged { path: path.clone(), body: Some(StagedBody { temp: Arc::new(temp), content, mark: Some(mark) }) }
+    /// A small file of another kind than a file of this host, for a
+    /// [`TargetTree`](crate::TargetTree) that a library user wrote.
+    pub fn of(path: &RelPath, bytes: Arc<dyn WriteAt>) -> Staged {
+        Staged { path: path.clone(), content: StagedContent::Given(bytes) }
     }
 
-    /// A large file that is sealed.
-    pub(crate) fn large(file: Arc<TargetFile>, temp: Arc<Temp>) -> Staged {
-        let path = file.path().clone();
-        Staged { path, body: Some(StagedBody { temp, content: Content::Large(file), mark: None }) }
+    /// A small file or link that was begun at `mark`.
+    pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, mark: Mark) -> Staged {
+        Staged { path: path.clone(), content: StagedContent::Small { temp, content, mark } }
+    }
+
+    /// A large file, all of whose bodies are sealed.
+    pub fn large(file: Arc<TargetFile>) -> Staged {
+        Staged { path: file.path().clone(), content: StagedContent::Large(file) }
     }
 
     pub(crate) fn void(path: &RelPath) -> Staged {
-        Staged { path: path.clone(), body: None }
+        Staged { path: path.clone(), content: StagedContent::Void }
     }
 
     /// Its final name.
@@ -92,79 +128,104 @@ impl Staged {
         &self.path
     }
 
+    /// Its bytes on each target, in order, as far as they are no files of this host: the bodies of
+    /// a large file, or those that [`Staged::of`] was given.
+    pub fn bytes(&self) -> impl Iterator<Item = &Arc<dyn WriteAt>> {
+        let (small, large) = match &self.content {
+            StagedContent::Given(bytes) => (Some(bytes), None),
+            StagedContent::Large(file) => (None, Some(file)),
+            StagedContent::Void | StagedContent::Small { .. } => (None, None),
+        };
+        small.into_iter().chain(large.into_iter().flat_map(|file| file.bodies().iter().filter_map(Body::bytes)))
+    }
+
     /// Removes it now, if it was not published.
     pub fn discard(&self) {
-        if let Some(body) = &self.body {
-            body.temp.discard();
+        match &self.content {
+            StagedContent::Void => {}
+            StagedContent::Small { temp, .. } => temp.discard(),
+            StagedContent::Large(file) => file.discard(),
+            StagedContent::Given(bytes) => bytes.discard(),
         }
     }
 
-    /// The directory it is in.
-    pub(crate) fn dir(&self) -> Option<&Arc<Dir>> {
-        self.body.as_ref().map(|body| body.temp.dir())
+    /// Its parts on disks, the first of which has the name by which it is known.
+    pub(crate) fn parts(&self) -> impl DoubleEndedIterator<Item = StagedPart<'_>> {
+        let path = &self.path;
+        let (small, large) = match &self.content {
+            StagedContent::Small { temp, content, mark } => {
+                (Some(StagedPart { path, temp, mark, unsynced: content.unsynced() }), None)
+            }
+            StagedContent::Large(file) => (None, Some(file)),
+            StagedContent::Void | StagedContent::Given(_) => (None, None),
+        };
+        let large = large.into_iter().flat_map(|file| file.on_disk());
+        small.into_iter().chain(large.map(move |body| StagedPart::of_body(path, body)))
     }
 
-    /// The name that it has in its directory now.
-    pub(crate) fn stands_under(&self) -> &[u8] {
-        match &self.body {
-            Some(body) if body.temp.stands() => body.temp.name(),
-            _ => self.path.name().unwrap_or_default(),
-        }
-    }
-
-    /// Its content, as far as it must be synced.
-    pub(crate) fn content(&self) -> Option<&Content> {
-        self.body.as_ref().map(|body| &body.content)
-    }
-
-    /// The moment from which on no sync of its file system may have failed.
-    pub(crate) fn mark(&self) -> Option<&Mark> {
-        let body = self.body.as_ref()?;
-        match &body.content {
-            Content::Large(file) => file.body().map(|body| &body.mark),
-            _ => body.mark.as_ref(),
-        }
+    /// The directory in which it has the name that it is known by, and that name now.
+    pub(crate) fn stands_at(&self) -> Option<(&Arc<Dir>, &[u8])> {
+        let temp = self.parts().next()?.temp;
+        let name = if temp.stands() { temp.name() } else { self.path.name().unwrap_or_default() };
+        Some((temp.dir(), name))
     }
 
     /// Whether the result of its sync may still be believed.
     pub(crate) fn is_believed(&self) -> bool {
-        match &self.body {
+        match &self.content {
             // Its own sync went well, or it would not be staged; its name waits for that of its
             // directory.
-            Some(StagedBody { content: Content::Synced, .. }) if !self.is_published() => true,
-            _ => self.mark().is_none_or(Mark::holds),
+            StagedContent::Small { content: Content::Synced, .. } if !self.is_published() => true,
+            _ => self.parts().all(|part| part.mark.holds()),
         }
     }
 
     /// Whether it has its final name.
     pub(crate) fn is_published(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| !body.temp.stands())
+        self.parts().next().is_some_and(|part| !part.temp.stands())
     }
 
-    /// Moves it to its final name.
+    /// Moves it to its final name. Of several parts the first one, by which it is known, comes
+    /// last: where its name stands, all others do.
     pub(crate) fn publish(&self, replace: Replace) -> Result<(), DiskError> {
-        let (Some(body), Some(name)) = (&self.body, self.path.name()) else { return Ok(()) };
+        let Some(name) = self.path.name() else { return Ok(()) };
         if !self.is_believed() {
             return Err(DiskError::Doubted { path: (&self.path).into() });
         }
-        let dir = body.temp.dir();
+        self.parts().rev().try_for_each(|part| part.publish(name, replace))
+    }
+
+    /// Makes its bytes durable, as far as they are no files of this host.
+    pub(crate) fn sync_given(&self) -> Result<(), DiskError> {
+        self.bytes().try_for_each(|bytes| bytes.sync()).map_err(|error| DiskError::call("sync", &self.path, error))
+    }
+}
+
+impl<'s> StagedPart<'s> {
+    /// A body of the large file that will be `path`.
+    fn of_body(path: &'s RelPath, body: &'s DiskBody) -> StagedPart<'s> {
+        StagedPart { path, temp: body.temp(), mark: body.mark(), unsynced: Unsynced::Open(body.as_fd()) }
+    }
+
+    fn publish(&self, name: &[u8], replace: Replace) -> Result<(), DiskError> {
+        let dir = self.temp.dir();
         let outcome = match replace {
-            Replace::Allowed => dir.kernel().renameat(dir, body.temp.name(), name, Replace::Allowed),
-            Replace::Never => rename_to_free(&body.temp, name),
+            Replace::Allowed => dir.kernel().renameat(dir, self.temp.name(), name, Replace::Allowed),
+            Replace::Never => rename_to_free(self.temp, name),
         };
         match outcome {
             Ok(()) => {
-                body.temp.taken();
+                self.temp.taken();
                 Ok(())
             }
             Err(Errno::ISDIR | Errno::NOTEMPTY) => {
-                Err(DiskError::Exists { path: (&self.path).into(), what: "a directory is not replaced" })
+                Err(DiskError::Exists { path: self.path.into(), what: "a directory is not replaced" })
             }
-            Err(Errno::EXIST) => Err(DiskError::Appeared { path: (&self.path).into() }),
+            Err(Errno::EXIST) => Err(DiskError::Appeared { path: self.path.into() }),
             Err(Errno::OPNOTSUPP) if replace == Replace::Never => {
-                Err(DiskError::OnlyReplaces { path: (&self.path).into() })
+                Err(DiskError::OnlyReplaces { path: self.path.into() })
             }
-            Err(error) => Err(DiskError::call("publish", &self.path, error)),
+            Err(error) => Err(DiskError::call("publish", self.path, error)),
         }
     }
 }
@@ -189,12 +250,11 @@ fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
 }
 
 impl Content {
-    /// The descriptor to sync. `None` if there is nothing to sync or the file is closed.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    fn unsynced(&self) -> Unsynced<'_> {
         match self {
-            Content::Large(file) => file.body().map(|body| body.handle.as_fd()),
-            Content::Small(held) => Some(held.fd.as_fd()),
-            Content::Closed | Content::Synced | Content::Link => None,
+            Content::Open(held) => Unsynced::Open(held.fd.as_fd()),
+            Content::Closed => Unsynced::Closed,
+            Content::Synced | Content::Link => Unsynced::Nothing,
         }
     }
 }

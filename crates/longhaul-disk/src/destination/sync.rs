@@ -14,10 +14,11 @@ use std::time::Instant;
 use longhaul_core::RelPath;
 use rustix::io::Errno;
 
+use super::Staged;
+use super::body::DiskBody;
 use super::costs::Costs;
 use super::device::{Device, Mark, SyncMethod};
-use super::staged::Content;
-use super::{Staged, TargetFile};
+use super::staged::{StagedPart, Unsynced};
 use crate::error::{DiskError, ErrorKind};
 use crate::walk::{Dir, Walk};
 
@@ -39,14 +40,14 @@ pub struct SyncCounts {
 pub(crate) struct Syncer {
     /// Each file system in use, by its device number, watched since before the first write there.
     devices: Mutex<HashMap<u64, Arc<Device>>>,
-    unsynced: Mutex<Unsynced>,
+    unsynced: Mutex<ChangedDirs>,
     counts: Counts,
     costs: Costs,
 }
 
 /// Directories whose entries or metadata changed.
 #[derive(Debug, Default)]
-struct Unsynced {
+struct ChangedDirs {
     dirs: HashMap<RelPath, Change>,
     /// The number of the last change that found no room in `dirs`; 0 if all did.
     overflow: u64,
@@ -111,13 +112,14 @@ impl Syncer {
         Noted::Yes
     }
 
-    /// Syncs the data that was written to a file.
-    pub(crate) fn data(&self, file: &TargetFile, fd: impl AsFd, mark: &Mark) -> Result<(), DiskError> {
+    /// Syncs the data that was written to a body of the file at `path`.
+    pub(crate) fn data(&self, path: &RelPath, body: &DiskBody) -> Result<(), DiskError> {
         count(&self.counts.fdatasync);
+        let mark = body.mark();
         let now = Mark::now(mark.device());
-        let synced = mark.device().kernel().fdatasync(fd);
+        let synced = mark.device().kernel().fdatasync(body);
         let synced = synced.and_then(|()| mark.device().takes_changes());
-        mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", file.path(), error))
+        mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", path, error))
     }
 
     /// Syncs the content and metadata of a small file, through its own descriptor.
@@ -131,25 +133,23 @@ impl Syncer {
     /// Syncs the content and metadata of all of `staged`; an error where another sync failed since
     /// one of them was begun, and its own descriptor does not prove it.
     pub(crate) fn files(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        let mut by_dev: HashMap<u64, Vec<&Staged>> = HashMap::new();
-        for &one in staged {
-            if let (Some(dir), Some(content)) = (one.dir(), one.content())
-                && !matches!(content, Content::Link | Content::Synced)
-            {
-                by_dev.entry(dir.dev()).or_default().push(one);
+        let mut by_dev: HashMap<u64, Vec<StagedPart<'_>>> = HashMap::new();
+        for part in staged.iter().flat_map(|one| one.parts()) {
+            if !matches!(part.unsynced, Unsynced::Nothing) {
+                by_dev.entry(part.temp.dir().dev()).or_default().push(part);
             }
         }
         for group in by_dev.values() {
-            let Some(device) = group[0].mark().map(Mark::device) else { continue };
-            let open = group.iter().all(|one| !matches!(one.content(), Some(Content::Closed)));
+            let device = group[0].mark.device();
+            let open = group.iter().all(|part| matches!(part.unsynced, Unsynced::Open(_)));
             let each = device.method() == SyncMethod::Each || self.costs.files_one_by_one(group.len());
             if open && each {
                 self.each(group)?;
             } else {
-                self.file_system(device, group[0].path())?;
+                self.file_system(device, group[0].path)?;
                 // Another sync's failure may leave a file in doubt; its own descriptor proves it,
                 // if it is open.
-                let doubtful: Vec<&Staged> = group.iter().filter(|one| !one.is_believed()).copied().collect();
+                let doubtful: Vec<StagedPart<'_>> = group.iter().filter(|part| !part.mark.holds()).copied().collect();
                 self.each(&doubtful)?;
             }
         }
@@ -160,17 +160,17 @@ impl Syncer {
     }
 
     /// Syncs files one by one, as far as they are open.
-    fn each(&self, group: &[&Staged]) -> Result<(), DiskError> {
+    fn each(&self, group: &[StagedPart<'_>]) -> Result<(), DiskError> {
         let begun = Instant::now();
-        for one in group {
-            if let (Some(fd), Some(mark)) = (one.content().and_then(Content::fd), one.mark()) {
-                self.file(fd, one.path(), mark)?;
+        for part in group {
+            if let Unsynced::Open(fd) = part.unsynced {
+                self.file(fd, part.path, part.mark)?;
             }
         }
         let Some(first) = group.first() else { return Ok(()) };
         self.costs.took_files(begun, group.len());
-        let confirmed = first.mark().map_or(Ok(()), |mark| mark.device().confirmed(Ok(())));
-        confirmed.map_err(|error| DiskError::call("sync", first.path(), error))
+        let confirmed = first.mark.device().confirmed(Ok(()));
+        confirmed.map_err(|error| DiskError::call("sync", first.path, error))
     }
 
     /// Syncs the directories of `staged` and all that were noted as changed.
@@ -181,11 +181,17 @@ impl Syncer {
         };
         let mut dirs = by_device(&noted);
         for one in staged {
-            if let (Some(parent), Some(dir)) = (one.path().parent(), one.dir()) {
+            if let (Some(parent), Some(part)) = (one.path().parent(), one.parts().next()) {
+                let dir = part.temp.dir();
                 dirs.entry(dir.dev()).or_default().insert(parent, Some(Arc::clone(dir)));
             }
         }
         self.sync_dirs(walk, dirs, overflow)?;
+        // The further parts of a spread file lie in directories of other targets.
+        for part in staged.iter().flat_map(|one| one.parts().skip(1)) {
+            let fd = part.temp.dir().readable().map_err(|error| DiskError::call("open", part.path, error))?;
+            self.open_dir(part.mark.device(), fd, part.path)?;
+        }
         // Another sync may have failed since these were renamed, and heard of their names.
         if let Some(one) = staged.iter().find(|one| one.is_published() && !one.is_believed()) {
             return Err(DiskError::Doubted { path: one.path().into() });
@@ -197,6 +203,7 @@ impl Syncer {
     /// Makes durable the names by which a file in `dir` is found: its own, and the noted ones above
     /// it.
     pub(crate) fn names(&self, walk: &Walk, path: &RelPath, dir: &Arc<Dir>) -> Result<(), DiskError> {
+        self.watch(dir, path)?;
         let above: Vec<RelPath> = std::iter::successors(path.parent(), RelPath::parent).collect();
         let (noted, overflow) = {
             let unsynced = lock(&self.unsynced);

@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use longhaul_core::Place;
 use longhaul_core::limits::DISK_DEPTH_MAX;
 use longhaul_sys::{Slab, Slot};
 
-use crate::destination::{Place, TargetFile};
+use crate::destination::TargetFile;
 use crate::error::DiskError;
 use crate::io::queue::{Queue, Request};
-use crate::io::transfer::Job;
+use crate::io::transfer::{Job, QueueId};
 use crate::source::SourceFile;
 
 /// Which engine to use.
@@ -75,7 +76,7 @@ struct Shared {
     fell_back: AtomicBool,
     depth: usize,
     slab: Arc<Slab>,
-    queues: Mutex<HashMap<u64, Arc<Queue>>>,
+    queues: Mutex<HashMap<QueueId, Arc<Queue>>>,
 }
 
 impl ChunkIo {
@@ -110,9 +111,14 @@ impl ChunkIo {
         self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
     }
 
-    /// Writes the slot's first `len` bytes to `place` of `file`. The rest of the slot may change to
-    /// zeros.
+    /// Writes the slot's first `len` bytes to `place` of `file`, through the queue of the device
+    /// that the body on that target lies on. The rest of the slot may change to zeros.
+    ///
+    /// Fails with [`DiskError::Bounds`] if the file has no such place.
     pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
+        if let Some(error) = file.lacks(place, len) {
+            return queue::finish(done, slot, Err(error));
+        }
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
     }
 
@@ -131,7 +137,7 @@ impl ChunkIo {
     }
 
     fn submit(&self, request: Request) {
-        match self.shared.queue_for(request.job.dev()) {
+        match self.shared.queue_for(request.job.queue()) {
             Ok(queue) => queue.submit(request),
             Err(error) => request.finish(Err(error)),
         }
@@ -139,36 +145,41 @@ impl ChunkIo {
 }
 
 impl Shared {
-    fn queue_for(&self, dev: u64) -> Result<Arc<Queue>, DiskError> {
+    fn queue_for(&self, id: QueueId) -> Result<Arc<Queue>, DiskError> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = queues.get(&dev) {
+        if let Some(queue) = queues.get(&id) {
             return Ok(Arc::clone(queue));
         }
-        if queues.len() >= DEVICES_MAX
-            && let Some(queue) = queues.values().nth((dev % DEVICES_MAX as u64) as usize)
-        {
-            return Ok(Arc::clone(queue));
+        let of_its_kind = |other: &QueueId| matches!(other, QueueId::Disk(_)) == matches!(id, QueueId::Disk(_));
+        if queues.keys().filter(|other| of_its_kind(other)).count() >= DEVICES_MAX {
+            let (QueueId::Disk(number) | QueueId::Given(number)) = id;
+            let mut shared = queues.iter().filter(|(other, _)| of_its_kind(other)).map(|(_, queue)| queue);
+            if let Some(queue) = shared.nth((number % DEVICES_MAX as u64) as usize) {
+                return Ok(Arc::clone(queue));
+            }
         }
-        let queue = Arc::new(self.start_queue(dev)?);
-        queues.insert(dev, Arc::clone(&queue));
+        let queue = Arc::new(self.start_queue(id)?);
+        queues.insert(id, Arc::clone(&queue));
         Ok(queue)
     }
 
-    fn start_queue(&self, dev: u64) -> Result<Queue, DiskError> {
+    fn start_queue(&self, id: QueueId) -> Result<Queue, DiskError> {
         let engine_error = |engine| move |source| DiskError::Engine { engine, source };
-        let threads = || Queue::threads(dev, self.depth).map_err(engine_error("threads"));
-        match self.engine {
-            EngineKind::Void => Queue::void(dev).map_err(engine_error("void")),
-            EngineKind::Threads => threads(),
-            EngineKind::Uring | EngineKind::Auto => match Queue::uring(dev, self.depth, &self.slab) {
-                Ok(queue) => Ok(queue),
-                Err(error) if self.fall_back => {
-                    tracing::warn!(dev, %error, "no ring for this device, threads instead");
-                    self.fell_back.store(true, Ordering::Relaxed);
-                    threads()
+        let threads = || Queue::threads(id, self.depth).map_err(engine_error("threads"));
+        match (self.engine, id) {
+            (EngineKind::Void, _) => Queue::void(id).map_err(engine_error("void")),
+            (EngineKind::Threads, _) | (_, QueueId::Given(_)) => threads(),
+            (EngineKind::Uring | EngineKind::Auto, QueueId::Disk(dev)) => {
+                match Queue::uring(dev, self.depth, &self.slab) {
+                    Ok(queue) => Ok(queue),
+                    Err(error) if self.fall_back => {
+                        tracing::warn!(dev, %error, "no ring for this device, threads instead");
+                        self.fell_back.store(true, Ordering::Relaxed);
+                        threads()
+                    }
+                    Err(error) => Err(engine_error("uring")(error)),
                 }
-                Err(error) => Err(engine_error("uring")(error)),
-            },
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use longhaul_sys::{Slab, Slot};
 use crate::error::DiskError;
 use crate::io::Done;
 use crate::io::threads::{ThreadsQueue, move_bytes, move_nothing};
-use crate::io::transfer::Job;
+use crate::io::transfer::{Job, QueueId};
 use crate::io::uring::RingQueue;
 
 /// One read or write on its way.
@@ -46,13 +46,13 @@ impl Queue {
         RingQueue::start(dev, depth, slab).map(Queue::Uring)
     }
 
-    pub(crate) fn threads(dev: u64, depth: usize) -> io::Result<Queue> {
-        ThreadsQueue::start(dev, depth, move_bytes).map(Queue::Threads)
+    pub(crate) fn threads(id: QueueId, depth: usize) -> io::Result<Queue> {
+        ThreadsQueue::start(&thread_name(id), depth, move_bytes).map(Queue::Threads)
     }
 
     /// A queue that completes everything and does nothing.
-    pub(crate) fn void(dev: u64) -> io::Result<Queue> {
-        ThreadsQueue::start(dev, 1, move_nothing).map(Queue::Threads)
+    pub(crate) fn void(id: QueueId) -> io::Result<Queue> {
+        ThreadsQueue::start(&thread_name(id), 1, move_nothing).map(Queue::Threads)
     }
 
     pub(crate) fn submit(&self, request: Request) {
@@ -76,6 +76,14 @@ impl Queue {
             Queue::Uring(queue) => queue.registered(),
             Queue::Threads(_) => 0,
         }
+    }
+}
+
+/// The name of a queue's threads, before their number.
+fn thread_name(id: QueueId) -> String {
+    match id {
+        QueueId::Disk(dev) => format!("disk-{dev:x}"),
+        QueueId::Given(number) => format!("given-{number:x}"),
     }
 }
 

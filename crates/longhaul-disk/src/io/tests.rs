@@ -13,6 +13,7 @@ use crate::testing::{META, Mounted, content, find, path, read, source_of, temp, 
 use crate::{DirectMode, FsTarget, IoMode, Replace, SourceTree, TargetTree, TimedVoid};
 
 mod registration;
+mod spread;
 
 const CHUNK: usize = 64 << 10;
 const ALIGN: u64 = 4096;
@@ -291,7 +292,7 @@ fn dropping_the_engine_waits_for_every_request() {
                 result.expect("write");
                 tx.send(slot.index()).expect("the test waits");
             };
-            io.write(Arc::clone(&file), file.place(u64::from(n) * CHUNK as u64), CHUNK, slot, Box::new(done));
+            io.write(Arc::clone(&file), Place::whole(u64::from(n) * CHUNK as u64), CHUNK, slot, Box::new(done));
         }
         drop((io, tx));
         assert_eq!(rx.try_iter().count(), 32);
@@ -312,7 +313,7 @@ fn the_last_handle_may_be_dropped_inside_of_a_callback() {
             drop(last);
             tx.send(result.is_ok()).expect("the test waits");
         };
-        io.write(Arc::clone(&file), file.place(0), CHUNK, slab.claim().expect("slot"), Box::new(done));
+        io.write(Arc::clone(&file), Place::whole(0), CHUNK, slab.claim().expect("slot"), Box::new(done));
         drop(io);
         assert_eq!(rx.recv(), Ok(true));
     }
@@ -327,7 +328,7 @@ fn a_panicking_callback_stops_nothing_else() {
         let io = ChunkIo::start(kind, 1, &slab).expect("engine");
         let file = target.create(&path("f"), CHUNK as u64, false, &temp()).expect("create");
         let slot = slab.claim().expect("slot");
-        io.write(Arc::clone(&file), file.place(0), 1, slot, Box::new(|_, _| panic!("as the test wants")));
+        io.write(Arc::clone(&file), Place::whole(0), 1, slot, Box::new(|_, _| panic!("as the test wants")));
         write(&io, &file, 0, CHUNK, slab.claim().expect("slot")).1.expect("write");
     }
 }

@@ -1,5 +1,5 @@
 //! The engine that works everywhere: `depth` threads per device, each with one `pread` or `pwrite`
-//! at a time.
+//! at a time. Files that are no descriptors have it in any case.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -29,16 +29,15 @@ pub(crate) struct ThreadsQueue {
 pub(crate) type Work = fn(&Job, usize, &mut Slot) -> Result<(), DiskError>;
 
 impl ThreadsQueue {
-    pub(crate) fn start(dev: u64, depth: usize, work: Work) -> io::Result<ThreadsQueue> {
+    pub(crate) fn start(name: &str, depth: usize, work: Work) -> io::Result<ThreadsQueue> {
         let (sender, receiver) = unbounded();
         let mut queue =
             ThreadsQueue { requests: Some(sender), threads: Vec::with_capacity(depth), account: Account::default() };
         for n in 0..depth {
             let (receiver, account) = (receiver.clone(), queue.account.clone());
             // If one thread cannot be started, dropping the queue ends those that were.
-            let thread = thread::Builder::new()
-                .name(format!("disk-{dev:x}-{n}"))
-                .spawn(move || serve(&receiver, work, &account))?;
+            let thread =
+                thread::Builder::new().name(format!("{name}-{n}")).spawn(move || serve(&receiver, work, &account))?;
             queue.threads.push(thread);
         }
         Ok(queue)
@@ -77,6 +76,9 @@ fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
 
 /// Reads or writes.
 pub(crate) fn move_bytes(job: &Job, len: usize, slot: &mut Slot) -> Result<(), DiskError> {
+    if let Some(outcome) = job.move_given(len, slot) {
+        return outcome;
+    }
     let mut transfer = Transfer::begin(job, len, slot.len())?;
     let Some(handle) = job.handle() else { return Ok(()) };
     while let Some(step) = transfer.next(slot)? {

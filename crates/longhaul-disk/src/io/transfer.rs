@@ -9,10 +9,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use longhaul_core::Place;
 use rustix::io::Errno;
 use tokio::sync::Mutex;
 
-use crate::destination::{Place, TargetFile};
+use crate::destination::{Body, DiskBody, TargetFile};
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
 use crate::source::SourceFile;
@@ -21,8 +22,18 @@ use crate::source::SourceFile;
 pub(crate) enum Job {
     /// Fill the slot.
     Read { file: Arc<SourceFile>, offset: u64 },
-    /// Write the slot.
+    /// Write the slot to a place that the file has.
     Write { file: Arc<TargetFile>, place: Place },
+}
+
+/// The queue of a request: requests on one device share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum QueueId {
+    /// The device of this number (`st_dev`).
+    Disk(u64),
+    /// Files that are no descriptors, by a number that their tree gave them. Threads serve them
+    /// whatever the engine is, as a ring takes descriptors only.
+    Given(u64),
 }
 
 /// One call to make.
@@ -50,11 +61,15 @@ pub(crate) struct Transfer<'j> {
 }
 
 impl Job {
-    /// The device that its queue belongs to.
-    pub(crate) fn dev(&self) -> u64 {
+    /// The queue that serves it.
+    pub(crate) fn queue(&self) -> QueueId {
         match self {
-            Job::Read { file, .. } => file.dev(),
-            Job::Write { file, .. } => file.dev(),
+            Job::Read { file, .. } if file.given().is_some() => QueueId::Given(file.dev()),
+            Job::Read { file, .. } => QueueId::Disk(file.dev()),
+            Job::Write { .. } => match (self.disk_body(), self.body().and_then(Body::given)) {
+                (_, Some(given)) => QueueId::Given(given.queue()),
+                (body, None) => QueueId::Disk(body.map_or(0, DiskBody::dev)),
+            },
         }
     }
 
@@ -62,7 +77,7 @@ impl Job {
     pub(crate) fn handle(&self) -> Option<&Handle> {
         match self {
             Job::Read { file, .. } => file.handle(),
-            Job::Write { file, .. } => file.body().map(|body| &body.handle),
+            Job::Write { .. } => self.disk_body().map(DiskBody::handle),
         }
     }
 
@@ -70,8 +85,17 @@ impl Job {
     /// and the waiting ones spin. (8 in flight on ext4, two cores: 0.20-0.24 CPU seconds per GB in
     /// turn, 0.22-0.51 all at once, on threads.)
     pub(crate) fn turn(&self) -> Option<&Mutex<()>> {
-        let Job::Write { file, .. } = self else { return None };
-        file.body().filter(|body| body.handle.mode() == IoMode::Buffered).map(|body| &body.turn)
+        self.disk_body().filter(|body| body.handle().mode() == IoMode::Buffered).map(DiskBody::turn)
+    }
+
+    /// The body that is written. `None` for a read, and for a file without bodies.
+    fn body(&self) -> Option<&Body> {
+        let Job::Write { file, place } = self else { return None };
+        file.body(place.target)
+    }
+
+    fn disk_body(&self) -> Option<&DiskBody> {
+        self.body().and_then(Body::on_disk)
     }
 
     fn offset(&self) -> u64 {
@@ -81,10 +105,29 @@ impl Job {
         }
     }
 
-    fn file_len(&self) -> u64 {
+    /// The length of what is read or written, in bytes: of the source file, or of the body.
+    fn whole_len(&self) -> u64 {
         match self {
             Job::Read { file, .. } => file.len(),
-            Job::Write { file, .. } => file.len(),
+            Job::Write { .. } => self.body().map_or(0, Body::len),
+        }
+    }
+
+    /// Reads or writes `len` bytes of a file that is no descriptor, and blocks meanwhile. `None`
+    /// for any other file.
+    pub(crate) fn move_given(&self, len: usize, slot: &mut [u8]) -> Option<Result<(), DiskError>> {
+        match self {
+            Job::Read { file, offset } => file.given().map(|given| {
+                let end = offset.checked_add(len as u64).filter(|end| *end <= file.len());
+                let Some(slot) = slot.get_mut(..len).filter(|_| end.is_some()) else {
+                    return Err(DiskError::Bounds { path: given.path().clone(), offset: *offset, len });
+                };
+                if given.fill(slot, *offset)? == len { Ok(()) } else { Err(file.shrank()) }
+            }),
+            Job::Write { file, place } => self.body().and_then(Body::given).map(|given| match slot.get(..len) {
+                Some(slot) => given.write_all(file.path(), slot, place.offset),
+                None => Err(DiskError::Bounds { path: file.path().into(), offset: place.offset, len }),
+            }),
         }
     }
 }
@@ -98,13 +141,11 @@ impl<'j> Transfer<'j> {
             transfer.settled = len;
             return Ok(transfer);
         };
-        let end = offset.checked_add(len as u64).filter(|end| *end <= job.file_len() && len <= slot_bytes);
+        let end = offset.checked_add(len as u64).filter(|end| *end <= job.whole_len() && len <= slot_bytes);
         let Some(end) = end else {
             return Err(DiskError::Bounds { path: handle.path().clone(), offset, len });
         };
-        if let Job::Write { file, .. } = job {
-            transfer.leave_holes = file.may_leave_holes(offset..end);
-        }
+        transfer.leave_holes = job.disk_body().is_some_and(|body| body.may_leave_holes(offset..end));
         Ok(transfer)
     }
 
@@ -119,7 +160,7 @@ impl<'j> Transfer<'j> {
         self.settle_alignment(handle, slot.len())?;
         Ok(Some(match self.job {
             Job::Read { .. } => Step::Read { range: self.settled..self.padded(self.len), offset: self.position() },
-            Job::Write { file, .. } => match self.reservation(file) {
+            Job::Write { .. } => match self.reservation() {
                 Some((offset, len)) => Step::Reserve { offset, len },
                 None => self.write_step(slot),
             },
@@ -149,7 +190,7 @@ impl<'j> Transfer<'j> {
             return Ok(());
         }
         let aligned = self.offset.is_multiple_of(self.align as u64) && self.settled.is_multiple_of(self.align);
-        let is_tail = self.offset + self.len as u64 == self.job.file_len();
+        let is_tail = self.offset + self.len as u64 == self.job.whole_len();
         let whole = self.len.is_multiple_of(self.align);
         let fits = match self.job {
             Job::Read { .. } => self.padded(self.len) <= slot_bytes,
@@ -163,11 +204,11 @@ impl<'j> Transfer<'j> {
         Ok(())
     }
 
-    fn reservation(&mut self, file: &TargetFile) -> Option<(u64, u64)> {
+    fn reservation(&mut self) -> Option<(u64, u64)> {
         if std::mem::replace(&mut self.reserved, true) {
             return None;
         }
-        file.body()?.reserve(self.offset + self.len as u64, file.len())
+        self.job.disk_body()?.reserve(self.offset + self.len as u64, self.job.whole_len())
     }
 
     fn write_step(&self, slot: &mut [u8]) -> Step {
@@ -217,11 +258,7 @@ impl<'j> Transfer<'j> {
             // There is no room for the whole reservation: for this write there may be, and the
             // write goes on.
             Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::NOSPC | Errno::DQUOT) => {
-                if let Job::Write { file, .. } = self.job
-                    && let Some(body) = file.body()
-                {
-                    body.stop_reserving();
-                }
+                self.job.disk_body().into_iter().for_each(DiskBody::stop_reserving);
                 Ok(())
             }
             Some(Errno::INTR) => Ok(()),

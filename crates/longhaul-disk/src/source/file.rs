@@ -1,13 +1,15 @@
 //! A source file held open for a transfer: its frozen length and identity, and the check whether
-//! they still hold.
+//! they still hold. Its bytes come from a descriptor, from a [`ReadAt`], or from nowhere.
 //!
 //! Made by a [`SourceTree`](crate::SourceTree), read by [`ChunkIo`](crate::ChunkIo).
 
+use std::io;
 use std::time::Instant;
 
 use rustix::fs::{SeekFrom, fstat, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
+use crate::bytes::ReadAt;
 use crate::direct::{Handle, IoMode};
 use crate::error::{DiskError, PathText};
 use crate::stat::{Identity, identity_of};
@@ -16,28 +18,55 @@ use crate::stat::{Identity, identity_of};
 #[derive(Debug)]
 pub struct SourceFile {
     identity: Identity,
-    /// `None`: no file at all, for transfers without a disk.
-    handle: Option<Handle>,
-    /// The time from which a file that does not exist is not read any more.
-    until: Option<Instant>,
+    content: SourceContent,
+}
+
+/// Where the bytes of a source file come from.
+#[derive(Debug)]
+enum SourceContent {
+    /// Nowhere: a file for transfers without a disk.
+    Void {
+        /// The time from which it is not read any more. `None`: it is read for ever.
+        until: Option<Instant>,
+    },
+    /// A file of this host.
+    Descriptor(Handle),
+    /// Anything else.
+    Given(GivenSource),
+}
+
+/// The bytes of a source file that is no file of this host.
+#[derive(Debug)]
+pub(crate) struct GivenSource {
+    /// Its path, for messages.
+    path: PathText,
+    /// The bytes.
+    bytes: Box<dyn ReadAt>,
 }
 
 impl SourceFile {
+    /// A source file of another kind than a file of this host, for a
+    /// [`SourceTree`](crate::SourceTree) that a library user wrote. Its identity says its length,
+    /// and the number by which it shares the threads of one queue with others (`dev`). `path` names
+    /// it in messages.
+    pub fn of(path: impl Into<PathText>, identity: Identity, bytes: Box<dyn ReadAt>) -> SourceFile {
+        SourceFile { identity, content: SourceContent::Given(GivenSource { path: path.into(), bytes }) }
+    }
+
     pub(crate) fn new(handle: Handle, identity: Identity) -> SourceFile {
-        SourceFile { identity, handle: Some(handle), until: None }
+        SourceFile { identity, content: SourceContent::Descriptor(handle) }
     }
 
     /// A file of `len` bytes that does not exist; only the void engine reads it, and only until
     /// `until`.
     pub(crate) fn void(identity: Identity, until: Option<Instant>) -> SourceFile {
-        SourceFile { identity, handle: None, until }
+        SourceFile { identity, content: SourceContent::Void { until } }
     }
 
     /// The error of a file whose time is over. `None` for any other.
     pub(crate) fn over(&self) -> Option<DiskError> {
-        let path = || PathText::from(&b"void"[..]);
-        let is_over = self.until.is_some_and(|until| Instant::now() >= until);
-        is_over.then(|| DiskError::Changed { path: path(), how: "its time is over" })
+        let SourceContent::Void { until: Some(until) } = self.content else { return None };
+        (Instant::now() >= until).then(|| self.changed("its time is over"))
     }
 
     /// Its length in bytes when it was opened, which is the length that is sent.
@@ -62,7 +91,7 @@ impl SourceFile {
 
     /// The way in which it is really read.
     pub fn mode(&self) -> IoMode {
-        self.handle.as_ref().map_or(IoMode::Buffered, Handle::mode)
+        self.handle().map_or(IoMode::Buffered, Handle::mode)
     }
 
     /// Whether it is still the version that was opened. If it is after the last read, all reads
@@ -71,9 +100,14 @@ impl SourceFile {
     /// # Errors
     /// The system's error.
     pub fn unchanged(&self) -> Result<bool, DiskError> {
-        let Some(handle) = &self.handle else { return Ok(true) };
-        let stat = fstat(handle).map_err(|error| handle.error("examine", error).at_source())?;
-        Ok(identity_of(&stat) == self.identity)
+        match &self.content {
+            SourceContent::Void { .. } => Ok(true),
+            SourceContent::Descriptor(handle) => {
+                let stat = fstat(handle).map_err(|error| handle.error("examine", error).at_source())?;
+                Ok(identity_of(&stat) == self.identity)
+            }
+            SourceContent::Given(given) => given.bytes.unchanged().map_err(|error| given.error("examine", error)),
+        }
     }
 
     /// Whether any of `len` bytes at `offset` is not in a hole. File systems without holes say yes.
@@ -81,7 +115,14 @@ impl SourceFile {
     /// # Errors
     /// The system's error.
     pub fn data_in(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
-        let Some(handle) = &self.handle else { return Ok(true) };
+        let handle = match &self.content {
+            SourceContent::Void { .. } => return Ok(true),
+            SourceContent::Given(given) => {
+                let data = given.bytes.data_in(offset, len);
+                return data.map_err(|error| given.error("look for holes in", error));
+            }
+            SourceContent::Descriptor(handle) => handle,
+        };
         // Requests carry their own offsets, so moving the descriptor's disturbs no request.
         match seek(handle, SeekFrom::Data(offset)) {
             Ok(data) => Ok(data < offset.saturating_add(len)),
@@ -91,13 +132,79 @@ impl SourceFile {
         }
     }
 
+    /// Reads the whole file into `buf`, which has its length, and checks that it was not written to
+    /// meanwhile. A file that does not exist leaves `buf` as it is.
+    pub(crate) fn read_whole(&self, buf: &mut [u8]) -> Result<(), DiskError> {
+        let filled = match &self.content {
+            SourceContent::Void { .. } => return Ok(()),
+            SourceContent::Given(given) => given.fill(buf, 0)?,
+            SourceContent::Descriptor(handle) => {
+                if handle.mode() == IoMode::Direct {
+                    handle.fall_back("a small file is read whole")?;
+                }
+                let mut filled = 0;
+                loop {
+                    match pread(handle, &mut buf[filled..], filled as u64) {
+                        Ok(0) => break filled,
+                        Ok(read) => filled += read,
+                        Err(Errno::INTR) => {}
+                        Err(error) => return Err(handle.error("read", error).at_source()),
+                    }
+                }
+            }
+        };
+        if filled < buf.len() {
+            return Err(self.shrank());
+        }
+        if self.unchanged()? { Ok(()) } else { Err(self.changed("it was written to")) }
+    }
+
+    /// Its descriptor. `None` for a file that has none.
     pub(crate) fn handle(&self) -> Option<&Handle> {
-        self.handle.as_ref()
+        if let SourceContent::Descriptor(handle) = &self.content { Some(handle) } else { None }
+    }
+
+    /// Its bytes, where it is no file of this host.
+    pub(crate) fn given(&self) -> Option<&GivenSource> {
+        if let SourceContent::Given(given) = &self.content { Some(given) } else { None }
     }
 
     /// The error of a file that ended before its length at opening.
     pub(crate) fn shrank(&self) -> DiskError {
-        let path = self.handle.as_ref().map_or_else(|| PathText::from(&b"void"[..]), |handle| handle.path().clone());
-        DiskError::Changed { path, how: "it ends before the length it had" }
+        self.changed("it ends before the length it had")
+    }
+
+    fn changed(&self, how: &'static str) -> DiskError {
+        let path = match &self.content {
+            SourceContent::Void { .. } => PathText::from(&b"void"[..]),
+            SourceContent::Descriptor(handle) => handle.path().clone(),
+            SourceContent::Given(given) => given.path.clone(),
+        };
+        DiskError::Changed { path, how }
+    }
+}
+
+impl GivenSource {
+    /// Its path, for messages.
+    pub(crate) fn path(&self) -> &PathText {
+        &self.path
+    }
+
+    /// Fills `buf` from `offset` on. Returns how many bytes there were: fewer where the file ends.
+    pub(crate) fn fill(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.bytes.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.error("read", error)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn error(&self, call: &'static str, error: io::Error) -> DiskError {
+        DiskError::call(call, &self.path, error).at_source()
     }
 }

@@ -50,6 +50,18 @@ pub struct SourceRef {
     pub(crate) path: RelPath,
 }
 
+impl SourceRef {
+    /// The place of the entry at `path`, in a tree of another kind that finds its entries by path.
+    pub fn new(path: RelPath) -> SourceRef {
+        SourceRef { source: 0, path }
+    }
+
+    /// The path by which the tree finds it.
+    pub fn path(&self) -> &RelPath {
+        &self.path
+    }
+}
+
 /// A find of a scan. Finds come in the order of a depth-first walk.
 #[derive(Debug)]
 pub enum Scanned {
@@ -88,6 +100,9 @@ pub enum Scanned {
 }
 
 /// Trees to send from.
+///
+/// A tree of another kind than a directory writes [`SourceTree::scan`] and [`SourceTree::open`],
+/// whose files are made by [`SourceFile::of`].
 pub trait SourceTree: Send + Sync + 'static {
     /// Walks the whole source, depth first and in no order within a directory, and gives each find
     /// to `sink` until `sink` breaks off. `sink` may block to hold the scan back. Holds one batch
@@ -102,8 +117,11 @@ pub trait SourceTree: Send + Sync + 'static {
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError>;
 
     /// Opens a small file that will be read whole and soon: the system begins to fetch it at once.
+    /// Default: it is opened as any other.
     ///
     /// # Errors
     /// As [`SourceTree::open`].
-    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError>;
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        Ok(SmallFile::of(self.open(at, expect)?, &at.path, expect))
+    }
 }

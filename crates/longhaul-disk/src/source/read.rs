@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::RelPath;
@@ -39,15 +40,28 @@ pub(crate) fn open_checked(
 /// dropped.
 #[derive(Debug)]
 pub struct SmallFile<'a> {
-    /// `None`: no file at all, for transfers without a disk.
-    fd: Option<OwnedFd>,
+    content: SmallContent,
     at: &'a RelPath,
     /// The users' name for the directory that it lies beneath.
     prefix: &'a [u8],
     expect: &'a Identity,
 }
 
+/// Where the bytes of a small file come from.
+#[derive(Debug)]
+enum SmallContent {
+    /// A descriptor that was opened for this.
+    Descriptor(OwnedFd),
+    /// A file that was opened as any other.
+    Open(Arc<SourceFile>),
+}
+
 impl<'a> SmallFile<'a> {
+    /// A small file of a tree of another kind: `file` is the one at `at`, opened as any other.
+    pub fn of(file: Arc<SourceFile>, at: &'a RelPath, expect: &'a Identity) -> SmallFile<'a> {
+        SmallFile { content: SmallContent::Open(file), at, prefix: b"", expect }
+    }
+
     pub(crate) fn open(
         walk: &Walk,
         (at, prefix): (&'a RelPath, &'a [u8]),
@@ -61,12 +75,7 @@ impl<'a> SmallFile<'a> {
         check_open(&fd, at, expect).map_err(whole)?;
         // Advice: a file system that does not take it is read as well, only later.
         let _ = fadvise(&fd, 0, NonZeroU64::new(expect.len), Advice::WillNeed);
-        Ok(SmallFile { fd: Some(fd), at, prefix, expect })
-    }
-
-    /// A file that does not exist; reading it leaves the buffer as it is.
-    pub(crate) fn void(at: &'a RelPath, expect: &'a Identity) -> SmallFile<'a> {
-        SmallFile { fd: None, at, prefix: b"", expect }
+        Ok(SmallFile { content: SmallContent::Descriptor(fd), at, prefix, expect })
     }
 
     /// Reads the whole file into `buf`, which has the length of the file, and checks that it was
@@ -85,7 +94,10 @@ impl<'a> SmallFile<'a> {
         if buf.len() as u64 != self.expect.len {
             return Err(DiskError::Bounds { path: at.into(), offset: 0, len: buf.len() });
         }
-        let Some(fd) = self.fd else { return Ok(()) };
+        let fd = match self.content {
+            SmallContent::Descriptor(fd) => fd,
+            SmallContent::Open(file) => return file.read_whole(buf),
+        };
         let mut filled = 0;
         while filled < buf.len() {
             match pread(&fd, &mut buf[filled..], filled as u64) {

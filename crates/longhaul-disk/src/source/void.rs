@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Entry, EntryKind, Meta, Mtime, RelPath};
 
 use crate::error::DiskError;
-use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
+use crate::source::{ScanRequest, Scanned, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 
 /// A number of files of equal length, whose content is the bytes that a slot happens to hold.
@@ -29,7 +29,7 @@ impl SourceTree for VoidSource {
                 kind: EntryKind::File { len: self.len, sparse: false, inode: longhaul_core::Inode::default() },
                 meta: Meta { mode: 0o600, mtime: Mtime::default() },
             };
-            let found = Scanned::Entry { entry, source: SourceRef { source: 0, path }, identity: self.identity(n) };
+            let found = Scanned::Entry { entry, source: SourceRef::new(path), identity: self.identity(n) };
             if sink(found).is_break() {
                 return;
             }
@@ -38,10 +38,6 @@ impl SourceTree for VoidSource {
 
     fn open(&self, _at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
         Ok(Arc::new(SourceFile::void(*expect, None)))
-    }
-
-    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
-        Ok(SmallFile::void(&at.path, expect))
     }
 }
 
@@ -74,9 +70,5 @@ impl SourceTree for TimedVoid {
     fn open(&self, _at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
         let until = *self.until.get_or_init(|| Instant::now() + self.time);
         Ok(Arc::new(SourceFile::void(*expect, Some(until))))
-    }
-
-    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
-        self.one.open_small(at, expect)
     }
 }

@@ -5,10 +5,11 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_core::{Meta, Preserve, SessionTag};
+use longhaul_core::{Meta, Place, Preserve, SessionTag};
 use longhaul_sys::Slab;
 
 use super::*;
+use crate::destination::DiskBody;
 use crate::error::ErrorKind;
 use crate::testing::{META, Mounted, TAG, content, path, temp, write};
 use crate::{ChunkIo, DirectMode, EngineKind, FsTarget, Replace, TargetFile, TargetTree, Tree};
@@ -25,6 +26,11 @@ fn target() -> (tempfile::TempDir, FsTarget) {
 /// The path of a temporary.
 fn at(dir: &Path, temp: &TempName) -> std::path::PathBuf {
     dir.join(temp.to_string())
+}
+
+/// The one body of a file.
+fn body(file: &TargetFile) -> &DiskBody {
+    file.on_disk().next().expect("a file on the disk")
 }
 
 /// Writes these chunks of `bytes`.
@@ -90,7 +96,7 @@ fn zeros_overwrite_what_an_earlier_session_left() {
     drop(file);
     let file = again(&target, &name).expect("it stands");
     put(&file, &[0; LEN as usize], &[0]);
-    target.make_hole(&file, CHUNK as u64..LEN).expect("hole");
+    target.make_hole(&file, Place::whole(CHUNK as u64), LEN - CHUNK as u64).expect("hole");
     commit(&target, file);
     assert!(std::fs::read(dir.path().join("f")).expect("content") == vec![0; LEN as usize]);
 }
@@ -99,10 +105,10 @@ fn zeros_overwrite_what_an_earlier_session_left() {
 fn a_hole_is_made_only_where_something_was_written() {
     let (_dir, target) = target();
     let file = target.create(&path("f"), LEN, true, &temp()).expect("create");
-    assert!(!file.may_hold_data(0..LEN));
+    assert!(!body(&file).may_hold_data(0..LEN));
     put(&file, &content(LEN), &[1]);
-    assert!(!file.may_hold_data(0..CHUNK as u64) && file.may_hold_data(0..CHUNK as u64 + 1));
-    target.make_hole(&file, 0..LEN).expect("hole");
+    assert!(!body(&file).may_hold_data(0..CHUNK as u64) && body(&file).may_hold_data(0..CHUNK as u64 + 1));
+    target.make_hole(&file, Place::whole(0), LEN).expect("hole");
     file.discard();
 }
 
@@ -115,7 +121,7 @@ fn where_no_holes_can_be_made_zeros_are_written() {
     put(&file, &[0xff; LEN as usize], &[0, 1, 2, 3]);
     drop(file);
     let file = again(&target, &name).expect("it stands");
-    target.make_hole(&file, 5..LEN - 3).expect("zeros");
+    target.make_hole(&file, Place::whole(5), LEN - 8).expect("zeros");
     commit(&target, file);
     let mut wanted = vec![0; LEN as usize];
     wanted[..5].fill(0xff);

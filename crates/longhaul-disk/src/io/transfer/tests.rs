@@ -27,7 +27,7 @@ impl Scratch {
     fn write(&self, direct: DirectMode, file_len: u64, offset: u64, sparse: bool) -> Job {
         let target = FsTarget::open(self.dir.path(), direct).expect("target");
         let file = target.create(&path("f"), file_len, sparse, &temp()).expect("create");
-        let place = file.place(offset);
+        let place = Place::whole(offset);
         Job::Write { file, place }
     }
 }
@@ -112,7 +112,7 @@ fn where_direct_io_is_required_a_refusal_is_an_error() {
         eprintln!("SKIPPED: no direct I/O on the scratch directory");
         return;
     };
-    let place = file.place(0);
+    let place = Place::whole(0);
     let job = Job::Write { file, place };
     let mut transfer = Transfer::begin(&job, 4096, SLOT).expect("begin");
     let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
@@ -143,7 +143,7 @@ fn reserve_until(refused: Errno) {
     let job = scratch.write(DirectMode::Buffered, 1 << 40, 0, false);
     let Job::Write { file, .. } = &job else { return };
     let step = |offset: u64, scratch: &mut Scratch, outcome: io::Result<usize>| {
-        let job = Job::Write { file: Arc::clone(file), place: file.place(offset) };
+        let job = Job::Write { file: Arc::clone(file), place: Place::whole(offset) };
         let mut transfer = Transfer::begin(&job, 4096, SLOT).expect("begin");
         let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
         let reserves = matches!(step, Step::Reserve { .. });

@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
-    Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
+    Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Place, Preserve, SessionTag,
+    TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
 use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, Room, Surveyed, Ticket};
@@ -32,6 +33,7 @@ use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
 use crate::journals::SessionJournal;
 use crate::lanes::worker::receive::Arrival;
+use crate::spread::place_of;
 use crate::workers::Workers;
 
 use batch::Batch;
@@ -89,6 +91,13 @@ pub(crate) struct OpenTarget {
     target: Arc<TargetFile>,
     map: ChunkMap,
     created: Created,
+}
+
+impl OpenTarget {
+    /// Where a chunk of it goes.
+    fn place(&self, index: ChunkIndex) -> Place {
+        place_of(self.map, index)
+    }
 }
 
 /// The options of the destination side.
@@ -316,18 +325,17 @@ impl DestinationWorkers {
             let _ = self.sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
             return;
         };
-        let (target, start) = (open.target.clone(), open.map.start_of(index).0);
+        let (target, place) = (open.target.clone(), open.place(index));
         let Some(slot) = slot else {
             if hole && matches!(open.created, Created::Continued(_)) {
                 return self.report(&self.stage, move |tree| {
-                    let result = tree.make_hole(&target, start..start + len as u64).map_err(Fault::from);
+                    let result = tree.make_hole(&target, place, len as u64).map_err(Fault::from);
                     DestinationDone::Write { file, index, result }
                 });
             }
             let _ = self.sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result: Ok(()) }));
             return;
         };
-        let place = target.place(start);
         let (sink, under_way) = (self.sink.clone(), self.writes.clone());
         let (tree, whereabouts) = (self.tree.clone(), self.whereabouts.clone());
         let done = move |slot: Slot, result: Result<(), DiskError>| {

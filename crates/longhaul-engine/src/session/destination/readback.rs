@@ -64,7 +64,7 @@ impl DestinationWorkers {
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
                 let (start, len) = (open.map.start_of(index), open.map.len_of(index).unwrap_or(0) as usize);
-                let read = |slot: &mut [u8]| tree.read_back(&open.target, start.0, len, slot);
+                let read = |slot: &mut [u8]| tree.read_back(&open.target, open.place(index), len, slot);
                 reader.digest(open.map.kind(), start, ReadBackReason::Verify, read)
             };
             DestinationDone::ReadBack { file, results: with_each(chunks, read) }

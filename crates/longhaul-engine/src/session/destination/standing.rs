@@ -80,7 +80,7 @@ impl DestinationWorkers {
                 Ok(open) => open,
                 Err(fault) => return Some(DestinationDone::Write { file, index, result: Err(fault) }),
             };
-            let place = open.target.place(piece.start.0);
+            let place = open.place(index);
             let done = move |slot: Slot, result: Result<(), DiskError>| {
                 drop(slot);
                 let result = result.map_err(Fault::from);
