@@ -1,5 +1,5 @@
-//! Names of things within one session: files, bundles, lanes and their transports, attempts, and the
-//! units that lanes carry.
+//! Names of things within one session: files, bundles, lanes and their transports, attempts, and
+//! the units that lanes carry.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -24,7 +24,7 @@ pub struct LaneCounters {
     pub round_trip: RoundTrip,
     /// The packets of the lane.
     pub packets: Packets,
-    /// What the lane has waited for.
+    /// The times for which the lane has waited.
     pub waits: SendWaits,
 }
 
@@ -56,7 +56,7 @@ pub struct Packets {
     pub path_mtu: Option<u32>,
 }
 
-/// What a lane has waited for. Times add up since the lane was made.
+/// The times for which a lane has waited. They add up since the lane was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendWaits {
     /// Time in which there was something to send or to be acknowledged.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::counters::LaneCounters;
 use crate::facts::TransportFacts;
 
-/// What another thread may do with a lane: end it (blocked calls on it then return), ask how it
-/// fares, and steer how it sends. A hold does not keep the lane open.
+/// A transport's hold on one lane for other threads, which end the lane (blocked calls on it then
+/// return), ask how it fares, and steer how it sends. It does not keep the lane open.
 pub trait LaneHold: fmt::Debug + Send + Sync {
     /// The facts of its transport.
     fn facts(&self) -> TransportFacts;

@@ -2,9 +2,9 @@
 //!
 //! Owns keys, TLS, sockets, dialling, accepting, and the two kinds of stream that the rest is built
 //! on: [`Control`] (asynchronous, always encrypted) and [`LaneStream`] (blocking, one thread each,
-//! `private` or `safe`, over any [`LaneTransport`]). Takes addresses and keys from `engine`; gives it streams whose peer is
-//! known by its [`PublicKey`]. Must not know messages, files or chunks: a lane carries bytes, and
-//! the layers above interpret them.
+//! `private` or `safe`, over any [`LaneTransport`]). Takes addresses and keys from `engine`; gives
+//! it streams whose peer is known by its [`PublicKey`]. Must not know messages, files or chunks: a
+//! lane carries bytes, and the layers above interpret them.
 
 mod accept;
 mod control;

@@ -6,8 +6,8 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// A connection's counters as a sender, at one moment, as TCP has them. Bytes are payload; times add
-/// up since the connection was opened. A kernel too old for a counter leaves it at zero.
+/// A connection's counters as a sender, at one moment, as TCP has them. Bytes are payload; times
+/// add up since the connection was opened. A kernel too old for a counter leaves it at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionState {
     /// Payload that the other host has acknowledged (and one byte for the opening, at the end that

@@ -149,7 +149,7 @@ impl Lanes {
         self.replacement.joined(id);
         self.none_since = None;
         self.divide();
-        // The lane was asked for in a trial that is over, and that went back to the first transport.
+        // The lane was asked for in a trial that is over and went back to the first transport.
         let WantedLanes { first_transport, transport, .. } = self.wanted;
         if over != transport && transport == first_transport && self.role == Role::Sender {
             self.retire(id);
@@ -159,7 +159,7 @@ impl Lanes {
 
     /// Gives each lane that stands its share of the rate and of the memory for windows.
     fn divide(&mut self) {
-        // Of lanes that come to be, it is known whether they have windows if they are like all others.
+        // If all lanes are alike, those that come to be take as much memory as those that stand.
         let alike = self.running.values().all(|lane| lane.facts().transport == self.wanted.transport);
         let expected = if alike { self.wanted.count as usize } else { 0 };
         let lanes = self.running.values().map(|lane| &lane.handle);

@@ -100,8 +100,8 @@ impl Paths {
         for path in all.iter_mut() {
             let mut gone = 0;
             path.lanes.retain_mut(|lane| {
-                // The bytes are read after the counters: a lane that was seen to have ended carries no
-                // more.
+                // The bytes are read after the counters: a lane that was seen to have ended
+                // carries no more.
                 let is_gone = lane.handle.counters().is_none();
                 lane.bytes = lane.bytes.max(lane.handle.carried());
                 gone += if is_gone { lane.bytes } else { 0 };

@@ -2,9 +2,9 @@
 //! come.
 //!
 //! In: a joined stream, which may bring the pieces of a unit in any order. Out: [`Arrival`]s to the
-//! session loop, whose machine alone judges them. A slot is claimed before its payload is read; when
-//! none is free the lane stops reading, and its transport tells the sender. It knows no files and no
-//! messages.
+//! session loop, whose machine alone judges them. A slot is claimed before its payload is read;
+//! when none is free the lane stops reading, and its transport tells the sender. It knows no files
+//! and no messages.
 
 use std::ops::Range;
 use std::sync::Arc;

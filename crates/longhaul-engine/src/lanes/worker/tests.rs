@@ -81,7 +81,7 @@ impl LaneTransport for Scattered {
     }
 }
 
-/// What a receiving lane delivers of a unit that comes in these pieces, and how the lane ends.
+/// The arrivals of a lane that brings a unit in these pieces, and how the lane ends.
 fn received(
     protection: Protection,
     unit: &[u8],
@@ -162,8 +162,8 @@ fn pieces_that_come_twice_or_overlap_or_leave_the_unit_end_the_lane_as_a_breach(
         ("overlaps what waits", vec![2048..3072, 0..2049]),
         ("covers what waits", vec![2048..3072, 0..4096]),
         ("reaches beyond the unit", vec![0..1024, 1024..4097]),
-        ("lies beyond the unit", vec![8192..8193]),
-        ("is empty", vec![0..0]),
+        ("lies beyond the unit", vec![8192..8193, 0..4096]),
+        ("is empty", vec![0..0, 0..4096]),
     ] {
         let breach = |protection| {
             let (arrivals, ended) = received(protection, &unit, pieces.clone());

@@ -309,7 +309,7 @@ impl SenderLoop<'_> {
         self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()).min(self.slots()));
     }
 
-    /// Slots for reading. The windows of lanes, if there are any, have the other half of the memory.
+    /// Slots for reading. Windows of lanes, if there are any, have the other half of the memory.
     fn slots(&self) -> usize {
         let slots = self.slab.slots();
         let least = self.depth + self.link.lanes() as usize;
