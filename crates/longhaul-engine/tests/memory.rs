@@ -81,10 +81,13 @@ impl SourceTree for MemorySource {
     }
 }
 
+/// The content and metadata of a file under its final name.
+type Published = (Vec<u8>, Option<Meta>);
+
 /// A destination in memory.
 #[derive(Debug, Default)]
 struct MemoryTarget {
-    published: Mutex<BTreeMap<RelPath, (Vec<u8>, Option<Meta>)>>,
+    published: Mutex<BTreeMap<RelPath, Published>>,
     dirs: Mutex<BTreeSet<RelPath>>,
     /// Whether the next write of a chunk puts down other bytes than it was given.
     spoils: Arc<AtomicBool>,

@@ -11,6 +11,7 @@ use longhaul_core::{Fault, FileId};
 use longhaul_disk::{DiskError, ErrorKind, Staged, TargetTree};
 use longhaul_proto::receiver::{EntryRef, Replace};
 
+use super::jobs::Pool;
 use super::{DestinationDone, DestinationWorkers, bug};
 use crate::session::FileResult;
 
@@ -24,25 +25,16 @@ pub(super) struct Batch {
 impl DestinationWorkers {
     /// Keeps the staged files. Returns the results for the machine.
     pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
-        let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
-            (
-                id,
-                result.map(|staged| {
-                    self.files.remove(&id);
-                    self.staged.insert(id, staged);
-                }),
-            )
-        };
+        let keep =
+            |(id, result): (FileId, Result<Staged, Fault>)| (id, result.map(|staged| self.files.staged(id, staged)));
         results.into_iter().map(keep).collect()
     }
 
     /// Makes a batch durable under its temporary names.
     pub(crate) fn barrier(&mut self, files: &[FileId]) {
-        let (files, staged) = files.iter().filter_map(|id| Some((*id, self.staged.remove(id)?))).unzip();
-        self.end_batch();
-        self.batch = Arc::new(Batch { files, staged });
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| {
+        let (batch, before) = self.files.begin_batch(files);
+        self.jobs.run(Pool::Stage, move || drop(before));
+        self.jobs.report(Pool::Commit, move |tree| {
             let staged: Vec<&Staged> = batch.staged.iter().collect();
             DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
         });
@@ -50,8 +42,8 @@ impl DestinationWorkers {
 
     /// Makes the rest of a batch durable again, whose content was read back from the medium.
     pub(crate) fn barrier_again(&self, files: Vec<FileId>) {
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| {
+        let batch = self.files.batch();
+        self.jobs.report(Pool::Commit, move |tree| {
             let by_file = batch.by_file();
             let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
             staged.iter().for_each(|staged| tree.believe(staged));
@@ -61,8 +53,8 @@ impl DestinationWorkers {
 
     /// Renames a batch.
     pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
-        let (batch, may_replace) = (self.batch.clone(), self.options.may_replace);
-        self.report(&self.commit, move |tree| {
+        let (batch, may_replace) = (self.files.batch(), self.options.may_replace);
+        self.jobs.report(Pool::Commit, move |tree| {
             let staged = batch.by_file();
             let rename = |(id, replace): (FileId, Replace)| {
                 let staged = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
@@ -81,8 +73,8 @@ impl DestinationWorkers {
 
     /// Makes the batch's renames durable.
     pub(crate) fn sync_dirs(&self) {
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| {
+        let batch = self.files.batch();
+        self.jobs.report(Pool::Commit, move |tree| {
             DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(Fault::from))
         });
     }
@@ -90,8 +82,8 @@ impl DestinationWorkers {
     /// Makes the renames durable again, through a sync that begins now: the good files of the batch
     /// were read back.
     pub(crate) fn sync_dirs_again(&self) {
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| {
+        let batch = self.files.batch();
+        self.jobs.report(Pool::Commit, move |tree| {
             batch.staged.iter().for_each(|staged| tree.believe(staged));
             DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(Fault::from))
         });
@@ -99,14 +91,14 @@ impl DestinationWorkers {
 
     /// Drops a batch. Its unpublished files are removed.
     pub(crate) fn end_batch(&mut self) {
-        let batch = std::mem::take(&mut self.batch);
-        self.stage.run(move || drop(batch));
+        let batch = self.files.end_batch();
+        self.jobs.run(Pool::Stage, move || drop(batch));
     }
 
     /// Sets mode and times of directories and makes them durable.
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
         let preserve = self.options.preserve;
-        self.report(&self.commit, move |tree| {
+        self.jobs.report(Pool::Commit, move |tree| {
             let finish = |held: &Arc<EntryRef>| {
                 (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(Fault::from))
             };
@@ -117,14 +109,6 @@ impl DestinationWorkers {
             }
             DestinationDone::FinishDirs(results)
         });
-    }
-
-    /// The batch that holds a staged file: one of its own, or the batch that failed.
-    pub(super) fn staged_or_in_batch(&mut self, file: FileId) -> Option<Arc<Batch>> {
-        if let Some(staged) = self.staged.remove(&file) {
-            return Some(Arc::new(Batch { files: vec![file], staged: vec![staged] }));
-        }
-        self.batch.files.contains(&file).then(|| self.batch.clone())
     }
 }
 
@@ -141,7 +125,19 @@ fn publish_new(tree: &dyn TargetTree, staged: &Staged, may_replace: bool) -> Res
     }
 }
 
+impl FromIterator<(FileId, Staged)> for Batch {
+    fn from_iter<T: IntoIterator<Item = (FileId, Staged)>>(names: T) -> Batch {
+        let (files, staged) = names.into_iter().unzip();
+        Batch { files, staged }
+    }
+}
+
 impl Batch {
+    /// Whether it holds a file.
+    pub(super) fn has(&self, file: FileId) -> bool {
+        self.files.contains(&file)
+    }
+
     pub(super) fn by_file(&self) -> HashMap<FileId, &Staged> {
         self.files.iter().copied().zip(&self.staged).collect()
     }

@@ -16,7 +16,7 @@ use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_sys::Slab;
 
-use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
+use super::{DestinationDone, DestinationWorkers, bug};
 use crate::budget::DIGEST_SLOTS;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -96,13 +96,12 @@ impl Drop for Digesters {
 impl DestinationWorkers {
     /// Reads skipped files whole.
     pub(crate) fn digest_skipped(&self, files: Vec<Arc<EntryRef>>) {
-        let Some(Digesters { slab, is_over: over, long, workers }) = &self.digesters else {
+        let reporter = self.jobs.reporter().clone();
+        let Some((Digesters { slab, is_over: over, long, workers }, under_way)) = self.reading.digesters() else {
             let results = files.iter().map(|held| (held.id, Err(bug("a look at skipped files that nobody wants"))));
-            return drop(self.sink.send(SessionEvent::Wrote(DestinationDone::DigestSkipped(results.collect()))));
+            return reporter.say(DestinationDone::DigestSkipped(results.collect()));
         };
         let (slab, over) = (slab.clone(), over.clone());
-        let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
-        let under_way = self.reads.clone();
         let is_long = is_long(files.iter().map(|held| &held.entry.kind));
         let job = move || {
             let _under_way = under_way;
@@ -112,15 +111,15 @@ impl DestinationWorkers {
                 let mut read = |bytes: u64| {
                     unsaid += bytes;
                     if unsaid >= SAID_BYTES {
-                        let _ = sink
-                            .send(SessionEvent::Wrote(DestinationDone::DigestProgress(std::mem::take(&mut unsaid))));
+                        reporter.say(DestinationDone::DigestProgress(std::mem::take(&mut unsaid)));
                     }
                 };
-                let Some(root) = root_of(&*tree, held, &mut slot, (&times, &over), &mut read) else { return };
+                let (tree, means) = (&**reporter.tree(), (reporter.times(), &*over));
+                let Some(root) = root_of(tree, held, &mut slot, means, &mut read) else { return };
                 results.push((held.id, root.map(Some)));
             }
-            let _ = sink.send(SessionEvent::Wrote(DestinationDone::DigestProgress(unsaid)));
-            let _ = sink.send(SessionEvent::Wrote(DestinationDone::DigestSkipped(results)));
+            reporter.say(DestinationDone::DigestProgress(unsaid));
+            reporter.say(DestinationDone::DigestSkipped(results));
         };
         if is_long { long.run(workers, Box::new(job)) } else { workers.run(job) }
     }

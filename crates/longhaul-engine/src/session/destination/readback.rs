@@ -14,7 +14,8 @@ use longhaul_disk::{Back, DiskError, IoMode, TargetTree};
 use longhaul_proto::receiver::ReadBackReason;
 use longhaul_sys::{Slab, Slot};
 
-use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
+use super::jobs::JobReporter;
+use super::{DestinationDone, DestinationWorkers, bug};
 use crate::budget::READ_BACK_SLOTS;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -48,6 +49,25 @@ impl Readers {
             Workers::start("read-back", READ_BACK_SLOTS).map_err(|e| system_fault("threads that read back", &e))?;
         Ok(Readers { slab, said: Arc::default(), is_over: Arc::default(), workers })
     }
+
+    /// Lends a reader to a job, which holds `under_way` and reports now or later.
+    pub(super) fn lend(
+        &self,
+        reporter: JobReporter,
+        under_way: Arc<()>,
+        job: impl FnOnce(&dyn TargetTree, Reader) -> Option<DestinationDone> + Send + 'static,
+    ) {
+        let (slab, said, over) = (self.slab.clone(), self.said.clone(), self.is_over.clone());
+        self.workers.run(move || {
+            let _under_way = under_way;
+            // There are as many buffers as threads; one may still be being written.
+            let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
+            let times = reporter.times().clone();
+            if let Some(report) = job(&**reporter.tree(), Reader { slot, times, said }) {
+                reporter.say(report);
+            }
+        });
+    }
 }
 
 impl Drop for Readers {
@@ -59,13 +79,14 @@ impl Drop for Readers {
 impl DestinationWorkers {
     /// Reads synced chunks back.
     pub(crate) fn read_back(&self, file: FileId, chunks: Vec<ChunkIndex>) {
-        let open = self.files.get(&file).cloned();
+        let open = self.files.get(file).cloned();
         self.read(move |tree, reader| {
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
-                let (start, len) = (open.map.start_of(index), open.map.len_of(index).unwrap_or(0) as usize);
-                let read = |slot: &mut [u8]| tree.read_back(&open.target, open.place(index), len, slot);
-                reader.digest(open.map.kind(), start, ReadBackReason::Verify, read)
+                let map = open.map();
+                let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
+                let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
+                reader.digest(map.kind(), start, ReadBackReason::Verify, read)
             };
             DestinationDone::ReadBack { file, results: with_each(chunks, read) }
         });
@@ -73,17 +94,12 @@ impl DestinationWorkers {
 
     /// Reads small files of the batch back, under the names that they have now.
     pub(crate) fn read_staged(&mut self, files: Vec<FileId>, why: ReadBackReason) {
-        if self.readers.is_none() {
-            // Reading back was not asked for, but a sync failed.
-            match Readers::start(DOUBT_SLOT_BYTES) {
-                Ok(readers) => self.readers = Some(readers),
-                Err(fault) => {
-                    let results = with_each(files, |_| Err(fault.clone()));
-                    return drop(self.sink.send(SessionEvent::Wrote(DestinationDone::ReadStaged(results))));
-                }
-            }
+        // Reading back may not have been asked for, but a sync failed.
+        if let Err(fault) = self.reading.want_readers(DOUBT_SLOT_BYTES) {
+            let results = with_each(files, |_| Err(fault.clone()));
+            return self.jobs.reporter().say(DestinationDone::ReadStaged(results));
         }
-        let batch = self.batch.clone();
+        let batch = self.files.batch();
         self.read(move |tree, reader| {
             let staged = batch.by_file();
             let read = |file: FileId| {
@@ -105,18 +121,7 @@ impl DestinationWorkers {
 
     /// Lends a reader to a job, which reports now or later.
     pub(super) fn lend(&self, job: impl FnOnce(&dyn TargetTree, Reader) -> Option<DestinationDone> + Send + 'static) {
-        let Some(Readers { slab, said, is_over: over, workers }) = &self.readers else { return };
-        let (slab, said, over) = (slab.clone(), said.clone(), over.clone());
-        let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
-        let under_way = self.reads.clone();
-        workers.run(move || {
-            let _under_way = under_way;
-            // There are as many buffers as threads; one may still be being written.
-            let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
-            if let Some(report) = job(&*tree, Reader { slot, times, said }) {
-                let _ = sink.send(SessionEvent::Wrote(report));
-            }
-        });
+        self.reading.lend(self.jobs.reporter(), job);
     }
 }
 

@@ -14,8 +14,9 @@ use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
 use longhaul_proto::receiver::{Base, EntryRef};
 use longhaul_sys::Slot;
 
+use super::jobs::Pool;
 use super::readback::{Reader, with_each};
-use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
+use super::{DestinationDone, DestinationWorkers, bug};
 use crate::cpu::Stage;
 
 /// The version of the file that was read first for each entry that is being compared.
@@ -43,7 +44,7 @@ impl Versions {
 impl DestinationWorkers {
     /// Reads small files whole.
     pub(crate) fn read_standing(&self, files: Vec<Arc<EntryRef>>) {
-        let versions = self.versions.clone();
+        let versions = self.reading.versions();
         self.read(move |tree, reader| {
             let root = |held: &Arc<EntryRef>| {
                 let EntryKind::File { len, .. } = held.entry.kind else { return Err(bug("a look at no file")) };
@@ -57,7 +58,7 @@ impl DestinationWorkers {
 
     /// Reads chunks of a standing file.
     pub(crate) fn read_standing_chunks(&self, base: Base, chunks: Vec<ChunkIndex>) {
-        let versions = self.versions.clone();
+        let versions = self.reading.versions();
         self.read(move |tree, reader| {
             let read = |index| Piece::of(&base, index).digest(tree, reader, &versions);
             DestinationDone::ReadStandingChunks { file: base.entry.id, results: with_each(chunks, read) }
@@ -67,8 +68,8 @@ impl DestinationWorkers {
     /// Reads a chunk of a standing file once more and writes it to the temporary, if it still has
     /// its digest.
     pub(crate) fn copy(&self, base: Base, index: ChunkIndex, digest: Digest) {
-        let (versions, open) = (self.versions.clone(), self.files.get(&base.entry.id).cloned());
-        let (io, sink) = (self.io.clone(), self.sink.clone());
+        let (versions, open) = (self.reading.versions(), self.files.get(base.entry.id).cloned());
+        let (io, reporter) = (self.chunks.io().clone(), self.jobs.reporter().clone());
         self.lend(move |tree, mut reader| {
             let file = base.entry.id;
             let piece = Piece::of(&base, index);
@@ -84,9 +85,9 @@ impl DestinationWorkers {
             let done = move |slot: Slot, result: Result<(), DiskError>| {
                 drop(slot);
                 let result = result.map_err(Fault::from);
-                let _ = sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
+                reporter.say(DestinationDone::Write { file, index, result });
             };
-            io.write(open.target, place, piece.len, reader.slot, Box::new(done));
+            io.write(open.target().clone(), place, piece.len, reader.slot, Box::new(done));
             None
         });
     }
@@ -94,8 +95,8 @@ impl DestinationWorkers {
     /// Checks that files that were found the same still are the version that was read, and sets
     /// their metadata.
     pub(crate) fn retouch(&self, files: Vec<Arc<EntryRef>>, metadata: bool) {
-        let (versions, preserve) = (self.versions.clone(), self.options.preserve);
-        self.report(&self.stage, move |tree| {
+        let (versions, preserve) = (self.reading.versions(), self.options.preserve);
+        self.jobs.report(Pool::Stage, move |tree| {
             let touch = |held: &Arc<EntryRef>| {
                 let version = versions.get(held.id).ok_or_else(|| bug("a file is called the same and was not read"))?;
                 let meta = metadata.then_some(&held.entry.meta);

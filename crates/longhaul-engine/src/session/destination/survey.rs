@@ -11,6 +11,7 @@ use longhaul_core::{Entry, EntryKind, Fault, FileId, RelPath};
 use longhaul_disk::{DiskError, Made, Standing, TargetTree};
 use longhaul_proto::receiver::{EntryRef, Seen, Surveyed, is_same};
 
+use super::jobs::Pool;
 use super::{DestinationDone, DestinationOptions, DestinationWorkers, begun};
 use crate::journals;
 use crate::journals::{PathHistory, SessionJournal};
@@ -20,8 +21,8 @@ impl DestinationWorkers {
     /// `committed` says which entries an earlier session of this run committed.
     pub(crate) fn survey(&self, page: Vec<Arc<EntryRef>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
         let (options, dirs) = (self.options, self.dirs.clone());
-        let (ledger, bundled_max) = (self.ledger.clone(), options.bundled_max);
-        self.report(&self.survey, move |tree| {
+        let (ledger, bundled_max) = (self.journalling.ledger().cloned(), options.bundled_max);
+        self.jobs.report(Pool::Survey, move |tree| {
             let mut dirs = dirs.lock().unwrap_or_else(PoisonError::into_inner);
             let first = page.first().map_or(FileId(0), |held| held.id);
             if let Some(ledger) = ledger.as_deref().filter(|_| first == FileId(0)) {

@@ -1,0 +1,123 @@
+//! Owns the payload of arrivals until their verdict, and writes it: chunks into their temporaries,
+//! files of a bundle under temporary names.
+//!
+//! In: arrivals, and the machine's verdict on each. Out: requests to the chunk I/O and jobs that
+//! stage. It knows no lanes and no messages.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use longhaul_core::{ChunkIndex, Fault, FileId};
+use longhaul_disk::{ChunkIo, DiskError};
+use longhaul_proto::receiver::{Created, EntryRef, Ticket};
+use longhaul_sys::Slot;
+
+use super::jobs::Pool;
+use super::{DestinationDone, DestinationWorkers, begun, bug};
+use crate::lanes::worker::receive::Arrival;
+
+/// The payload that waits for its verdict, and the writes of chunks.
+pub(super) struct ChunkWrites {
+    io: ChunkIo,
+    /// The number of requests that the disk takes at a time.
+    depth: usize,
+    /// Held once by each write that is under way.
+    under_way: Arc<()>,
+    payload: HashMap<Ticket, ArrivedPayload>,
+}
+
+/// The payload of an arrival, kept until its verdict.
+#[derive(Debug, Default)]
+struct ArrivedPayload {
+    /// The bytes. `None` for a hole.
+    slot: Option<Slot>,
+    /// The unit's length, bytes.
+    len: usize,
+    /// Whether it is a hole.
+    hole: bool,
+    /// The range of each file of a bundle in the bytes.
+    rows: Vec<(FileId, Range<usize>)>,
+}
+
+impl ChunkWrites {
+    /// Writes through `io`.
+    pub(super) fn new(io: ChunkIo) -> ChunkWrites {
+        ChunkWrites { depth: io.report().depth, io, under_way: Arc::default(), payload: HashMap::new() }
+    }
+
+    /// The number of writes that are under way.
+    pub(super) fn under_way(&self) -> usize {
+        Arc::strong_count(&self.under_way) - 1
+    }
+
+    /// The number of requests that the disk takes at a time.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The chunk I/O, for writes that are counted elsewhere.
+    pub(super) fn io(&self) -> &ChunkIo {
+        &self.io
+    }
+}
+
+impl DestinationWorkers {
+    /// Keeps an arrival's payload for the verdict that follows.
+    pub(crate) fn hold_payload(&mut self, arrival: &mut Arrival) {
+        let piece = &arrival.landed.piece;
+        let (len, hole) = (piece.unit_len as usize, piece.hole);
+        let payload = ArrivedPayload { slot: arrival.slot.take(), len, hole, rows: std::mem::take(&mut arrival.rows) };
+        self.chunks.payload.insert(arrival.landed.ticket, payload);
+    }
+
+    /// Gives a payload's buffer back.
+    pub(crate) fn drop_payload(&mut self, ticket: Ticket) {
+        self.chunks.payload.remove(&ticket);
+    }
+
+    /// Writes a verified chunk. A hole needs no write.
+    pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
+        let (Some(ArrivedPayload { slot, len, hole, .. }), Some(open)) =
+            (self.chunks.payload.remove(&ticket), self.files.get(file))
+        else {
+            let result = Err(bug("a verified chunk without its payload or file"));
+            return self.jobs.reporter().say(DestinationDone::Write { file, index, result });
+        };
+        let (target, place) = (open.target().clone(), open.place(index));
+        let Some(slot) = slot else {
+            if hole && matches!(open.created(), Created::Continued(_)) {
+                return self.jobs.report(Pool::Stage, move |tree| {
+                    let result = tree.make_hole(&target, place, len as u64).map_err(Fault::from);
+                    DestinationDone::Write { file, index, result }
+                });
+            }
+            return self.jobs.reporter().say(DestinationDone::Write { file, index, result: Ok(()) });
+        };
+        let (reporter, under_way) = (self.jobs.reporter().clone(), self.chunks.under_way.clone());
+        let done = move |slot: Slot, result: Result<(), DiskError>| {
+            drop((slot, under_way));
+            let result = result.map_err(|error| reporter.fault(&error));
+            reporter.say(DestinationDone::Write { file, index, result });
+        };
+        self.chunks.io.write(target, place, len, slot, Box::new(done));
+    }
+
+    /// Writes verified files of a bundle under temporary names.
+    pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<EntryRef>>) {
+        let ArrivedPayload { slot, rows, .. } = self.chunks.payload.remove(&ticket).unwrap_or_default();
+        let preserve = self.options.preserve;
+        let ledger = self.journalling.ledger().cloned();
+        self.jobs.report(Pool::Stage, move |tree| {
+            let begun = begun(ledger.as_deref(), files.iter());
+            let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
+            let stage = |held: &Arc<EntryRef>| {
+                begun.clone()?;
+                let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
+                let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
+                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(Fault::from)
+            };
+            DestinationDone::Stage(files.iter().map(|held| (held.id, stage(held))).collect())
+        });
+    }
+}
