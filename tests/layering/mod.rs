@@ -19,6 +19,7 @@ mod source;
 mod tree;
 mod types;
 mod unsafety;
+mod words;
 
 /// Every rule that has a list.
 const RULES: &[&ratchet::Rule] = &[
@@ -32,6 +33,7 @@ const RULES: &[&ratchet::Rule] = &[
     &rooms::CIRCLES,
     &types::FIELDS,
     &types::NAMES,
+    &words::OPTIONS,
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+use crate::hint::{Hint, Program};
 use crate::text::PlainText;
 
 /// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that
@@ -71,7 +72,7 @@ pub enum Blame {
 }
 
 /// The host that worded a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Author {
     /// This one: its words are the program's own.
     #[default]
@@ -82,7 +83,8 @@ pub enum Author {
 
 /// A failure, ready to be said. If the peer worded it, its display says so.
 ///
-/// The author is not on the wire: a fault that is read off the wire is the peer's.
+/// This is the whole of it, as a program may write it down. The wire has a form of its own: without
+/// an author, as a fault that is read off the wire is the peer's, and with the hint as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Its stable name.
@@ -94,11 +96,10 @@ pub struct Fault {
     /// The event and its cause: one line, lower case, no full stop. If it names the object, that
     /// stands in single quotes.
     pub message: PlainText,
-    /// The next step for the user. May be empty.
-    pub hint: PlainText,
+    /// The next step for the user. `None` where there is nothing to say.
+    pub hint: Option<Hint>,
     /// The side that worded it: this process by default, the peer for a fault that was read off the
     /// wire.
-    #[serde(skip, default = "Author::of_what_is_read")]
     pub author: Author,
 }
 
@@ -114,10 +115,6 @@ impl fmt::Display for Fault {
 }
 
 impl Author {
-    const fn of_what_is_read() -> Author {
-        Author::Peer
-    }
-
     /// The name scripts see in events.
     pub const fn name(self) -> &'static str {
         match self {
@@ -130,14 +127,13 @@ impl Author {
 impl Fault {
     /// A fault without an object.
     pub fn new(code: FaultCode, blame: Blame, message: impl fmt::Display) -> Fault {
-        let (object, hint) = Default::default();
-        Fault { code, blame, object, message: PlainText::of(message), hint, author: Author::Local }
+        let (object, hint, author) = (PlainText::default(), None, Author::Local);
+        Fault { code, blame, object, message: PlainText::of(message), hint, author }
     }
 
     /// A breach of the protocol by the peer.
     pub fn protocol(message: impl fmt::Display) -> Fault {
-        Fault::new(FaultCode::Protocol, Blame::Peer, message)
-            .hint("both sides must run compatible builds of longhaul; if they do, report this")
+        Fault::new(FaultCode::Protocol, Blame::Peer, message).hint(Program::UseCompatible)
     }
 
     /// The same fault with the object that it concerns.
@@ -149,8 +145,15 @@ impl Fault {
 
     /// The same fault with a hint.
     #[must_use]
-    pub fn hint(mut self, hint: impl fmt::Display) -> Fault {
-        self.hint = PlainText::of(hint);
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Fault {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same fault with a hint in words of whoever uses the library; no words are no hint.
+    #[must_use]
+    pub fn hint_in_words(mut self, words: impl fmt::Display) -> Fault {
+        self.hint = Hint::words(words);
         self
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, PathError, RelPath};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hint, PathError, RelPath, hint};
 use rustix::io::Errno;
 
 /// The bytes of a path in an error; shown escaped.
@@ -365,84 +365,77 @@ impl DiskError {
             message = format!("{message}: {source}");
             cause = source.source();
         }
-        let (code, hint) = match self {
-            DiskError::OtherSpelling { .. } => {
-                (FaultCode::Exists, "rename one of the two in the source, or send them to different directories")
-            }
-            DiskError::Appeared { .. } => (
-                FaultCode::Exists,
-                "see what stands there; rename or remove one of the two, then run the same command again",
-            ),
-            DiskError::Call { source, .. } | DiskError::Engine { source, .. } if is_full_host(source) => (
-                FaultCode::Exhausted,
-                "raise the limit of open files of that whole host (sysctl fs.file-max) or see who has so many open, then run the same \
-                 command again",
-            ),
-            DiskError::Call { source, .. } if is_too_large(source) && longhaul_sys::file_size_limit().is_some() => {
-                (FaultCode::Unsupported, LIMITED_SIZE_HINT)
-            }
-            DiskError::Call { source, .. } if is_too_large(source) => {
-                (FaultCode::Unsupported, "send it to a file system that holds files of this length")
-            }
-            DiskError::NoContents { .. } => (
-                FaultCode::InTheWay,
-                "leave the slash at its end out to send the file itself; names of a list lie in a directory",
-            ),
-            _ => self.kind().said(),
-        };
+        let (code, hint) = self.meaning();
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
-        let fault = Fault::new(code, blame, message).hint(hint);
+        let fault = Fault { hint, ..Fault::new(code, blame, message) };
         match self.path() {
             Some(path) => fault.about(path),
             None => fault,
         }
     }
+
+    /// The code of this error and the hint what to do about it.
+    fn meaning(&self) -> (FaultCode, Option<Hint>) {
+        let (code, hint): (_, Hint) = match self {
+            DiskError::OtherSpelling { .. } => (FaultCode::Exists, hint::Names::RenameOneOfTwo.into()),
+            DiskError::Appeared { .. } => (FaultCode::Exists, hint::Names::SeeWhatStands.into()),
+            DiskError::Call { source, .. } | DiskError::Engine { source, .. } if is_full_host(source) => {
+                (FaultCode::Exhausted, hint::Storage::RaiseOpenFilesOfHost.into())
+            }
+            // The limit of the process that writes: of a daemon, or of this command.
+            DiskError::Call { source, .. } if is_too_large(source) && longhaul_sys::file_size_limit().is_some() => {
+                (FaultCode::Unsupported, hint::Storage::RaiseFileSize.into())
+            }
+            DiskError::Call { source, .. } if is_too_large(source) => {
+                (FaultCode::Unsupported, hint::Storage::TakeLargerFiles.into())
+            }
+            DiskError::NoContents { .. } => (FaultCode::InTheWay, hint::Names::SendFileItself.into()),
+            _ => return (self.kind().code(), self.kind().hint()),
+        };
+        (code, Some(hint))
+    }
 }
 
 impl ErrorKind {
-    /// The code of this kind and the hint what to do about it.
-    fn said(self) -> (FaultCode, &'static str) {
+    fn code(self) -> FaultCode {
         match self {
-            ErrorKind::NotFound => (FaultCode::NotFound, ""),
-            ErrorKind::Denied => (FaultCode::Denied, "check the permissions of it and of the directories above it"),
-            ErrorKind::NoSpace => {
-                (FaultCode::NoSpace, "free space or raise the quota, then run the same command again")
+            ErrorKind::NotFound => FaultCode::NotFound,
+            ErrorKind::Denied | ErrorKind::LinkRefused => FaultCode::Denied,
+            ErrorKind::NoSpace => FaultCode::NoSpace,
+            ErrorKind::ReadOnly => FaultCode::ReadOnly,
+            ErrorKind::Io => FaultCode::Io,
+            ErrorKind::Exists => FaultCode::Exists,
+            ErrorKind::NotADirectory | ErrorKind::Escape | ErrorKind::Moved => FaultCode::InTheWay,
+            ErrorKind::Changed => FaultCode::Changed,
+            ErrorKind::Vanished => FaultCode::Vanished,
+            ErrorKind::Unsupported | ErrorKind::TooLong | ErrorKind::Alias | ErrorKind::OnlyReplaces => {
+                FaultCode::Unsupported
             }
-            ErrorKind::ReadOnly => (FaultCode::ReadOnly, "mount it for writing"),
-            ErrorKind::Io => {
-                (FaultCode::Io, "look for the device in the kernel's log, then run the same command again")
-            }
-            ErrorKind::Exists => (FaultCode::Exists, ""),
-            ErrorKind::NotADirectory => (FaultCode::InTheWay, "move what stands there out of the way"),
-            ErrorKind::Changed => (FaultCode::Changed, "run the same command again when nobody writes to it"),
-            ErrorKind::Vanished => (FaultCode::Vanished, ""),
-            ErrorKind::Escape => (FaultCode::InTheWay, "links are not followed: name the real directory instead"),
-            ErrorKind::Unsupported => (FaultCode::Unsupported, "with --io buffered more file systems will do"),
-            ErrorKind::TooLong => (FaultCode::Unsupported, ""),
-            ErrorKind::Exhausted => (
-                FaultCode::Exhausted,
-                "raise the limit of open files there (ulimit -n, LimitNOFILE= of systemd) or run fewer transfers at a time, then \
-                 run the same command again",
-            ),
-            ErrorKind::Bounds => (FaultCode::Internal, "report this"),
-            ErrorKind::InUse => (FaultCode::Busy, "wait until that one has ended"),
-            ErrorKind::Moved => (
-                FaultCode::InTheWay,
-                "see where it went, then run the same command again when nobody moves directories there",
-            ),
-            ErrorKind::Alias => (
-                FaultCode::Unsupported,
-                "serve, or write to, a file system that tells these names apart (vfat: mount it without nonumtail)",
-            ),
-            ErrorKind::LinkRefused => (
-                FaultCode::Denied,
-                "leave links out (--preserve -links), or ask the administrator of this root for links = \"keep\" in serve.toml",
-            ),
-            ErrorKind::OnlyReplaces => (
-                FaultCode::Unsupported,
-                "allow replacing there (not --if-exists fail; the right 'modify'), or send elsewhere",
-            ),
+            ErrorKind::Exhausted => FaultCode::Exhausted,
+            ErrorKind::Bounds => FaultCode::Internal,
+            ErrorKind::InUse => FaultCode::Busy,
         }
+    }
+
+    fn hint(self) -> Option<Hint> {
+        Some(match self {
+            ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Vanished | ErrorKind::TooLong => return None,
+            ErrorKind::Denied => hint::Storage::CheckPermissions.into(),
+            ErrorKind::NoSpace => hint::Storage::FreeSpace.into(),
+            ErrorKind::ReadOnly => hint::Storage::MountForWriting.into(),
+            ErrorKind::Io => hint::Storage::SeeKernelLog.into(),
+            ErrorKind::NotADirectory => hint::Names::MoveAside.into(),
+            ErrorKind::Changed => hint::Again::Undisturbed.into(),
+            ErrorKind::Escape => hint::Names::NameRealDirectory.into(),
+            ErrorKind::Unsupported => hint::Storage::UseBuffered.into(),
+            ErrorKind::Exhausted => hint::Storage::RaiseOpenFiles.into(),
+            ErrorKind::Bounds => hint::Program::Report.into(),
+            ErrorKind::InUse => hint::Again::AfterThatTransfer.into(),
+            ErrorKind::Moved => hint::Names::SeeWhereItWent.into(),
+            ErrorKind::Alias => hint::Storage::TellNamesApart.into(),
+            ErrorKind::LinkRefused => hint::Names::LeaveLinksOut.into(),
+            ErrorKind::OnlyReplaces => hint::Names::AllowReplacing.into(),
+        })
     }
 }
 
@@ -455,10 +448,6 @@ fn is_full_host(error: &io::Error) -> bool {
 fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::FBIG.raw_os_error())
 }
-
-/// The hint for the file size limit of the process that writes: of a daemon, or of this command.
-const LIMITED_SIZE_HINT: &str = "raise the limit on the length of files there (ulimit -f, LimitFSIZE= of systemd), then run the same \
-    command again";
 
 fn kind_of(error: &io::Error) -> ErrorKind {
     let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {
@@ -558,8 +547,8 @@ mod tests {
 
     #[test]
     fn whoever_has_too_many_files_open_is_told_which_limit_that_is() {
-        let hint = |errno| DiskError::call("open", &b"a"[..], errno).fault().hint;
-        let (own, all) = (hint(Errno::MFILE), hint(Errno::NFILE));
+        let hint = |errno| DiskError::call("open", &b"a"[..], errno).fault().hint.map(|hint| hint.to_string());
+        let (own, all) = (hint(Errno::MFILE).unwrap(), hint(Errno::NFILE).unwrap());
         assert!(own.contains("ulimit -n") && own.contains("LimitNOFILE=") && !own.contains("file-max"), "{own}");
         assert!(all.contains("fs.file-max") && !all.contains("ulimit"), "{all}");
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_core::limits::{
     CHUNK_LOG2_MAX, LANES_MAX, LONG_PATH_MILLISECONDS, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN,
 };
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, hint};
 use longhaul_disk::{ChunkIo, EngineKind};
 use longhaul_net::LaneMemory;
 use longhaul_sys::Slab;
@@ -51,16 +51,16 @@ pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault>
             FaultCode::Usage,
             Blame::Local,
             format_args!(
-                "--memory {memory} holds fewer than {MEMORY_CHUNKS_MIN} chunks of {}",
+                "a memory of {memory} holds fewer than {MEMORY_CHUNKS_MIN} chunks of {}",
                 ByteCount(chunk.bytes())
             ),
         )
-        .hint("raise --memory or lower --chunk-size"));
+        .hint(hint::Memory::RaiseOrSmallerChunks));
     }
     if slots > SLOTS_MAX {
         let chunk = ByteCount(chunk.bytes());
-        let message = format_args!("--memory {memory} holds more than {SLOTS_MAX} chunks of {chunk}");
-        return Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint("lower --memory or raise --chunk-size"));
+        let message = format_args!("a memory of {memory} holds more than {SLOTS_MAX} chunks of {chunk}");
+        return Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint(hint::Memory::LowerOrLargerChunks));
     }
     Ok(usize::try_from(slots).unwrap_or(usize::MAX))
 }
@@ -82,11 +82,9 @@ pub(crate) fn possible(memory: ByteCount) -> Result<(), Fault> {
     if memory <= most {
         return Ok(());
     }
-    let message = format_args!("--memory {memory} is more than this host has, which is {most}");
-    Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint(format_args!(
-        "lower --memory: the default of {}MiB is enough for most paths",
-        MEMORY_BYTES_DEFAULT >> 20
-    )))
+    let message = format_args!("a memory of {memory} is more than this host has, which is {most}");
+    let mebibytes = MEMORY_BYTES_DEFAULT >> 20;
+    Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint(hint::Memory::LowerToDefault { mebibytes }))
 }
 
 /// The largest chunk of which `memory` holds enough, at least `chunk`.
@@ -198,7 +196,7 @@ impl SessionBuffers {
         let slab = Slab::new(chunk.bytes() as usize, slots).map_err(|e| {
             let size = ByteCount(chunk.bytes());
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map {slots} buffers of {size}: {e}"))
-                .hint("lower --memory")
+                .hint(hint::Memory::Lower)
         })?;
         let io = ChunkIo::start(engine, depth, &slab)?;
         Ok(SessionBuffers { slab, io, depth })

@@ -3,7 +3,7 @@
 //! In: errors of the network and of the system. Out: a [`Fault`] with code, blame and hint. It
 //! knows no sessions and no files.
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::{NetError, NetErrorKind};
 
 /// The fault of a control connection that could not be dialled. `again`: in the middle of a run. A
@@ -11,7 +11,8 @@ use longhaul_net::{NetError, NetErrorKind};
 /// the middle of a run the same holds of a name that was found before.
 pub(crate) fn dial_fault(error: &NetError, again: bool) -> Fault {
     let fault = Fault::from(error);
-    let passing = |message: &str| Fault::new(FaultCode::Unreachable, Blame::Path, message).hint(&fault.hint);
+    let passing =
+        |message: &str| Fault { hint: fault.hint.clone(), ..Fault::new(FaultCode::Unreachable, Blame::Path, message) };
     match (error, error.kind()) {
         (NetError::NotLonghaul { peer, saw }, _) => {
             tracing::debug!(target: "longhaul::session", %peer, %saw, "another protocol");
@@ -29,7 +30,7 @@ pub(crate) fn lane_fault(error: &NetError) -> Fault {
     match error.kind() {
         NetErrorKind::Tls => {
             Fault::new(FaultCode::Lost, Blame::Path, format_args!("a lane was damaged on the way: {}", fault.message))
-                .hint("run the same command again")
+                .hint(hint::Again::Now)
         }
         _ => fault,
     }
@@ -38,13 +39,14 @@ pub(crate) fn lane_fault(error: &NetError) -> Fault {
 /// The fault of a thread or runtime that the system does not give.
 pub(crate) fn system_fault(what: &str, error: &std::io::Error) -> Fault {
     Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot start {what}: {error}"))
-        .hint("check the limits on processes and memory")
+        .hint(hint::Storage::RaiseProcesses)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io;
 
+    use longhaul_core::hint::Network;
     use longhaul_net::Over;
 
     use super::*;
@@ -64,30 +66,36 @@ mod tests {
                 false,
                 FaultCode::TimedOut,
                 "no answer from node:7214 (192.0.2.7) in 10 s: a firewall",
-                "TCP port 7214",
+                Network::OpenTcpPort { port: 7214 },
             ),
             (
                 no_answer(Over::Udp),
                 false,
                 FaultCode::TimedOut,
                 "over UDP in 10 s, though TCP gets through",
-                "UDP port 7214",
+                Network::OpenUdpPort { port: 7214 },
             ),
             (
                 refused(),
                 false,
                 FaultCode::Unreachable,
                 "cannot connect to node:7214 (192.0.2.7): connection refused",
-                "check host and port",
+                Network::StartDaemon,
             ),
-            (unknown(), false, FaultCode::NotFound, "there is no host nod: no such name", "getent hosts"),
-            (unknown(), true, FaultCode::Unreachable, "there is no host nod: no such name", "getent hosts"),
-            (other, false, FaultCode::Unreachable, "what listens at node:80 is not a longhaul daemon", "host and port"),
+            (unknown(), false, FaultCode::NotFound, "there is no host nod: no such name", Network::CheckSpelling),
+            (unknown(), true, FaultCode::Unreachable, "there is no host nod: no such name", Network::CheckSpelling),
+            (
+                other,
+                false,
+                FaultCode::Unreachable,
+                "what listens at node:80 is not a longhaul daemon",
+                Network::CheckListener,
+            ),
         ] {
             let fault = dial_fault(&error, again);
             assert_eq!(fault.code, code, "{error}");
             assert!(fault.message.contains(message), "{fault:?}");
-            assert!(fault.hint.contains(hint), "{fault:?}");
+            assert_eq!(fault.hint, Some(hint.into()));
             assert!(!fault.message.contains("os error"), "{fault:?}");
         }
     }

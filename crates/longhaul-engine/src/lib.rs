@@ -24,7 +24,7 @@ mod workers;
 pub use api::{
     Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange, LanesTuned,
     Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath,
-    Report, Settings, Start, Stop, StopTrigger, Transport, Trust, Verify,
+    Report, Settings, Start, StartNote, Stop, StopTrigger, Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath, Word};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath, Word, hint};
 use longhaul_disk::{
     DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, Tree, TreePolicy,
     VoidTarget,
@@ -103,9 +103,7 @@ fn refuse_same_name(source: &FsSource, wanted: &ScanWish, shown: impl Fn(usize) 
     };
     let (name, first, second) = (Escaped(&name).to_string(), shown(first), shown(second));
     let message = format!("'{name}' would come from {first} and from {second}, and both would go under this name");
-    Err(Fault::new(FaultCode::Usage, Blame::Local, message)
-        .about(name)
-        .hint("rename one of them, leave one out, or send them to different directories"))
+    Err(Fault::new(FaultCode::Usage, Blame::Local, message).about(name).hint(hint::Names::RenameOrLeaveOut))
 }
 
 fn spec(source: &LocalSource) -> SourceSpec {
@@ -243,7 +241,7 @@ pub(crate) fn refuse_into_itself(
                 if way.is_root() { "is the directory to be copied" } else { "lies in the directory to be copied" };
             return Err(Fault::new(FaultCode::Usage, Blame::Local, format_args!("the destination {whose}"))
                 .about(Escaped(source.path.as_os_str().as_bytes()))
-                .hint("name a destination outside of it, or leave the destination out with --exclude"));
+                .hint(hint::Names::NameOutside));
         }
     }
     Ok(())

@@ -53,7 +53,11 @@ impl Observer for Failures {
         if let Event::File(file) = event
             && let FileStatus::Failed(fault) = file.status
         {
-            let failure = (file.path.escaped().to_string(), fault.code, format!("{fault}; {}", fault.hint));
+            let failure = (
+                file.path.escaped().to_string(),
+                fault.code,
+                format!("{fault}; {}", fault.hint.as_ref().map(ToString::to_string).unwrap_or_default()),
+            );
             self.0.lock().expect("no panic").push(failure);
         }
     }

@@ -5,7 +5,8 @@
 
 use std::io;
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::hint::{Again, Daemon, Network};
+use longhaul_core::{Blame, Fault, FaultCode, Hint};
 
 use crate::error::{NetError, NetErrorKind, Over, system_words};
 
@@ -29,7 +30,7 @@ impl From<&NetError> for Fault {
             K::Config => (FaultCode::Usage, Blame::Local),
             _ => (FaultCode::Unclassified, Blame::Local),
         };
-        Fault::new(code, blame, words(error)).hint(hint(error))
+        Fault { hint: hint(error), ..Fault::new(code, blame, words(error)) }
     }
 }
 
@@ -51,53 +52,36 @@ fn words(error: &NetError) -> String {
 }
 
 /// The hint what to do about the error.
-fn hint(error: &NetError) -> String {
+fn hint(error: &NetError) -> Option<Hint> {
     use NetErrorKind as K;
-    let fixed = match error {
-        NetError::Resolve { .. } => "check the network and /etc/resolv.conf, or name the daemon by its address",
-        NetError::UnknownHost { .. } => "check its spelling; 'getent hosts NAME' asks the same resolver",
-        NetError::LocalAddress { .. } => "'ip address' shows the addresses that it has",
-        NetError::NoAnswer { peer, over: Over::Tcp, .. } => {
-            return format!(
-                "check host and port; at the daemon's host, and on the way to it, {} must be let in",
-                open_port("TCP", peer)
-            );
-        }
-        NetError::NoAnswer { peer, over: Over::Udp, .. } => {
-            return format!(
-                "let {} in at the daemon's host and on the way to it, or use --transport tcp",
-                open_port("UDP", peer)
-            );
-        }
-        NetError::Silent { .. } => {
-            "check host and port; if a longhaul daemon listens there, its host may be overloaded"
-        }
+    Some(match error {
+        NetError::Resolve { .. } => Network::CheckResolver.into(),
+        NetError::UnknownHost { .. } => Network::CheckSpelling.into(),
+        NetError::LocalAddress { .. } => Network::SeeAddresses.into(),
+        NetError::NoAnswer { peer, over, .. } => match (port_of(peer), over) {
+            (Some(port), Over::Tcp) => Network::OpenTcpPort { port }.into(),
+            (Some(port), Over::Udp) => Network::OpenUdpPort { port }.into(),
+            (None, _) => Network::CheckHost.into(),
+        },
+        NetError::Silent { .. } => Network::SuspectOverload.into(),
         NetError::Unreachable { source, .. } => match source.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                "no longhaul daemon listens there, or a firewall refuses: check host and port, and that it runs"
-            }
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                "the host is down, no route leads to it, or a firewall refuses: check the host and the network"
-            }
-            _ => "check host, port and firewall, and that a longhaul daemon runs there",
+            io::ErrorKind::ConnectionRefused => Network::StartDaemon.into(),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Network::CheckRoute.into(),
+            _ => Network::CheckHost.into(),
         },
         _ => match error.kind() {
-            K::Lost | K::Closed | K::TimedOut => "run the same command again",
-            K::Busy => "try again later",
-            K::PeerKeyMismatch { .. } => {
-                "the daemon's key changed or someone stands between; ask its administrator before trusting the new key"
-            }
-            K::KeyRefused => "ask the daemon's administrator to authorise this key: longhaul key show",
-            K::Tls | K::NotLonghaul => "check host and port: something else may listen there",
-            _ => "",
+            K::Lost | K::Closed | K::TimedOut => Again::Now.into(),
+            K::Busy => Again::Later.into(),
+            K::PeerKeyMismatch { .. } => Daemon::AskAboutNewKey.into(),
+            K::KeyRefused => Daemon::AskForAuthorisation.into(),
+            K::Tls | K::NotLonghaul => Network::CheckListener.into(),
+            _ => return None,
         },
-    };
-    fixed.to_owned()
+    })
 }
 
-/// `TCP port 7214`, of a peer `node:7214` or `node:7214 (192.0.2.7)`.
-fn open_port(protocol: &str, peer: &str) -> String {
+/// The port of a peer `node:7214` or `node:7214 (192.0.2.7)`.
+fn port_of(peer: &str) -> Option<u16> {
     let addr = peer.split_once(' ').map_or(peer, |(addr, _)| addr);
-    let port = addr.rsplit_once(':').map_or("", |(_, port)| port);
-    format!("{protocol} port {port}")
+    addr.rsplit_once(':')?.1.parse().ok()
 }

@@ -35,7 +35,7 @@ fn meta() -> Meta {
 }
 
 fn fault() -> Fault {
-    Fault::new(FaultCode::Denied, Blame::Local, "no").about("a").hint("b").said_by_peer()
+    Fault::new(FaultCode::Denied, Blame::Local, "no").about("a").hint_in_words("b").said_by_peer()
 }
 
 fn transfer(far: Far) -> Message {

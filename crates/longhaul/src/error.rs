@@ -196,7 +196,7 @@ impl From<Error> for Fault {
         if let Error::Fault(fault) = error {
             return fault;
         }
-        Fault::new(error.code(), Blame::Local, Chain(&error)).hint(error.hint())
+        Fault::new(error.code(), Blame::Local, Chain(&error)).hint_in_words(error.hint())
     }
 }
 

@@ -117,7 +117,7 @@ impl Trust for HostTrust {
             Some(pinned) => {
                 let fault = other_key(&daemon, &pinned, key, "it is known by");
                 let file = self.known_hosts.display();
-                return Err(fault.hint(format_args!(
+                return Err(fault.hint_in_words(format_args!(
                     "somebody may be in between; if the daemon's key was really changed, take its line out of {file}"
                 )));
             }
@@ -151,7 +151,7 @@ impl HostTrust {
 fn unknown_key(daemon: &str, key: &PublicKey) -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, format_args!("its key {key} is not known"))
         .about(daemon)
-        .hint(format_args!(
+        .hint_in_words(format_args!(
             "compare it with the key that the daemon prints when it starts, or that 'longhaul key show --identity FILE' prints \
              there (FILE: the identity of its serve.toml); if it is the same, run: longhaul key trust {daemon} {key}"
         ))
@@ -182,7 +182,8 @@ mod tests {
         let shown = key();
         let fault = trust(dir.path(), false).judge("::1", 7214, &shown).unwrap_err();
         assert_eq!((fault.code, fault.object.as_str()), (FaultCode::Denied, "[::1]:7214"));
-        assert!(fault.hint.ends_with(&format!("longhaul key trust [::1]:7214 {shown}")), "{}", fault.hint);
+        let hint = fault.hint.unwrap().to_string();
+        assert!(hint.ends_with(&format!("longhaul key trust [::1]:7214 {shown}")), "{hint}");
         assert!(!dir.path().join("known_hosts").exists());
     }
 
@@ -195,7 +196,8 @@ mod tests {
         let fault = trust(dir.path(), true).judge("h", 1, &second).unwrap_err();
         assert_eq!(fault.code, FaultCode::Denied);
         assert!(fault.message.contains(&first.to_string()) && fault.message.contains(&second.to_string()));
-        assert!(fault.hint.contains("known_hosts"), "{}", fault.hint);
+        let hint = fault.hint.unwrap().to_string();
+        assert!(hint.contains("known_hosts"), "{hint}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod bench;
 mod causes;
 mod closing;
 mod events;
+mod hints;
 mod human;
 mod label;
 mod log;

@@ -73,9 +73,24 @@ pub struct Start {
     /// How the receiving side makes small files and names durable. `None`: it keeps nothing, or
     /// does not say.
     pub sync: Option<SyncMethod>,
-    /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption,
-    /// buffered I/O.
-    pub notes: Vec<String>,
+    /// Facts that a person should know and would not guess.
+    pub notes: Vec<StartNote>,
+}
+
+/// A fact of a session that a person would not guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartNote {
+    /// Fewer lanes than were asked for: more do not fit the memory of one side.
+    FewerLanes {
+        /// Lanes that there are.
+        lanes: u32,
+        /// Lanes that were asked for.
+        wanted: u32,
+    },
+    /// The lanes cross a network and are verified but not encrypted.
+    NotEncrypted,
+    /// The lanes are not encrypted, and stay within this process.
+    WithinProcess,
 }
 
 /// The way of a transfer, as its initiator sees it.

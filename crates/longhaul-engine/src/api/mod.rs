@@ -11,7 +11,7 @@ mod stop;
 
 pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesTuned, Limited, Observer, PathFigures,
-    Progress, Redial, Start,
+    Progress, Redial, Start, StartNote,
 };
 pub use job::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, Trust};
 pub use report::Report;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, TransportFacts,
@@ -267,9 +267,9 @@ impl Run {
                 Ok(JoinedLane { id, stream, taken })
             });
             let joined = joined.map_err(|fault| match (transport, fault.code) {
-                (message::Transport::Quic, FaultCode::TimedOut) if fault.hint.is_empty() => fault.hint(format_args!(
-                    "a firewall may drop UDP to port {port}: let it through, or use --transport tcp"
-                )),
+                (message::Transport::Quic, FaultCode::TimedOut) if fault.hint.is_none() => {
+                    fault.hint(hint::Network::LetUdpThrough { port })
+                }
                 _ => fault,
             });
             if transport == message::Transport::Quic {

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode, RelPath};
+use longhaul_core::{Blame, Fault, FaultCode, RelPath, hint};
 use longhaul_disk::{ErrorKind, Lister, Tree};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
@@ -72,7 +72,7 @@ async fn hear_names(reader: &mut ReadHalf, mut sink: impl FnMut(Vec<Listed>) -> 
     loop {
         let Ok(heard) = timeout(SILENCE_MAX, read_message(reader)).await else {
             let why = format_args!("the daemon said nothing for {} s", SILENCE_MAX.as_secs());
-            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint("run the same command again"));
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::Now));
         };
         let listing = match heard? {
             Some(Message::Listing(listing)) => listing,
@@ -80,8 +80,7 @@ async fn hear_names(reader: &mut ReadHalf, mut sink: impl FnMut(Vec<Listed>) -> 
             Some(_) => return Err(Fault::protocol("a listing was asked for and something else came")),
             None => {
                 let why = "the daemon ended the listing before it was complete";
-                return Err(Fault::new(FaultCode::Lost, Blame::Peer, why)
-                    .hint("it waits half a minute at most for what it says to be read; its log says more"));
+                return Err(Fault::new(FaultCode::Lost, Blame::Peer, why).hint(hint::Daemon::ReadInTime));
             }
         };
         if sink(listing.names).is_break() || listing.last {
@@ -193,6 +192,6 @@ mod tests {
         drop(there);
         let mut reader: ReadHalf = Box::new(here);
         let fault = hear_names(&mut reader, |_| ControlFlow::Continue(())).await.expect_err("it is over");
-        assert!(fault.code == FaultCode::Lost && fault.hint.contains("read"), "{fault:?}");
+        assert_eq!((fault.code, fault.hint), (FaultCode::Lost, Some(hint::Daemon::ReadInTime.into())));
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role, hint};
 use longhaul_disk::{EngineKind, SourceTree};
 use longhaul_net::{Identity, LaneStream, NetError, Protection};
 use longhaul_proto::wire::message::{VERSION, Welcome};
@@ -188,8 +188,7 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
 /// Lanes within a process fail only where it has too many files open already.
 fn pair_fault(error: &NetError) -> Fault {
     let fault = Fault::from(error);
-    Fault { code: FaultCode::Exhausted, ..fault }
-        .hint("raise the limit of open files (ulimit -n), then run the same command again")
+    Fault { code: FaultCode::Exhausted, ..fault }.hint(hint::Storage::RaiseOpenFilesHere)
 }
 
 /// The sender's half is the one observed; the receiver's adds what only it knows.

@@ -4,7 +4,8 @@
 //! In: the shape of the sources, or a daemon's refusal. Out: the totals of such a run. It knows no
 //! connection and makes no file.
 
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode, RelPath};
+use longhaul_core::hint::Names;
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Hint, RelPath};
 use longhaul_disk::Shape;
 
 use crate::api::{Event, FileEvent, FileStatus, Observer, Remote, RemotePath};
@@ -13,7 +14,10 @@ use crate::session::totals::Totals;
 /// The totals of a run with sources of this host. `None` if any of them exists.
 pub(crate) fn here(shape: &Shape, observer: &dyn Observer) -> Option<Totals> {
     let Shape::Missing(missing) = shape else { return None };
-    Some(tell(missing.iter().map(|(name, error)| (name.clone(), error.fault().hint(globs(name)))), observer))
+    Some(tell(
+        missing.iter().map(|(name, error)| (name.clone(), Fault { hint: globs(name), ..error.fault() })),
+        observer,
+    ))
 }
 
 /// The totals of a pull that a daemon refused because it has none of the sources. `None` if it had
@@ -29,7 +33,7 @@ pub(crate) fn there(refusal: &Fault, remote: &Remote, paths: &[RemotePath], obse
             Blame::Peer,
             format_args!("cannot examine {location}: No such file or directory"),
         );
-        (path.path.clone(), fault.about(location).hint(globs(&path.path)))
+        (path.path.clone(), Fault { hint: globs(&path.path), ..fault.about(location) })
     });
     Some(tell(faults, observer))
 }
@@ -47,9 +51,6 @@ fn tell(missing: impl Iterator<Item = (RelPath, Fault)>, observer: &dyn Observer
 }
 
 /// Advice for a name that is missing and looks like a pattern that a shell should have expanded.
-fn globs(path: &RelPath) -> &'static str {
-    if path.as_bytes().iter().any(|byte| b"*?[".contains(byte)) { GLOBS } else { "" }
+fn globs(path: &RelPath) -> Option<Hint> {
+    path.as_bytes().iter().any(|byte| b"*?[".contains(byte)).then(|| Names::NoPattern.into())
 }
-
-const GLOBS: &str = "a source is a name and no pattern: leave the quotes out so that the shell expands it here; at a daemon, send the \
-                     directory with --include PATTERN --exclude '*'";

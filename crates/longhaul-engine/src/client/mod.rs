@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
 use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::{Landing, SkippedDigests};
@@ -69,7 +69,7 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
         (JobSource::Local(sources), JobDestination::Local(dest)) => run.copy(&sources, &dest).await,
         (JobSource::Remote(..), JobDestination::Remote(..)) => {
             Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
-                .hint("pull, then push"))
+                .hint(hint::Program::PullThenPush))
         }
     };
     Report { paths: paths.figures(), ..conclude(result, &*observer, begun) }
@@ -131,10 +131,10 @@ fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
     budget::possible(settings.memory)?;
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
         (Transport::Quic, _, JobSource::Local(_), JobDestination::Local(_)) => {
-            ("between two local directories no lane runs over QUIC", "leave --transport out")
+            ("between two local directories no lane runs over QUIC", hint::Network::LeaveTransportOut)
         }
         (Transport::Quic, Some(Protection::Safe), ..) => {
-            ("lanes over QUIC are always encrypted", "leave --protect safe out, or use --transport tcp")
+            ("lanes over QUIC are always encrypted", hint::Network::EncryptOrUseTcp)
         }
         _ => return Ok(()),
     };

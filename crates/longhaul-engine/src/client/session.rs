@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::connect::Agreed;
-use crate::api::{Direction, Event, LaneKind, Observer, Start};
+use crate::api::{Direction, Event, LaneKind, Observer, Start, StartNote};
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
@@ -103,17 +103,13 @@ pub(crate) fn start(
 ) -> Start {
     let mut notes = Vec::new();
     if lanes < wanted {
-        let plural = if lanes == 1 { "" } else { "s" };
-        notes.push(format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side"));
+        notes.push(StartNote::FewerLanes { lanes, wanted });
     }
     if protection == Protection::Safe && transport != LaneKind::Pair {
-        notes.push(
-            "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified"
-                .to_owned(),
-        );
+        notes.push(StartNote::NotEncrypted);
     }
     if transport == LaneKind::Pair && protection == Protection::Safe {
-        notes.push("between two local directories data is not encrypted: nothing leaves this process".to_owned());
+        notes.push(StartNote::WithinProcess);
     }
     Start {
         session: hex(&welcome.session),

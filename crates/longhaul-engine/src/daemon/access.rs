@@ -4,7 +4,7 @@
 //! In: a key, a root's name, the right that a request needs. Out: the root, or a refusal. It knows
 //! no connections and no paths.
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
 use longhaul_net::{Protection, PublicKey};
 
 use super::strangers::unknown;
@@ -32,7 +32,7 @@ impl Daemon {
                 Blame::Local,
                 format_args!("no root '{}' for this key", Escaped(name.as_bytes())),
             )
-            .hint("'longhaul ls' of this daemon, without a root, lists those that this key may see")),
+            .hint(hint::Daemon::ListRoots)),
         }
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn need(granted: bool, right: &str, root: &RootConfig) -> Result<(), 
         Blame::Local,
         format_args!("this key has no right '{right}' on root '{}'", root.name),
     )
-    .hint("ask the daemon's administrator for it"))
+    .hint(hint::Daemon::AskForRight))
 }
 
 /// Refuses a protection that the root does not allow.
@@ -55,14 +55,10 @@ pub(super) fn need_protection(protection: Protection, root: &RootConfig) -> Resu
     if root.protect.contains(&protection) {
         return Ok(());
     }
-    let (asked, other) = match protection {
-        Protection::Private => ("private", "safe"),
-        Protection::Safe => ("safe", "private"),
+    let (asked, hint) = match protection {
+        Protection::Private => ("private", hint::Daemon::UseSafe),
+        Protection::Safe => ("safe", hint::Daemon::UsePrivate),
     };
-    Err(Fault::new(
-        FaultCode::Denied,
-        Blame::Local,
-        format_args!("root '{}' does not allow --protect {asked}", root.name),
-    )
-    .hint(format_args!("use --protect {other}, or ask the daemon's administrator")))
+    let message = format_args!("root '{}' does not allow lanes that are {asked}", root.name);
+    Err(Fault::new(FaultCode::Denied, Blame::Local, message).hint(hint))
 }

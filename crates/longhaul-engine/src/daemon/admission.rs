@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
@@ -292,11 +292,8 @@ fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> 
             need(rights.create, "create", config)?;
             // What stands is told the client as digests, of which short content could be guessed.
             need(rights.read || *if_exists != IfExists::Verify, "read", config)?;
-            need(rights.read || !transfer.digests, "read", config).map_err(|fault| {
-                fault.hint(
-                    "for --manifest the daemon reads the files that are skipped: leave it out, or ask the daemon's administrator for 'read'",
-                )
-            })?;
+            need(rights.read || !transfer.digests, "read", config)
+                .map_err(|fault| fault.hint(hint::Daemon::AskForRead))?;
             need_protection(protection, config)
         }
         (Far::Sources { sources, .. }, Role::Receiver) => {

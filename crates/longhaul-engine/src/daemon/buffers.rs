@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, hint};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
@@ -52,8 +52,7 @@ impl Need {
             let size = ByteCount(chunk.bytes());
             let why =
                 format_args!("chunks of {size} need {least} of memory, and this daemon has {all} for all sessions");
-            return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why)
-                .hint("use a smaller --chunk-size, or ask the daemon's administrator for more 'memory' in [limits]"));
+            return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Memory::SmallerChunksOrAsk));
         }
         Ok(Need { chunk, memory: session_memory(all, chunk), reserve: 0 })
     }
@@ -190,7 +189,7 @@ mod tests {
     fn chunks_that_the_daemon_can_never_hold_are_refused_with_what_would_do() {
         let fault =
             Need::new(ByteCount(16 << 20), ChunkSize::from_bytes(8 << 20).expect("a size")).expect_err("32 MiB");
-        assert!(fault.code == FaultCode::Unsupported && fault.hint.contains("--chunk-size"), "{fault:?}");
+        assert_eq!((fault.code, fault.hint), (FaultCode::Unsupported, Some(hint::Memory::SmallerChunksOrAsk.into())));
         assert_eq!(need(16 << 20).memory, ByteCount(16 << 20));
         assert_eq!(need(64 * GIB).memory, MEMORY_DEFAULT);
     }

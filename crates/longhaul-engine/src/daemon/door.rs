@@ -11,6 +11,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longhaul_core::hint::Network;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode};
 use longhaul_net::{
     GreetLimits, Greeted, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls, greet,
@@ -71,8 +72,7 @@ fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError
 }
 
 fn misnamed(address: &str, error: &io::Error) -> Fault {
-    refusal(Escaped(address.as_bytes()), system_words(error))
-        .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
+    refusal(Escaped(address.as_bytes()), system_words(error)).hint(Network::NameHostAndPort)
 }
 
 /// The fault of an address, with the system's words and advice.
@@ -83,23 +83,16 @@ fn cannot_listen(address: &str, addr: SocketAddr, error: &NetError) -> Fault {
     let words = system_words(source);
     let port = addr.port();
     let hint = match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!(
-                "another process listens there (ss -lntup 'sport = :{port}' shows which): stop it or choose another port"
-            )
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            "this host has no such address: ip address shows those that it has".to_owned()
-        }
-        io::ErrorKind::PermissionDenied if port < 1024 => {
-            "a port below 1024 needs the capability CAP_NET_BIND_SERVICE: choose another".to_owned()
-        }
-        _ => String::new(),
+        io::ErrorKind::AddrInUse => Some(Network::FreePort { port }.into()),
+        io::ErrorKind::AddrNotAvailable => Some(Network::NameOwnAddress.into()),
+        io::ErrorKind::PermissionDenied if port < 1024 => Some(Network::TakeHigherPort.into()),
+        _ => None,
     };
     let over = if doing.contains("UDP") { " over UDP" } else { "" };
     // A name, or port 0, stands for the address that was really tried.
     let tried = if addr.to_string() == address { String::new() } else { format!("{addr}: ") };
-    refusal(format_args!("{}{over}", Escaped(address.as_bytes())), format_args!("{tried}{words}")).hint(hint)
+    let fault = refusal(format_args!("{}{over}", Escaped(address.as_bytes())), format_args!("{tried}{words}"));
+    Fault { hint, ..fault }
 }
 
 fn refusal(address: impl Display, why: impl Display) -> Fault {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath};
+use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, hint};
 use longhaul_disk::{Lister, Tree};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
@@ -239,7 +239,7 @@ fn partials(
 /// The fault of more partials than there is memory for. A directory further down may have fewer.
 fn too_many_partials(refusal: &Fault) -> Fault {
     let why = format_args!("there are more partials than the daemon has memory to list just now: {}", refusal.message);
-    Fault::new(FaultCode::Busy, Blame::Local, why).hint("list a directory further down, or try again later")
+    Fault::new(FaultCode::Busy, Blame::Local, why).hint(hint::Names::ListFurtherDown)
 }
 
 /// Bytes that a listing claims for names beyond the first ones.

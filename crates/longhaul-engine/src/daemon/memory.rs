@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::MEASURE_SECONDS_MAX;
-use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, IfExists, Role};
+use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, IfExists, PlainText, Role, hint};
 use longhaul_disk::{SourceTree, TimedVoid, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy};
 use longhaul_proto::wire::message::{Far, Transfer};
@@ -37,11 +37,9 @@ impl Daemon {
     pub(super) fn measured(&self, client: &ClientConfig, transfer: &Transfer) -> Result<Option<Measured>, Fault> {
         let Far::Memory { bytes, millis } = transfer.far else { return Ok(None) };
         if !client.bench {
-            let name = Escaped(client.name.as_bytes());
-            let message = "this key may not measure ('longhaul bench net') at this daemon";
-            return Err(Fault::new(FaultCode::Denied, Blame::Local, message).hint(format_args!(
-                "its administrator allows it by the line 'bench = true' in the [[client]] '{name}' of serve.toml, and starts it again"
-            )));
+            let client = PlainText::of(Escaped(client.name.as_bytes()));
+            let message = "this key may not measure at this daemon";
+            return Err(Fault::new(FaultCode::Denied, Blame::Local, message).hint(hint::Daemon::AskForBench { client }));
         }
         if bytes == 0 || transfer.dry_run || transfer.read_back || transfer.digests {
             let message = "a measurement of nothing, or of what a memory does not do";

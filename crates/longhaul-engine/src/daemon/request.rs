@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_core::limits::{
     MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, PATH_BYTES_MAX, REQUEST_BYTES_MAX, SOURCE_COST_BYTES, SOURCES_MAX,
 };
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList};
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Far, FarSource, Follows, Request, RequestPart, Transfer};
@@ -147,8 +147,7 @@ impl Costs<'_> {
         if self.bytes > REQUEST_BYTES_MAX {
             let most = ByteCount(REQUEST_BYTES_MAX);
             let why = format_args!("the list of what to send is longer than the {most} that one request may take");
-            return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why)
-                .hint("name directories instead of what lies in them, or run one command for each part of the list"));
+            return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Names::NameDirectories));
         }
         let more = self.bytes.saturating_sub(before);
         if more == 0 {
@@ -164,9 +163,7 @@ fn too_long(refusal: &Fault) -> Fault {
         "the list of what to send needs more memory than the daemon has for it just now: {}",
         refusal.message
     );
-    Fault::new(FaultCode::Busy, Blame::Local, why).hint(
-        "try again later, name directories instead of what lies in them, or ask the daemon's administrator for more 'memory' in [limits]",
-    )
+    Fault::new(FaultCode::Busy, Blame::Local, why).hint(hint::Daemon::AskForMemory)
 }
 
 /// Bytes of a request that are not claimed: as much as a hello may bring by itself.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
@@ -74,7 +74,7 @@ impl Runs {
                     Blame::Local,
                     "an earlier session of the same command has not let go of its files yet",
                 )
-                .hint("try again later"));
+                .hint(hint::Again::Later));
             }
         }
     }

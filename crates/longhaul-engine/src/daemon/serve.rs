@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, hint};
 use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
@@ -102,7 +102,7 @@ async fn refuse_listing(control: &mut Control, fault: Fault) {
 
 fn busy(what: &str) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
-        .hint("try again later")
+        .hint(hint::Again::Later)
 }
 
 async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admission) {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::PublicKey;
 use tokio::sync::Notify;
 
@@ -161,10 +161,9 @@ impl ClientShares {
                 busy(format_args!(
                     "this key has {claims} {what} here, and what the daemon has left of {of} is kept for other keys"
                 ))
-                .hint("wait until one of them is over, or ask the daemon's administrator for higher [limits]")
+                .hint(hint::Daemon::WaitOrAskForLimits)
             }
-            Full::Daemon => busy(format_args!("the daemon is at its limit of {of}"))
-                .hint("try again later, or ask the daemon's administrator for higher [limits]"),
+            Full::Daemon => busy(format_args!("the daemon is at its limit of {of}")).hint(hint::Daemon::AskForLimits),
         }
     }
 
@@ -306,7 +305,7 @@ mod tests {
         assert!(own.code == FaultCode::Busy && own.message.contains("this key has 3 sessions"), "{own}");
         held.push(shares.claim(other, 1).expect("the quarter"));
         let all = shares.refusal(shares.claim(key(), 1).expect_err("all"));
-        assert!(all.message.contains("limit of sessions") && !all.hint.is_empty(), "{all}");
+        assert!(all.message.contains("limit of sessions") && all.hint.is_some(), "{all}");
     }
 
     #[test]

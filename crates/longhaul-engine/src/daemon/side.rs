@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathList, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathList, Role, hint};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, Tree};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
@@ -114,7 +114,7 @@ impl Daemon {
                 format_args!("something was mounted over or replaced root '{root}' since this daemon started"),
             )
             .about(&root)
-            .hint("have the daemon restarted once the right directory is there")),
+            .hint(hint::Daemon::Restart)),
             Err(error) => Err(error.fault().about(&root)),
         })
         .await

@@ -6,7 +6,7 @@
 //! no sessions.
 
 use longhaul_core::limits::MESSAGE_BYTES_MAX;
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::{Control, PublicKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -52,7 +52,7 @@ pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault)
 /// the daemon's log has no line to paste for a stranger.
 pub(super) fn unknown(key: &PublicKey) -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, format_args!("this daemon does not know the key {key}"))
-        .hint("send this key (longhaul key show prints it) to the daemon's administrator and ask to be let in")
+        .hint(hint::Daemon::SendKey)
 }
 
 /// Bytes of a request that are skipped at most: twice the longest of an honest client.

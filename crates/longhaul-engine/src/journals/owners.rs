@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
+use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag, hint};
 
 use super::presence::{Presence, Question};
 
@@ -158,7 +158,7 @@ pub(super) fn busy_path(path: &RelPath, owner: &str, since: SystemTime) -> Fault
         format_args!("it is being written by another session, of {owner}, for {seconds} s"),
     )
     .about(path.escaped())
-    .hint("wait until that is over, then run the same command again: it continues what is left then")
+    .hint(hint::Again::AfterItsOwner)
 }
 
 /// How long an owner may take to answer. One with a slow link needs this (the session's design).

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
+use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag, hint};
 use longhaul_disk::{Shelf, Shelved, boot_id};
 use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{Opened, Origin};
@@ -85,9 +85,7 @@ impl RootJournals {
         }
         let why =
             format_args!("{unfinished} transfers of the same client were left unfinished here, and no more are kept");
-        Err(Fault::new(FaultCode::NoSpace, Blame::Local, why).hint(
-            "run their commands again ('longhaul ls --partials' lists what is left), or ask the daemon's administrator for a higher 'unfinished' or a shorter 'partials' in [limits]",
-        ))
+        Err(Fault::new(FaultCode::NoSpace, Blame::Local, why).hint(hint::Daemon::FinishOrAskForUnfinished))
     }
 
     /// Begins a receiving session of a run whose paths lie beneath `prefix`: looks at the journals

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, TRIAL_BYTES_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, LaneId};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, hint};
 use longhaul_net::{LaneStream, NetError, Protection};
 use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 
@@ -92,7 +92,7 @@ fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> 
     if !key.accepts(Prover::Acceptor, &claim, &mac) {
         let fault =
             Fault::new(FaultCode::Denied, Blame::Path, "a lane reached someone who does not hold this session's key");
-        return Err(fault.hint("something between the hosts answers in the daemon's place").into());
+        return Err(fault.hint(hint::Network::SuspectInterception).into());
     }
     Ok(key.prove(Prover::Dialer, &claim))
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role, hint};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
@@ -375,7 +375,7 @@ impl Lanes {
         let seconds = since.elapsed().as_secs();
         Some(self.last_fault.clone().unwrap_or_else(|| {
             Fault::new(FaultCode::Lost, Blame::Path, format_args!("no lane joined the session in {seconds} s"))
-                .hint("check that a firewall lets several connections to the port through")
+                .hint(hint::Network::LetLanesThrough)
         }))
     }
 

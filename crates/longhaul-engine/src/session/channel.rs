@@ -3,7 +3,7 @@
 //! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to the reader's
 //! caller. It does not know the meaning of messages.
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -54,7 +54,7 @@ pub(crate) fn decode(frame: &[u8]) -> Result<Message, Fault> {
 pub(crate) async fn write_message(writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
     let bytes = message.try_encode().map_err(|e| {
         Fault::new(FaultCode::Usage, Blame::Local, format_args!("the request is too long: {e}"))
-            .hint("name fewer files or patterns in one run")
+            .hint(hint::Names::NameFewer)
     })?;
     writer.write_all(&bytes).await.map_err(|e| lost(&e))?;
     writer.flush().await.map_err(|e| lost(&e))
@@ -94,6 +94,5 @@ async fn write_all(writer: &mut WriteHalf, queue: &Queue) -> std::io::Result<()>
 }
 
 fn lost(e: &std::io::Error) -> Fault {
-    Fault::new(FaultCode::Lost, Blame::Path, format_args!("the control connection broke: {e}"))
-        .hint("run the same command again")
+    Fault::new(FaultCode::Lost, Blame::Path, format_args!("the control connection broke: {e}")).hint(hint::Again::Now)
 }

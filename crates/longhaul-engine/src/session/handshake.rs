@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longhaul_core::limits::{BUNDLED_FILE_BYTES_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX};
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, hint};
 use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
@@ -37,10 +37,8 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
         Err(_) => Err(unanswered()),
         Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
         Ok(Ok(Some(message))) => Ok(message),
-        Ok(Ok(None)) => {
-            Err(Fault::new(FaultCode::Lost, Blame::Peer, "the other side closed the connection")
-                .hint("its log says why"))
-        }
+        Ok(Ok(None)) => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the other side closed the connection")
+            .hint(hint::Daemon::SeeItsLog)),
         Ok(Err(fault)) => Err(fault),
     }
 }
@@ -76,7 +74,7 @@ async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Ite
     for part in parts {
         if tokio::time::timeout(PART_TAKEN_MAX, write_message(writer, &part)).await.is_err() {
             let why = "the other side takes in nothing more of the list of what to send";
-            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint("run the same command again"));
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::Now));
         }
     }
     Ok(())
@@ -115,7 +113,7 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
                 hello.version_min, hello.version_max
             ),
         )
-        .hint("use builds of longhaul that share a protocol version"));
+        .hint(hint::Program::ShareVersion));
     }
     Ok(hello.request)
 }
@@ -137,8 +135,7 @@ pub(crate) fn from_wire(protect: Protect) -> Protection {
 }
 
 fn unanswered() -> Fault {
-    Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time")
-        .hint("run the same command again")
+    Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time").hint(hint::Again::Now)
 }
 
 fn unexpected() -> Fault {

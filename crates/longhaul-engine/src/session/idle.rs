@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_proto::Message;
 
 /// The time since which nothing moved in a session. Clones share it.
@@ -84,9 +84,7 @@ impl Idle {
         let idle = now.saturating_duration_since(self.activity.since());
         (idle >= patience).then(|| {
             let why = format_args!("nothing moved for {} s, and no disk here was at work", idle.as_secs());
-            Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(
-                "run the same command again: it goes on where this ended; 'idle' in [limits] of serve.toml is the time",
-            )
+            Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::WhereItEndedOrIdleLonger)
         })
     }
 }
@@ -174,6 +172,7 @@ mod tests {
         let (mut idle, _) = idle(start);
         idle.look(start, QUIET);
         let fault = idle.look(start + LIMIT, QUIET).expect("it is over");
-        assert!(fault.retry() && fault.hint.contains("again") && fault.message.contains("600 s"), "{fault:?}");
+        assert!(fault.retry() && fault.message.contains("600 s"), "{fault:?}");
+        assert_eq!(fault.hint, Some(hint::Again::WhereItEndedOrIdleLonger.into()));
     }
 }

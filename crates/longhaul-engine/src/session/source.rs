@@ -11,7 +11,9 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_core::digest::digest_of;
-use longhaul_core::{Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
+use longhaul_core::{
+    Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit, hint,
+};
 use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
 use longhaul_proto::sender::Small;
 use longhaul_proto::wire::bundle::Packer;
@@ -367,8 +369,7 @@ impl SourceShared {
 }
 
 fn changed() -> Fault {
-    Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent")
-        .hint("send it again when it is at rest")
+    Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent").hint(hint::Again::AtRest)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use longhaul_core::PlainText;
+
 use super::order::ReceiverAction;
 use crate::wire::message::{Message, Outcome, Settlement, Verdict};
 
@@ -42,10 +44,11 @@ impl ActionQueue {
     pub(super) fn settled(&mut self, mut settlement: Settlement) {
         self.settled_bytes += SETTLEMENT_BYTES;
         if let Outcome::Failed(fault) = &mut settlement.outcome {
-            for text in [&mut fault.object, &mut fault.message, &mut fault.hint] {
+            for text in [&mut fault.object, &mut fault.message] {
                 *text = std::mem::take(text).cut();
                 self.settled_bytes += text.len();
             }
+            self.settled_bytes += fault.hint.as_ref().map_or(0, |hint| PlainText::of(hint).cut().len());
         }
         self.settled.push(settlement);
         if self.settled.len() >= LIST_MAX || self.settled_bytes >= SETTLED_BYTES_MAX {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, LaneId};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, hint};
 
 use super::order::{Landed, Ticket};
 use crate::time::Timestamp;
@@ -36,7 +36,7 @@ impl Arrivals {
                 Blame::Path,
                 "more data arrived than was asked for: someone writes to a lane who is not the sender",
             )
-            .hint("run the same command again, or with --protect private"));
+            .hint(hint::Again::Encrypted));
         }
         if self.landed.insert(ticket, (now, landed)).is_some() {
             return Err(Fault::new(FaultCode::Internal, Blame::Bug, "one arrival was reported twice"));

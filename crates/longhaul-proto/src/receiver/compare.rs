@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::{Attempt, Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Attempt, Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId, Unit, hint};
 
 use super::chunks::ChunkState;
 use super::flow::ask_for;
@@ -345,7 +345,7 @@ pub(super) fn goes_in_chunks(kind: &EntryKind, bundled_max: u64) -> bool {
 /// The fault of a standing file that differs and may not be replaced.
 pub(super) fn differs() -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, "what stands there differs and this key may not replace it")
-        .hint("ask for the right 'modify' on this root")
+        .hint(hint::Daemon::AskForModify)
 }
 
 /// Standing small files that are read by one order. Files that are read together are packed

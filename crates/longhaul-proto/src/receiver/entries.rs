@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use longhaul_core::limits::LINK_BYTES_MAX;
-use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath};
+use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath, hint};
 
 use super::compare::{Comparison, goes_in_chunks};
 use super::large::{LargeStage, LargeTarget};
@@ -91,9 +91,8 @@ impl Receiver {
         }
         let Some(slot) = self.manifest.get(id) else { return Answered::NotWanted };
         let held = slot.entry.clone();
-        let fail = |code, message: &str, hint: &str| {
-            let fault = Fault::new(code, Blame::Local, message).about(held.placed.escaped());
-            Outcome::Failed(if hint.is_empty() { fault } else { fault.hint(hint) })
+        let fail = |code, message: &str, hint: hint::Names| {
+            Outcome::Failed(Fault::new(code, Blame::Local, message).about(held.placed.escaped()).hint(hint))
         };
         let outcome = match (&slot.state, &held.entry.kind, seen) {
             (EntryState::Unplaced(fault), ..) => Outcome::Failed(fault.clone()),
@@ -108,7 +107,7 @@ impl Receiver {
             (_, EntryKind::Dir, Ok(_)) => fail(
                 FaultCode::InTheWay,
                 "something that is no directory stands where one goes",
-                "remove it or choose another destination",
+                hint::Names::RemoveOrChooseAnother,
             ),
             (.., Ok(seen)) if committed && !doubtful && is_same(&held.entry, &seen) => Outcome::Skipped,
             (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen, doubtful) {
@@ -118,7 +117,7 @@ impl Receiver {
                 PolicyDecision::Send | PolicyDecision::Compare if self.manifest.is_busy(&held.placed) => fail(
                     FaultCode::Exists,
                     "another source of this transfer is being written under the same name",
-                    "give the sources different names or send them one after the other",
+                    hint::Names::GiveDifferentNames,
                 ),
                 PolicyDecision::Compare if !goes_in_chunks(&held.entry.kind, self.config.bundled_max) => {
                     self.manifest.occupy(id, EntryState::Comparing);

@@ -7,7 +7,7 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, Unit, hint};
 
 use super::chunks::ChunkState;
 use super::compare::differs;
@@ -251,6 +251,5 @@ fn unwanted(file: FileId) -> Fault {
 }
 
 fn mismatch(message: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultCode::Mismatch, Blame::Path, message)
-        .hint("run the same command again; if it happens again, suspect memory, a network card or a middlebox")
+    Fault::new(FaultCode::Mismatch, Blame::Path, message).hint(hint::Again::SuspectingHardware)
 }

@@ -35,7 +35,7 @@ mod unsynced;
 mod window;
 
 use longhaul_core::limits::PAGES_UNANSWERED_MAX;
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, FileId, hint};
 
 use crate::time::Timestamp;
 use crate::wire::bundle::bundled_max;
@@ -134,7 +134,7 @@ impl Receiver {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if !self.is_draining() && self.arrivals_deadline().is_some_and(|deadline| now >= deadline) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "data arrived that the sender never announced");
-            return self.abort(fault.hint("run the same command again, or with --protect private"));
+            return self.abort(fault.hint(hint::Again::Encrypted));
         }
         self.settle_down(now);
     }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_core::{Blame, Clock, Entry, EntryKind, Fault, FaultCode, IfExists, Mtime, PathError, RelPath};
+use longhaul_core::{
+    Blame, Clock, Entry, EntryKind, Fault, FaultCode, Hint, IfExists, Mtime, PathError, RelPath, hint,
+};
 
 use super::Replace;
 
@@ -129,7 +131,7 @@ impl Policy {
     /// may show content that the medium does not have, and reading it would prove nothing: the file
     /// is sent anew, or denied to a key that may not replace it.
     pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen, doubtful: bool) -> PolicyDecision {
-        let fail = |code, message: &str, hint: &str| {
+        let fail = |code, message: &str, hint: Hint| {
             PolicyDecision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
         };
         match seen {
@@ -137,21 +139,21 @@ impl Policy {
             Seen::Dir => fail(
                 FaultCode::InTheWay,
                 "a directory stands where the file goes",
-                "remove it or choose another destination",
+                hint::Names::RemoveOrChooseAnother.into(),
             ),
             // A device, fifo or socket was not made by copying, and is never replaced by it.
             Seen::Special => fail(
                 FaultCode::InTheWay,
                 "a fifo, socket or device stands where it goes, and is never replaced",
-                "remove it or choose another destination",
+                hint::Names::RemoveOrChooseAnother.into(),
             ),
             _ if self.if_exists == IfExists::Fail => {
-                fail(FaultCode::Exists, "the name is taken", "--if-exists replace would replace it")
+                fail(FaultCode::Exists, "the name is taken", hint::Names::Replace.into())
             }
             _ if doubtful && !self.may_modify => fail(
                 FaultCode::Denied,
                 "the disk failed while this was made durable, so that it may be damaged, and this key may not replace it",
-                "ask for the right 'modify' on this root, or have the file removed",
+                hint::Daemon::AskForModifyOrRemoval.into(),
             ),
             _ if doubtful => PolicyDecision::Send,
             seen if self.if_exists == IfExists::SkipSame && is_same(entry, seen) => PolicyDecision::Skip,
@@ -162,7 +164,7 @@ impl Policy {
             _ if !self.may_modify => fail(
                 FaultCode::Denied,
                 "the name is taken and this key may not replace it",
-                "ask for the right 'modify' on this root",
+                hint::Daemon::AskForModify.into(),
             ),
             _ => PolicyDecision::Send,
         }

@@ -8,7 +8,7 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
-use longhaul_core::{Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit, hint};
 
 use super::bundles::{Reading, Unread};
 use super::chunks::{ChunkEvent, ChunkState};
@@ -321,8 +321,7 @@ pub(super) fn group(config: &ReceiverConfig) -> SyncGroup {
 
 /// The fault of bytes that are not read as they were written.
 pub(super) fn misread(message: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultCode::Mismatch, Blame::Local, message)
-        .hint("suspect the disk, its controller or its cable: look at the system's log and at its SMART data")
+    Fault::new(FaultCode::Mismatch, Blame::Local, message).hint(hint::Storage::SuspectDisk)
 }
 
 /// Chunks of one order: the good ones are journalled together, and a drain waits for no more.

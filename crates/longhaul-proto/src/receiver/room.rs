@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath};
+use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath, hint};
 
 use super::large::LargeStage;
 use super::{EntryState, Receiver, ReceiverAction};
@@ -280,12 +280,11 @@ impl Reserved {
 fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
     let fault = |message| Fault::new(FaultCode::NoSpace, Blame::Local, message);
     let Some(need) = need else {
-        return fault(format!("{name} has no inodes (file entries) left"))
-            .hint("remove files there, or take a file system with more inodes, then run the same command again");
+        return fault(format!("{name} has no inodes (file entries) left")).hint(hint::Storage::FreeInodes);
     };
     let (need, free) = (ByteCount(need), ByteCount(free));
     fault(format!("{name} has no room for this file: it needs {need} more, and {free} are free"))
-        .hint("free space or raise the quota, then run the same command again")
+        .hint(hint::Storage::FreeSpace)
 }
 
 /// The longest file in which the system can name an offset, in bytes.

@@ -75,7 +75,7 @@ fn faults() -> impl Strategy<Value = Fault> {
     let blames = prop_oneof![Just(Blame::Local), Just(Blame::Peer), Just(Blame::Path), Just(Blame::Bug)];
     // Clean texts, which read back as they are; others are cleaned on the way.
     (codes, blames, "[ -Z]{0,40}", "[a-z ]{0,40}", "[a-z]{0,9}").prop_map(|(code, blame, object, message, hint)| {
-        Fault::new(code, blame, message).about(object).hint(hint).said_by_peer()
+        Fault::new(code, blame, message).about(object).hint_in_words(hint).said_by_peer()
     })
 }
 

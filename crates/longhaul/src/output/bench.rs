@@ -15,7 +15,7 @@ use longhaul_engine::{LaneFigures, Limited, NetReport, SentFigures, Way};
 use serde::Serialize;
 
 use super::events::{CpuPerGb, as_map, limits, millis, protection};
-use super::{JsonLines, Talker, units};
+use super::{JsonLines, Talker, units, words};
 use crate::exit::Exit;
 use crate::settings::{NetCase, Talk};
 
@@ -192,8 +192,8 @@ impl NetTelling {
         }
         // The note that data is not encrypted is not needed for made-up data; the number of lanes
         // is in the table.
-        for note in report.start.iter().flat_map(|start| &start.notes).filter(|_| self.talker.names_files()) {
-            self.talker.note(note);
+        for fact in report.start.iter().flat_map(|start| &start.notes).filter(|_| self.talker.names_files()) {
+            self.talker.note(words::note(*fact));
         }
         if self.json {
             return self.lines.say("bench_net", body(case, report, time, (self.done, self.runs)));

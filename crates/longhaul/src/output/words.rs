@@ -2,7 +2,9 @@
 //!
 //! In: values of the engine. Out: words. Knows no lines.
 
-use longhaul_engine::Limit;
+use std::borrow::Cow;
+
+use longhaul_engine::{Limit, StartNote};
 
 /// The words behind `limited by`. `capped`: the rate that was asked for is the limit.
 pub(super) fn limit(by: Limit, capped: bool) -> &'static str {
@@ -18,6 +20,22 @@ pub(super) fn limit(by: Limit, capped: bool) -> &'static str {
         Limit::NetworkRate => "the network",
         Limit::Receiver => "the receiver",
         Limit::Memory => "--memory",
+    }
+}
+
+/// A fact of a session that a user would not guess.
+pub(super) fn note(note: StartNote) -> Cow<'static, str> {
+    match note {
+        StartNote::FewerLanes { lanes, wanted } => {
+            let plural = if lanes == 1 { "" } else { "s" };
+            format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side").into()
+        }
+        StartNote::NotEncrypted => {
+            "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified".into()
+        }
+        StartNote::WithinProcess => {
+            "between two local directories data is not encrypted: nothing leaves this process".into()
+        }
     }
 }
 

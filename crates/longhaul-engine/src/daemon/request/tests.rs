@@ -1,7 +1,7 @@
 //! Tests of requests in parts: which parts are taken in, what memory they cost, and which are
 //! refused.
 
-use longhaul_core::{ChunkSize, Preserve, RelPath, Role, Word};
+use longhaul_core::{ChunkSize, Preserve, RelPath, Role, Word, hint};
 use longhaul_net::Identity;
 use longhaul_proto::wire::message::{Flow, Protect};
 use tokio::io::{AsyncWriteExt, duplex};
@@ -114,7 +114,8 @@ async fn a_list_that_the_daemon_has_no_memory_for_is_refused_in_its_middle_with_
     let parts = (0..400).map(|number| part_of(number, 300, false)).collect();
     let fault = heard(&memory, &mut pull(Follows::Names), parts).await.err().expect("24 MB are too much");
     assert_eq!(fault.code, FaultCode::Busy);
-    assert!(fault.message.contains("more memory than the daemon has") && fault.hint.contains("[limits]"), "{fault:?}");
+    assert!(fault.message.contains("more memory than the daemon has"), "{fault:?}");
+    assert_eq!(fault.hint, Some(hint::Daemon::AskForMemory.into()));
     memory.all_given_back().await;
     let parts = (0..100).map(|_| sources(300, false)).collect();
     let fault = heard(&memory, &mut pull(Follows::Sources), parts).await.err().expect("40 MB");

@@ -165,7 +165,7 @@ fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &Found, chunk: ChunkS
             target: "longhaul::journal",
             path = %entry.placed.escaped(),
             chunk = %longhaul_core::ByteCount(map.size().bytes()),
-            "what was received earlier of this file is sent again, as its chunks are too large for the buffers; with --memory {} or more on the receiving side it would have been continued",
+            "what was received earlier of this file is sent again, as its chunks are too large for the buffers; with buffers of {} or more on the receiving side it would have been continued",
             budget::memory_for(map.size()),
         );
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use longhaul_core::digest::{Digest, digest_of};
-use longhaul_core::{Blame, ByteCount, ChunkIndex, Fault, FaultCode};
+use longhaul_core::{Blame, ByteCount, ChunkIndex, Fault, FaultCode, hint};
 use longhaul_disk::{TargetFile, TargetTree};
 use longhaul_proto::journal::{HeldChunks, Stretch};
 use longhaul_proto::receiver::Partial;
@@ -41,7 +41,7 @@ impl SessionJournal {
         );
         let slab = Slab::new((map.size().bytes() as usize).max(BUFFER_BYTES_MIN), 1).map_err(|e| {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map a buffer to read back: {e}"))
-                .hint("lower --memory")
+                .hint(hint::Memory::Lower)
         })?;
         let mut slot = slab.claim().ok_or_else(interrupted)?;
         let (mut held, mut lost) = (HeldChunks::new(), Lost::default());

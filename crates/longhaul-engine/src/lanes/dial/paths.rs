@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::{LaneHandle, NetPath};
 
 use crate::api::{Event, Observer, PathFigures};
@@ -58,9 +58,8 @@ impl Paths {
     /// # Errors
     /// A usage fault for a path whose remote address is unknown.
     pub(crate) fn lead_to(&self, addr: SocketAddr) -> Result<(), Fault> {
-        let usage = |message: String| {
-            Fault::new(FaultCode::Usage, Blame::Local, message).hint("write --path LOCAL=REMOTE for each path")
-        };
+        let usage =
+            |message: String| Fault::new(FaultCode::Usage, Blame::Local, message).hint(hint::Network::NameBothEnds);
         let unnamed: Vec<_> = self.0.iter().filter(|path| path.remote.is_none()).collect();
         if !unnamed.is_empty() && unnamed.len() < self.0.len() {
             return Err(usage("some paths have a REMOTE and some have none".to_owned()));

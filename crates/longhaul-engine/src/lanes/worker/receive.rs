@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
-use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
+use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit, hint};
 use longhaul_net::{LaneStream, PieceRoom, Protection};
 use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
 use longhaul_proto::wire::bundle;
@@ -87,7 +87,7 @@ pub(crate) fn run(
             Blame::Path,
             format_args!("a safe lane was damaged on the way: {}", fault.message),
         )
-        .hint("run the same command again, or with --protect private"),
+        .hint(hint::Again::Encrypted),
         _ => fault,
     });
     (landed, result)

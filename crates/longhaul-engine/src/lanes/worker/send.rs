@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, select};
 use longhaul_core::digest::{ChunkHasher, Digest};
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, Unit};
+use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, Unit, hint};
 use longhaul_net::{LaneStream, More, NetError, Protection, UnitPart};
 use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::wire::data::{Header, Piece};
@@ -108,7 +108,7 @@ fn end(stream: &mut LaneStream, taken: bool) -> Result<(), NetError> {
 }
 
 fn given_up() -> Fault {
-    Fault::new(FaultCode::Lost, Blame::Path, "a lane was given up").hint("run the same command again")
+    Fault::new(FaultCode::Lost, Blame::Path, "a lane was given up").hint(hint::Again::Now)
 }
 
 /// Sends a unit. Returns its digest and the payload bytes that it took.

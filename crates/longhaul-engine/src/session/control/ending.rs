@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, Role};
+use longhaul_core::{Blame, Fault, FaultCode, Role, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Tally;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -167,7 +167,7 @@ fn stopped(code: FaultCode) -> Fault {
                 Blame::Local,
                 "nothing moved, and another key needed the session's place",
             )
-            .hint("run the same command again: it goes on where this ended");
+            .hint(hint::Again::WhereItEnded);
         }
         FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role, hint};
 use longhaul_proto::tuning::limit::Spent;
 use longhaul_proto::wire::message::{Heartbeat, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
@@ -465,8 +465,7 @@ impl ControlLink {
 }
 
 fn closed_by_peer() -> Fault {
-    Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
-        .hint("run the same command again")
+    Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection").hint(hint::Again::Now)
 }
 
 /// Time between two reports of progress, and between two checks of heartbeats and silence.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_proto::wire::message::Heartbeat;
 
 use super::SILENCE_MAX;
@@ -92,7 +92,7 @@ fn is_of_late(at: Instant) -> bool {
 /// The fault of a session whose other side is taken for dead.
 pub(super) fn silent() -> Fault {
     let why = format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs());
-    Fault::new(FaultCode::TimedOut, Blame::Path, why).hint("run the same command again")
+    Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Again::Now)
 }
 
 /// A side that has sent nothing for this long sends a heartbeat.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::{ChunkHasher, Hash32};
-use longhaul_core::{Blame, DigestKind, EntryKind, Fault, FaultCode, FileOffset};
+use longhaul_core::{Blame, DigestKind, EntryKind, Fault, FaultCode, FileOffset, hint};
 use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_sys::Slab;
@@ -74,7 +74,7 @@ impl Digesters {
     pub(super) fn start(slot_bytes: usize) -> Result<Digesters, Fault> {
         let slab = Slab::new(slot_bytes, DIGEST_SLOTS).map_err(|e| {
             let why = format_args!("cannot map buffers to read what stands: {e}");
-            Fault::new(FaultCode::Unsupported, Blame::Local, why).hint("lower --memory, or leave --manifest out")
+            Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Memory::LowerOrListNothing)
         })?;
         let workers =
             Workers::start("digest", DIGEST_SLOTS).map_err(|e| system_fault("threads that read what stands", &e))?;
@@ -173,7 +173,7 @@ fn unread(held: &EntryRef, error: &DiskError) -> Fault {
 fn restless(held: &EntryRef) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, "what stands there was written to while it was read for the manifest")
         .about(held.placed.escaped())
-        .hint("run the same command again when nobody writes to it")
+        .hint(hint::Again::Undisturbed)
 }
 
 /// Bytes of skipped files between two reports of them: few enough for a figure each second, enough

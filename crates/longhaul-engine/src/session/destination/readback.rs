@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
-use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset, hint};
 use longhaul_disk::{Back, DiskError, IoMode, TargetTree};
 use longhaul_proto::receiver::ReadBackReason;
 use longhaul_sys::{Slab, Slot};
@@ -43,7 +43,7 @@ impl Readers {
     pub(super) fn start(slot_bytes: usize) -> Result<Readers, Fault> {
         let slab = Slab::new(slot_bytes, READ_BACK_SLOTS).map_err(|e| {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map buffers to read back: {e}"))
-                .hint("lower --memory or --chunk-size, or leave --verify disk and --if-exists verify out")
+                .hint(hint::Memory::LowerOrReadNothingBack)
         })?;
         let workers =
             Workers::start("read-back", READ_BACK_SLOTS).map_err(|e| system_fault("threads that read back", &e))?;
@@ -157,7 +157,7 @@ fn unproven() -> Fault {
         Blame::Local,
         "the disk failed to write something, and this file system cannot be asked what it has",
     )
-    .hint("look for the device in the kernel's log, then run the same command again")
+    .hint(hint::Storage::SeeKernelLog)
 }
 
 /// Bytes of a buffer to read back files that came in bundles.

@@ -4,7 +4,7 @@
 //! In: faults of the disk, from any job. Out: the same faults; those for want of room name the
 //! place and the shortage. It knows no files.
 
-use longhaul_core::{ByteCount, Fault, FaultCode, PlainText, RelPath};
+use longhaul_core::{ByteCount, Fault, FaultCode, PlainText, RelPath, hint};
 use longhaul_disk::TargetTree;
 use longhaul_proto::receiver::Surveyed;
 use rustix::system::uname;
@@ -49,7 +49,8 @@ impl Whereabouts {
         };
         let message = format!("{} {short}: {}", self.name, fault.message);
         let named = Fault::new(fault.code, fault.blame, message);
-        let hint = if lacks_inodes { PlainText::from(INODES_HINT) } else { fault.hint.clone() };
+        // Free space does not help without inodes.
+        let hint = if lacks_inodes { Some(hint::Storage::FreeInodes.into()) } else { fault.hint.clone() };
         *fault = Fault { object: fault.object.clone(), hint, ..named };
     }
 }
@@ -89,7 +90,5 @@ impl DestinationDone {
     }
 }
 
-/// Free space does not help here.
-const INODES_HINT: &str = "remove files there, or take a file system with more inodes, then run the same command again";
 /// Fewer free bytes than this count as none: one chunk or one directory may take more.
 const SPACE_BYTES_MIN: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::digest::{Digest, digest_of};
-use longhaul_core::{Blame, ChunkIndex, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset, hint};
 use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
 use longhaul_proto::receiver::{Base, EntryRef};
 use longhaul_sys::Slot;
@@ -140,5 +140,5 @@ fn standing_fault(held: &EntryRef, error: &DiskError) -> Fault {
 fn restless(held: &EntryRef) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, "what stands there was written to or replaced while it was compared")
         .about(held.placed.escaped())
-        .hint("run the same command again when nobody writes to it")
+        .hint(hint::Again::Undisturbed)
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Class, Heartbeat};
 use tokio::sync::Notify;
@@ -277,7 +277,7 @@ fn not_taken_in(gauge: Gauge, patience: Duration) -> Fault {
         Blame::Peer,
         format_args!("the other side did not take in what it was told for {seconds} s: {bytes} bytes wait for it"),
     )
-    .hint("run the same command again; if it happens again, look at the load of the other host and at the path to it")
+    .hint(hint::Again::LookingAtTheOtherHost)
 }
 
 /// The fault of a side for which more bytes wait than an honest one can leave.

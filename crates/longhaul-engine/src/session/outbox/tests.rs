@@ -119,7 +119,8 @@ fn what_honest_sides_say_under_full_credit_is_no_backlog() {
         receiver.send(Message::Settled(list));
     }
     assert!(!receiver.gauge().is_backlogged(), "{:?}", receiver.gauge());
-    let fault = Fault::new(FaultCode::Io, Blame::Local, "m".repeat(100)).about("o".repeat(100)).hint("h".repeat(80));
+    let fault =
+        Fault::new(FaultCode::Io, Blame::Local, "m".repeat(100)).about("o".repeat(100)).hint_in_words("h".repeat(80));
     for _ in 0..ENTRIES_UNSETTLED_MAX / 200 {
         receiver.send(settled(fault.clone()));
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, IfExists};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, IfExists, hint};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig, SkippedDigests};
@@ -281,7 +281,7 @@ impl ReceiverLoop<'_> {
         let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
         if !stalled.is_empty() && self.stalled_at.replace(self.arrived) == Some(self.arrived) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "one lane after the other stood still in the middle");
-            return self.machine.abort(fault.hint("run the same command again, or with --protect private"));
+            return self.machine.abort(fault.hint(hint::Again::Encrypted));
         }
         stalled.into_iter().for_each(|lane| self.machine.lose_lane(lane));
         let (pieces, held_up) = self.link.pieces();
@@ -292,7 +292,7 @@ impl ReceiverLoop<'_> {
                 Blame::Path,
                 format_args!("data that was sent did not arrive in {seconds} s"),
             );
-            self.machine.abort(fault.hint("run the same command again, or with --protect private"));
+            self.machine.abort(fault.hint(hint::Again::Encrypted));
         }
     }
 

@@ -143,6 +143,6 @@ impl Receiver {
 
 /// The fault of a file that the medium did not keep, after the failed sync with `fault`.
 fn lost(fault: &Fault) -> Fault {
-    Fault::new(FaultCode::Io, fault.blame, format_args!("the disk did not keep what was written: {}", fault.message))
-        .hint(&fault.hint)
+    let message = format_args!("the disk did not keep what was written: {}", fault.message);
+    Fault { hint: fault.hint.clone(), ..Fault::new(FaultCode::Io, fault.blame, message) }
 }

@@ -173,7 +173,7 @@ pub enum Outcome {
     /// It would be sent (dry run).
     Planned,
     /// It failed.
-    Failed(Fault),
+    Failed(#[serde(with = "super::fault")] Fault),
     /// It is of a kind that is not sent, which is no failure.
     Unsent,
     /// The standing file has this root, and the source has it too: nothing was sent.

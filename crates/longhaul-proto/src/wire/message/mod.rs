@@ -4,6 +4,7 @@
 //! Each message says which side may send it, and under which credit. No message holds a `String`: a
 //! peer's text has a type that cleans or refuses it as it is read.
 
+mod fault;
 mod flow;
 mod limiting;
 mod listing;
@@ -16,15 +17,20 @@ pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
 
+use self::fault::FaultBody;
 use super::frame::{self, FrameError};
 
 /// The protocol version that this build speaks.
 pub const VERSION: u16 = 1;
 
 /// Defines [`Message`] from a table of number and body, so that number, encoder and decoder cannot
-/// part.
+/// part. A body that has another form on the wire names it behind `as`.
 macro_rules! messages {
-    ($($(#[$doc:meta])* $number:literal $name:ident($body:ty) $class:ident,)*) => {
+    (@wire $body:ident) => { $body };
+    (@wire $body:ident $wire:ty) => { &<$wire>::from($body) };
+    (@read $read:expr, $name:path) => { $read.map($name) };
+    (@read $read:expr, $name:path, $wire:ty) => { $read.map(|body: $wire| $name(body.into())) };
+    ($($(#[$doc:meta])* $number:literal $name:ident($body:ty $(as $wire:ty)?) $class:ident,)*) => {
         /// A control message.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
@@ -35,7 +41,7 @@ macro_rules! messages {
             /// Messages of the machines always fit the bound; for content of a user or a directory,
             /// see [`Message::try_encode`].
             pub fn encode(&self) -> Vec<u8> {
-                match self { $(Message::$name(body) => frame::encode($number, body),)* }
+                match self { $(Message::$name(body) => frame::encode($number, messages!(@wire body $($wire)?)),)* }
             }
 
             /// Reads number and body (the length is consumed already). Every text in it is a
@@ -47,7 +53,7 @@ macro_rules! messages {
             pub fn decode(bytes: &[u8]) -> Result<Message, FrameError> {
                 let (&number, body) = bytes.split_first().ok_or(FrameError::Empty)?;
                 match number {
-                    $($number => frame::decode(number, body).map(Message::$name),)*
+                    $($number => messages!(@read frame::decode(number, body), Message::$name $(, $wire)?),)*
                     number => Err(FrameError::Unknown { number }),
                 }
             }
@@ -58,7 +64,11 @@ macro_rules! messages {
             /// # Errors
             /// The error of the serializer.
             pub fn serialize_body<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                match self { $(Message::$name(body) => serde::Serialize::serialize(body, serializer),)* }
+                match self {
+                    $(Message::$name(body) => {
+                        serde::Serialize::serialize(messages!(@wire body $($wire)?), serializer)
+                    })*
+                }
             }
 
             /// The number under which it travels.
@@ -97,7 +107,7 @@ messages! {
     /// Acceptor: agreed, here is the session.
     2 Welcome(Welcome) Verdict,
     /// Either, at any time: the session ends, and why.
-    3 Refuse(Fault) Verdict,
+    3 Refuse(Fault as FaultBody) Verdict,
     /// Acceptor, after its welcome and in place of lanes that were lost: lane ids that may join
     /// now, each good once for 10 s.
     4 Lanes(GrantedLanes) Want,

@@ -36,7 +36,7 @@ impl Ground {
         if free < needed {
             let message = format!("{} has {free} free, and {needed} are needed", dir.display());
             return Err(Fault::new(FaultCode::NoSpace, Blame::Local, message)
-                .hint("measure with fewer --bytes, or another --dir")
+                .hint_in_words("measure with fewer --bytes, or another --dir")
                 .into());
         }
         let dir = tempfile::Builder::new().prefix("longhaul-bench-").tempdir_in(dir);

