@@ -4,37 +4,33 @@
 //! events to observers. `wait` changes nothing, `absorb` is synchronous, `settle` has the machine's
 //! actions carried out. It knows no sockets and no system calls.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod figures;
+mod intake;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, IfExists, hint};
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::{Fault, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig, SkippedDigests};
 use longhaul_proto::wire::bundle::bundled_max;
-use longhaul_proto::wire::message::{Ending, Outcome, Tally};
+use longhaul_proto::wire::message::{Ending, Outcome};
 use longhaul_sys::Slab;
 
+use self::figures::ReceiveFigures;
+use self::intake::Intake;
 use super::SessionEvent;
 use super::allowed::Allowed;
-use super::bare::{Gate, Pass};
 use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::ReceiveCourse;
 use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Whereabouts};
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
-use super::totals::Moved;
-use crate::api::{self, Progress};
 use crate::budget;
 use crate::journals::SessionJournal;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
-use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::LaneControls;
-use crate::lanes::worker;
-use crate::lanes::worker::holes::Holes;
-use crate::lanes::worker::pulse::{ArrivalDeadline, OVERDUE};
-use crate::lanes::worker::receive::Arrival;
 
 /// The parts of a receiving session.
 pub(crate) struct Receiving {
@@ -77,50 +73,22 @@ struct ReceiverLoop<'a> {
     link: ControlLink,
     machine: Receiver,
     workers: DestinationWorkers,
-    slab: Arc<Slab>,
-    /// The holes that lanes may bring.
-    holes: Holes,
-    chunk: ChunkSize,
-    arrival_deadline: ArrivalDeadline,
-    /// Bounds arrivals without a buffer. The passes are of those being dealt with.
-    gate: Gate,
-    bare: Vec<Pass>,
+    intake: Intake,
     allowed: Allowed,
     /// Whether the one source takes the destination's name.
     renamed: bool,
     course: &'a mut ReceiveCourse,
-    /// The last second whose counters were reported to observers.
-    reported_second: u64,
-    /// The counters that the sender was told last, and when.
-    sent_tally: (f64, Tally),
-    /// The most payload bytes that were here so far, pieces of units included.
-    received_most: u64,
-    /// Whether the sender is told the roots of skipped files.
-    tells_digests: bool,
+    figures: ReceiveFigures,
     verdict: Option<Result<Ending, Fault>>,
     refused_by_peer: bool,
     /// Whether the batch that was under way has ended.
     batch_over: bool,
-    /// Units that arrived so far, holes included.
-    arrived: u64,
-    /// The number of arrivals when stalled lanes were last found. `None` if that never happened.
-    stalled_at: Option<u64>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
 pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut ReceiveCourse) {
     course.begin();
-    let options = DestinationOptions {
-        chunk: receiving.config.chunk,
-        bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
-        preserve: receiving.config.preserve,
-        dry_run: receiving.config.dry_run,
-        may_replace: receiving.config.policy.may_replace(),
-        reserve: (receiving.config.read_back || receiving.config.policy.if_exists == IfExists::Verify)
-            .then_some(receiving.slab.slot_bytes()),
-        digests: (receiving.config.digests != SkippedDigests::Unwanted && !receiving.config.dry_run)
-            .then_some(budget::digest_bytes(receiving.config.chunk_max) as usize),
-    };
+    let options = options(&receiving);
     let whereabouts = Whereabouts::new(&receiving.place);
     let started = DestinationWorkers::start(
         receiving.tree,
@@ -131,7 +99,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         link.sink(),
     );
     let renamed = receiving.config.landing.renamed().is_some();
-    let tells_digests = receiving.config.digests == SkippedDigests::Told;
+    let digests = receiving.config.digests;
     let mut machine = Receiver::new(receiving.config, receiving.base).named(whereabouts.name());
     let writing = match started {
         Ok(writing) => writing,
@@ -148,24 +116,14 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         link,
         machine,
         workers: writing,
-        slab: receiving.slab,
-        holes: Holes::default(),
-        chunk: options.chunk,
-        arrival_deadline: ArrivalDeadline::new(),
-        gate: Gate::default(),
-        bare: Vec::new(),
+        intake: Intake::new(receiving.slab, options.chunk),
         allowed: receiving.allowed,
         renamed,
         course,
-        reported_second: 0,
-        sent_tally: (0.0, Tally::default()),
-        received_most: 0,
-        tells_digests,
+        figures: ReceiveFigures::new(digests),
         verdict: None,
         refused_by_peer: false,
         batch_over: false,
-        arrived: 0,
-        stalled_at: None,
     };
     this.settle();
     while this.verdict.is_none() {
@@ -186,11 +144,24 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
     this.finish(receiving.io).await;
 }
 
+/// The options of the destination's workers.
+fn options(receiving: &Receiving) -> DestinationOptions {
+    let config = &receiving.config;
+    let reads = config.read_back || config.policy.if_exists == IfExists::Verify;
+    let digests = config.digests != SkippedDigests::Unwanted && !config.dry_run;
+    DestinationOptions {
+        chunk: config.chunk,
+        bundled_max: bundled_max(config.chunk, config.bundled_max),
+        preserve: config.preserve,
+        dry_run: config.dry_run,
+        may_replace: config.policy.may_replace(),
+        reserve: reads.then_some(receiving.slab.slot_bytes()),
+        digests: digests.then_some(budget::digest_bytes(config.chunk_max) as usize),
+    }
+}
+
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// How often this side reports limit and counters, for the sender's report each second.
-const SAY_EVERY: Duration = Duration::from_millis(500);
-
 impl ReceiverLoop<'_> {
     fn absorb(&mut self, wake: Wake) {
         let Some(incoming) = self.link.absorb(wake) else { return };
@@ -212,16 +183,14 @@ impl ReceiverLoop<'_> {
             }
             Incoming::Event(SessionEvent::LaneEnded(end)) => {
                 self.machine.handle_lane_ended(now, end.id, end.landed);
-                self.fit_buffers();
+                self.intake.fit_buffers(&self.link);
             }
             Incoming::Event(SessionEvent::Arrived(mut arrival, pass)) => {
                 self.course.progressed = Some(Instant::now());
                 self.course.totals.units.arrived(1);
-                self.arrived += 1;
-                self.holes.arrived(&arrival.landed.piece);
+                self.intake.arrived(&arrival.landed.piece, pass);
                 self.workers.hold_payload(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
-                self.bare.extend(pass);
             }
             Incoming::Event(SessionEvent::Wrote(report)) => self.absorb_report(report),
             // All is settled and sent: an end of the sender without a word changes nothing. (If its
@@ -247,52 +216,19 @@ impl ReceiverLoop<'_> {
         if !self.machine.handle_lane_joined(joined.id) {
             return Ok(());
         }
-        let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times().clone());
-        let (holes, gate) = (self.holes.clone(), self.gate.clone());
-        let started = self.link.start_lane(joined, move |joined, LaneControls { pulse, pacer, .. }| {
-            let id = joined.id;
-            let deliver = |arrival: Arrival| {
-                let pass = arrival.slot.is_none().then(|| gate.enter());
-                let _ = sink.send(SessionEvent::Arrived(arrival, pass));
-            };
-            let means = worker::receive::ReceiveMeans {
-                slab: &slab,
-                pacer: &pacer,
-                times: &times,
-                pulse: &pulse,
-                holes: &holes,
-            };
-            let (landed, result) = worker::receive::run(joined, means, deliver);
-            LaneEnd { id, fault: result.err(), unfinished: None, landed }
-        });
-        self.fit_buffers();
-        started
-    }
-
-    /// Gives the other half of the memory to the windows of lanes, if there are any.
-    fn fit_buffers(&self) {
-        let slots = self.slab.slots();
-        self.slab.set_limit(if self.link.any_windows() { budget::beside_windows(slots) } else { slots });
+        self.intake.start_lane(joined, &mut self.link)
     }
 
     /// Gives up lanes that stand still: units reported as sent must come, over another lane if need
     /// be. If no unit came since lanes were last given up, lanes are not the cause.
     fn watch_lanes(&mut self) {
         let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
-        if !stalled.is_empty() && self.stalled_at.replace(self.arrived) == Some(self.arrived) {
-            let fault = Fault::new(FaultCode::Lost, Blame::Path, "one lane after the other stood still in the middle");
-            return self.machine.abort(fault.hint(hint::Again::Encrypted));
+        if let Some(fault) = self.intake.find_hopeless(&stalled) {
+            return self.machine.abort(fault);
         }
         stalled.into_iter().for_each(|lane| self.machine.lose_lane(lane));
-        let (pieces, held_up) = self.link.pieces();
-        if self.arrival_deadline.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
-            let seconds = OVERDUE.as_secs();
-            let fault = Fault::new(
-                FaultCode::Lost,
-                Blame::Path,
-                format_args!("data that was sent did not arrive in {seconds} s"),
-            );
-            self.machine.abort(fault.hint(hint::Again::Encrypted));
+        if let Some(fault) = self.intake.find_overdue(&self.link, &self.machine) {
+            self.machine.abort(fault);
         }
     }
 
@@ -351,7 +287,7 @@ impl ReceiverLoop<'_> {
         {
             self.act(action);
         }
-        self.bare.clear();
+        self.intake.settle();
         if self.machine.is_draining() {
             self.workers.hurry();
         }
@@ -364,23 +300,8 @@ impl ReceiverLoop<'_> {
             at_work: self.workers.is_at_work(),
             remaining: None,
         };
-        if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
-            self.link.judge();
-        }
-        let seconds = self.link.seconds();
-        if self.verdict.is_none() && seconds - self.sent_tally.0 >= SAY_EVERY.as_secs_f64() {
-            let tally = self.tally();
-            // A sender that is not told the roots is not told either how many bytes were read for
-            // them. It hears instead that this disk is the slow part.
-            let tally = Tally { standing: if self.tells_digests { tally.standing } else { 0 }, ..tally };
-            if tally != self.sent_tally.1 {
-                self.link.say(Message::Tally(tally));
-            }
-            self.sent_tally = (seconds, tally);
-        }
-        if self.verdict.is_none() && seconds as u64 > self.reported_second {
-            self.reported_second = seconds as u64;
-            self.tell_progress();
+        if self.verdict.is_none() {
+            self.tell();
         }
         self.link.settle(state);
     }
@@ -396,13 +317,13 @@ impl ReceiverLoop<'_> {
                 if matches!(message, Message::WantChunks(_)) {
                     self.course.totals.units.begin();
                 }
-                self.holes.say(&message);
+                self.intake.say(&message);
                 self.link.say(message);
             }
             ReceiverAction::Survey(page) => {
                 for held in &page {
                     self.course.totals.found(&held.entry.kind);
-                    self.holes.announce(held.id, &held.entry, self.chunk);
+                    self.intake.announce(held);
                 }
                 self.workers.survey(page, self.course.committed.before());
             }
@@ -449,7 +370,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::Release(file) => self.workers.release(file),
             ReceiverAction::CloseLane(lane) => self.link.close_lane(lane),
             ReceiverAction::Settled(held, outcome) => {
-                self.holes.forget(held.id);
+                self.intake.forget(held.id);
                 self.settled(&held, outcome);
             }
             ReceiverAction::Finished(ending) => self.verdict = Some(Ok(ending)),
@@ -463,76 +384,5 @@ impl ReceiverLoop<'_> {
         if self.course.is_news(&held.entry) {
             tell_settled((held, self.renamed), outcome, &mut self.course.totals, self.link.observer());
         }
-    }
-
-    /// The machine's counters, and the bytes here of incomplete units.
-    fn tally(&mut self) -> Tally {
-        let tally = self.machine.tally();
-        let here = tally.received + self.link.in_hand();
-        // A unit is judged a moment after its lane has nothing in hand. Until then its bytes count
-        // as arriving.
-        self.received_most = if self.verdict.is_some() { here } else { self.received_most.max(here) };
-        Tally { arriving: self.received_most - tally.received, ..tally }
-    }
-
-    fn tell_progress(&mut self) {
-        let tally = self.tally();
-        let arrived = self.course.totals.arrived_of(&tally);
-        let progress = self.course.totals.progress_with(&Progress {
-            seconds: self.link.seconds(),
-            counted_s: self.link.seconds(),
-            bytes_received: tally.received.saturating_add(tally.arriving),
-            bytes_arrived: arrived,
-            bytes_resumed: tally.resumed,
-            silent_s: self.link.silent_for(arrived).as_secs_f64(),
-            bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
-            limited_by: self.link.limited().map(Into::into),
-            bytes_digested: tally.standing,
-            ..Progress::default()
-        });
-        self.link.observer().event(api::Event::Progress(progress));
-    }
-
-    /// Ends everything in order: lanes, then disk work, then unpublished files are removed.
-    async fn finish(mut self, io: ChunkIo) {
-        self.link.judge();
-        self.tell_progress();
-        let (tally, resent) = (self.tally(), self.machine.bytes_resent());
-        let unopened = self.machine.held_unopened();
-        let totals = &mut self.course.totals;
-        match self.verdict.take() {
-            Some(Ok(ending)) => totals.costs.set_sender(Some(ending.cpu_us).filter(|us| *us > 0)),
-            Some(Err(fault)) => {
-                // The sender tells its user how many bytes are held.
-                self.link.say(Message::Tally(Tally { durable: tally.durable.saturating_add(unopened), ..tally }));
-                self.link.refuse(&fault, self.refused_by_peer);
-                totals.fault = Some(fault);
-                self.workers.give_up();
-            }
-            None => {}
-        }
-        let fresh = tally.durable.saturating_sub(tally.resumed);
-        totals.session_over(&Moved {
-            seconds: self.link.seconds(),
-            sent: 0,
-            received: tally.received.saturating_add(tally.arriving),
-            durable: tally.durable,
-            resumed: tally.resumed,
-            holes: tally.holes,
-            held: tally.held().saturating_add(unopened),
-            read_back: tally.read_back,
-            misread: tally.misread,
-            digested: tally.standing,
-            resent,
-            lost: tally.received.saturating_sub(fresh),
-        });
-        totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
-        totals.costs.add_receiver(self.link.cpu_us());
-        self.slab.close();
-        self.gate.close();
-        let ReceiverLoop { link, workers: writing, .. } = self;
-        link.end().await;
-        // Waits for outstanding work, but not on the runtime's own threads.
-        let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;
     }
 }

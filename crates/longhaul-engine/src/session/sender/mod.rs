@@ -6,32 +6,34 @@
 //! that the scan goes no faster than the receiver's credit. It knows no sockets and no system
 //! calls.
 
-use std::collections::{BTreeSet, HashMap};
+mod figures;
+mod offered;
+mod read_ahead;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
-use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
+use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve};
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{EntryRef, Landing};
 use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
-use longhaul_proto::wire::message::{Ending, Finding, Outcome, Tally};
+use longhaul_proto::wire::message::{Ending, Finding, Outcome};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
+use self::figures::SendFigures;
+use self::offered::OfferedEntries;
+use self::read_ahead::ReadAhead;
 use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::{EntrySource, ScanWish, SendCourse, UnsettledEntry};
-use super::dirs::Dirs;
 use super::orders::ChunkOrder;
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
 use super::source::{Origin, SourceDone, SourceWorkers};
 use super::timed_source::TimedSourceEnd;
-use super::totals::Moved;
 use super::{SessionEvent, unsent};
-use crate::api::{self, Progress};
-use crate::budget;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
@@ -77,25 +79,13 @@ struct SenderLoop<'a> {
     link: ControlLink,
     machine: Sender,
     workers: SourceWorkers,
-    slab: Arc<Slab>,
-    depth: usize,
+    buffers: ReadAhead,
     course: &'a mut SendCourse,
-    outstanding: HashMap<FileId, UnsettledEntry>,
-    /// Bytes of the names of outstanding entries.
-    names_bytes: usize,
-    /// Directories that were offered and whose end is not settled.
-    dirs: Dirs,
+    offered: OfferedEntries,
     scan_end_said: bool,
-    landing: Landing,
     preserve: Preserve,
     timed_end: Option<TimedSourceEnd>,
-    /// Bytes of files that were committed in this session.
-    bytes_committed: u64,
-    reported_second: u64,
-    /// When the receiver's counters were last heard, in seconds of the session.
-    counted_s: f64,
-    /// The most payload bytes that were handed to lanes so far, pieces of units included.
-    sent_most: u64,
+    figures: SendFigures,
     verdict: Option<Result<Ending, Fault>>,
     refused_by_peer: bool,
 }
@@ -122,20 +112,13 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         link,
         machine: Sender::new(SenderConfig { chunk, chunk_min, chunk_max, bundled_max }),
         workers: reading,
-        slab,
-        depth,
+        buffers: ReadAhead { slab, depth },
         course,
-        outstanding: HashMap::new(),
-        names_bytes: 0,
-        dirs: Dirs::default(),
+        offered: OfferedEntries::new(),
         scan_end_said: false,
-        landing: Landing::beneath(),
         preserve,
         timed_end: timed.then(TimedSourceEnd::default),
-        bytes_committed: 0,
-        reported_second: 0,
-        counted_s: 0.0,
-        sent_most: 0,
+        figures: SendFigures::default(),
         verdict: None,
         refused_by_peer: false,
     };
@@ -165,7 +148,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
 impl SenderLoop<'_> {
     /// Whether another entry can be offered: offered entries and their work are bounded.
     fn has_room(&self) -> bool {
-        self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.workers.is_swamped()
+        self.machine.has_room() && self.offered.have_room() && !self.workers.is_swamped()
     }
 
     /// Takes entries and events that are there already, as far as there is room.
@@ -224,28 +207,15 @@ impl SenderLoop<'_> {
 
     fn offer_new(&mut self, entry: Entry, source: EntrySource) {
         self.course.totals.found(&entry.kind);
-        let held = self.offer(entry);
-        self.outstanding.insert(held.id, UnsettledEntry { held, source, begun: false, is_reported: false });
+        let id = self.machine.handle_scanned(entry.clone());
+        self.offered.add(id, entry, |held| UnsettledEntry { held, source, begun: false, is_reported: false });
     }
 
     /// Offers an entry that an earlier session left without outcome.
     fn offer_again(&mut self, known: UnsettledEntry) {
-        let held = self.offer(known.held.entry.clone());
-        self.outstanding.insert(held.id, UnsettledEntry { held, ..known });
-    }
-
-    fn offer(&mut self, entry: Entry) -> Arc<EntryRef> {
-        let placed = self.place(&entry);
+        let entry = known.held.entry.clone();
         let id = self.machine.handle_scanned(entry.clone());
-        self.dirs.offered(id, &entry.kind);
-        let held = Arc::new(EntryRef { id, entry, placed });
-        self.names_bytes += name_bytes(&held);
-        held
-    }
-
-    /// Where the receiver says it puts an entry, or the entry's own path.
-    fn place(&mut self, entry: &Entry) -> RelPath {
-        self.landing.place(&entry.path).unwrap_or_else(|_| entry.path.clone())
+        self.offered.add(id, entry, |held| UnsettledEntry { held, ..known });
     }
 
     fn absorb(&mut self, wake: Wake) {
@@ -263,7 +233,7 @@ impl SenderLoop<'_> {
                     Some(_) => self.machine.handle_lane_ended(end.id, end.unfinished),
                     None => self.machine.handle_lane_retired(end.id),
                 }
-                self.fit_reading();
+                self.buffers.fit(&self.link);
             }
             Incoming::Event(SessionEvent::Sent(sent)) => self.machine.handle_sent(sent),
             Incoming::Event(SessionEvent::Read(SourceDone::Unreadable(file, fault))) => match &mut self.timed_end {
@@ -300,20 +270,8 @@ impl SenderLoop<'_> {
                 result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }
         })?;
-        self.fit_reading();
+        self.buffers.fit(&self.link);
         Ok(())
-    }
-
-    /// Sets how far to read ahead: as far as the lanes that stand need.
-    fn fit_reading(&self) {
-        self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()).min(self.slots()));
-    }
-
-    /// Slots for reading. Windows of lanes, if there are any, have the other half of the memory.
-    fn slots(&self) -> usize {
-        let slots = self.slab.slots();
-        let least = self.depth + self.link.lanes() as usize;
-        if self.link.any_windows() { budget::beside_windows(slots).max(least) } else { slots }
     }
 
     fn lose_stalled(&mut self) {
@@ -328,7 +286,7 @@ impl SenderLoop<'_> {
             Message::Offer(offer) => {
                 self.course.renamed.get_or_insert_with(|| offer.renamed.clone());
                 if let Some(name) = &offer.renamed {
-                    self.landing = Landing::beneath().renamed_to(name.clone());
+                    self.offered.rename(name.clone());
                 }
             }
             Message::Answer(_)
@@ -342,7 +300,7 @@ impl SenderLoop<'_> {
             _ => {}
         }
         if matches!(message, Message::Tally(_) | Message::Complete(_)) {
-            self.counted_s = self.link.seconds();
+            self.figures.count(self.link.seconds());
         }
         if let Message::Verdicts(verdicts) = &message {
             self.course.totals.units.arrived(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
@@ -354,7 +312,7 @@ impl SenderLoop<'_> {
     }
 
     fn settle(&mut self) {
-        let is_cramped = self.link.is_cramped(self.names_bytes + self.machine.unsettled() * ENTRY_BYTES);
+        let is_cramped = self.link.is_cramped(self.offered.names_bytes() + self.machine.unsettled() * ENTRY_BYTES);
         let is_backlogged = self.link.is_backlogged();
         self.machine.handle_backlog(is_backlogged || is_cramped);
         self.workers.hold(is_backlogged);
@@ -372,9 +330,7 @@ impl SenderLoop<'_> {
             at_work: self.workers.is_at_work() || self.is_scanning(),
             waits_for: self.waits_for(),
         };
-        let second = self.link.seconds() as u64;
-        if self.verdict.is_none() && second > self.reported_second {
-            self.reported_second = second;
+        if self.verdict.is_none() && self.figures.is_second_over(self.link.seconds()) {
             self.link.judge();
             self.tell_progress();
         }
@@ -409,20 +365,17 @@ impl SenderLoop<'_> {
                 if let Some(drain) = &mut self.timed_end {
                     drain.ordered();
                 }
-                if let Some(EntrySource::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
-                    self.workers.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
+                if let Some(origin) = self.offered.origin(file) {
+                    self.workers.chunk(ChunkOrder { file, index, attempt, map, expect, origin });
                 }
             }
             SenderAction::Pack { bundle, attempt, files } => {
-                let origin = |small: Small| match self.outstanding.get(&small.file).map(|known| &known.source) {
-                    Some(EntrySource::Readable(origin)) => Some((small, origin.clone())),
-                    _ => None,
-                };
+                let origin = |small: Small| self.offered.origin(small.file).map(|origin| (small, origin));
                 self.workers.bundle(bundle, attempt, files.into_iter().filter_map(origin));
             }
             SenderAction::CheckSource(file) => {
-                if let Some(EntrySource::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
-                    self.workers.check(file, origin.clone());
+                if let Some(origin) = self.offered.origin(file) {
+                    self.workers.check(file, origin);
                 }
             }
             SenderAction::CloseLane(lane) => self.link.close_lane(lane),
@@ -434,21 +387,9 @@ impl SenderLoop<'_> {
 
     fn settled(&mut self, file: FileId, outcome: Outcome) {
         self.workers.forget(file);
-        let Some(known) = self.outstanding.remove(&file) else { return };
-        self.names_bytes -= name_bytes(&known.held);
+        let Some(known) = self.offered.settle(file, &outcome) else { return };
         let (held, begun) = (known.held.clone(), known.begun);
         let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
-        match held.entry.kind {
-            EntryKind::Dir => {
-                let has_failed = matches!(outcome, Outcome::Failed(_));
-                self.dirs.settled(file, UnsettledEntry { is_reported: has_failed, ..known.clone() });
-                if has_failed && known.is_reported {
-                    return;
-                }
-            }
-            EntryKind::DirEnd => self.dirs.ended(file),
-            _ => {}
-        }
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
@@ -461,92 +402,13 @@ impl SenderLoop<'_> {
                 self.course.totals.was_committed_before(bytes);
                 Outcome::Committed(Some(root))
             }
-            (Outcome::Committed(root), _) => {
-                self.bytes_committed = self.bytes_committed.saturating_add(bytes);
-                Outcome::Committed(root)
-            }
             (other, _) => other,
         };
-        tell_settled((&held, self.landing.renamed().is_some()), outcome, &mut self.course.totals, self.link.observer());
+        tell_settled((&held, self.offered.are_renamed()), outcome, &mut self.course.totals, self.link.observer());
     }
-
-    fn tell_progress(&mut self) {
-        let tally = self.machine.tally();
-        // A receiver that ends by a fault has sent its last counters already.
-        let tally = Tally { durable: Moved::by_last_words(&tally).durable, ..tally };
-        let arrived = self.course.totals.arrived_of(&tally);
-        let sent = self.machine.bytes_sent().0 + self.link.in_hand();
-        // A unit that was sent whole is reported a moment after its lane has nothing in hand.
-        self.sent_most = if self.verdict.is_some() { sent } else { self.sent_most.max(sent) };
-        let progress = self.course.totals.progress_with(&Progress {
-            seconds: self.link.seconds(),
-            counted_s: self.counted_s,
-            bytes_sent: self.sent_most,
-            bytes_received: tally.received.saturating_add(tally.arriving),
-            bytes_arrived: arrived,
-            bytes_resumed: tally.resumed,
-            silent_s: self.link.silent_for(arrived).as_secs_f64(),
-            bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
-            bytes_committed: tally.committed,
-            files_committed: tally.files,
-            bytes_digested: tally.standing,
-            limited_by: self.link.limited().map(Into::into),
-            ..Progress::default()
-        });
-        self.link.observer().event(api::Event::Progress(progress));
-    }
-
-    /// Ends everything in order: the lanes' queue, the lanes, the reads.
-    async fn finish(mut self, io: ChunkIo) {
-        self.link.judge();
-        self.tell_progress();
-        let (sent, resent) = self.machine.bytes_sent();
-        let totals = &mut self.course.totals;
-        match self.verdict.take() {
-            Some(Ok(ending)) => totals.costs.set_receiver(ending.cpu_us),
-            Some(Err(fault)) => {
-                self.link.refuse(&fault, self.refused_by_peer);
-                totals.fault = Some(fault);
-            }
-            None => totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
-        }
-        let (tally, seconds) = (self.machine.tally(), self.link.seconds());
-        totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
-        totals.costs.add_sender(self.link.cpu_us());
-        let machine = &self.machine;
-        let unsettled = self.outstanding.into_iter().map(|(id, known)| {
-            let begun = known.begun || machine.is_begun(id);
-            UnsettledEntry { begun, ..known }
-        });
-        self.course.keep(unsettled, self.dirs.into_settled());
-        self.workers.close();
-        let SenderLoop { link, workers: reading, course, .. } = self;
-        // The lanes' queue ends when the last read is through, so reading goes first.
-        let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
-        let came = tally.received.saturating_add(tally.arriving);
-        let tally = link.end().await.unwrap_or(tally);
-        let moved = Moved::by_last_words(&tally);
-        course.totals.session_over(&Moved {
-            seconds,
-            sent,
-            // Pieces that were cut off in the middle were received as well.
-            received: came.max(tally.received),
-            resent,
-            lost: (sent - resent).saturating_sub(moved.fresh()),
-            ..moved
-        });
-    }
-}
-
-/// Bytes of the names of an offered entry: as it is sent and as it is placed.
-fn name_bytes(held: &EntryRef) -> usize {
-    held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
 }
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
 /// Scanned entries taken before their pages are sent.
 const ENTRIES_AT_ONCE: usize = 2 * PAGE_ENTRIES_MAX;
-/// Bytes of names of entries without outcome. It is three times the most that an honest receiver
-/// allows, as that lets no more be outstanding than it holds itself.
-const NAMES_BYTES_MAX: usize = 32 << 20;
