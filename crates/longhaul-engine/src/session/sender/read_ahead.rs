@@ -23,7 +23,7 @@ impl ReadAhead {
         self.slab.set_limit(budget::sender_slots(self.depth, link.lanes()).min(self.slots(link)));
     }
 
-    /// Slots for reading. The windows of lanes, if there are any, have the other half of the memory.
+    /// Slots for reading. The windows of lanes, if there are any, have the rest of the memory.
     fn slots(&self, link: &ControlLink) -> usize {
         let slots = self.slab.slots();
         let least = self.depth + link.lanes() as usize;
