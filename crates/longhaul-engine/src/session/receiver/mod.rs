@@ -162,6 +162,7 @@ fn options(receiving: &Receiving) -> DestinationOptions {
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
+
 impl ReceiverLoop<'_> {
     fn absorb(&mut self, wake: Wake) {
         let Some(incoming) = self.link.absorb(wake) else { return };
