@@ -1,9 +1,9 @@
-//! The journal of a receiving session on the simulated disk: found or begun, and the operations that
-//! its machine decides.
+//! The journal of a receiving session on the simulated disk: found or begun, and the operations
+//! that its machine decides.
 //!
 //! What is written, and in which order, is decided by the machine that the engine has too
-//! ([`keeper::Book`]). This file knows where the journal lies and how long it is, turns changes into
-//! operations, and is where mutants leave some of them out.
+//! ([`keeper::Book`]). This file knows where the journal lies and how long it is, turns changes
+//! into operations, and is where mutants leave some of them out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -30,11 +30,13 @@ pub enum JournalOp {
 #[derive(Debug)]
 #[must_use = "it is carried out, and its end is told to the book"]
 pub struct JournalChange {
+    /// The operations, in order.
     pub(super) ops: Vec<JournalOp>,
+    /// The news that the book learns when they have ended.
     pub(super) effect: Effect,
 }
 
-/// What a book knows when a change has ended well.
+/// The news of a change that has ended well.
 #[derive(Debug)]
 pub(super) enum Effect {
     /// Nothing new.
