@@ -232,8 +232,8 @@ impl Book {
         self.open.is_empty()
     }
 
-    /// Whether it may go: no file is left to be continued, no directory is to be looked through, and
-    /// no name is in doubt.
+    /// Whether it may go: no file is left to be continued, no directory is to be looked through,
+    /// and no name is in doubt.
     pub fn is_spent(&self) -> bool {
         self.open.is_empty() && self.dirs().is_empty() && self.doubts.is_empty()
     }
