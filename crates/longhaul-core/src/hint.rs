@@ -94,9 +94,8 @@ macro_rules! hints {
 
             #[cfg(test)]
             fn fixed() -> Vec<(Hint, &'static str)> {
-                let mut all = Vec::new();
-                $(hints!(@push all $group $name $sentence $({ $($field)* })?);)*
-                all
+                let all = [$(hints!(@fixed $group $name $sentence $({ $($field)* })?)),*];
+                all.into_iter().flatten().collect()
             }
         }
 
@@ -120,10 +119,12 @@ macro_rules! hints {
         }
     };
     (@known $text:ident $group:ident $name:ident $sentence:literal { $($field:ident)* }) => {};
-    (@push $all:ident $group:ident $name:ident $sentence:literal) => {
-        $all.push((Hint::$group($group::$name), $sentence));
+    (@fixed $group:ident $name:ident $sentence:literal) => {
+        Some((Hint::$group($group::$name), $sentence))
     };
-    (@push $all:ident $group:ident $name:ident $sentence:literal { $($field:ident)* }) => {};
+    (@fixed $group:ident $name:ident $sentence:literal { $($field:ident)* }) => {
+        None
+    };
 }
 
 hints! {
@@ -296,7 +297,7 @@ mod tests {
         let sentences: BTreeSet<_> = all.iter().map(|(_, sentence)| sentence).collect();
         assert_eq!(sentences.len(), all.len(), "two hints have one sentence");
         for (hint, sentence) in &all {
-            assert!(sentence.len() <= PEER_TEXT_BYTES_MAX && PlainText::from(*sentence) == **sentence, "{sentence}");
+            assert!(sentence.len() <= PEER_TEXT_BYTES_MAX && *PlainText::from(*sentence) == **sentence, "{sentence}");
             assert_eq!(hint.to_string(), *sentence);
             assert_eq!(Hint::words(sentence).as_ref(), Some(hint));
         }
