@@ -1,6 +1,6 @@
-//! The commands that the README and the first steps tell users to type, run as they stand there, and
-//! the file that they tell them to write: only names of hosts, keys and directories are exchanged for
-//! the test's own.
+//! The commands that the README and the first steps tell users to type, run as they stand there,
+//! and the file that they tell them to write: only names of hosts, keys and directories are
+//! exchanged for the test's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
