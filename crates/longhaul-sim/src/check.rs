@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, SourceStamp};
-use longhaul_proto::journal::{self, JournalledPartial};
+use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalledPartial};
 
 use crate::env::Env;
 use crate::fs::{Ino, Node, Op, View};
@@ -217,22 +217,27 @@ impl Env {
 
     /// Whether a journal and a temporary in `view` hold these chunks.
     fn holds(&self, view: &View, path: &str, acked: &Acked, at_once: bool) -> Result<(), String> {
-        let partial = partial_of(view, path, acked.stamp).ok_or("no journal has the file")?;
-        let temp = in_dir(path, &partial.file.temp);
-        let ino = view.file(&temp).ok_or("its temporary is not there")?;
-        if at_once && !self.fs.is_name_durable(&temp) {
-            return Err("its temporary's name is not durable".to_owned());
-        }
-        let bytes = &view.content(ino).bytes;
-        for (index, digest) in &acked.chunks {
-            if partial.held.get(*index) != Some(digest.bytes()) {
-                return Err(format!("chunk {} is not journalled", index.0));
-            }
-            if !is_there(bytes, acked.map, *index, digest.bytes()) {
-                return Err(format!("chunk {} is not in its temporary", index.0));
+        let mut found = Err("no journal has the file".to_owned());
+        for partial in partials(view).filter(|p| p.file.path.as_bytes() == path.as_bytes()) {
+            if partial.file.source == acked.stamp && found.is_err() {
+                found = partial_holds(view, path, &partial, acked).and_then(|temp| {
+                    let durable = !at_once || self.fs.is_name_durable(&temp);
+                    if durable { Ok(()) } else { Err("its temporary's name is not durable".to_owned()) }
+                });
             }
         }
-        Ok(())
+        found
+    }
+
+    /// Checks before a partial is given up for another one of its name that a crash would leave the
+    /// other one.
+    pub(crate) fn check_winner(&mut self, file: &FileRecord, held: &HeldChunks) {
+        let has = |partial: &JournalledPartial| held.iter().all(|(at, digest)| partial.held.get(at) == Some(digest));
+        let is_it = |partial: JournalledPartial| partial.file.temp == file.temp && has(&partial);
+        if !partials(self.fs.medium()).any(is_it) {
+            let path = file.path.escaped().to_string();
+            self.violate(|| format!("{path}: a partial is given up for one that is not durable"));
+        }
     }
 
     /// Checks a chunk that leaves with its payload.
@@ -307,9 +312,20 @@ impl Env {
     }
 }
 
-/// The partial of a file that the journals of a view have.
-fn partial_of(view: &View, path: &str, stamp: SourceStamp) -> Option<JournalledPartial> {
-    partials(view).filter(|p| p.file.path.as_bytes() == path.as_bytes() && p.file.source == stamp).last()
+/// Whether a partial has these chunks. Gives the name of its temporary.
+fn partial_holds(view: &View, path: &str, partial: &JournalledPartial, acked: &Acked) -> Result<String, String> {
+    let temp = in_dir(path, &partial.file.temp);
+    let ino = view.file(&temp).ok_or("its temporary is not there")?;
+    let bytes = &view.content(ino).bytes;
+    for (index, digest) in &acked.chunks {
+        if partial.held.get(*index) != Some(digest.bytes()) {
+            return Err(format!("chunk {} is not journalled", index.0));
+        }
+        if !is_there(bytes, acked.map, *index, digest.bytes()) {
+            return Err(format!("chunk {} is not in its temporary", index.0));
+        }
+    }
+    Ok(temp)
 }
 
 /// All that the journals of a view have.

@@ -40,6 +40,11 @@ pub enum Mutant {
     TornTailKept,
     /// A journal is taken over without the syncs that make that durable.
     TakeoverNotSynced,
+    /// A chunk is journalled, durably, before the group sync of its data begins.
+    ChunkBeforeGroupSync,
+    /// Of two partials of a name the one that is not continued is given up before the journal of
+    /// the other one is taken over.
+    LoserFirst,
     /// Chunks that were journalled are not offered when the file is continued.
     Forgetful,
     /// The receiver's end of a lane is said to be closed and goes on taking units in.
@@ -69,6 +74,8 @@ impl Mutant {
         Mutant::ShelfNotSynced,
         Mutant::TornTailKept,
         Mutant::TakeoverNotSynced,
+        Mutant::ChunkBeforeGroupSync,
+        Mutant::LoserFirst,
         Mutant::Forgetful,
         Mutant::LaneStaysOpen,
         Mutant::LaneOvercounts,

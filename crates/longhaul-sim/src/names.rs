@@ -12,6 +12,12 @@ pub(crate) fn journal(tag: SessionTag) -> String {
     format!("{SHELF}/{tag}.journal")
 }
 
+/// The tag in a journal's name.
+pub(crate) fn journal_tag(path: &str) -> Option<SessionTag> {
+    let name = path.strip_prefix(SHELF)?.strip_prefix('/')?.strip_suffix(".journal")?;
+    SessionTag::parse(name.as_bytes())
+}
+
 /// Whether a name is a journal's.
 pub(crate) fn is_journal(path: &str) -> bool {
     parent(path) == SHELF && path.ends_with(".journal")

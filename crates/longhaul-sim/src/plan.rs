@@ -60,6 +60,8 @@ pub(crate) struct Rates {
     pub(crate) disk_faults: u32,
     /// Operations of the receiver's disk that take seconds.
     pub(crate) disk_stalls: u32,
+    /// Journals that a session finds and cannot read.
+    pub(crate) journals_unread: u32,
 }
 
 /// A world before it begins.
@@ -105,6 +107,7 @@ impl Plan {
             disk_faults: rare(30),
             disk_stalls: rare(60),
             lane_losses: 0,
+            journals_unread: 0,
         };
         Plan {
             items,
@@ -127,6 +130,12 @@ impl Plan {
         }
         .losing_lanes(rng)
         .comparing(rng)
+        .hiding_journals(rng)
+    }
+
+    fn hiding_journals(mut self, rng: &mut Rng) -> Plan {
+        self.rates.journals_unread = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
+        self
     }
 
     /// Lets some worlds compare: more files stand there, in part with the content that is sent.

@@ -47,6 +47,8 @@ caught! {
     taking_over_a_journal_whose_name_is_not_durable_is_caught: ShelfNotSynced within 5000,
     appending_behind_a_torn_tail_is_caught: TornTailKept within 200,
     a_takeover_that_is_not_synced_is_caught: TakeoverNotSynced within 500,
+    journalling_a_chunk_before_its_group_sync_is_caught: ChunkBeforeGroupSync within 50,
+    giving_up_a_partial_before_the_better_one_is_durable_is_caught: LoserFirst within 5000,
     forgetting_what_was_journalled_is_caught: Forgetful within 50,
     a_lane_that_goes_on_after_it_was_said_to_be_closed_is_caught: LaneStaysOpen within 500,
     a_lane_that_is_said_to_have_brought_more_than_it_did_is_caught: LaneOvercounts within 20,

@@ -97,15 +97,19 @@ impl JournalFile {
         self.owned.store(false, Ordering::Release);
     }
 
-    /// Takes the partial of a path out, for a session that owns the path. `beginning` is that of
-    /// the session; the first time, the journal is taken over, durably, before anything else.
-    pub(super) fn take(&self, path: &RelPath, beginning: &Beginning) -> Result<Option<TakenPartial>, Fault> {
+    /// Takes a partial of a path out, for a session that owns the path and takes the journal over
+    /// next.
+    pub(super) fn take(&self, path: &RelPath) -> Option<TakenPartial> {
+        self.book().take(path)
+    }
+
+    /// Takes the journal over, durably, for the session of this beginning; once is enough.
+    pub(super) fn take_over(&self, beginning: &Beginning) -> Result<(), Fault> {
         let mut book = self.book();
-        let Some(taken) = book.take(path) else { return Ok(None) };
-        if let Some(change) = book.take_over(beginning).map_err(|error| self.abandoned(error))? {
-            self.carry_out(&mut book, change)?;
+        match book.take_over(beginning).map_err(|error| self.abandoned(error))? {
+            Some(change) => self.carry_out(&mut book, change),
+            None => Ok(()),
         }
-        Ok(Some(taken))
     }
 
     /// Records that a session lets go of a file that it did not bring to its end.

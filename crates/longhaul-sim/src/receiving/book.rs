@@ -1,52 +1,71 @@
-//! The journal of a receiving session on the simulated disk: found or begun, and the operations
-//! that its machine decides.
+//! The journals of a receiving session on the simulated disk: found or begun, and the operations
+//! that their machines decide.
 //!
-//! What is written, and in which order, is decided by the machine that the engine has too
-//! ([`keeper::Book`]). This file knows where the journal lies and how long it is, turns changes
-//! into operations, and is where mutants leave some of them out.
+//! What is written, and in which order, is decided by the machines that the engine has too
+//! ([`keeper`]). This file knows where a journal lies and how long it is, turns changes into
+//! operations, and is where mutants leave some of them out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, ChunkMap, FileId, RelPath, SessionTag, SourceStamp, TempName};
-use longhaul_proto::journal::keeper::{self, Abandoned, Beginning, Failed, JournalChange, JournalOp, TakenPartial};
-use longhaul_proto::journal::{self, FileRecord, JournalId, Opened, Origin, Record, Run, Stretch};
+use longhaul_proto::journal::keeper::{
+    self, Abandoned, Beginning, ChoiceStep, Failed, FoundPartial, JournalChange, JournalOp, PartialChoice, TakenPartial,
+};
+use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalId, Opened, Origin, Record, Run, Stretch};
 use longhaul_proto::receiver::{self, EntryRef, Partial, Source};
 
 use super::job::{Job, Queue, Step, Then};
 use crate::env::{Env, SessionNo};
-use crate::fs::{Ino, Op};
+use crate::fs::{Ino, Op, parent};
 use crate::mutants::Mutant;
-use crate::names::{self, SHELF};
+use crate::names::{self, SHELF, in_dir};
 
-/// The journal of a session: what the machine decides of it, and where it lies.
+/// A journal of a session: what its machine decides, and where it lies.
 #[derive(Debug)]
-pub(super) struct Book {
-    pub(super) name: String,
-    pub(super) tag: SessionTag,
-    pub(super) ino: Ino,
+struct JournalOnDisk {
+    tag: SessionTag,
+    ino: Ino,
     machine: keeper::Book,
     /// Bytes that were written to it, or are on their way.
     len: usize,
+    /// What is not believed of it is cut off before it is taken over.
+    cut: Option<JournalChange>,
     /// The changes that are being carried out, in order.
     under_way: VecDeque<JournalChange>,
-    /// The partials of earlier sessions, by final name.
-    kept: BTreeMap<String, TakenPartial>,
-    /// The files that earlier sessions committed.
-    done: BTreeMap<String, SourceStamp>,
-    /// Files of this session.
-    numbers: BTreeMap<FileId, u32>,
 }
 
-/// A step of a job that the journal's machine decides when it is reached.
+/// The journals of a session.
+#[derive(Debug)]
+pub(super) struct Book {
+    /// The tag of temporaries.
+    pub(super) tag: SessionTag,
+    /// The journal in which files are announced.
+    own: SessionTag,
+    journals: BTreeMap<SessionTag, JournalOnDisk>,
+    /// Whether a journal stands that could not be read.
+    pub(super) is_blind: bool,
+    /// The partials of earlier sessions, by final name.
+    kept: BTreeMap<String, FoundPartial>,
+    /// The files that earlier sessions committed.
+    done: BTreeMap<String, SourceStamp>,
+    /// Journals and numbers of the files of this session.
+    numbers: BTreeMap<FileId, (SessionTag, u32)>,
+}
+
+/// A step of a job that a machine decides when it is reached.
 #[derive(Clone, Debug)]
 pub(super) enum JournalStep {
+    /// Takes a journal over, unless it is ours.
+    TakeOver(SessionTag),
     /// Announces a file, under the next number.
     Announce(FileId, Box<FileRecord>),
     /// Appends records.
-    Append(Vec<Record>),
+    Append(SessionTag, Vec<Record>),
     /// Makes durable all that was appended before.
-    Sync,
+    Sync(SessionTag),
+    /// Removes the temporary of this name, if it stands, because this partial is continued.
+    RemoveLoser(String, Box<(FileRecord, HeldChunks)>),
 }
 
 /// The reason for a change of the journal, which mutants ask for.
@@ -57,89 +76,230 @@ enum Reason {
 }
 
 impl Book {
-    /// Finds the journal that stands, or begins one; the job does that on the disk.
+    /// Finds the journals that stand, or begins one; the job does that on the disk.
     pub(super) fn open(env: &mut Env, no: SessionNo) -> (Book, Job) {
-        let view = env.fs.cached();
-        let standing: Vec<String> = view.names.keys().filter(|name| names::is_journal(name)).cloned().collect();
-        let replayed = standing.iter().find_map(|name| {
-            let ino = view.file(name)?;
-            Some((name.clone(), ino, journal::replay(&view.content(ino).bytes).ok()?))
-        });
-        let (book, job) = match replayed {
-            Some((name, ino, replayed)) => Book::take_over(env, no, (name, ino), replayed),
-            None => Book::begin(env, no),
-        };
-        let stray = standing.into_iter().filter(|name| *name != book.name).map(Op::Unlink);
-        let job = stray.fold(job, |job, op| job.step(Step::new(op).anyway()));
-        let job = book.sweep(env).into_iter().fold(job, |job, op| job.step(Step::new(op).anyway()));
-        (book, job.in_order(Queue::Journal))
-    }
-
-    fn begin(env: &mut Env, no: SessionNo) -> (Book, Job) {
         let tag = SessionTag(env.rng.array());
-        let (name, ino) = (names::journal(tag), env.fs.new_ino());
-        let (machine, change) = keeper::Book::begin(JournalId(env.rng.array()), &beginning(no), Vec::new());
-        let mut book = Book::with(machine, tag, (name.clone(), ino), 0);
-        let job = Job::new(Then::Opened).ops([
-            Op::MakeDir(SHELF.to_owned()),
-            Op::SyncDir(String::new()),
-            Op::MakeFile(name, ino),
-        ]);
-        let job = book.steps(env, change, Reason::Records).into_iter().fold(job, Job::step);
-        // Its name is synced last, which is later than on a real shelf: so journals are met whose
-        // name is not durable.
-        (book, job.journal(JournalStep::Sync).op(Op::SyncDir(SHELF.to_owned())))
-    }
-
-    fn take_over(env: &mut Env, no: SessionNo, (name, ino): (String, Ino), replayed: journal::Replayed) -> (Book, Job) {
-        env.say(|| format!("s{} takes over {name}: {} files, {:?}", no.0, replayed.files.len(), replayed.end));
-        let mut done = BTreeMap::new();
-        done.extend(replayed.done.iter().map(|done| (text(&done.file.path), done.file.source)));
-        let paths: BTreeSet<RelPath> = replayed.files.values().map(|partial| partial.file.path.clone()).collect();
-        let len = env.fs.cached().content(ino).bytes.len();
-        let (mut machine, cut) = keeper::Book::left(replayed, len as u64);
-        let (mut kept, mut dropped) = (BTreeMap::new(), Vec::new());
-        for path in paths {
-            // The later of two files with one name counts: the earlier was about to be dropped.
-            kept.extend(machine.take(&path).map(|taken| (text(&path), taken)));
-            dropped.extend(std::iter::from_fn(|| machine.take(&path)).map(|taken| taken.number));
-        }
-        let ours = machine.take_over(&beginning(no)).ok().flatten();
-        let tag = SessionTag(env.rng.array());
-        let mut book = Book { kept, done, ..Book::with(machine, tag, (name, ino), len) };
-        let job = cut.into_iter().chain(ours).fold(Job::new(Then::Opened), |job, change| {
-            book.steps(env, change, Reason::Takeover).into_iter().fold(job, Job::step)
-        });
-        let dropped: Vec<Record> = dropped.into_iter().map(|number| Record::Dropped { number }).collect();
-        (book, job.journal(JournalStep::Append(dropped)))
-    }
-
-    fn with(machine: keeper::Book, tag: SessionTag, (name, ino): (String, Ino), len: usize) -> Book {
-        Book {
-            name,
+        let mut book = Book {
             tag,
-            ino,
-            machine,
-            len,
-            under_way: VecDeque::new(),
+            own: tag,
+            journals: BTreeMap::new(),
+            is_blind: false,
             kept: BTreeMap::new(),
             done: BTreeMap::new(),
             numbers: BTreeMap::new(),
+        };
+        let mut job = Job::new(Then::Opened).in_order(Queue::Journal);
+        let mut stray = Vec::new();
+        for name in env.fs.cached().names.keys().filter(|name| names::is_journal(name)).cloned().collect::<Vec<_>>() {
+            if env.mishap(env.plan.rates.journals_unread) {
+                env.say(|| format!("s{} cannot read {name}", no.0));
+                book.is_blind = true;
+            } else if !book.read(env, &name) {
+                stray.push(name);
+            }
         }
+        job = book.choose(env).into_iter().fold(job, Job::step);
+        for tag in book.journals.keys() {
+            job = job.journal(JournalStep::TakeOver(*tag));
+        }
+        match book.journals.keys().next() {
+            Some(first) => book.own = *first,
+            None => job = book.begin(env, no, job),
+        }
+        let gone = stray.into_iter().chain(book.sweep(env)).map(Op::Unlink);
+        let job = gone.fold(job, |job, op| job.step(Step::new(op).anyway()));
+        (book, job)
+    }
+
+    fn begin(&mut self, env: &mut Env, no: SessionNo, job: Job) -> Job {
+        let (name, ino) = (names::journal(self.tag), env.fs.new_ino());
+        let (machine, change) = keeper::Book::begin(JournalId(env.rng.array()), &beginning(no), Vec::new());
+        let mut journal = JournalOnDisk::new(self.tag, ino, machine, 0);
+        let job = job.ops([Op::MakeDir(SHELF.to_owned()), Op::SyncDir(String::new()), Op::MakeFile(name, ino)]);
+        let job = journal.steps(env, change, Reason::Records).into_iter().fold(job, Job::step);
+        self.journals.insert(self.tag, journal);
+        // Its name is synced last, which is later than on a real shelf: so journals are met whose
+        // name is not durable.
+        job.journal(JournalStep::Sync(self.tag)).op(Op::SyncDir(SHELF.to_owned()))
+    }
+
+    /// Reads a journal that was left. Gives whether it promised anything.
+    fn read(&mut self, env: &mut Env, name: &str) -> bool {
+        let (Some(tag), Some(ino)) = (names::journal_tag(name), env.fs.cached().file(name)) else { return false };
+        let bytes = &env.fs.cached().content(ino).bytes;
+        let Ok(replayed) = journal::replay(bytes) else { return false };
+        let len = bytes.len();
+        env.say(|| format!("{name} is read: {} files, {:?}", replayed.files.len(), replayed.end));
+        self.done.extend(replayed.done.iter().map(|done| (text(&done.file.path), done.file.source)));
+        let (machine, cut) = keeper::Book::left(replayed, len as u64);
+        self.journals.insert(tag, JournalOnDisk { cut, ..JournalOnDisk::new(tag, ino, machine, len) });
+        true
+    }
+
+    /// Chooses one partial of each name. Gives the steps by which the others are given up.
+    fn choose(&mut self, env: &mut Env) -> Vec<Step> {
+        let paths: BTreeSet<RelPath> =
+            self.journals.values().flat_map(|journal| journal.machine.paths().cloned().collect::<Vec<_>>()).collect();
+        let mut steps = Vec::new();
+        for path in paths {
+            let mut found = Vec::new();
+            for (tag, journal) in &mut self.journals {
+                let taken = std::iter::from_fn(|| journal.machine.take(&path));
+                found.extend(taken.map(|taken| FoundPartial { journal: *tag, taken }));
+            }
+            let name = text(&path);
+            let stands = |taken: &TakenPartial| env.fs.cached().names.contains_key(&in_dir(&name, &taken.file.temp));
+            let Some(choice) = PartialChoice::of(found, stands) else { continue };
+            // Each of them could have been continued: what was journalled of others is rightly
+            // given up.
+            if choice.losers.iter().any(|loser| stands(&loser.taken)) {
+                env.ledger.forget(&name);
+            }
+            let winner = &choice.winner.taken;
+            let winner = Box::new((winner.file.clone(), winner.held.clone()));
+            let mut ordered = choice.steps();
+            if env.is(Mutant::LoserFirst) {
+                ordered.rotate_left(1);
+            }
+            steps.extend(ordered.into_iter().map(|step| match step {
+                ChoiceStep::RemoveTemp(temp) => {
+                    Step::journal(JournalStep::RemoveLoser(in_dir(&name, &temp), winner.clone()))
+                }
+                step => step_of(step, &name),
+            }));
+            self.kept.insert(name, choice.winner);
+        }
+        steps
     }
 
     /// The operations of a step that is reached; none if the machine leaves all of it out.
-    pub(super) fn resolve(&mut self, env: &Env, step: JournalStep) -> Result<Vec<Step>, Abandoned> {
-        let change = match step {
-            JournalStep::Announce(file, record) => {
-                let number = self.machine.number();
-                self.numbers.insert(file, number);
-                self.machine.append(vec![Record::File(FileRecord { number, ..*record })])?
+    pub(super) fn resolve(&mut self, env: &mut Env, no: SessionNo, step: JournalStep) -> Result<Vec<Step>, Abandoned> {
+        let (tag, step) = match step {
+            JournalStep::RemoveLoser(temp, winner) => {
+                env.check_winner(&winner.0, &winner.1);
+                let stands = env.fs.cached().names.contains_key(&temp);
+                return Ok(stands.then(|| Step::new(Op::Unlink(temp))).into_iter().collect());
             }
-            JournalStep::Append(records) => self.machine.append(records)?,
-            JournalStep::Sync => Some(self.machine.sync()?),
+            JournalStep::Announce(file, record) => {
+                let Some(journal) = self.journals.get_mut(&self.own) else { return Ok(Vec::new()) };
+                let number = journal.machine.number();
+                self.numbers.insert(file, (self.own, number));
+                let record = Record::File(FileRecord { number, ..*record });
+                (self.own, JournalStep::Append(self.own, vec![record]))
+            }
+            JournalStep::TakeOver(tag) | JournalStep::Append(tag, _) | JournalStep::Sync(tag) => (tag, step),
         };
-        Ok(change.map(|change| self.steps(env, change, Reason::Records)).unwrap_or_default())
+        let Some(journal) = self.journals.get_mut(&tag) else { return Ok(Vec::new()) };
+        match step {
+            JournalStep::TakeOver(_) => {
+                let change = journal.machine.take_over(&beginning(no))?;
+                let changes: Vec<JournalChange> = journal.cut.take().into_iter().chain(change).collect();
+                Ok(changes.into_iter().flat_map(|change| journal.steps(env, change, Reason::Takeover)).collect())
+            }
+            JournalStep::Append(_, records) => {
+                let change = journal.machine.append(records)?;
+                Ok(change.map(|change| journal.steps(env, change, Reason::Records)).unwrap_or_default())
+            }
+            _ => {
+                let change = journal.machine.sync()?;
+                Ok(journal.steps(env, change, Reason::Records))
+            }
+        }
+    }
+
+    /// The change of a journal that is being carried out has ended well.
+    pub(super) fn change_done(&mut self, tag: SessionTag) {
+        if let Some(journal) = self.journals.get_mut(&tag)
+            && let Some(change) = journal.under_way.pop_front()
+        {
+            journal.machine.done(change);
+        }
+    }
+
+    /// An operation failed: if it was one on a journal, part of a write may be there.
+    pub(super) fn op_failed(&mut self, op: &Op) {
+        let (Op::Write { ino, .. } | Op::SetLen(ino, _) | Op::SyncFile(ino)) = op else { return };
+        for journal in self.journals.values_mut().filter(|journal| journal.ino == *ino) {
+            journal.under_way.clear();
+            journal.machine.failed(Failed::Broken);
+        }
+    }
+
+    /// Temporaries that no record speaks of. Those of a journal that cannot be read may have one.
+    fn sweep(&self, env: &Env) -> Vec<String> {
+        let claimed = |temp: &TempName| self.kept.values().any(|kept| kept.taken.file.temp == *temp);
+        let orphan = |name: &&String| names::temp(name).is_some_and(|temp| !self.is_blind && !claimed(&temp));
+        env.fs.cached().names.keys().filter(orphan).cloned().collect()
+    }
+
+    /// The partial of a file for a source of this stamp, if there is one.
+    pub(super) fn partial(&self, path: &str, stamp: SourceStamp) -> Option<Arc<Partial>> {
+        let kept = &self.kept.get(path).filter(|kept| kept.taken.file.source.len == stamp.len)?.taken;
+        let source = if kept.file.source == stamp { Source::Same } else { Source::Changed };
+        Some(Arc::new(Partial::new(kept.file.map, source, kept.held.clone())))
+    }
+
+    /// Whether an earlier session committed this version.
+    pub(super) fn was_done(&self, path: &str, stamp: SourceStamp) -> bool {
+        self.done.get(path) == Some(&stamp)
+    }
+
+    /// Takes the record of a partial that is continued or given up.
+    pub(super) fn take(&mut self, path: &str) -> Option<FoundPartial> {
+        self.kept.remove(path)
+    }
+
+    /// Continues a file under the record that it has.
+    pub(super) fn go_on(&mut self, file: FileId, kept: &FoundPartial) {
+        self.numbers.insert(file, (kept.journal, kept.taken.number));
+    }
+
+    /// The record of a file that continues from another version of its source: none of its chunks
+    /// is held of that version.
+    pub(super) fn revised(&self, kept: &TakenPartial, source: SourceStamp) -> Record {
+        let lost = vec![Stretch { start: ChunkIndex(0), count: kept.file.map.chunks() }];
+        Record::Revised { number: kept.number, source, lost }
+    }
+
+    /// The announcement of a file that begins.
+    pub(super) fn file(&self, held: &EntryRef, map: ChunkMap, source: SourceStamp, temp: TempName) -> JournalStep {
+        let path = held.placed.clone();
+        JournalStep::Announce(held.id, Box::new(FileRecord { number: 0, path, map, source, sparse: false, temp }))
+    }
+
+    /// The journal and number of a file of this session.
+    pub(super) fn number(&self, file: FileId) -> Option<(SessionTag, u32)> {
+        self.numbers.get(&file).copied()
+    }
+
+    /// The records of the receiver's entries, for each journal.
+    pub(super) fn records(&self, entries: &[receiver::JournalEntry]) -> BTreeMap<SessionTag, Vec<Record>> {
+        let mut records: BTreeMap<SessionTag, Vec<Record>> = BTreeMap::new();
+        for entry in entries {
+            let (receiver::JournalEntry::Chunks { file, .. } | receiver::JournalEntry::Done(file)) = entry else {
+                // A name that could not be synced is not lost here: the next sync of its directory
+                // covers it.
+                continue;
+            };
+            let Some((journal, number)) = self.number(*file) else { continue };
+            records.entry(journal).or_default().push(match entry {
+                receiver::JournalEntry::Chunks { chunks, .. } => Record::Chunks { number, runs: Run::of(chunks) },
+                _ => Record::Done { number },
+            });
+        }
+        records
+    }
+
+    /// The names of journals that no other session would need.
+    pub(super) fn spent(&self) -> Vec<String> {
+        let spent = self.journals.values().filter(|journal| journal.machine.is_spent());
+        spent.map(|journal| names::journal(journal.tag)).collect()
+    }
+}
+
+impl JournalOnDisk {
+    fn new(tag: SessionTag, ino: Ino, machine: keeper::Book, len: usize) -> JournalOnDisk {
+        JournalOnDisk { tag, ino, machine, len, cut: None, under_way: VecDeque::new() }
     }
 
     /// A change as operations on the disk. The machine is told of its end by the last of them.
@@ -175,90 +335,29 @@ impl Book {
         let mut steps: Vec<Step> = ops.into_iter().map(Step::new).collect();
         match steps.pop() {
             Some(last) => {
-                steps.push(last.ending_change());
+                steps.push(last.ending_change(self.tag));
                 self.under_way.push_back(change);
             }
             None => self.machine.done(change),
         }
         steps
     }
+}
 
-    /// The change that is being carried out has ended well.
-    pub(super) fn change_done(&mut self) {
-        if let Some(change) = self.under_way.pop_front() {
-            self.machine.done(change);
+/// The steps by which the partial of this name is given up.
+pub(super) fn given_up(name: &str, kept: &FoundPartial) -> Vec<Step> {
+    kept.given_up().into_iter().map(|step| step_of(step, name)).collect()
+}
+
+fn step_of(step: ChoiceStep, name: &str) -> Step {
+    match step {
+        ChoiceStep::TakeOver(tag) => Step::journal(JournalStep::TakeOver(tag)),
+        // How it ends does not matter: it may not stand.
+        ChoiceStep::RemoveTemp(temp) => Step::new(Op::Unlink(in_dir(name, &temp))).anyway(),
+        ChoiceStep::SyncNames => Step::new(Op::SyncDir(parent(name).to_owned())),
+        ChoiceStep::Drop { journal, number } => {
+            Step::journal(JournalStep::Append(journal, vec![Record::Dropped { number }]))
         }
-    }
-
-    /// An operation on the journal failed; part of a write may be there.
-    pub(super) fn change_failed(&mut self) {
-        self.under_way.clear();
-        self.machine.failed(Failed::Broken);
-    }
-
-    /// Removes temporaries that no record speaks of.
-    fn sweep(&self, env: &Env) -> Vec<Op> {
-        let claimed = |temp: &TempName| self.kept.values().any(|kept| kept.file.temp == *temp);
-        let orphan = |name: &&String| names::temp(name).is_some_and(|temp| !claimed(&temp));
-        env.fs.cached().names.keys().filter(orphan).map(|name| Op::Unlink(name.clone())).collect()
-    }
-
-    /// The partial of a file for a source of this stamp, if there is one.
-    pub(super) fn partial(&self, path: &str, stamp: SourceStamp) -> Option<Arc<Partial>> {
-        let kept = self.kept.get(path).filter(|kept| kept.file.source.len == stamp.len)?;
-        let source = if kept.file.source == stamp { Source::Same } else { Source::Changed };
-        Some(Arc::new(Partial::new(kept.file.map, source, kept.held.clone())))
-    }
-
-    /// Whether an earlier session committed this version.
-    pub(super) fn was_done(&self, path: &str, stamp: SourceStamp) -> bool {
-        self.done.get(path) == Some(&stamp)
-    }
-
-    /// Takes the record of a partial that is continued or removed.
-    pub(super) fn take(&mut self, path: &str) -> Option<TakenPartial> {
-        self.kept.remove(path)
-    }
-
-    /// Continues a file under the record that it has.
-    pub(super) fn go_on(&mut self, file: FileId, kept: &TakenPartial) {
-        self.numbers.insert(file, kept.number);
-    }
-
-    /// The record of a file that continues from another version of its source: none of its chunks
-    /// is held of that version.
-    pub(super) fn revised(&self, kept: &TakenPartial, source: SourceStamp) -> Record {
-        let lost = vec![Stretch { start: ChunkIndex(0), count: kept.file.map.chunks() }];
-        Record::Revised { number: kept.number, source, lost }
-    }
-
-    /// The announcement of a file that begins.
-    pub(super) fn file(&self, held: &EntryRef, map: ChunkMap, source: SourceStamp, temp: TempName) -> JournalStep {
-        let path = held.placed.clone();
-        JournalStep::Announce(held.id, Box::new(FileRecord { number: 0, path, map, source, sparse: false, temp }))
-    }
-
-    pub(super) fn number(&self, file: FileId) -> Option<u32> {
-        self.numbers.get(&file).copied()
-    }
-
-    /// The journal records of the receiver's entries.
-    pub(super) fn records(&self, entries: &[receiver::JournalEntry]) -> Vec<Record> {
-        let record = |entry: &receiver::JournalEntry| match entry {
-            receiver::JournalEntry::Chunks { file, chunks } => {
-                Some(Record::Chunks { number: self.number(*file)?, runs: Run::of(chunks) })
-            }
-            receiver::JournalEntry::Done(file) => Some(Record::Done { number: self.number(*file)? }),
-            // A name that could not be synced is not lost here: the next sync of its directory
-            // covers it.
-            receiver::JournalEntry::Doubtful(_) => None,
-        };
-        entries.iter().filter_map(record).collect()
-    }
-
-    /// Whether it has no record that another session would need.
-    pub(super) fn is_spent(&self) -> bool {
-        self.machine.is_spent()
     }
 }
 

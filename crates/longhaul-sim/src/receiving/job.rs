@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, Fault, FileId};
+use longhaul_core::{ChunkIndex, Fault, FileId, SessionTag};
 use longhaul_proto::receiver::{self, Base, Created, EntryRef};
 
 use super::book::JournalStep;
@@ -45,15 +45,15 @@ pub(super) struct Step {
     pub(super) work: Work,
     item: Option<FileId>,
     when: When,
-    /// Whether it is the last operation of a change of the journal.
-    ends_change: bool,
+    /// The journal of which it is the last operation of a change.
+    ends_change: Option<SessionTag>,
 }
 
 /// A step that has ended.
 #[derive(Debug)]
 pub(super) enum StepEnd {
-    /// Well, and a change of the journal with it.
-    ChangeDone,
+    /// Well, and a change of this journal with it.
+    ChangeDone(SessionTag),
     /// Badly, and that matters.
     Failed(Op),
     /// In any other way.
@@ -62,17 +62,17 @@ pub(super) enum StepEnd {
 
 impl Step {
     pub(super) fn new(op: Op) -> Step {
-        Step { work: Work::Disk(op), item: None, when: When::Well, ends_change: false }
+        Step { work: Work::Disk(op), item: None, when: When::Well, ends_change: None }
     }
 
     /// A step of the journal's machine.
     pub(super) fn journal(step: JournalStep) -> Step {
-        Step { work: Work::Journal(step), item: None, when: When::Well, ends_change: false }
+        Step { work: Work::Journal(step), item: None, when: When::Well, ends_change: None }
     }
 
-    /// Marks the last operation of a change of the journal.
-    pub(super) fn ending_change(mut self) -> Step {
-        self.ends_change = true;
+    /// Marks the last operation of a change of a journal.
+    pub(super) fn ending_change(mut self, journal: SessionTag) -> Step {
+        self.ends_change = Some(journal);
         self
     }
 
@@ -203,7 +203,7 @@ impl Job {
         let Some((_, step)) = self.running.take() else { return StepEnd::Other };
         let Step { work: Work::Disk(op), item, when, ends_change } = step else { return StepEnd::Other };
         match result {
-            Ok(()) if ends_change => StepEnd::ChangeDone,
+            Ok(()) => ends_change.map_or(StepEnd::Other, StepEnd::ChangeDone),
             Err(fault) if when == When::Well => {
                 self.fail(item, fault);
                 StepEnd::Failed(op)

@@ -23,7 +23,7 @@ use longhaul_proto::receiver::{EntryRef, Landing, Policy, Receiver, ReceiverConf
 use longhaul_proto::wire::message::FileEnd;
 
 use crate::env::{Env, Event, SessionNo};
-use crate::fs::{Errno, Ino};
+use crate::fs::{Errno, Ino, Op};
 use crate::link::{Frame, Lane, Pipe, Rows};
 use crate::mutants::Mutant;
 use crate::plan::Plan;
@@ -92,6 +92,8 @@ pub(crate) struct RecvSession {
     /// The roots that the sender declared.
     roots: BTreeMap<FileId, Hash32>,
     timeout: Option<u64>,
+    /// For a mutant: syncs that wait until their chunks are journalled.
+    late_syncs: Vec<Op>,
     /// For a mutant: files that are committed, and payload that was dropped.
     afterlife: BTreeMap<FileId, (Ino, ChunkMap)>,
     dropped: Vec<(FileId, ChunkIndex, Vec<u8>)>,
@@ -137,6 +139,7 @@ impl RecvSession {
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
             timeout: None,
+            late_syncs: Vec::new(),
             afterlife: BTreeMap::new(),
             dropped: Vec::new(),
         };
@@ -300,7 +303,7 @@ impl RecvSession {
                     let id = env.begin(self.no, no, op);
                     return job.begun(id, step);
                 }
-                Work::Journal(journal) => match self.book.resolve(env, journal) {
+                Work::Journal(journal) => match self.book.resolve(env, self.no, journal) {
                     Ok(steps) => job.prepend(steps),
                     Err(error) => job.fail(None, fault_of(Errno::Io, &error.to_string())),
                 },
@@ -313,9 +316,9 @@ impl RecvSession {
     pub(crate) fn op_ended(&mut self, env: &mut Env, no: JobNo, result: Result<(), Errno>) {
         let Some(job) = self.jobs.get_mut(&no) else { return };
         match job.ended(result.map_err(|errno| fault_of(errno, "the disk refuses"))) {
-            StepEnd::ChangeDone => self.book.change_done(),
-            StepEnd::Failed(op) if is_of(&op, self.book.ino) => self.book.change_failed(),
-            StepEnd::Failed(_) | StepEnd::Other => {}
+            StepEnd::ChangeDone(journal) => self.book.change_done(journal),
+            StepEnd::Failed(op) => self.book.op_failed(&op),
+            StepEnd::Other => {}
         }
         self.advance(env, no);
     }
@@ -354,11 +357,6 @@ impl RecvSession {
             self.leave(env);
         }
     }
-}
-
-fn is_of(op: &crate::fs::Op, ino: Ino) -> bool {
-    use crate::fs::Op;
-    matches!(op, Op::Write { ino: of, .. } | Op::SetLen(of, _) | Op::SyncFile(of) if *of == ino)
 }
 
 /// The fault that is reported to the machine for a failed operation.

@@ -12,7 +12,7 @@ use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, Receive
 use longhaul_proto::wire::message::Outcome;
 
 use super::book::JournalStep;
-use super::book::text;
+use super::book::{given_up, text};
 use super::job::{Job, Queue, Step, Then};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
 use crate::env::{Env, Event};
@@ -77,6 +77,10 @@ impl RecvSession {
             page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
         let dirs: BTreeSet<String> = standing.iter().flat_map(|path| dirs_up(path)).collect();
         let dirs: Vec<String> = dirs.difference(&self.synced).cloned().collect();
+        if self.book.is_blind {
+            // What was journalled of them may be in the journal that could not be read.
+            page.iter().for_each(|held| env.ledger.forget(&text(&held.placed)));
+        }
         self.made.extend(new);
         let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir);
         let make: Vec<Step> = make.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect();
@@ -93,7 +97,7 @@ impl RecvSession {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
         let kept = self.book.take(&path);
-        let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.file.temp)));
+        let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.taken.file.temp)));
         if let (Some(kept), Some(ino), Some(partial)) = (&kept, standing, partial) {
             let mut job = Job::new(Then::Created(held.id, Created::Continued(partial.clone())));
             self.book.go_on(held.id, kept);
@@ -106,27 +110,26 @@ impl RecvSession {
             } else {
                 env.ledger.forget(&path);
                 env.seen.revised += 1;
-                job = job.journal(JournalStep::Append(vec![self.book.revised(kept, stamp)]));
+                let revised = self.book.revised(&kept.taken, stamp);
+                job = job.journal(JournalStep::Append(kept.journal, vec![revised]));
                 if !env.is(Mutant::ChangeNotSynced) {
-                    job = job.journal(JournalStep::Sync);
+                    job = job.journal(JournalStep::Sync(kept.journal));
                 }
             }
-            let temp = self.temp(held, in_dir(&path, &kept.file.temp), ino, partial.map());
+            let temp = self.temp(held, in_dir(&path, &kept.taken.file.temp), ino, partial.map());
             self.temps.insert(held.id, Temp { continued: true, ..temp });
             return self.start_job(env, job.op(Op::SetLen(ino, padded(*len))));
         }
         env.begins_anew(&path, stamp, partial.is_some());
-        let dropped = kept.as_ref().map(|kept| Record::Dropped { number: kept.number });
         let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, self.chunk));
         let file = self.book.file(held, map, stamp, temp);
         let (name, ino) = (in_dir(&path, &temp), env.fs.new_ino());
-        let stale = kept.map(|kept| Step::new(Op::Unlink(in_dir(&path, &kept.file.temp))).anyway());
-        let job = Job::new(Then::Created(held.id, Created::Fresh))
+        let stale = kept.iter().flat_map(|kept| given_up(&path, kept));
+        let job = stale
+            .fold(Job::new(Then::Created(held.id, Created::Fresh)), Job::step)
             .journal(file)
-            .journal(JournalStep::Append(dropped.into_iter().collect()))
             .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
-        let job = stale.into_iter().fold(job, Job::step);
         let temp = self.temp(held, name, ino, map);
         self.temps.insert(held.id, temp);
         self.start_job(env, job);
@@ -221,6 +224,10 @@ impl RecvSession {
                 self.start_job(env, Job::new(Then::Nothing).ops(ops));
                 self.start_job(env, Job::new(then));
             }
+            Some(Mutant::ChunkBeforeGroupSync) => {
+                self.late_syncs.extend(ops);
+                self.start_job(env, Job::new(then));
+            }
             Some(Mutant::ReceivedIsDurable) => self.start_job(env, Job::new(then)),
             _ => self.start_job(env, Job::new(then).ops(ops)),
         }
@@ -232,11 +239,18 @@ impl RecvSession {
             said.clear();
         }
         let chunks = records.iter().any(|record| matches!(record, JournalEntry::Chunks { .. }));
-        let mut job = Job::new(Then::Journalled(records)).journal(JournalStep::Append(said));
-        if chunks {
-            job = job.journal(JournalStep::Sync);
+        let mut job = Job::new(Then::Journalled(records)).in_order(Queue::Journal);
+        for (journal, records) in said {
+            job = job.journal(JournalStep::Append(journal, records));
+            if chunks {
+                job = job.journal(JournalStep::Sync(journal));
+            }
         }
         self.start_job(env, job);
+        let late_syncs = std::mem::take(&mut self.late_syncs);
+        if !late_syncs.is_empty() {
+            self.start_job(env, Job::new(Then::Nothing).in_order(Queue::Journal).ops(late_syncs));
+        }
     }
 
     fn seal(&mut self, env: &mut Env, held: &Arc<EntryRef>) {
@@ -289,9 +303,9 @@ impl RecvSession {
         let Some(temp) = self.temps.remove(&file) else { return };
         let unlink = Step::new(Op::Unlink(temp.name)).anyway();
         let mut job = Job::new(Then::Nothing).step(unlink);
-        if let Some(number) = self.book.number(file) {
+        if let Some((journal, number)) = self.book.number(file) {
             env.ledger.forget(&text(&temp.entry.placed));
-            job = job.journal(JournalStep::Append(vec![Record::Dropped { number }]));
+            job = job.journal(JournalStep::Append(journal, vec![Record::Dropped { number }]));
         }
         self.start_job(env, job);
     }
@@ -324,9 +338,8 @@ impl RecvSession {
     fn drop_stale(&mut self, env: &mut Env, path: &str) {
         let Some(kept) = self.book.take(path) else { return };
         env.ledger.forget(path);
-        let job = Job::new(Then::Nothing).step(Step::new(Op::Unlink(in_dir(path, &kept.file.temp))).anyway());
-        let dropped = Record::Dropped { number: kept.number };
-        self.start_job(env, job.journal(JournalStep::Append(vec![dropped])));
+        let job = Job::new(Then::Nothing).in_order(Queue::Journal);
+        self.start_job(env, given_up(path, &kept).into_iter().fold(job, Job::step));
     }
 
     /// Leaves: removes files that were staged and not published, and the journal if nobody needs it
@@ -336,13 +349,10 @@ impl RecvSession {
         let temps = std::mem::take(&mut self.temps).into_iter();
         let staged = temps.filter(|(id, _)| self.book.number(*id).is_none()).map(|(_, temp)| Op::Unlink(temp.name));
         let mut ops: Vec<Op> = staged.collect();
-        if self.is_finished && self.book.is_spent() {
-            ops.extend([
-                Op::Unlink(self.book.name.clone()),
-                Op::SyncDir(SHELF.to_owned()),
-                Op::RemoveDir(SHELF.to_owned()),
-                Op::SyncDir(String::new()),
-            ]);
+        let spent = if self.is_finished { self.book.spent() } else { Vec::new() };
+        if !spent.is_empty() {
+            ops.extend(spent.into_iter().map(Op::Unlink));
+            ops.extend([Op::SyncDir(SHELF.to_owned()), Op::RemoveDir(SHELF.to_owned()), Op::SyncDir(String::new())]);
         }
         let job = ops.into_iter().map(|op| Step::new(op).anyway()).fold(Job::new(Then::Closed), Job::step);
         self.start_job(env, job);

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::TargetTree;
+use longhaul_proto::journal::keeper::{FoundPartial, PartialChoice, TakenPartial};
 use longhaul_proto::receiver::{EntryRef, Partial, Source};
 
 use super::super::outline::{Elsewhere, Looked, Outline, Whose, look};
-use super::{Arriving, Found, PathClaim, PathHistory, SessionJournal, drop_partial, lock, stamp_of};
+use super::{Arriving, Found, PathClaim, PathHistory, SessionJournal, lock, stamp_of};
 use crate::journals::file::JournalFile;
 use crate::journals::listing::user_of;
 use crate::journals::owners;
@@ -107,7 +108,7 @@ impl SessionJournal {
         Ok(())
     }
 
-    /// The partial of which most is held. It alone is continued; others are removed.
+    /// The partial that is continued. Others are given up.
     fn find(&self, tree: &dyn TargetTree, placed: &RelPath, path: &RelPath) -> Result<Option<Found>, Fault> {
         self.look_at_grown()?;
         let speaking: Vec<SessionTag> = {
@@ -115,22 +116,31 @@ impl SessionJournal {
             let speaking = left.own_outlines.iter().filter(|outline| outline.files.contains_key(path));
             speaking.map(|outline| outline.tag).collect()
         };
-        let mut best: Option<Found> = None;
+        let mut books = Vec::new();
         for tag in speaking {
-            let Some(book) = self.acquire(tag, path)? else { continue };
-            while let Some(taken) = book.take(path, &self.author)? {
-                let better = best.as_ref().is_none_or(|best| taken.held.len() > best.taken.held.len());
-                let found = Found { book: book.clone(), taken };
-                let worse = if better { best.replace(found) } else { Some(found) };
-                if let Some(worse) = worse {
-                    drop_partial(tree, placed, &worse.book, &worse.taken)?;
-                }
-            }
-            if best.as_ref().is_some_and(|best| Arc::ptr_eq(&best.book, &book)) {
-                lock(&self.taken).insert(tag, book);
-            }
+            books.extend(self.acquire(tag, path)?);
         }
-        Ok(best)
+        let of_book = |book: &Arc<JournalFile>| {
+            let (book, journal) = (book.clone(), book.tag());
+            std::iter::from_fn(move || book.take(path)).map(move |taken| FoundPartial { journal, taken })
+        };
+        let found: Vec<FoundPartial> = books.iter().flat_map(of_book).collect();
+        let numbers: Vec<_> = found.iter().map(|found| (found.journal, found.taken.number)).collect();
+        let stands = |taken: &TakenPartial| tree.occupied(placed, &taken.file.temp).is_some();
+        let Some(choice) = PartialChoice::of(found, stands) else { return Ok(None) };
+        if let Err(fault) = self.follow(tree, placed, &choice.steps(), &books) {
+            // All of them still are what they were, for another session.
+            for (tag, number) in numbers {
+                books.iter().filter(|book| book.tag() == tag).for_each(|book| book.let_go(number));
+            }
+            return Err(fault);
+        }
+        let FoundPartial { journal, taken } = choice.winner;
+        let book = books.into_iter().find(|book| book.tag() == journal);
+        Ok(book.map(|book| {
+            lock(&self.taken).insert(journal, book.clone());
+            Found { book, taken }
+        }))
     }
 
     /// Opens a journal that names a path. `None` if it went meanwhile.

@@ -23,7 +23,7 @@ use longhaul_core::{
     Blame, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
 };
 use longhaul_disk::TargetTree;
-use longhaul_proto::journal::keeper::{Beginning, TakenPartial};
+use longhaul_proto::journal::keeper::{Beginning, ChoiceStep, FoundPartial, TakenPartial};
 use longhaul_proto::journal::{Record, Run};
 use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
@@ -312,8 +312,8 @@ impl SessionJournal {
     /// path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
         if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
-            && let Some(Found { book, taken }) = self.take_found(entry.id)
-            && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
+            && let Some(found) = self.take_found(entry.id)
+            && let Err(fault) = self.drop_partial(tree, &entry.placed, found)
         {
             tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
         }
@@ -329,6 +329,34 @@ impl SessionJournal {
         if !matches!(outcome, Outcome::Committed(_)) || !is_written_down {
             self.forget(entry.id);
         }
+    }
+
+    /// Gives up a partial.
+    fn drop_partial(&self, tree: &dyn TargetTree, placed: &RelPath, found: Found) -> Result<(), Fault> {
+        let Found { book, taken } = found;
+        let steps = FoundPartial { journal: book.tag(), taken }.given_up();
+        self.follow(tree, placed, &steps, &[book])
+    }
+
+    /// Takes steps on the way to one partial of a name.
+    fn follow(
+        &self,
+        tree: &dyn TargetTree,
+        placed: &RelPath,
+        steps: &[ChoiceStep],
+        books: &[Arc<JournalFile>],
+    ) -> Result<(), Fault> {
+        let of = |tag: SessionTag| books.iter().filter(move |book| book.tag() == tag);
+        steps.iter().try_for_each(|step| match step {
+            ChoiceStep::TakeOver(tag) => of(*tag).try_for_each(|book| book.take_over(&self.author)),
+            ChoiceStep::RemoveTemp(temp) => tree.remove_temp(placed, temp).map_err(Fault::from),
+            ChoiceStep::SyncNames => {
+                placed.parent().map_or(Ok(()), |parent| tree.sync_names(&[parent]).map_err(Fault::from))
+            }
+            ChoiceStep::Drop { journal, number } => {
+                of(*journal).try_for_each(|book| book.append(vec![Record::Dropped { number: *number }]))
+            }
+        })
     }
 
     fn forget(&self, file: FileId) {
@@ -392,20 +420,6 @@ fn stamp_of(held: &EntryRef) -> SourceStamp {
         }
         _ => SourceStamp::default(),
     }
-}
-
-/// Gives up a partial: its temporary is removed durably before its journal forgets it.
-fn drop_partial(
-    tree: &dyn TargetTree,
-    placed: &RelPath,
-    book: &JournalFile,
-    taken: &TakenPartial,
-) -> Result<(), Fault> {
-    tree.remove_temp(placed, &taken.file.temp)?;
-    if let Some(parent) = placed.parent() {
-        tree.sync_names(&[parent])?;
-    }
-    book.append(vec![Record::Dropped { number: taken.number }])
 }
 
 /// Doubts that are ended together: all journals of doubts are read each time.

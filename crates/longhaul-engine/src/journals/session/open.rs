@@ -12,7 +12,7 @@ use longhaul_disk::{DiskError, ErrorKind, Journalled, TargetFile, TargetTree};
 use longhaul_proto::journal::{FileRecord, Record, Stretch};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Source};
 
-use super::{Found, RecordedFile, SessionJournal, drop_partial, stamp_of};
+use super::{Found, RecordedFile, SessionJournal, stamp_of};
 use crate::budget;
 use crate::random::nonce;
 
@@ -51,7 +51,7 @@ impl SessionJournal {
                     self.enter(entry.id, RecordedFile { book, number: taken.number, worth: true, unplaced: None });
                     return Ok((file, Created::Continued(proven)));
                 }
-                Ok(None) => drop_partial(tree, &entry.placed, &found.book, &found.taken)?,
+                Ok(None) => self.drop_partial(tree, &entry.placed, found)?,
                 Err(fault) => {
                     // It still is what it was, for another session.
                     if let Some(claim) = self.claims().get_mut(&entry.id) {

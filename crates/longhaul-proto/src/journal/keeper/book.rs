@@ -250,6 +250,11 @@ impl Book {
         self.dirs.iter().cloned().chain(of_files.filter_map(|open| open.file.path.parent())).collect()
     }
 
+    /// The final names of files that are left to be continued. One may stand there more than once.
+    pub fn paths(&self) -> impl Iterator<Item = &RelPath> {
+        self.open.values().map(|open| &open.file.path)
+    }
+
     /// Final names that it says are in doubt.
     pub fn doubts(&self) -> &BTreeSet<RelPath> {
         &self.doubts
