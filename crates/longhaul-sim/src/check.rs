@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
-use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, SourceStamp};
+use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, FileId, SourceStamp};
 use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalledPartial};
 
 use crate::env::Env;
 use crate::fs::{Ino, Node, Op, View};
 use crate::names::{self, in_dir, is_journal};
 use crate::plan::Plan;
+use crate::scene::Standing;
 
 /// Chunks of a file that were called durable.
 #[derive(Clone, Debug)]
@@ -26,8 +27,13 @@ pub(crate) struct Acked {
 /// The promises so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    /// The files that stood at the destination at first.
-    standing_files: BTreeMap<String, Vec<u8>>,
+    /// The nodes that stood at the destination at first, or that others put there.
+    standing: BTreeMap<String, Vec<Standing>>,
+    /// The standing file that an entry was compared with, and its content at the first look. Kept
+    /// where somebody writes to standing files.
+    pub(crate) first_looks: BTreeMap<FileId, (Ino, Vec<u8>)>,
+    /// Bytes of content that were written, where room is limited.
+    pub(crate) written: u64,
     acked: BTreeMap<String, Acked>,
     /// Names that were said to be committed.
     committed: BTreeSet<String>,
@@ -37,12 +43,41 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn new(plan: &Plan) -> Ledger {
+        let files = plan.standing_files.iter().map(|(path, bytes)| (path.clone(), Standing::Older(bytes.clone())));
+        let standing = files.chain(plan.scene.standing.iter().cloned());
         Ledger {
-            standing_files: plan.standing_files.iter().cloned().collect(),
+            standing: standing.map(|(path, standing)| (path, vec![standing])).collect(),
+            first_looks: BTreeMap::new(),
+            written: 0,
             acked: BTreeMap::new(),
             committed: BTreeSet::new(),
             violation: None,
         }
+    }
+
+    /// Notes a node that others put there.
+    pub(crate) fn stands(&mut self, path: &str, standing: Standing) {
+        self.standing.entry(path.to_owned()).or_default().push(standing);
+    }
+
+    /// Whether a file with that content stood under the path before, or others put it there.
+    pub(crate) fn stood_as(&self, path: &str, content: &[u8]) -> bool {
+        let is_it = |standing: &Standing| match standing {
+            Standing::Current(bytes) | Standing::Older(bytes) => bytes == content,
+            _ => false,
+        };
+        self.standing.get(path).is_some_and(|all| all.iter().any(is_it))
+    }
+
+    /// Whether that node stood under the path before, or others put it there.
+    fn stood(&self, view: &View, path: &str, node: &Node) -> bool {
+        let is_it = |standing: &Standing| match (standing, node) {
+            (Standing::Dir, Node::Dir) | (Standing::Special, Node::Special) => true,
+            (Standing::Link(target), Node::Link(stands)) => target == stands,
+            (Standing::Current(bytes) | Standing::Older(bytes), Node::File(ino)) => *bytes == view.content(*ino).bytes,
+            _ => false,
+        };
+        self.standing.get(path).is_some_and(|all| all.iter().any(is_it))
     }
 
     /// Drops the journalled chunks of a file from the promises, which are rightly given up.
@@ -145,15 +180,17 @@ impl Env {
 
     fn check_view(&self, view: &View, path: &str) -> Result<(), &'static str> {
         let committed = self.ledger.committed.contains(path);
+        let before = view.names.get(path).is_some_and(|node| self.ledger.stood(view, path, node));
         match view.names.get(path) {
             None if committed => Err("nothing, after its commit"),
             None => Ok(()),
+            Some(Node::Dir | Node::Link(_) | Node::Special) if before && !committed => Ok(()),
             Some(Node::Dir) => Err("a directory"),
+            Some(Node::Special) => Err("a device"),
             Some(Node::Link(target)) if self.source.link(path) == Some(target) => Ok(()),
             Some(Node::Link(_)) => Err("another link"),
             Some(Node::File(ino)) => {
                 let bytes = &view.content(*ino).bytes;
-                let before = self.ledger.standing_files.get(path) == Some(bytes);
                 let offered = self.source.versions(path).iter().any(|v| v.offered && v.bytes == *bytes);
                 match (offered, before, committed) {
                     (true, ..) | (_, true, false) => Ok(()),
@@ -176,7 +213,9 @@ impl Env {
         }
         acked.chunks.extend(chunks.iter().copied());
         let new = Acked { stamp, map, chunks: chunks.iter().copied().collect() };
-        if self.stands(self.fs.medium(), path, stamp) {
+        // Nobody keeps the promise of an earlier session whose medium rots.
+        let rots = !self.plan.scene.left.is_empty() && !self.plan.scene.always_spoilt.is_empty();
+        if rots || self.stands(self.fs.medium(), path, stamp) {
             return;
         }
         if let Err(what) = self.holds(self.fs.medium(), path, &new, true) {
@@ -201,7 +240,7 @@ impl Env {
     /// Whether that version stands under its final name.
     fn stands(&self, view: &View, path: &str, stamp: SourceStamp) -> bool {
         view.file(path).is_some_and(|ino| {
-            let versions = self.source.versions(path).iter().filter(|v| v.stamp == stamp);
+            let versions = self.source.versions(path).into_iter().filter(|v| v.stamp == stamp);
             versions.map(|v| &v.bytes).any(|bytes| *bytes == view.content(ino).bytes)
         })
     }
@@ -296,9 +335,9 @@ impl Env {
             let right = match self.source.link(&path) {
                 Some(target) => medium.names.get(&path) == Some(&Node::Link(target.to_vec())),
                 None => medium.file(&path).is_some_and(|ino| {
-                    let now = self.source.current(&path).1.stamp;
+                    let now = self.source.versions(&path).last().map(|version| version.stamp).unwrap_or_default();
                     let same = |stamp: &SourceStamp| (stamp.len, stamp.mtime) == (now.len, now.mtime);
-                    let versions = self.source.versions(&path).iter().filter(|v| same(&v.stamp));
+                    let versions = self.source.versions(&path).into_iter().filter(|v| same(&v.stamp));
                     versions.map(|v| &v.bytes).any(|bytes| *bytes == medium.content(ino).bytes)
                 }),
             };
@@ -329,7 +368,7 @@ fn partial_holds(view: &View, path: &str, partial: &JournalledPartial, acked: &A
 }
 
 /// All that the journals of a view have.
-fn partials(view: &View) -> impl Iterator<Item = JournalledPartial> {
+pub(crate) fn partials(view: &View) -> impl Iterator<Item = JournalledPartial> {
     let journals = view.names.keys().filter(|name| is_journal(name));
     let replayed = journals.filter_map(|name| journal::replay(&view.content(view.file(name)?).bytes).ok());
     replayed.flat_map(|replayed| replayed.files.into_values())
@@ -343,6 +382,6 @@ fn is_there(bytes: &[u8], map: ChunkMap, index: ChunkIndex, digest: &Hash32) -> 
 }
 
 /// Whether a name is none of the source's.
-fn is_ours(path: &str) -> bool {
+pub(crate) fn is_ours(path: &str) -> bool {
     path.split('/').any(|name| name.starts_with(".longhaul"))
 }

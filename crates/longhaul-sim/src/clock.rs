@@ -36,6 +36,11 @@ impl<E> Clock<E> {
         self.at(self.now.0 + us, event);
     }
 
+    /// The coming events, in their order.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &E> {
+        self.queue.values()
+    }
+
     /// The next event; it is its time then.
     pub(crate) fn pop(&mut self) -> Option<E> {
         let ((at, _), event) = self.queue.pop_first()?;

@@ -6,19 +6,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_core::{LaneId, Mtime};
+use longhaul_core::{Blame, Fault, FaultCode, FileId, LaneId, Mtime};
 use longhaul_proto::Message;
+use longhaul_proto::receiver::Room;
 use longhaul_proto::sender::{Sent, Unfinished};
 
 use crate::check::Ledger;
 use crate::clock::Clock;
-use crate::fs::{Errno, Fs, Op, OpId};
+use crate::fs::{Errno, Fs, Ino, Node, Op, OpId};
+use crate::left;
 use crate::link::Frame;
 use crate::mutants::Mutant;
-use crate::plan::{CHUNK, Item, Plan};
+use crate::names;
+use crate::plan::{CHUNK, Plan};
 use crate::play::Tallies;
 use crate::receiving::job::JobNo;
 use crate::rng::Rng;
+use crate::scene::Standing;
 use crate::sending::SourceJob;
 use crate::source::SourceTree;
 use crate::trace::Trace;
@@ -40,6 +44,8 @@ pub(crate) enum Event {
     Landed(SessionNo, LaneId, Frame),
     /// The sender's end of a lane is closed, with this unit in hand.
     NearEnds(SessionNo, LaneId, Option<Unfinished>),
+    /// The sender's end of a lane is closed in order.
+    NearRetires(SessionNo, LaneId),
     /// The sender finds a lane broken.
     NearBreaks(SessionNo, LaneId),
     /// The receiver's end of a lane is closed, or found broken.
@@ -118,20 +124,23 @@ impl Env {
     pub(crate) fn new(plan: Plan, seed: u64, mutant: Option<Mutant>, trace: bool) -> Env {
         let mut fs = Fs::default();
         if !plan.standing_files.is_empty() {
-            fs.put_dir("t");
+            fs.put_node("t", Node::Dir);
         }
         for (path, bytes) in &plan.standing_files {
-            fs.put(path, bytes, Mtime { secs: 1_500_000_000, nanos: 0 });
+            fs.put(path, bytes, OLD);
         }
-        debug_assert!(matches!(plan.items.first(), Some(Item::Dir(top)) if top == "t"));
+        let source = SourceTree::new(&plan);
+        stand(&mut fs, &source, &plan);
+        let mut rng = Rng::new(seed ^ 0x00c0_ffee);
+        left::put(&mut fs, &source, &plan, &mut rng);
         Env {
             clock: Clock::new(),
-            rng: Rng::new(seed ^ 0x00c0_ffee),
+            rng,
             mutant,
             trace: Trace::new(trace),
             ledger: Ledger::new(&plan),
             seen: Tallies { tree: plan.chunks() * CHUNK as u64, ..Tallies::default() },
-            source: SourceTree::new(&plan),
+            source,
             fs,
             owners: BTreeMap::new(),
             calm: false,
@@ -209,16 +218,18 @@ impl Env {
     pub(crate) fn end(&mut self, id: OpId) -> Option<(SessionNo, JobNo, Result<(), Errno>)> {
         let (session, job, number) = self.owners.remove(&id)?;
         let op = self.fs.op(id)?.clone();
-        let result = match self.fate(&op, number) {
+        let result = match self.fate(&op, job, number) {
+            None if self.spoils(&op) => self.fs.end_spoilt(id),
             None => self.fs.end(id),
             Some(errno) => self.fs.fail(&mut self.rng, id, errno),
         };
         self.say(|| format!("s{} disk {} {:?}", session.0, brief(&op), result));
+        self.take_room(&op);
         self.check_op(&op);
         Some((session, job, result))
     }
 
-    fn fate(&mut self, op: &Op, number: u64) -> Option<Errno> {
+    fn fate(&mut self, op: &Op, job: JobNo, number: u64) -> Option<Errno> {
         let grows = matches!(op, Op::MakeDir(_) | Op::MakeFile(..) | Op::MakeLink(..) | Op::Write { .. });
         let syncs = matches!(op, Op::SyncFile(_) | Op::SyncDir(_));
         if let Some(nth) = self.nth
@@ -235,10 +246,122 @@ impl Env {
             }
         }
         let rate = self.plan.rates.disk_faults;
+        if let Some(code) = self.plan.scene.fault {
+            let spared = job == JobNo::OPENING || self.is_of_journal(op);
+            return (self.mishap(rate) && !spared).then_some(Errno::Other(code));
+        }
         let errno = if grows && self.rng.permille(200) { Errno::NoSpace } else { Errno::Io };
         self.mishap(rate).then_some(errno)
     }
+
+    /// Whether an operation is one on a journal or on the shelf.
+    fn is_of_journal(&self, op: &Op) -> bool {
+        let of = |path: &str| path == names::SHELF || names::is_journal(path);
+        match op {
+            Op::Write { ino, .. } | Op::SetLen(ino, _) | Op::SetTime(ino, _) | Op::SyncFile(ino) => {
+                self.fs.cached().names.iter().any(|(path, node)| *node == Node::File(*ino) && names::is_journal(path))
+            }
+            Op::MakeDir(path) | Op::MakeFile(path, _) | Op::MakeLink(path, _) => of(path),
+            Op::SyncDir(path) | Op::Unlink(path) | Op::RemoveDir(path) => of(path),
+            Op::Rename { .. } => false,
+        }
+    }
+
+    /// Whether the medium will keep other bytes of a write than these.
+    fn spoils(&mut self, op: &Op) -> bool {
+        let Op::Write { bytes, .. } = op else { return false };
+        let always = self.plan.scene.always_spoilt.iter().any(|content| bytes.starts_with(content));
+        let spoils = always || self.mishap(self.plan.rates.spoils);
+        spoils && self.plan.terms.read_back && !self.is_of_journal(op)
+    }
+
+    /// The result of a look at a file of the receiver's disk.
+    pub(crate) fn look(&mut self) -> Result<(), Fault> {
+        match self.mishap(self.plan.rates.read_faults) {
+            false => Ok(()),
+            true => {
+                let code = self.plan.scene.fault.unwrap_or(FaultCode::Io);
+                Err(Fault::new(code, Blame::Local, "the disk cannot be read"))
+            }
+        }
+    }
+
+    /// The time of a look at files, in microseconds.
+    pub(crate) fn look_us(&mut self) -> u64 {
+        match self.plan.scene.look_us {
+            0 => 0,
+            most => self.rng.below(most),
+        }
+    }
+
+    /// The free room at the destination, if the plan limits it.
+    pub(crate) fn room(&mut self) -> Option<Room> {
+        let room = self.plan.scene.room?;
+        Some(Room { device: 1, bytes: room.saturating_sub(self.ledger.written), inodes: None })
+    }
+
+    /// Counts the content of a write against the room.
+    fn take_room(&mut self, op: &Op) {
+        let (Some(room), Op::Write { bytes, .. }) = (self.plan.scene.room, op) else { return };
+        if bytes.iter().any(|byte| *byte != 0) && !self.is_of_journal(op) {
+            self.ledger.written += bytes.len() as u64;
+        }
+        if self.ledger.written > room {
+            self.violate(|| "more is written than there is room for".to_owned());
+        }
+    }
+
+    /// A session looks at a standing file for an entry, and somebody may write to it. Fails if it
+    /// is not as the entry saw it first.
+    pub(crate) fn look_at_standing(&mut self, entry: FileId, ino: Ino, path: &str) -> Result<(), Fault> {
+        self.look()?;
+        if self.mishap(self.plan.rates.restless) {
+            self.fs.scribble(ino);
+            let bytes = self.fs.cached().content(ino).bytes.clone();
+            self.ledger.stands(path, Standing::Older(bytes));
+        }
+        if self.plan.rates.restless > 0 {
+            let bytes = self.fs.cached().content(ino).bytes.clone();
+            self.ledger.first_looks.entry(entry).or_insert((ino, bytes));
+        }
+        self.untouched(entry)
+    }
+
+    /// Whether the standing file is as the entry saw it first.
+    pub(crate) fn untouched(&self, entry: FileId) -> Result<(), Fault> {
+        match self.ledger.first_looks.get(&entry) {
+            Some((ino, bytes)) if self.fs.cached().content(*ino).bytes != *bytes => {
+                Err(Fault::new(FaultCode::Busy, Blame::Local, "somebody writes to what stands"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
+
+/// Lets the nodes of the scene stand.
+fn stand(fs: &mut Fs, source: &SourceTree, plan: &Plan) {
+    for (path, standing) in &plan.scene.standing {
+        let current = || source.versions(path).last().map_or(OLD, |version| version.stamp.mtime);
+        let (node, file) = match standing {
+            Standing::Dir => (Some(Node::Dir), None),
+            Standing::Link(target) => (Some(Node::Link(target.clone())), None),
+            Standing::Special => (Some(Node::Special), None),
+            Standing::Current(bytes) => (None, Some((bytes, current()))),
+            Standing::Older(bytes) => (None, Some((bytes, OLD))),
+        };
+        if !fs.put_dirs_above(path) {
+            continue;
+        }
+        match (node, file) {
+            (Some(node), _) => drop(fs.put_node(path, node)),
+            (None, Some((bytes, time))) => fs.put(path, bytes, time),
+            (None, None) => {}
+        }
+    }
+}
+
+/// The time of files that stand at the destination before.
+const OLD: Mtime = Mtime { secs: 1_500_000_000, nanos: 0 };
 
 /// An operation in one line.
 pub(crate) fn brief(op: &Op) -> String {

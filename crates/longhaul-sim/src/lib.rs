@@ -3,6 +3,10 @@
 //! them is decided by the real machine (`crates/longhaul-proto/src/journal/keeper`). Everything
 //! that can go wrong does, and the promises are checked at every step.
 //!
+//! Worlds of seeds play a whole command, with crashes. Worlds of one session play what may be the
+//! case at the destination, and what may go wrong besides; the receiver's orders are held to their
+//! rules there (`watched`).
+//!
 //! Takes seeds. Gives the result of each: a world that ended as it should, or the first broken
 //! promise with the events that led to it. For development only: nothing of the product depends on
 //! it.
@@ -12,6 +16,7 @@ mod clock;
 mod env;
 mod exhaust;
 mod fs;
+mod left;
 mod link;
 mod mutants;
 mod names;
@@ -19,11 +24,18 @@ mod plan;
 mod play;
 mod receiving;
 mod rng;
+mod scene;
 mod sending;
+mod session;
 mod source;
+#[cfg(test)]
+mod tests;
 mod trace;
+mod varied;
+mod watched;
 mod world;
 
 pub use exhaust::{Exhausted, crash_everywhere, fail_everywhere};
 pub use mutants::Mutant;
 pub use play::{Failure, Options, Played, Tallies, play, play_many};
+pub use session::play_session;

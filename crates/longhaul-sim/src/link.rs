@@ -15,20 +15,28 @@ use longhaul_proto::wire::bundle;
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
 use longhaul_proto::wire::frame::LENGTH_BYTES;
 
+use crate::plan::Plan;
 use crate::rng::Rng;
 
 /// One direction of the control connection: the last arrival of each class.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pipe {
     last: [u64; 3],
+    any_class_order: bool,
 }
 
 impl Pipe {
+    /// One on which nothing was said.
+    pub(crate) fn new(plan: &Plan) -> Pipe {
+        Pipe { last: [0; 3], any_class_order: plan.scene.any_class_order }
+    }
+
     /// The arrival of a message that would need until `at`: it may overtake less urgent ones that
-    /// wait, and nothing else.
+    /// wait, and nothing else; with any order of classes, all of other classes.
     pub(crate) fn arrival(&mut self, message: &Message, at: u64) -> u64 {
         let class = message.class() as usize;
-        let at = self.last[..=class].iter().fold(at, |at, last| at.max(*last));
+        let from = if self.any_class_order { class } else { 0 };
+        let at = self.last[from..=class].iter().fold(at, |at, last| at.max(*last));
         self.last[class] = at;
         at
     }

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
-use longhaul_core::{ChunkSize, IfExists};
-use longhaul_proto::receiver::SyncGroup;
+use longhaul_core::{ChunkSize, FaultCode, IfExists, Preserve};
+use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup};
 
 use crate::rng::Rng;
+use crate::scene::Scene;
 
 /// The ordinary chunk size.
 pub(crate) const CHUNK: usize = 1024;
@@ -18,8 +19,20 @@ pub(crate) const CHUNK: usize = 1024;
 pub(crate) enum Item {
     Dir(String),
     DirEnd(String),
-    File { path: String, bytes: Vec<u8>, sparse: bool },
-    Link { path: String, target: Vec<u8> },
+    File {
+        path: String,
+        bytes: Vec<u8>,
+        sparse: bool,
+    },
+    Link {
+        path: String,
+        target: Vec<u8>,
+    },
+    /// Something that is not sent, as it cannot be read (with that code) or is not wanted.
+    Unsent {
+        path: String,
+        failure: Option<FaultCode>,
+    },
 }
 
 /// Something that goes wrong at one moment.
@@ -62,6 +75,50 @@ pub(crate) struct Rates {
     pub(crate) disk_stalls: u32,
     /// Journals that a session finds and cannot read.
     pub(crate) journals_unread: u32,
+    /// Looks at files of the receiver's disk that fail.
+    pub(crate) read_faults: u32,
+    /// Writes of chunks and small files of which the medium keeps other bytes.
+    pub(crate) spoils: u32,
+    /// Reads of a standing file at which somebody writes to it.
+    pub(crate) restless: u32,
+    /// Sources that cannot be read, have changed, or give other bytes when they are read again.
+    pub(crate) source_faults: u32,
+    /// Sendings after which the sender ends the lane in order.
+    pub(crate) retirements: u32,
+}
+
+/// The terms of the sessions, on which both sides agree.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// The rule for names that stand.
+    pub(crate) if_exists: IfExists,
+    /// Whether names that stand may be replaced.
+    pub(crate) may_modify: bool,
+    /// The places of entries at the destination.
+    pub(crate) landing: Landing,
+    /// Whether nothing is changed.
+    pub(crate) dry_run: bool,
+    /// The readers of the roots of skipped files.
+    pub(crate) digests: SkippedDigests,
+    /// The group syncs of written chunks.
+    pub(crate) group: SyncGroup,
+    /// Whether everything is read back from the medium before it is journalled or renamed.
+    pub(crate) read_back: bool,
+}
+
+impl Terms {
+    /// Ordinary terms, but for these.
+    pub(crate) fn new(if_exists: IfExists, group: SyncGroup) -> Terms {
+        Terms {
+            if_exists,
+            may_modify: true,
+            landing: Landing::beneath(),
+            dry_run: false,
+            digests: SkippedDigests::Unwanted,
+            group,
+            read_back: false,
+        }
+    }
 }
 
 /// A world before it begins.
@@ -73,13 +130,10 @@ pub(crate) struct Plan {
     pub(crate) lanes: u32,
     pub(crate) safe: bool,
     pub(crate) bundled_max: u64,
-    pub(crate) group: SyncGroup,
+    /// The terms of all sessions.
+    pub(crate) terms: Terms,
     /// The chunk sizes of sessions, in turn: a partial keeps its own.
     pub(crate) chunks_of: Vec<usize>,
-    /// The rule for names that stand.
-    pub(crate) if_exists: IfExists,
-    /// Whether everything is read back from the medium before it is journalled or renamed.
-    pub(crate) read_back: bool,
     /// Longest way of a message, in microseconds; the shortest is a quarter of it.
     pub(crate) delay_us: u64,
     /// Longest operation of the disk at ordinary times, in microseconds; the shortest is a quarter
@@ -88,6 +142,8 @@ pub(crate) struct Plan {
     pub(crate) rates: Rates,
     /// The blows, each with the number of events after the one before.
     pub(crate) blows: Vec<(u64, Blow)>,
+    /// Special circumstances; none in the worlds of seeds.
+    pub(crate) scene: Scene,
 }
 
 impl Plan {
@@ -106,8 +162,7 @@ impl Plan {
             false_roots: rare(300),
             disk_faults: rare(30),
             disk_stalls: rare(60),
-            lane_losses: 0,
-            journals_unread: 0,
+            ..Rates::default()
         };
         Plan {
             items,
@@ -115,19 +170,21 @@ impl Plan {
             lanes: 1 + rng.below(4) as u32,
             safe: rng.permille(600),
             bundled_max: *rng.pick(&[0, 100, 256, 968]),
-            group: SyncGroup {
-                bytes: *rng.pick(&[1, 2048, 8192, 1 << 30]),
-                age: Duration::from_millis(*rng.pick(&[1, 50, 1000])),
-            },
+            terms: Terms::new(
+                IfExists::SkipSame,
+                SyncGroup {
+                    bytes: *rng.pick(&[1, 2048, 8192, 1 << 30]),
+                    age: Duration::from_millis(*rng.pick(&[1, 50, 1000])),
+                },
+            ),
             delay_us: *rng.pick(&[200, 5_000, 100_000]),
             disk_us: *rng.pick(&[100, 2_000, 20_000]),
             rates,
             blows,
-            // Drawn last, so that the worlds of all seeds are otherwise as before this existed.
-            read_back: rng.permille(300),
-            chunks_of: (0..3).map(|_| if rng.permille(150) { 2 * CHUNK } else { CHUNK }).collect(),
-            if_exists: if rng.permille(150) { IfExists::Replace } else { IfExists::SkipSame },
+            chunks_of: Vec::new(),
+            scene: Scene::default(),
         }
+        .reading_back(rng)
         .losing_lanes(rng)
         .comparing(rng)
         .hiding_journals(rng)
@@ -138,12 +195,21 @@ impl Plan {
         self
     }
 
+    /// Lets some worlds read back, use larger chunks, or replace. Drawn behind the rest, so that
+    /// the worlds of all seeds are otherwise as before this existed.
+    fn reading_back(mut self, rng: &mut Rng) -> Plan {
+        self.terms.read_back = rng.permille(300);
+        self.chunks_of = (0..3).map(|_| if rng.permille(150) { 2 * CHUNK } else { CHUNK }).collect();
+        self.terms.if_exists = if rng.permille(150) { IfExists::Replace } else { IfExists::SkipSame };
+        self
+    }
+
     /// Lets some worlds compare: more files stand there, in part with the content that is sent.
     fn comparing(mut self, rng: &mut Rng) -> Plan {
         if !rng.permille(250) {
             return self;
         }
-        self.if_exists = IfExists::Verify;
+        self.terms.if_exists = IfExists::Verify;
         self.standing_files = self.items.iter().filter_map(|item| nearly(rng, item)).collect();
         self
     }
@@ -192,14 +258,30 @@ impl Plan {
             lanes: 2,
             safe: true,
             bundled_max: 256,
-            group: SyncGroup { bytes: 1, age: Duration::from_millis(1) },
+            terms: Terms::new(IfExists::SkipSame, SyncGroup { bytes: 1, age: Duration::from_millis(1) }),
             chunks_of: vec![CHUNK],
-            if_exists: IfExists::SkipSame,
-            read_back: false,
             delay_us: 2_000,
             disk_us: 500,
             rates: Rates::default(),
             blows: Vec::new(),
+            scene: Scene::default(),
+        }
+    }
+
+    /// The terms for the receiver of the command's session of that number, from 1.
+    pub(crate) fn receiver_config(&self, session: u32) -> ReceiverConfig {
+        let terms = &self.terms;
+        ReceiverConfig {
+            chunk: self.chunk_of(session),
+            chunk_max: Plan::chunk_max(),
+            bundled_max: self.bundled_max,
+            policy: Policy { if_exists: terms.if_exists, may_modify: terms.may_modify },
+            landing: terms.landing.clone(),
+            preserve: Preserve::default(),
+            dry_run: terms.dry_run,
+            group: terms.group,
+            read_back: terms.read_back,
+            digests: terms.digests,
         }
     }
 
@@ -210,6 +292,14 @@ impl Plan {
 }
 
 impl Item {
+    /// Its path at the source.
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            Item::Dir(path) | Item::DirEnd(path) => path,
+            Item::File { path, .. } | Item::Link { path, .. } | Item::Unsent { path, .. } => path,
+        }
+    }
+
     fn chunks(&self) -> u64 {
         match self {
             Item::File { bytes, .. } => bytes.len().div_ceil(CHUNK) as u64,

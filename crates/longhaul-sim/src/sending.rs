@@ -6,7 +6,7 @@
 
 mod lanes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longhaul_core::digest::digest_of;
 use longhaul_core::{
@@ -37,7 +37,8 @@ pub(crate) enum SenderEnd {
     Complete,
     /// Some files failed.
     Partial,
-    Aborted,
+    /// The session could not go on.
+    Aborted(Fault),
 }
 
 /// One entry as this session offered it.
@@ -49,10 +50,26 @@ struct Offered {
     is_leaf: bool,
 }
 
+/// The reads and sendings of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Units {
+    /// How often each unit went to a lane.
+    pub(crate) sendings: BTreeMap<Unit, u32>,
+    /// How often each chunk was read for a lane that took it.
+    reads: BTreeMap<Unit, u32>,
+    /// Chunks that were read with other bytes than before.
+    altered: BTreeSet<(Unit, Attempt)>,
+    /// Times that the machine's orders were carried out.
+    acts: usize,
+    /// Files that were found changed or unreadable; they must not be committed.
+    pub(crate) bad: BTreeSet<FileId>,
+}
+
 /// The sending side of a session.
 pub(crate) struct SendSession {
     pub(crate) no: SessionNo,
-    machine: Sender,
+    /// The sender's machine.
+    pub(crate) machine: Sender,
     chunk: ChunkSize,
     offered: Vec<Offered>,
     scan_over: bool,
@@ -60,7 +77,10 @@ pub(crate) struct SendSession {
     /// Units that no lane has taken yet.
     waiting: VecDeque<Ready>,
     pipe: Pipe,
-    outcomes: BTreeMap<FileId, Outcome>,
+    /// The outcomes of entries, as the machine says them.
+    pub(crate) outcomes: BTreeMap<FileId, Outcome>,
+    /// The reads and sendings so far.
+    pub(crate) units: Units,
     pub(crate) payload_bytes: u64,
     pub(crate) ended: Option<SenderEnd>,
 }
@@ -80,8 +100,9 @@ impl SendSession {
             scan_over: false,
             lanes: (0..env.plan.lanes).map(|id| Lane::new(LaneId(id), 0)).collect(),
             waiting: VecDeque::new(),
-            pipe: Pipe::default(),
+            pipe: Pipe::new(&env.plan),
             outcomes: BTreeMap::new(),
+            units: Units::default(),
             payload_bytes: 0,
             ended: None,
         }
@@ -112,8 +133,7 @@ impl SendSession {
                 break;
             }
             if self.offered.len() == env.source.len() {
-                self.scan_over = true;
-                self.machine.handle_scan_end();
+                self.ends_scan();
                 break;
             }
             let (entry, path, version) = env.source.scan(self.offered.len());
@@ -132,8 +152,15 @@ impl SendSession {
         self.act(env);
     }
 
+    /// Nothing is left to be scanned.
+    pub(crate) fn ends_scan(&mut self) {
+        self.scan_over = true;
+        self.machine.handle_scan_end();
+    }
+
     pub(crate) fn act(&mut self, env: &mut Env) {
         while let Some(action) = self.machine.poll_action() {
+            assert!(self.ended.is_none(), "an action after the end: {action:?}");
             let job = match action {
                 SenderAction::Send(message) => {
                     self.say(env, message);
@@ -149,7 +176,7 @@ impl SendSession {
                     continue;
                 }
                 SenderAction::Settled(file, outcome) => {
-                    self.outcomes.insert(file, outcome);
+                    assert!(self.outcomes.insert(file, outcome).is_none(), "{file:?} is settled twice");
                     continue;
                 }
                 SenderAction::Finished(ending) => {
@@ -159,13 +186,17 @@ impl SendSession {
                 SenderAction::Abort(fault) => {
                     env.say(|| format!("s{} sender aborts: {fault}", self.no.0));
                     env.check_abort("sender", &fault);
-                    self.say(env, Message::Refuse(fault));
-                    self.ended = Some(SenderEnd::Aborted);
+                    self.say(env, Message::Refuse(fault.clone()));
+                    self.ended = Some(SenderEnd::Aborted(fault));
                     continue;
                 }
             };
             let us = 20 + env.rng.below(3000);
             env.clock.after(us, Event::Source(self.no, job));
+        }
+        self.units.acts += 1;
+        if env.plan.scene.is_one_session && self.units.acts.is_multiple_of(1 + self.machine.unsettled() / 8) {
+            self.machine.audit();
         }
     }
 
@@ -194,11 +225,11 @@ impl SendSession {
             env.violate(|| "the sender is done and has not heard of every entry".to_owned());
         }
         let good = |outcome: &Outcome| matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_));
-        for (id, _) in self.outcomes.iter().filter(|(_, outcome)| good(outcome)) {
+        for (id, outcome) in self.outcomes.iter().filter(|(_, outcome)| good(outcome)) {
             let Offered { path, is_leaf, .. } = self.offered[id.0 as usize].clone();
             // A directory is well only when its end is.
             if (is_leaf || failed == 0) && !env.fs.is_name_durable(&path) {
-                env.violate(|| format!("success is said, but {path} does not stand durably"));
+                env.violate(|| format!("{outcome:?} is said, but {path} does not stand durably"));
             }
         }
     }
@@ -212,18 +243,19 @@ impl SendSession {
 
     /// Whether every file is still the version that was offered.
     pub(crate) fn is_up_to_date(&self, env: &Env) -> bool {
-        self.offered.iter().filter(|of| of.is_file).all(|of| env.source.current(&of.path).0 == of.version)
+        let mut files = self.offered.iter().enumerate().filter(|(_, of)| of.is_file);
+        files.all(|(at, of)| env.source.current(at).0 == of.version)
     }
 
     fn stamp(&self, env: &Env, file: FileId) -> SourceStamp {
         let offered = &self.offered[file.0 as usize];
-        env.source.version(&offered.path, offered.version).stamp
+        env.source.version(file.0 as usize, offered.version).stamp
     }
 
     /// Whether a file is still the version that was offered.
     fn unchanged(&self, env: &Env, file: FileId) -> Result<(), Fault> {
         let offered = &self.offered[file.0 as usize];
-        match env.source.current(&offered.path).0 == offered.version {
+        match env.source.current(file.0 as usize).0 == offered.version {
             true => Ok(()),
             false => Err(Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent")),
         }
@@ -240,7 +272,7 @@ impl SendSession {
             }
             SourceJob::Pack { bundle, attempt, files } => self.pack(env, bundle, attempt, &files),
             SourceJob::Check(file) => {
-                let result = self.unchanged(env, file);
+                let result = self.unchanged(env, file).and_then(|()| self.fate(env, file, FaultCode::Changed));
                 self.machine.handle_check_source(file, result);
             }
         }
@@ -256,13 +288,17 @@ impl SendSession {
         map: ChunkMap,
         expect: Option<Digest>,
     ) {
+        if let Err(fault) = self.fate(env, file, FaultCode::Io) {
+            return self.machine.handle_unreadable(file, &fault);
+        }
         let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0));
         // The file as it is now: a descriptor shows bytes that were written since.
-        let now = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
-        let Some(bytes) = now.get(start.0 as usize..(start.0 + len) as usize).map(<[u8]>::to_vec) else {
+        let now = &env.source.current(file.0 as usize).1.bytes;
+        let Some(mut bytes) = now.get(start.0 as usize..(start.0 + len) as usize).map(<[u8]>::to_vec) else {
             let fault = Fault::new(FaultCode::Changed, Blame::Local, "the source is shorter than it was");
             return self.machine.handle_unreadable(file, &fault);
         };
+        self.read_again(env, Unit::Chunk { file, index }, attempt, &mut bytes);
         let same = expect.is_some_and(|expect| digest_of(&bytes, map.kind(), start) == expect);
         let hole = !same && !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
         let (unit, kind, chunk) = (Unit::Chunk { file, index }, map.kind(), map.size());
@@ -279,8 +315,9 @@ impl SendSession {
         let mut packer = Packer::new(&mut unit, files.len());
         let (mut missing, mut kept) = (Vec::new(), 0);
         for Small { file, len, standing_root: stands } in files {
-            let content = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
-            match (self.unchanged(env, *file), packer.space(*len as usize)) {
+            let fate = self.fate(env, *file, FaultCode::Vanished);
+            let content = &env.source.current(file.0 as usize).1.bytes;
+            match (self.unchanged(env, *file).and(fate), packer.space(*len as usize)) {
                 (Ok(()), Some(space)) if space.len() == content.len() => {
                     space.copy_from_slice(content);
                     let root = *digest_of(content, DigestKind::Root, FileOffset(0)).bytes();
@@ -324,13 +361,15 @@ impl SendSession {
         if is_lost && env.rng.permille(300) {
             env.say(|| format!("s{} {id:?} breaks with {} in hand", self.no.0, ready.unit));
             env.break_lane(self.no, id);
+            self.units.never_sent(ready.unit);
             return self.close_lane(env, id, Some(Unfinished { unit: ready.unit, attempt: ready.attempt }));
         }
         let (mut frame, sent) = self.lanes[at].send(ready, safe);
         // A bundle that only names standing files has no payload: it is a table.
-        let bare = matches!(ready.unit, Unit::Bundle(_)) && env.plan.if_exists == IfExists::Verify;
+        let bare = matches!(ready.unit, Unit::Bundle(_)) && env.plan.terms.if_exists == IfExists::Verify;
         self.payload_bytes += if bare { 0 } else { frame.payload.len() as u64 };
-        if env.mishap(rates.flips) {
+        self.units.sent(ready);
+        if env.plan.scene.always_flipped.contains(&ready.unit) || env.mishap(rates.flips) {
             frame.flip(&mut env.rng);
         }
         if safe && env.mishap(rates.alters) {
@@ -347,6 +386,48 @@ impl SendSession {
         env.clock.at(self.lanes[at].report(reports), Event::Sent(self.no, sent));
         if is_lost {
             self.lose_lane(env, id);
+        }
+        if env.mishap(rates.retirements) {
+            self.retire_lane(env, id);
+        }
+    }
+
+    /// Whether a source is still good, by chance.
+    fn fate(&mut self, env: &mut Env, file: FileId, code: FaultCode) -> Result<(), Fault> {
+        if !env.mishap(env.plan.rates.source_faults) {
+            return Ok(());
+        }
+        self.units.bad.insert(file);
+        Err(Fault::new(code, Blame::Local, "the source \n\x1b[31m is bad"))
+    }
+
+    /// A chunk is read, with other bytes than before by chance.
+    fn read_again(&mut self, env: &mut Env, unit: Unit, attempt: Attempt, bytes: &mut [u8]) {
+        let reads = self.units.reads.entry(unit).or_default();
+        *reads += 1;
+        if *reads > 1 && !bytes.is_empty() && env.mishap(4 * env.plan.rates.source_faults) {
+            bytes[0] ^= 1;
+            self.units.altered.insert((unit, attempt));
+        }
+    }
+}
+
+impl Units {
+    /// A lane took the unit.
+    fn sent(&mut self, ready: &Ready) {
+        *self.sendings.entry(ready.unit).or_default() += 1;
+        if let (Unit::Chunk { file, .. }, true) = (ready.unit, self.altered.remove(&(ready.unit, ready.attempt))) {
+            self.bad.insert(file);
+        }
+    }
+
+    /// No lane took the unit whole: no digest of it was said, so that the next read is the first
+    /// again.
+    fn never_sent(&mut self, unit: Unit) {
+        *self.sendings.entry(unit).or_default() += 1;
+        self.altered.retain(|(of, _)| *of != unit);
+        if let Some(reads) = self.reads.get_mut(&unit) {
+            *reads -= 1;
         }
     }
 }

@@ -24,19 +24,29 @@ pub(crate) struct Version {
 #[derive(Clone, Debug)]
 pub(crate) struct SourceTree {
     items: Vec<Item>,
-    files: BTreeMap<String, Vec<Version>>,
+    /// The path of each item at the destination.
+    places: Vec<String>,
+    /// The versions of each file, by its path at the destination and its number among the items.
+    files: BTreeMap<(String, usize), Vec<Version>>,
     ticks: i64,
 }
 
 impl SourceTree {
     pub(crate) fn new(plan: &Plan) -> SourceTree {
-        let mut tree = SourceTree { items: plan.items.clone(), files: BTreeMap::new(), ticks: 0 };
+        let mut landing = plan.terms.landing.clone();
+        let mut place = |item: &Item| {
+            let path = rel_path(item.path());
+            String::from_utf8_lossy(landing.place(&path).unwrap_or(path).as_bytes()).into_owned()
+        };
+        let places = plan.items.iter().map(&mut place).collect();
+        let mut tree = SourceTree { items: plan.items.clone(), places, files: BTreeMap::new(), ticks: 0 };
         for (at, item) in plan.items.iter().enumerate() {
-            if let Item::File { path, bytes, .. } = item {
+            if let Item::File { bytes, .. } = item {
                 let time = tree.tick();
                 let stamp =
                     SourceStamp { len: bytes.len() as u64, mtime: time, ctime: time, dev: 7, ino: 100 + at as u64 };
-                tree.files.insert(path.clone(), vec![Version { bytes: bytes.clone(), stamp, offered: false }]);
+                let version = Version { bytes: bytes.clone(), stamp, offered: false };
+                tree.files.insert((tree.places[at].clone(), at), vec![version]);
             }
         }
         tree
@@ -52,66 +62,73 @@ impl SourceTree {
         self.items.len()
     }
 
-    /// The entry that a scan finds at place `at`, with its name and, for a file, its version.
+    /// The entry that a scan finds at place `at`, with its path at the destination and, for a file,
+    /// its version.
     pub(crate) fn scan(&mut self, at: usize) -> (Entry, String, usize) {
-        let (path, kind, version) = match &self.items[at] {
-            Item::Dir(path) => (path.clone(), EntryKind::Dir, 0),
-            Item::DirEnd(path) => (path.clone(), EntryKind::DirEnd, 0),
-            Item::Link { path, target } => (path.clone(), EntryKind::Symlink { target: target.clone() }, 0),
-            Item::File { path, sparse, .. } => {
-                let stamp = self.current(path).1.stamp;
+        let (kind, version) = match &self.items[at] {
+            Item::Dir(_) => (EntryKind::Dir, 0),
+            Item::DirEnd(_) => (EntryKind::DirEnd, 0),
+            Item::Link { target, .. } => (EntryKind::Symlink { target: target.clone() }, 0),
+            Item::Unsent { failure, .. } => (EntryKind::Unsent { failure: *failure, why: "odd".into() }, 0),
+            Item::File { sparse, .. } => {
+                let (number, Version { stamp, .. }) = self.current(at);
                 let inode = Inode { dev: stamp.dev, ino: stamp.ino, ctime: stamp.ctime };
-                (path.clone(), EntryKind::File { len: stamp.len, sparse: *sparse, inode }, self.current(path).0)
+                (EntryKind::File { len: stamp.len, sparse: *sparse, inode }, number)
             }
         };
+        let place = self.places[at].clone();
         let mut mtime = Mtime { secs: 1_600_000_000, nanos: 0 };
-        if let Some(version) = self.files.get_mut(&path).and_then(|versions| versions.get_mut(version)) {
+        let versions = self.files.get_mut(&(place.clone(), at));
+        if let Some(version) = versions.and_then(|versions| versions.get_mut(version)) {
             version.offered = true;
             mtime = version.stamp.mtime;
         }
-        let entry =
-            Entry { path: RelPath::new(path.as_str()).expect("a path"), kind, meta: Meta { mode: 0o644, mtime } };
-        (entry, path, version)
+        let entry = Entry { path: rel_path(self.items[at].path()), kind, meta: Meta { mode: 0o644, mtime } };
+        (entry, place, version)
     }
 
-    /// The latest version, and its number.
-    pub(crate) fn current(&self, path: &str) -> (usize, &Version) {
-        let versions = &self.files[path];
+    /// The path at the destination of the item at place `at`.
+    pub(crate) fn place(&self, at: usize) -> &str {
+        &self.places[at]
+    }
+
+    /// The latest version of the file at place `at`, and its number.
+    pub(crate) fn current(&self, at: usize) -> (usize, &Version) {
+        let versions = &self.files[&(self.places[at].clone(), at)];
         (versions.len() - 1, &versions[versions.len() - 1])
     }
 
-    pub(crate) fn version(&self, path: &str, number: usize) -> &Version {
-        &self.files[path][number]
+    /// A version of the file at place `at`.
+    pub(crate) fn version(&self, at: usize, number: usize) -> &Version {
+        &self.files[&(self.places[at].clone(), at)][number]
     }
 
-    /// All versions of a file. Empty for any other name.
-    pub(crate) fn versions(&self, path: &str) -> &[Version] {
-        self.files.get(path).map_or(&[], Vec::as_slice)
+    /// All versions of the files with that path at the destination. Empty for any other name.
+    pub(crate) fn versions(&self, path: &str) -> Vec<&Version> {
+        self.files.range((path.to_owned(), 0)..=(path.to_owned(), usize::MAX)).flat_map(|(_, of)| of).collect()
     }
 
     /// The target of the link with that name.
     pub(crate) fn link(&self, path: &str) -> Option<&[u8]> {
-        self.items.iter().find_map(|item| match item {
-            Item::Link { path: of, target } if of == path => Some(target.as_slice()),
+        self.items.iter().zip(&self.places).find_map(|(item, place)| match item {
+            Item::Link { target, .. } if place == path => Some(target.as_slice()),
             _ => None,
         })
     }
 
     /// All names but directories.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().filter_map(|item| match item {
-            Item::File { path, .. } | Item::Link { path, .. } => Some(path.as_str()),
-            _ => None,
-        })
+        let is_leaf = |item: &Item| matches!(item, Item::File { .. } | Item::Link { .. });
+        self.items.iter().zip(&self.places).filter(move |(item, _)| is_leaf(item)).map(|(_, place)| place.as_str())
     }
 
     /// Makes another version of a file: its content, its length, or only its times. Gives its
     /// number.
     pub(crate) fn change(&mut self, rng: &mut Rng) -> String {
-        let paths: Vec<String> = self.files.keys().cloned().collect();
-        let path = rng.pick(&paths).clone();
+        let files: Vec<(String, usize)> = self.files.keys().cloned().collect();
+        let file = rng.pick(&files).clone();
         let time = self.tick();
-        let mut version = Version { offered: false, ..self.current(&path).1.clone() };
+        let mut version = Version { offered: false, ..self.current(file.1).1.clone() };
         version.stamp.ctime = time;
         let how = rng.below(8);
         match how {
@@ -119,8 +136,8 @@ impl SourceTree {
             0 => {}
             1 => version.stamp.mtime = time,
             // An older version is put back, under a new time.
-            3..=5 if self.files[&path].len() > 1 => {
-                version.bytes = rng.pick(&self.files[&path]).bytes.clone();
+            3..=5 if self.files[&file].len() > 1 => {
+                version.bytes = rng.pick(&self.files[&file]).bytes.clone();
                 version.stamp.mtime = time;
             }
             2 => {
@@ -142,7 +159,13 @@ impl SourceTree {
             }
         }
         version.stamp.len = version.bytes.len() as u64;
-        self.files.entry(path.clone()).or_default().push(version);
+        let path = file.0.clone();
+        self.files.entry(file).or_default().push(version);
         format!("{path} becomes another version ({how})")
     }
+}
+
+/// A path as entries have it. An empty one is the root's.
+pub(crate) fn rel_path(path: &str) -> RelPath {
+    if path.is_empty() { RelPath::root() } else { RelPath::new(path).expect("a path") }
 }

@@ -19,9 +19,10 @@ use crate::sending::{SendSession, SenderEnd};
 /// The world.
 pub(crate) struct World {
     pub(crate) env: Env,
-    sender: Option<SendSession>,
+    /// The sending side. `None` between two sessions.
+    pub(crate) sender: Option<SendSession>,
     /// The session, and the one before while it closes.
-    receivers: Vec<RecvSession>,
+    pub(crate) receivers: Vec<RecvSession>,
     /// A session that waits for the one before to close.
     waiting: Option<SessionNo>,
     sessions: u32,
@@ -92,7 +93,7 @@ impl World {
         while !self.is_over() {
             self.step();
         }
-        if self.env.ledger.violation.is_none() {
+        if self.env.ledger.violation.is_none() && !self.env.plan.scene.is_one_session {
             self.env.check_end();
         }
         self.env.seen.events = self.events;
@@ -103,6 +104,11 @@ impl World {
 
     /// Whether nothing is left to be played, or a promise is broken.
     pub(crate) fn is_over(&self) -> bool {
+        if self.env.plan.scene.is_one_session {
+            let has_ended = self.sender.as_ref().is_some_and(|sender| sender.ended.is_some());
+            let is_closed = self.receivers.iter().all(RecvSession::is_closed);
+            return has_ended && is_closed || self.env.ledger.violation.is_some();
+        }
         let last_is_closed = self.receivers.iter().all(|receiver| receiver.no.0 < self.sessions);
         self.succeeded == Succeeded::Twice && last_is_closed || self.env.ledger.violation.is_some()
     }
@@ -112,10 +118,15 @@ impl World {
         let Some(event) = self.env.clock.pop() else {
             return self.env.violate(|| "nothing can happen any more, and the transfer is not over".to_owned());
         };
+        if matches!(event, Event::ReceiverTimeout(_))
+            && self.env.clock.events().all(|e| matches!(e, Event::ReceiverTimeout(_)))
+        {
+            self.receivers.iter_mut().for_each(|receiver| receiver.machine.seen.waits += 1);
+        }
         self.take(event);
         self.events += 1;
         self.strike_if_due();
-        let events_max = EVENTS_MAX + 400 * self.env.plan.chunks();
+        let events_max = EVENTS_MAX + 400 * self.env.plan.chunks() + 40 * self.env.plan.items.len() as u64;
         if self.events > events_max {
             self.env.violate(|| format!("no end after {events_max} events"));
         }
@@ -184,6 +195,7 @@ impl World {
             | Event::Sent(..)
             | Event::NearEnds(..)
             | Event::NearBreaks(..)
+            | Event::NearRetires(..)
             | Event::NearJoins(..)
             | Event::Scan(_)
             | Event::Source(..)
@@ -200,13 +212,14 @@ impl World {
             Event::Sent(no, sent) if ours(no) => sender.sent(env, sent),
             Event::NearEnds(no, lane, unfinished) if ours(no) => sender.lane_ended(env, lane, unfinished),
             Event::NearBreaks(no, lane) if ours(no) => sender.finds_broken(env, lane),
+            Event::NearRetires(no, lane) if ours(no) => sender.lane_retired(env, lane),
             Event::NearJoins(no, lane, from) if ours(no) => sender.lane_joins(env, lane, from),
             Event::Scan(no) if ours(no) => sender.scan(env),
             Event::Source(no, job) if ours(no) => sender.work(env, job),
             Event::SenderLoses(no) if ours(no) => sender.loses(env),
             _ => return,
         }
-        if sender.ended.is_some() {
+        if sender.ended.is_some() && !self.env.plan.scene.is_one_session {
             self.sender_ended();
         }
     }
@@ -259,6 +272,9 @@ impl World {
     }
 
     fn closed(&mut self, no: SessionNo) {
+        if self.env.plan.scene.is_one_session {
+            return;
+        }
         self.receivers.retain(|r| r.no != no);
         self.env.say(|| format!("s{} receiver is closed", no.0));
         self.admit();
@@ -280,7 +296,7 @@ impl World {
             }
             (Some(SenderEnd::Complete), _) => {
                 self.succeeded = Succeeded::Twice;
-                let if_exists = self.env.plan.if_exists;
+                let if_exists = self.env.plan.terms.if_exists;
                 let anew = if_exists == IfExists::Replace;
                 // If a journal has a partial whose temporary is gone (its end could not be
                 // journalled), the standing file may be copied and committed once more. It is not
@@ -290,7 +306,7 @@ impl World {
                     self.env.violate(|| "the command sends again what it has committed".to_owned());
                 }
             }
-            (Some(SenderEnd::Aborted), _) => {
+            (Some(SenderEnd::Aborted(_)), _) => {
                 let us = self.env.rng.below(2_000_000);
                 self.env.clock.after(us, Event::ReceiverLoses(sender.no));
             }
@@ -301,7 +317,7 @@ impl World {
     }
 
     fn strike_if_due(&mut self) {
-        if self.calm_since.is_some() {
+        if self.calm_since.is_some() || self.env.plan.scene.is_one_session {
             return;
         }
         self.next_blow = self.next_blow.saturating_sub(1);

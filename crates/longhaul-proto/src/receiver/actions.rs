@@ -76,12 +76,6 @@ impl ActionQueue {
         }
         self.actions.pop_front()
     }
-
-    /// Whether [`ActionQueue::poll`] has something to give.
-    #[cfg(test)]
-    pub(super) fn has_any(&self) -> bool {
-        !self.actions.is_empty() || !self.verdicts.is_empty() || !self.settled.is_empty()
-    }
 }
 
 /// Verdicts or settlements in one message; at some 60 bytes each they stay far below its bound.

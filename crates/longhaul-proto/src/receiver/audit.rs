@@ -1,5 +1,5 @@
-//! For tests: every counter of the machine, counted anew and compared, and every bound that it
-//! promises.
+//! For tests and simulators: every counter of the machine, counted anew and compared, and every
+//! bound that it promises.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,9 @@ use super::large::{LargeStage, LargeTarget};
 
 impl Receiver {
     /// Panics at the first counter that has drifted and the first bound that is broken.
-    pub(crate) fn audit(&self) {
+    pub fn audit(&self) {
         self.manifest.audit();
         self.audit_large();
-    }
-
-    /// Whether [`Receiver::poll_action`] has something to give.
-    pub(crate) fn has_actions(&self) -> bool {
-        self.actions.has_any()
     }
 
     fn audit_large(&self) {

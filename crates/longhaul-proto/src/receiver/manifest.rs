@@ -276,7 +276,7 @@ impl ReceivedManifest {
 
     /// Panics at the first bound that is broken, and at the first counter that differs from what
     /// the entries themselves say.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "audit"))]
     pub(super) fn audit(&self) {
         assert!(self.entries.len() <= ENTRIES_UNSETTLED_MAX, "{} entries", self.entries.len());
         let bytes = self.entries.values().map(|pending| pending.entry.name_bytes()).sum::<usize>();

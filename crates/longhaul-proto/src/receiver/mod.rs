@@ -9,7 +9,7 @@
 
 mod actions;
 mod arrivals;
-#[cfg(test)]
+#[cfg(any(test, feature = "audit"))]
 mod audit;
 mod bundles;
 mod chunks;

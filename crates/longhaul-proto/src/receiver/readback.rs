@@ -62,7 +62,8 @@ impl Checks {
         !self.are_under_way() && self.next_held.is_none()
     }
 
-    #[cfg(test)]
+    /// Panics at the first counter that differs from what the chunks themselves say.
+    #[cfg(any(test, feature = "audit"))]
     pub(super) fn audit(&self, synced: usize) {
         assert!(!self.on || self.fresh == synced, "{} chunks are read back, {synced} are synced", self.fresh);
     }

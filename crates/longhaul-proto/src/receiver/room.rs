@@ -263,14 +263,14 @@ impl Rooms {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "audit"))]
     pub(super) fn reserved(&self) -> u64 {
         self.devices.values().map(|device| device.reserved).sum()
     }
 }
 
 impl Reserved {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "audit"))]
     pub(super) fn bytes(self) -> u64 {
         self.bytes
     }

@@ -76,7 +76,7 @@ impl Unsynced {
 
     /// Panics at the first counter that differs from what the files themselves say. `large`: all
     /// of them, each with whether a sync of it may begin.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "audit"))]
     pub(super) fn audit(&self, large: &[(FileId, &LargeTarget)], syncable: &BTreeSet<FileId>) {
         let undurable: u64 = large.iter().map(|(_, large)| large.undurable()).sum();
         assert_eq!(self.undurable, undurable, "bytes not durable");

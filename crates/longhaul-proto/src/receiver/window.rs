@@ -115,7 +115,7 @@ impl Window {
 
     /// Panics at the first bound that is broken, and at the first set or counter that differs from
     /// what the files themselves say.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "audit"))]
     pub(super) fn audit(&self, waiting: &BTreeSet<FileId>, wanting: &BTreeSet<FileId>, open: usize, chunks: usize) {
         assert!(self.chunks <= CHUNKS_WANTED_MAX, "{} chunks wanted", self.chunks);
         assert!(self.open <= LARGE_OPEN_MAX, "{} files open", self.open);

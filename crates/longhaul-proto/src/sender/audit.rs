@@ -1,4 +1,4 @@
-//! For tests: the sender's counters, counted anew, and its bounds.
+//! For tests and simulators: the sender's counters, counted anew, and its bounds.
 
 use longhaul_core::limits::PAGE_ENTRIES_MAX;
 
@@ -6,7 +6,7 @@ use super::{CHUNKS_OUTSTANDING_MAX, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, 
 
 impl Sender {
     /// Panics at the first counter that has drifted and the first bound that is broken.
-    pub(crate) fn audit(&self) {
+    pub fn audit(&self) {
         let chunks = |state: &OfferState| match state {
             OfferState::Large(large) => large.outstanding(),
             _ => 0,
@@ -25,13 +25,8 @@ impl Sender {
         assert!(self.entries.len() <= ENTRIES_OUTSTANDING_MAX);
     }
 
-    /// Whether [`Sender::poll_action`] has something to give.
-    pub(crate) fn has_actions(&self) -> bool {
-        !self.actions.is_empty() || (!self.undeclared.is_empty() && !self.is_over)
-    }
-
     /// Bundles and chunks that were not sent, or have no good verdict.
-    pub(crate) fn outstanding(&self) -> (usize, usize) {
+    pub fn outstanding(&self) -> (usize, usize) {
         (self.bundles.len(), self.chunks_outstanding)
     }
 }

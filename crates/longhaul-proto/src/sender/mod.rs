@@ -6,7 +6,7 @@
 //! have the digest that it had before. Knows nothing of sockets, descriptors or threads. The states
 //! of an entry are listed at `OfferState`.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "audit"))]
 mod audit;
 mod bundles;
 mod files;

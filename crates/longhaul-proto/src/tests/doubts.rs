@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, ChunkIndex, Entry, EntryKind, Fault, FaultCode, FileId, Meta, RelPath};
 
-use super::plan::{CHUNK, file};
+use super::items::{CHUNK, file};
 use super::victim::{CV, NOW, Victim, chunk};
 use crate::receiver::{JournalEntry, ReceiverAction};
 use crate::time::Timestamp;

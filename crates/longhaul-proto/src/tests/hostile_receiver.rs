@@ -7,7 +7,7 @@ use longhaul_core::{
     Attempt, BundleId, ChunkIndex, ChunkSize, Digest, EntryKind, Fault, FaultCode, FileId, LaneId, Unit,
 };
 
-use super::plan::{CHUNK, file, many};
+use super::items::{CHUNK, file, many};
 use crate::sender::{Sender, SenderAction, SenderConfig, Sent};
 use crate::wire::message::{
     Answer, CheckFiles, Ending, Finding, Message, Offer, Outcome, PageCredit, Resume, Settlement, Verdict, WantChunks,
@@ -23,7 +23,7 @@ fn offer(pages: u64) -> Message {
 }
 
 /// A sender that has sent `items` and was asked for all of them.
-pub(super) fn asked_for(items: Vec<super::plan::Item>) -> Sender {
+pub(super) fn asked_for(items: Vec<super::items::Item>) -> Sender {
     let mut sender = offered(items);
     sender.handle_message(answer(0, &[0xff]));
     assert!(!sender.is_over());
@@ -31,7 +31,7 @@ pub(super) fn asked_for(items: Vec<super::plan::Item>) -> Sender {
 }
 
 /// A sender that has sent up to eight `items` in one page.
-fn offered(items: Vec<super::plan::Item>) -> Sender {
+fn offered(items: Vec<super::items::Item>) -> Sender {
     let mut sender = new_sender();
     sender.handle_message(offer(8));
     let missing = 8 - items.len();

@@ -8,7 +8,7 @@ use longhaul_core::limits::{
 };
 use longhaul_core::{Attempt, BundleId, Digest, Entry, EntryKind, FaultCode, FileId, LaneId, Unit};
 
-use super::plan::{CHUNK, file, item};
+use super::items::{CHUNK, file, item};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use crate::receiver::{Landed, LandedRow, ReceiverAction, Ticket};
 use crate::time::Timestamp;

@@ -1,16 +1,15 @@
-//! Tests of lost lanes, by hand on each machine and by chance in whole worlds.
+//! Tests of lost lanes, by hand on each machine.
 
 use longhaul_core::limits::LANES_EVER_MAX;
 use longhaul_core::{Attempt, BundleId, ChunkIndex, Digest, FaultCode, FileId, LaneId, Unit};
 
 use super::hostile_receiver::{asked_for, verdict, want};
-use super::plan::{CHUNK, Plan, file, many, sparse};
+use super::items::{CHUNK, file};
 use super::victim::{CV, Victim, chunk};
-use super::world::World;
 use crate::Sender;
 use crate::receiver;
 use crate::sender::{SenderAction, Sent, Unfinished};
-use crate::wire::message::{Declared, Finding, LaneClosed, LaneLost, Message, Outcome};
+use crate::wire::message::{Declared, Finding, LaneClosed, LaneLost, Message};
 
 const LANE: LaneId = LaneId(7);
 
@@ -54,57 +53,6 @@ fn closed(lane: LaneId, landed: u64) -> Message {
 
 fn lost(lane: LaneId) -> Message {
     Message::LaneLost(LaneLost { lane })
-}
-
-fn plays_out(plan: impl Fn(u64) -> Plan) -> usize {
-    let mut lost = 0;
-    for seed in 0..60 {
-        let world = World::new(Plan { losses: 80, ..plan(seed) }.seed(seed)).run_well();
-        assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))), "seed {seed}");
-        lost += world.lost;
-    }
-    lost
-}
-
-#[test]
-fn whatever_lanes_are_lost_everything_arrives_whole() {
-    for safe in [false, true] {
-        let large = plays_out(|seed| Plan {
-            safe,
-            lanes: 1 + seed as usize % 4,
-            any_class_order: seed % 2 == 0,
-            ..Plan::new(vec![file("a", 40 * CHUNK + 1), sparse("b", 9), file("c", 3 * CHUNK)])
-        });
-        let small = plays_out(|seed| Plan { safe, lanes: 1 + seed as usize % 4, ..Plan::new(many(60, 9, 100)) });
-        assert!(large > 300 && small > 50, "lanes are lost, or this tests nothing: {large} and {small}");
-    }
-}
-
-#[test]
-fn lanes_that_are_retired_lose_nothing_and_nothing_is_sent_twice() {
-    let mut lanes = 0;
-    for seed in 0..60 {
-        let entries = [file("a", 40 * CHUNK + 1), sparse("b", 9), file("c", 3 * CHUNK)];
-        let entries = entries.into_iter().chain(many(20, 9, 100)).collect();
-        let plan = Plan { retirements: 80, lanes: 1 + seed as usize % 4, safe: seed % 2 == 0, ..Plan::new(entries) };
-        let world = World::new(plan.seed(seed)).run_well();
-        assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))), "seed {seed}");
-        assert!(world.sendings.values().all(|times| *times == 1), "seed {seed}");
-        lanes += world.lanes.len();
-    }
-    assert!(lanes > 60 * 6, "lanes are retired, or this tests nothing: {lanes}");
-}
-
-#[test]
-fn damage_on_lanes_that_are_lost_is_still_sent_again_and_right() {
-    for seed in 0..60 {
-        let plan = Plan { flips: 100, alters: 50, losses: 60, lanes: 3, ..Plan::new(vec![file("a", 30 * CHUNK)]) };
-        let world = World::new(plan.seed(seed)).run_well();
-        for outcome in world.told.values() {
-            let given_up = matches!(outcome, Outcome::Failed(fault) if fault.code == FaultCode::Mismatch);
-            assert!(given_up || matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
-        }
-    }
 }
 
 #[test]

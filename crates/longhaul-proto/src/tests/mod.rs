@@ -1,23 +1,13 @@
-//! The machines against each other and against the hostile, in memory: no clock, no disk, no
-//! socket.
+//! One machine at a time, fed by hand: hostile peers, messages that overtake each other, and
+//! single steps. Whole sessions are played by the simulator (`crates/longhaul-sim`).
 
 mod compare;
-mod disk;
 mod doubts;
-mod groups;
 mod hostile_receiver;
 mod hostile_sender;
+mod items;
 mod lanes;
 mod overtaking;
 mod partials;
-mod plan;
-mod readback;
-mod rng;
 mod room;
-mod scenarios;
-mod skipped;
-mod source;
-mod target;
 mod victim;
-mod wire;
-mod world;

@@ -4,32 +4,14 @@
 use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, Digest, Fault, FaultCode, FileId, LaneId, Unit};
 
 use super::hostile_receiver::{asked_for, sent, settled, verdict, want};
-use super::plan::{CHUNK, Plan, file};
+use super::items::{CHUNK, file};
 use super::victim::{CV, NOW, Victim, chunk, fault};
-use super::world::World;
 use crate::receiver::{Created, ReceiverAction, Seen};
 use crate::sender::{self, Sender, Unfinished};
 use crate::wire::message::{Finding, LaneClosed, Message, Outcome};
 
-/// Plays `plan` with a disk that fails often, in many orders.
-fn play_failing(plan: impl Fn() -> Plan) {
-    for seed in 0..120 {
-        let world = World::new(Plan { disk_faults: (250, FaultCode::Io), ..plan().seed(seed) }).run_well();
-        assert!(world.told.values().all(|o| matches!(o, Outcome::Committed(_) | Outcome::Failed(_))));
-    }
-}
-
 #[test]
-fn an_outcome_may_overtake_the_answer_that_wanted_the_file() {
-    play_failing(|| Plan {
-        any_class_order: true,
-        ..Plan::new((0..12).map(|n| file(&format!("f{n}"), CHUNK)).collect())
-    });
-}
-
-#[test]
-fn an_outcome_may_overtake_the_wants_of_its_chunks() {
-    play_failing(|| Plan::new(vec![file("a", 40 * CHUNK), file("b", 40 * CHUNK), file("c", 40 * CHUNK)]));
+fn wants_may_come_behind_the_outcome_of_their_file() {
     let mut sender = asked_for(vec![file("large", 9 * CHUNK)]);
     sender.handle_message(want(0, 0, 4));
     let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot write");
@@ -82,18 +64,6 @@ fn what_arrives_of_a_file_that_failed_is_dropped_while_its_last_write_is_awaited
         victim.obey()[..],
         [ReceiverAction::Discard(_), ReceiverAction::Settled(..), ReceiverAction::Send(_)]
     ));
-}
-
-#[test]
-fn a_source_may_fail_after_its_end_was_said() {
-    for seed in 0..200 {
-        let items = vec![file("a", 6 * CHUNK), file("b", 6 * CHUNK)];
-        let plan = Plan { flips: 400, source_faults: 100, safe: seed % 2 == 0, ..Plan::new(items).seed(seed) };
-        let world = World::new(plan).run_well();
-        for (id, outcome) in &world.told {
-            assert!(!world.source.bad.contains(id) || matches!(outcome, Outcome::Failed(_)));
-        }
-    }
 }
 
 #[test]

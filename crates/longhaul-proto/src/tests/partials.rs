@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Clock, FileId, IfExists};
 
-use super::plan::{CHUNK, file};
+use super::items::{CHUNK, file};
 use super::victim::{NOW, Victim};
 use crate::journal::HeldChunks;
 use crate::receiver::{Created, Partial, Policy, ReceiverAction, Seen, Source, Surveyed};

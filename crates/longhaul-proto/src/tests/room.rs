@@ -5,56 +5,10 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId};
 
-use super::plan::{CHUNK, Plan, file, item, many, sparse};
-use super::scenarios::{left, play};
+use super::items::{CHUNK, file, item};
 use super::victim::{CV, NOW, Victim, chunk, fault};
-use super::world::World;
 use crate::journal::HeldChunks;
 use crate::receiver::{Created, Partial, ReceiverAction, Room, Seen, Source, Surveyed};
-use crate::wire::message::Outcome;
-
-fn committed(world: &World) -> usize {
-    world.target.outcomes.values().filter(|outcome| matches!(outcome, Outcome::Committed(_))).count()
-}
-
-fn failed(world: &World) -> Vec<FaultCode> {
-    let code = |outcome: &Outcome| match outcome {
-        Outcome::Failed(fault) => Some(fault.code),
-        _ => None,
-    };
-    world.target.outcomes.values().filter_map(code).collect()
-}
-
-#[test]
-fn as_many_files_as_fit_are_committed_and_the_first_that_does_not_fails_alone() {
-    for seed in 0..60 {
-        let items = (0..6).map(|n| file(&format!("f{n}"), 9 * CHUNK)).collect();
-        // Writes beyond the room would panic.
-        let room = Some(28 * CHUNK as u64);
-        let world = World::new(Plan { room, ..Plan::new(items).seed(seed) }).run();
-        assert_eq!((committed(&world), failed(&world)), (3, vec![FaultCode::NoSpace]), "seed {seed}");
-        assert_eq!(world.target.kept, 0, "seed {seed}");
-    }
-}
-
-#[test]
-fn what_is_held_of_a_file_needs_no_room_again() {
-    let item = file("big", 20 * CHUNK);
-    let left = left(&item, CHUNK, (0..12).collect(), Source::Same);
-    let plan = |room| Plan { room: Some(room), left: vec![left.clone()], ..Plan::new(vec![item.clone()]) };
-    let world = play(plan(8 * CHUNK as u64));
-    assert_eq!(committed(&world), 1);
-    let world = World::new(plan(7 * CHUNK as u64)).run();
-    assert_eq!(failed(&world), [FaultCode::NoSpace]);
-    assert_eq!(world.receiver.held_unopened(), 12 * CHUNK as u64, "what was held is held still");
-}
-
-#[test]
-fn holes_and_small_files_are_not_measured() {
-    let items = [many(12, 4, 200), vec![sparse("holes", 30)]].concat();
-    let world = play(Plan { room: Some(17 * CHUNK as u64), ..Plan::new(items) });
-    assert!(failed(&world).is_empty());
-}
 
 #[test]
 fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {

@@ -4,7 +4,7 @@ use longhaul_core::{
     Attempt, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, FaultCode, FileId, IfExists, LaneId, Preserve, Unit,
 };
 
-use super::plan::{CHUNK, file};
+use super::items::{CHUNK, file};
 use crate::receiver::{Landed, Landing, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen, SyncGroup, Ticket};
 use crate::time::Timestamp;
 use crate::wire::data::Piece;

@@ -11,7 +11,7 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use longhaul_core::Mtime;
+use longhaul_core::{FaultCode, Mtime};
 use longhaul_proto::receiver::Replace;
 
 pub(crate) use crash::Survival;
@@ -54,6 +54,8 @@ pub(crate) enum Errno {
     Exists,
     Missing,
     NotEmpty,
+    /// Any other reason, as the machines get it.
+    Other(FaultCode),
 }
 
 /// An operation under way.
@@ -101,9 +103,38 @@ impl Fs {
         }
     }
 
-    /// Puts a directory there, durably, as it stood before everything.
-    pub(crate) fn put_dir(&mut self, path: &str) {
-        let change = Change::Set { path: path.to_owned(), node: Node::Dir };
+    /// Puts a node there that is no file, durably, as it stood before everything. False if its
+    /// directory does not stand.
+    pub(crate) fn put_node(&mut self, path: &str, node: Node) -> bool {
+        let stands = ancestors_stand(&self.cached.names, path);
+        let change = Change::Set { path: path.to_owned(), node };
+        for view in [&mut self.cached, &mut self.medium].into_iter().filter(|_| stands) {
+            view.apply(&change);
+        }
+        stands
+    }
+
+    /// Lets the directories above a path stand. False if something else stands in their place.
+    pub(crate) fn put_dirs_above(&mut self, path: &str) -> bool {
+        let dir = parent(path).to_owned();
+        match self.cached.names.get(&dir) {
+            _ if dir.is_empty() => true,
+            None => self.put_dirs_above(&dir) && self.put_node(&dir, Node::Dir),
+            Some(node) => *node == Node::Dir,
+        }
+    }
+
+    /// Lets the medium alone change a byte of a file.
+    pub(crate) fn spoil(&mut self, ino: Ino, offset: usize) {
+        if let Some(byte) = self.medium.content(ino).bytes.get(offset) {
+            self.medium.apply(&Change::Write { ino, offset, bytes: vec![byte ^ 1] });
+        }
+    }
+
+    /// Lets another program write to a file, durably.
+    pub(crate) fn scribble(&mut self, ino: Ino) {
+        let Some(byte) = self.cached.content(ino).bytes.first().copied() else { return };
+        let change = Change::Write { ino, offset: 0, bytes: vec![byte ^ 0xff] };
         self.cached.apply(&change);
         self.medium.apply(&change);
     }
@@ -149,6 +180,18 @@ impl Fs {
             }
         }
         Ok(())
+    }
+
+    /// Ends a write well, of whose first byte the medium will keep another value.
+    pub(crate) fn end_spoilt(&mut self, id: OpId) -> Result<(), Errno> {
+        let result = self.end(id);
+        if let Some(mut last) = self.log.last_entry()
+            && let Change::Write { bytes, .. } = last.get_mut()
+            && let Some(byte) = bytes.first_mut()
+        {
+            *byte ^= 1;
+        }
+        result
     }
 
     fn number(&mut self) -> u64 {

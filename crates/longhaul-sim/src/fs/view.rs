@@ -16,6 +16,8 @@ pub(crate) enum Node {
     Dir,
     File(Ino),
     Link(Vec<u8>),
+    /// A fifo, socket or device.
+    Special,
 }
 
 /// The content of a file.

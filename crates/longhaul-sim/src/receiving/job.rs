@@ -18,6 +18,11 @@ use crate::fs::{Op, OpId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobNo(pub(crate) u64);
 
+impl JobNo {
+    /// The job that opens the journal.
+    pub(crate) const OPENING: JobNo = JobNo(0);
+}
+
 /// The condition under which a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
@@ -103,6 +108,7 @@ pub(super) enum Then {
     Created(FileId, Created),
     Written(FileId, ChunkIndex),
     Standing(Vec<Arc<EntryRef>>),
+    SkippedDigested(Vec<Arc<EntryRef>>),
     StandingChunks(Base, Vec<ChunkIndex>),
     Retouched(Vec<FileId>),
     Staged(Vec<FileId>),

@@ -16,18 +16,18 @@ use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, LaneId, Preserve, SourceStamp, Unit,
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, LaneId, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{EntryRef, Landing, Policy, Receiver, ReceiverConfig, Ticket};
+use longhaul_proto::receiver::{EntryRef, Ticket};
 use longhaul_proto::wire::message::FileEnd;
 
 use crate::env::{Env, Event, SessionNo};
 use crate::fs::{Errno, Ino, Op};
 use crate::link::{Frame, Lane, Pipe, Rows};
 use crate::mutants::Mutant;
-use crate::plan::Plan;
 use crate::sending::told;
+use crate::watched::Watched;
 use book::Book;
 use job::{Job, JobNo, Queue, StepEnd, Work};
 
@@ -69,7 +69,8 @@ enum Phase {
 /// The receiving side of a session.
 pub(crate) struct RecvSession {
     pub(crate) no: SessionNo,
-    machine: Receiver,
+    /// The receiver's machine.
+    pub(crate) machine: Watched,
     chunk: ChunkSize,
     lanes: Vec<Lane>,
     pipe: Pipe,
@@ -103,20 +104,8 @@ impl RecvSession {
     /// A session that begins with its journal; the machine's offer follows when the journal is
     /// open.
     pub(crate) fn start(env: &mut Env, no: SessionNo) -> RecvSession {
-        let config = ReceiverConfig {
-            chunk: env.plan.chunk_of(no.0),
-            chunk_max: Plan::chunk_max(),
-            bundled_max: env.plan.bundled_max,
-            policy: Policy { if_exists: env.plan.if_exists, may_modify: true },
-            landing: Landing::beneath(),
-            preserve: Preserve::default(),
-            dry_run: false,
-            group: env.plan.group,
-            read_back: env.plan.read_back,
-            digests: Default::default(),
-        };
         let (book, job) = Book::open(env, no);
-        let mut machine = Receiver::new(config, "/destination".to_owned());
+        let mut machine = Watched::new(&env.plan, no.0);
         let lanes = (0..env.plan.lanes).map(LaneId).filter(|id| machine.handle_lane_joined(*id));
         let lanes = lanes.map(|id| Lane::new(id, 0)).collect();
         let mut session = RecvSession {
@@ -124,7 +113,7 @@ impl RecvSession {
             machine,
             chunk: env.plan.chunk_of(no.0),
             lanes,
-            pipe: Pipe::default(),
+            pipe: Pipe::new(&env.plan),
             book,
             phase: Phase::Opening,
             is_finished: false,
@@ -177,7 +166,7 @@ impl RecvSession {
         let temp = self.temps.get(&end.file).filter(|_| env.is(Mutant::CommitWithoutRoot));
         let versions = temp.map(|temp| env.source.versions(&book::text(&temp.entry.placed)));
         let stamp = temp.and_then(|temp| stamp_of(&temp.entry));
-        let offered = versions.and_then(|versions| versions.iter().find(|v| Some(v.stamp) == stamp));
+        let offered = versions.and_then(|versions| versions.into_iter().find(|v| Some(v.stamp) == stamp));
         offered.map_or(end.clone(), |version| FileEnd { root: *blake3::hash(&version.bytes).as_bytes(), ..end })
     }
 
@@ -256,6 +245,9 @@ impl RecvSession {
             self.order(env, action);
         }
         self.rearm(env);
+        if env.plan.scene.is_one_session {
+            self.machine.audit();
+        }
         let (said, durable) = (self.machine.tally().durable, self.durable.values().sum::<u64>());
         if said > durable {
             env.violate(|| format!("{said} bytes are called durable, {durable} are"));
@@ -309,7 +301,8 @@ impl RecvSession {
                 },
             }
         }
-        env.clock.after(0, Event::JobDone(self.no, no));
+        let us = env.look_us();
+        env.clock.after(us, Event::JobDone(self.no, no));
     }
 
     /// An operation of a job ended.
@@ -367,6 +360,7 @@ fn fault_of(errno: Errno, why: &str) -> Fault {
         Errno::Exists => FaultCode::Exists,
         Errno::Missing => FaultCode::NotFound,
         Errno::NotEmpty => FaultCode::InTheWay,
+        Errno::Other(code) => code,
     };
     Fault::new(code, Blame::Local, why)
 }

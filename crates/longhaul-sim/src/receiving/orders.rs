@@ -16,7 +16,7 @@ use super::book::{given_up, text};
 use super::job::{Job, Queue, Step, Then};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
 use crate::env::{Env, Event};
-use crate::fs::{Ino, Op, parent};
+use crate::fs::{Ino, Node, Op, parent};
 use crate::mutants::Mutant;
 use crate::names::{SHELF, dirs_up, in_dir};
 
@@ -31,7 +31,7 @@ impl RecvSession {
             ReceiverAction::Write { file, index, ticket } => self.write(env, file, index, ticket),
             ReceiverAction::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
             ReceiverAction::ReadStanding(files) => self.start_job(env, Job::new(Then::Standing(files))),
-            ReceiverAction::DigestSkipped(_) => unreachable!("nobody asks for roots of what is skipped"),
+            ReceiverAction::DigestSkipped(files) => self.start_job(env, Job::new(Then::SkippedDigested(files))),
             ReceiverAction::ReadStandingChunks { base, chunks } => {
                 self.start_job(env, Job::new(Then::StandingChunks(base, chunks)));
             }
@@ -82,7 +82,10 @@ impl RecvSession {
             page.iter().for_each(|held| env.ledger.forget(&text(&held.placed)));
         }
         self.made.extend(new);
-        let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir);
+        let names = &env.fs.cached().names;
+        let may_be = |held: &EntryRef| matches!(names.get(&text(&held.placed)), None | Some(Node::Dir));
+        let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir && may_be(held));
+        let make = make.filter(|_| !env.plan.terms.dry_run);
         let make: Vec<Step> = make.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect();
         let syncs: Vec<Op> = dirs.iter().cloned().map(Op::SyncDir).collect();
         let syncs = if env.is(Mutant::StandingNotSynced) { Vec::new() } else { syncs };

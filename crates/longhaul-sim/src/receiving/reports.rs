@@ -33,8 +33,8 @@ impl RecvSession {
                 let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
                 self.machine.handle_survey(now, page[0].id, found);
             }
-            // The room is not told: a write that does not fit fails.
-            Then::Measured => self.machine.handle_measure_room(now, None),
+            // Where the room is not told, a write that does not fit fails.
+            Then::Measured => self.machine.handle_measure_room(now, env.room()),
             Then::Created(file, created) => {
                 if result.is_err() {
                     self.temps.remove(file);
@@ -46,11 +46,9 @@ impl RecvSession {
                 let found = files.iter().map(|held| (held.id, self.read_standing(env, held))).collect();
                 self.machine.handle_read_standing(now, found);
             }
-            Then::StandingChunks(base, chunks) => {
-                let read = |index: &ChunkIndex| (*index, self.read_standing_chunk(env, base, *index));
-                self.machine.handle_read_standing_chunks(now, base.entry.id, chunks.iter().map(read).collect());
-            }
-            Then::Retouched(ids) => self.machine.handle_retouch(now, each(ids)),
+            Then::SkippedDigested(files) => self.digest_skipped(env, files),
+            Then::StandingChunks(base, chunks) => self.read_standing_chunks(env, base, chunks),
+            Then::Retouched(ids) => self.retouched(env, each(ids)),
             Then::Staged(ids) => {
                 let results = each(ids);
                 for (id, result) in &results {
@@ -91,7 +89,8 @@ impl RecvSession {
     }
 
     /// The digest of a chunk on the medium, which lacks bytes that were never synced.
-    fn read_chunk(&self, env: &Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
+    fn read_chunk(&self, env: &mut Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
+        env.look()?;
         let temp = self.temps.get(&file).ok_or_else(gone)?;
         let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
         let bytes = &env.fs.medium().content(temp.ino).bytes;
@@ -99,7 +98,8 @@ impl RecvSession {
         Ok(digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start))
     }
 
-    fn read_small(&self, env: &Env, file: FileId) -> Result<Hash32, Fault> {
+    fn read_small(&self, env: &mut Env, file: FileId) -> Result<Hash32, Fault> {
+        env.look()?;
         let temp = self.temps.get(&file).ok_or_else(gone)?;
         Ok(*digest_of(&env.fs.medium().content(temp.ino).bytes, DigestKind::Root, FileOffset(0)).bytes())
     }
@@ -123,6 +123,7 @@ impl RecvSession {
         let seen = match view.names.get(&path) {
             None => Seen::Absent,
             Some(Node::Dir) => Seen::Dir,
+            Some(Node::Special) => Seen::Special,
             Some(Node::Link(target)) => Seen::Symlink { target: target.clone() },
             Some(Node::File(ino)) => {
                 let content = view.content(*ino);

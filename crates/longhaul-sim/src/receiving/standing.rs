@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
-use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileOffset};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset};
 use longhaul_proto::receiver::{Base, EntryRef};
 
 use super::RecvSession;
@@ -18,15 +18,36 @@ use crate::mutants::Mutant;
 
 impl RecvSession {
     /// The root of the standing file under a small file's name.
-    pub(super) fn read_standing(&self, env: &Env, held: &EntryRef) -> Result<Hash32, Fault> {
-        let bytes = &env.fs.cached().content(standing(env, held)?).bytes;
+    pub(super) fn read_standing(&self, env: &mut Env, held: &EntryRef) -> Result<Hash32, Fault> {
+        let ino = look_at(env, held)?;
+        let bytes = &env.fs.cached().content(ino).bytes;
         Ok(*digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes())
     }
 
-    /// The digest of the standing file in the place of a chunk.
-    pub(super) fn read_standing_chunk(&self, env: &Env, base: &Base, index: ChunkIndex) -> Result<Digest, Fault> {
-        let bytes = standing_chunk(env, base, index)?;
-        Ok(digest_of(&bytes, base.map.kind(), base.map.start_of(index)))
+    /// Reports the digests of the standing file in the places of chunks.
+    pub(super) fn read_standing_chunks(&mut self, env: &mut Env, base: &Base, chunks: &[ChunkIndex]) {
+        let digest = |bytes: &[u8], index| digest_of(bytes, base.map.kind(), base.map.start_of(index));
+        let read = |index: &ChunkIndex| (*index, standing_chunk(env, base, *index).map(|bytes| digest(&bytes, *index)));
+        let found = chunks.iter().map(read).collect();
+        self.machine.handle_read_standing_chunks(env.clock.now(), base.entry.id, found);
+    }
+
+    /// Reports files that were found equal, if nobody wrote to them meanwhile.
+    pub(super) fn retouched(&mut self, env: &mut Env, results: Vec<(FileId, Result<(), Fault>)>) {
+        let results = results.into_iter().map(|(id, result)| (id, result.and(env.untouched(id)))).collect();
+        self.machine.handle_retouch(env.clock.now(), results);
+    }
+
+    /// Reads skipped files for their roots.
+    pub(super) fn digest_skipped(&mut self, env: &mut Env, files: &[Arc<EntryRef>]) {
+        let mut found = Vec::new();
+        for held in files {
+            let root = self.read_standing(env, held);
+            let len = standing(env, held).map_or(0, |ino| env.fs.cached().content(ino).bytes.len());
+            self.machine.handle_digest_progress(if root.is_ok() { len as u64 } else { 0 });
+            found.push((held.id, root.map(Some)));
+        }
+        self.machine.handle_digest_skipped(env.clock.now(), found);
     }
 
     /// Writes a chunk of the standing file to the temporary, if it still has its digest.
@@ -66,8 +87,15 @@ fn standing(env: &Env, held: &EntryRef) -> Result<Ino, Fault> {
     env.fs.cached().file(&text(&held.placed)).ok_or_else(gone)
 }
 
-fn standing_chunk(env: &Env, base: &Base, index: ChunkIndex) -> Result<Vec<u8>, Fault> {
-    let bytes = &env.fs.cached().content(standing(env, &base.entry)?).bytes;
+/// The file that stands under an entry's name, and is looked at now.
+fn look_at(env: &mut Env, held: &EntryRef) -> Result<Ino, Fault> {
+    let ino = standing(env, held)?;
+    env.look_at_standing(held.id, ino, &text(&held.placed)).map(|()| ino)
+}
+
+fn standing_chunk(env: &mut Env, base: &Base, index: ChunkIndex) -> Result<Vec<u8>, Fault> {
+    let ino = look_at(env, &base.entry)?;
+    let bytes = &env.fs.cached().content(ino).bytes;
     let (start, len) = (base.map.start_of(index).0 as usize, base.map.len_of(index).unwrap_or(0) as usize);
     let short = || Fault::new(FaultCode::Busy, Blame::Local, "what stands there is shorter than it was");
     Ok(bytes.get(start..start + len).ok_or_else(short)?.to_vec())

@@ -38,6 +38,24 @@ impl SendSession {
         env.clock.at(lane.report(at), Event::NearEnds(self.no, id, unfinished));
     }
 
+    /// This end of a lane takes nothing more. Units on their way still arrive, and then the
+    /// receiver's end is over too.
+    pub(super) fn retire_lane(&mut self, env: &mut Env, id: LaneId) {
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
+        lane.is_open = false;
+        let now = env.clock.now().0;
+        let (here, there) = (lane.report(now + env.rng.below(1000)), lane.arrival(now));
+        env.clock.at(here, Event::NearRetires(self.no, id));
+        env.clock.at(there, Event::FarEnds(self.no, id));
+    }
+
+    /// This end of a lane is closed in order.
+    pub(crate) fn lane_retired(&mut self, env: &mut Env, id: LaneId) {
+        self.machine.handle_lane_retired(id);
+        env.lane_end_is_gone(self.no, id);
+        self.act(env);
+    }
+
     /// This end of a lane is closed.
     pub(crate) fn lane_ended(&mut self, env: &mut Env, id: LaneId, unfinished: Option<Unfinished>) {
         self.machine.handle_lane_ended(id, unfinished);
