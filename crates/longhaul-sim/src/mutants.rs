@@ -42,8 +42,8 @@ pub enum Mutant {
     TakeoverNotSynced,
     /// A chunk is journalled, durably, before the group sync of its data begins.
     ChunkBeforeGroupSync,
-    /// Of two partials of a name the one that is not continued is given up before the journal of
-    /// the other one is taken over.
+    /// The partial of a name that is not continued is given up before the journal of the other one
+    /// is taken over.
     LoserFirst,
     /// Chunks that were journalled are not offered when the file is continued.
     Forgetful,

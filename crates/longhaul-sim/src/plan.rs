@@ -65,8 +65,8 @@ pub(crate) struct Rates {
     pub(crate) alters: u32,
     /// Sendings that arrive twice (`safe` lanes).
     pub(crate) replays: u32,
-    /// Sendings at which their lane is lost: it breaks, or one side gives it up.
-    pub(crate) lane_losses: u32,
+    /// Sendings that cost their lane.
+    pub(crate) lanes: LaneRates,
     /// Roots that leave the sender damaged.
     pub(crate) false_roots: u32,
     /// Operations of the receiver's disk that fail, in part or whole.
@@ -83,7 +83,14 @@ pub(crate) struct Rates {
     pub(crate) restless: u32,
     /// Sources that cannot be read, have changed, or give other bytes when they are read again.
     pub(crate) source_faults: u32,
-    /// Sendings after which the sender ends the lane in order.
+}
+
+/// How often a sending costs its lane, in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaneRates {
+    /// The lane is lost: it breaks, or one side gives it up.
+    pub(crate) losses: u32,
+    /// The sender ends the lane in order afterwards.
     pub(crate) retirements: u32,
 }
 
@@ -215,7 +222,7 @@ impl Plan {
     }
 
     fn losing_lanes(mut self, rng: &mut Rng) -> Plan {
-        self.rates.lane_losses = if rng.permille(300) { rng.below(150) as u32 } else { 0 };
+        self.rates.lanes.losses = if rng.permille(300) { rng.below(150) as u32 } else { 0 };
         self
     }
 

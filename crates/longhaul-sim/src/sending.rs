@@ -357,7 +357,7 @@ impl SendSession {
         let at = *env.rng.pick(&open);
         let (rates, safe) = (env.plan.rates, env.plan.safe);
         let id = self.lanes[at].id;
-        let is_lost = env.mishap(rates.lane_losses);
+        let is_lost = env.mishap(rates.lanes.losses);
         if is_lost && env.rng.permille(300) {
             env.say(|| format!("s{} {id:?} breaks with {} in hand", self.no.0, ready.unit));
             env.break_lane(self.no, id);
@@ -387,7 +387,7 @@ impl SendSession {
         if is_lost {
             self.lose_lane(env, id);
         }
-        if env.mishap(rates.retirements) {
+        if env.mishap(rates.lanes.retirements) {
             self.retire_lane(env, id);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_core::{FaultCode, IfExists};
 use longhaul_proto::receiver::{Landing, SkippedDigests, Source, SyncGroup};
 
-use crate::plan::{CHUNK, Item, Plan, Rates, Terms};
+use crate::plan::{CHUNK, Item, LaneRates, Plan, Rates, Terms};
 use crate::rng::Rng;
 use crate::scene::{Left, Scene, Standing};
 
@@ -76,13 +76,12 @@ fn rates(rng: &mut Rng) -> Rates {
     Rates {
         flips: rare(300),
         alters: rare(200),
-        lane_losses: rare(300),
+        lanes: LaneRates { losses: rare(300), retirements: rare(200) },
         disk_faults,
         read_faults: disk_faults,
         spoils: rare(150),
         restless: rare(100),
         source_faults: rare(60),
-        retirements: rare(200),
         ..Rates::default()
     }
 }

@@ -59,7 +59,8 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Watched {
     machine: Receiver,
-    /// `None` where crashes and stalls end sessions at any moment: there the medium alone is judged.
+    /// `None` where crashes and stalls end sessions at any moment: there the medium alone is
+    /// judged.
     rules: Option<Rules>,
     /// Its orders so far.
     pub(crate) seen: Seen,

@@ -263,6 +263,7 @@ impl Rooms {
         }
     }
 
+    /// Bytes that are reserved on all devices.
     #[cfg(any(test, feature = "audit"))]
     pub(super) fn reserved(&self) -> u64 {
         self.devices.values().map(|device| device.reserved).sum()
@@ -270,6 +271,7 @@ impl Rooms {
 }
 
 impl Reserved {
+    /// Bytes of the reservation.
     #[cfg(any(test, feature = "audit"))]
     pub(super) fn bytes(self) -> u64 {
         self.bytes

@@ -29,7 +29,7 @@ struct JournalOnDisk {
     machine: keeper::Book,
     /// Bytes that were written to it, or are on their way.
     len: usize,
-    /// What is not believed of it is cut off before it is taken over.
+    /// The cut of what is not believed of it, before it is taken over.
     cut: Option<JournalChange>,
     /// The changes that are being carried out, in order.
     under_way: VecDeque<JournalChange>,

@@ -93,10 +93,17 @@ pub(crate) struct RecvSession {
     /// The roots that the sender declared.
     roots: BTreeMap<FileId, Hash32>,
     timeout: Option<u64>,
-    /// For a mutant: syncs that wait until their chunks are journalled.
+    planted: Planted,
+}
+
+/// State of planted bugs alone.
+#[derive(Debug, Default)]
+struct Planted {
+    /// Syncs that wait until their chunks are journalled.
     late_syncs: Vec<Op>,
-    /// For a mutant: files that are committed, and payload that was dropped.
+    /// Files that are committed.
     afterlife: BTreeMap<FileId, (Ino, ChunkMap)>,
+    /// Payload that was dropped.
     dropped: Vec<(FileId, ChunkIndex, Vec<u8>)>,
 }
 
@@ -128,9 +135,7 @@ impl RecvSession {
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
             timeout: None,
-            late_syncs: Vec::new(),
-            afterlife: BTreeMap::new(),
-            dropped: Vec::new(),
+            planted: Planted::default(),
         };
         session.start_job(env, job);
         session

@@ -195,20 +195,20 @@ impl RecvSession {
     fn drop_payload(&mut self, env: &mut Env, ticket: Ticket) {
         let Some(payload) = self.payloads.remove(&ticket).filter(|_| env.is(Mutant::LateDuplicate)) else { return };
         if let (Unit::Chunk { file, index }, Some(bytes)) = (payload.unit, payload.bytes) {
-            self.dropped.push((file, index, bytes));
+            self.planted.dropped.push((file, index, bytes));
             self.write_late(env);
         }
     }
 
     /// For a mutant: writes dropped payload of files that stand under their final names.
     fn write_late(&mut self, env: &mut Env) {
-        for (file, index, bytes) in std::mem::take(&mut self.dropped) {
-            match self.afterlife.get(&file) {
+        for (file, index, bytes) in std::mem::take(&mut self.planted.dropped) {
+            match self.planted.afterlife.get(&file) {
                 Some((ino, map)) if index.0 < map.chunks() => {
                     let offset = map.start_of(index).0 as usize;
                     self.start_job(env, Job::new(Then::Nothing).op(Op::Write { ino: *ino, offset, bytes }));
                 }
-                _ => self.dropped.push((file, index, bytes)),
+                _ => self.planted.dropped.push((file, index, bytes)),
             }
         }
     }
@@ -228,7 +228,7 @@ impl RecvSession {
                 self.start_job(env, Job::new(then));
             }
             Some(Mutant::ChunkBeforeGroupSync) => {
-                self.late_syncs.extend(ops);
+                self.planted.late_syncs.extend(ops);
                 self.start_job(env, Job::new(then));
             }
             Some(Mutant::ReceivedIsDurable) => self.start_job(env, Job::new(then)),
@@ -250,7 +250,7 @@ impl RecvSession {
             }
         }
         self.start_job(env, job);
-        let late_syncs = std::mem::take(&mut self.late_syncs);
+        let late_syncs = std::mem::take(&mut self.planted.late_syncs);
         if !late_syncs.is_empty() {
             self.start_job(env, Job::new(Then::Nothing).in_order(Queue::Journal).ops(late_syncs));
         }
@@ -325,7 +325,7 @@ impl RecvSession {
                 env.check_commit(&path, stamp, *root, self.roots.get(&held.id).copied());
                 self.durable.insert(held.id, stamp.len);
                 if let Some(temp) = self.temps.remove(&held.id) {
-                    self.afterlife.insert(held.id, (temp.ino, temp.map));
+                    self.planted.afterlife.insert(held.id, (temp.ino, temp.map));
                     self.write_late(env);
                 }
                 // A file that became short is staged whole and continues no partial.

@@ -57,7 +57,7 @@ fn a_small_file_that_the_medium_gives_back_wrongly_is_sent_again_with_none_that_
     for seed in 0..40 {
         let mut plan = Plan::one_session(many(60, 9, 100));
         plan.terms.read_back = true;
-        (plan.rates.spoils, plan.rates.lane_losses) = (60, 200 * (seed as u32 % 2));
+        (plan.rates.spoils, plan.rates.lanes.losses) = (60, 200 * (seed as u32 % 2));
         let session = play(plan, seed);
         again += session.sent_again();
         let tally = session.receiver().tally();

@@ -3,8 +3,8 @@
 //! [`Book`] decides for one journal file: how it begins, what makes it ours, what may be appended,
 //! and that nothing may be any more after a failure. It gives [`JournalChange`]s, and is told how
 //! each ended. [`PartialChoice`] decides which of several partials of a name is continued. The
-//! engine's `journals` carry that out on a disk, and the simulator on a medium that fails: they have
-//! the file, its lock and its length, and decide nothing. No I/O, clock or randomness here.
+//! engine's `journals` carry that out on a disk, and the simulator on a medium that fails: they
+//! have the file, its lock and its length, and decide nothing. No I/O, clock or randomness here.
 
 mod book;
 mod change;
