@@ -133,8 +133,7 @@ pub enum ReceiverAction {
     /// Say this to the sender.
     Send(Message),
     /// Look up these names at the destination, making directories on the way:
-    ///
-    /// [`Receiver::handle_survey`]: super::Receiver::handle_survey
+    /// [`Receiver::handle_survey`](super::Receiver::handle_survey).
     Survey(Vec<Arc<EntryRef>>),
     /// Measure the room on the file system on which this file would lie:
     /// [`Receiver::handle_measure_room`](super::Receiver::handle_measure_room). One is under way at

@@ -4,7 +4,8 @@
 //! and that nothing may be any more after a failure. It gives [`JournalChange`]s, and is told how
 //! each ended. [`PartialChoice`] decides which of several partials of a name is continued. The
 //! engine's `journals` carry that out on a disk, and the simulator on a medium that fails: they
-//! have the file, its lock and its length, and decide nothing. No I/O, clock or randomness here.
+//! have the file, its lock and its length. The engine's `journals::session` decides besides when
+//! records are written relative to temporaries and directories. No I/O, clock or randomness here.
 
 mod book;
 mod change;
