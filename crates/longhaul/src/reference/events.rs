@@ -160,7 +160,7 @@ impl Bodies {
             return format!("object of {}s", self.json_of(value));
         }
         match kind {
-            "str" | "String" | "Cow<'a, str>" => "string".to_owned(),
+            "str" | "String" | "Cow<'a, str>" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
             "u8" | "u32" | "u64" | "usize" => "integer".to_owned(),
             "f64" => "number".to_owned(),
