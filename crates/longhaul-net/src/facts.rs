@@ -1,7 +1,7 @@
 //! The facts of a transport, as data on which sessions decide.
 //!
 //! Plain data. Each transport writes its own down, and [`TransportFacts::of`] finds them. Nobody
-//! else asks which transport a lane runs over, except to choose one or to name it.
+//! else asks which transport a lane runs over, except to choose one, to compare two, or to name it.
 
 use longhaul_core::Transport;
 

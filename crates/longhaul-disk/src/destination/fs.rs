@@ -586,6 +586,19 @@ impl TargetTree for FsTarget {
         room_of(&stat, geteuid().is_root()).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, inodes, is_firm })
     }
 
+    fn has_temp(&self, path: &RelPath, temp: &TempName) -> Result<bool, DiskError> {
+        let dir = match self.walk.parent(path) {
+            Ok((dir, _)) => dir,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match statat(&*dir, &temp.file_name()[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(DiskError::call("examine", path, error)),
+        }
+    }
+
     fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
         let (dir, _) = self.walk.parent(path).ok()?;
         let stat = statat(&*dir, &temp.file_name()[..], AtFlags::SYMLINK_NOFOLLOW).ok()?;

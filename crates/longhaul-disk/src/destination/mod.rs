@@ -409,6 +409,14 @@ pub trait TargetTree: Send + Sync + 'static {
         self.beneath()?.room(path)
     }
 
+    /// Whether the temporary of the file at `path` stands.
+    ///
+    /// # Errors
+    /// The system's error, if that cannot be told.
+    fn has_temp(&self, path: &RelPath, temp: &TempName) -> Result<bool, DiskError> {
+        self.beneath().map_or(Ok(false), |tree| tree.has_temp(path, temp))
+    }
+
     /// Bytes that the temporary of the file at `path` occupies on its file system. `None` if it
     /// does not stand, or the number is not known.
     fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {

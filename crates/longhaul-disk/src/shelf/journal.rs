@@ -138,7 +138,8 @@ impl Journal {
             outcome.is_ok()
         })?;
         outcome.map_err(|error| DiskError::call("write again", shown(self.tag), error))?;
-        self.shelf.sync()?;
+        // A sync that failed is not believed when it is tried again: its error is told once.
+        self.shelf.sync().inspect_err(|_| self.abandoned.store(true, Ordering::Release))?;
         self.sync()
     }
 

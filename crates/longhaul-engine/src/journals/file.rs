@@ -21,7 +21,7 @@ use crate::random::nonce;
 pub(super) struct JournalFile {
     journal: Journal,
     tag: SessionTag,
-    /// Decides what is written. Locked while anything but a sync is carried out.
+    /// Decides what is written. Locked while anything but a sync by itself is carried out.
     book: Mutex<Book>,
     /// Whether the session that began it lives.
     owned: AtomicBool,

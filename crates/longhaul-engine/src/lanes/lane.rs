@@ -99,7 +99,7 @@ impl StandingLane {
         RunningLane { lane, handle, counters, idle, in_hand, retiring: self.retiring }
     }
 
-    /// Whether the lane is of no use by the kernel's account. Call it once in `every`.
+    /// Whether the lane is of no use by its transport's account. Call it once in `every`.
     pub(crate) fn is_dead(&mut self, now: Instant, every: Duration, starving_after: Duration) -> bool {
         self.is_silent(now, every) | self.is_starved(now, starving_after)
     }

@@ -273,7 +273,7 @@ impl Observer for SessionListener {
     }
 }
 
-/// The kernel's counters are looked at so often: of a lane that ends early the last tenth of a
+/// The transport's counters are looked at so often: of a lane that ends early the last tenth of a
 /// second may be missing in them.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A daemon lets none take longer.

@@ -363,8 +363,11 @@ fn what_a_temporary_occupies_counts_what_was_written_and_not_its_length() {
     let (_dir, target) = target();
     let name = temp();
     assert_eq!(target.occupied(&path("f"), &name), None);
+    assert!(!target.has_temp(&path("f"), &name).expect("it is looked for"));
+    assert!(!target.has_temp(&path("none/f"), &name).expect("a directory that is not there holds none"));
     let file = target.create(&path("f"), 1 << 30, true, &name).expect("created");
     let occupied = target.occupied(&path("f"), &name).expect("it stands");
+    assert!(target.has_temp(&path("f"), &name).expect("it is looked for"));
     assert!(occupied < 1 << 20, "{occupied}");
     drop(file);
 }

@@ -4,12 +4,13 @@
 //! entry is settled. A journal is locked when a partial of it is taken, and not because it stands:
 //! other partials are left to the commands that made them. It knows no messages.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::TargetTree;
-use longhaul_proto::journal::keeper::{FoundPartial, PartialChoice, TakenPartial};
+use longhaul_proto::journal::keeper::{FoundPartial, PartialChoice};
 use longhaul_proto::receiver::{EntryRef, Partial, Source};
 
 use super::super::outline::{Elsewhere, Looked, Outline, Whose, look};
@@ -126,15 +127,19 @@ impl SessionJournal {
         };
         let found: Vec<FoundPartial> = books.iter().flat_map(of_book).collect();
         let numbers: Vec<_> = found.iter().map(|found| (found.journal, found.taken.number)).collect();
-        let stands = |taken: &TakenPartial| tree.occupied(placed, &taken.file.temp).is_some();
-        let Some(choice) = PartialChoice::of(found, stands) else { return Ok(None) };
-        if let Err(fault) = self.follow(tree, placed, &choice.steps(), &books) {
+        let chosen = choose(tree, placed, found).and_then(|choice| {
+            choice.iter().try_for_each(|choice| self.follow(tree, placed, &choice.steps(), &books))?;
+            Ok(choice)
+        });
+        let Some(choice) = chosen.inspect_err(|_| {
             // All of them still are what they were, for another session.
-            for (tag, number) in numbers {
-                books.iter().filter(|book| book.tag() == tag).for_each(|book| book.let_go(number));
+            for (tag, number) in &numbers {
+                books.iter().filter(|book| book.tag() == *tag).for_each(|book| book.let_go(*number));
             }
-            return Err(fault);
-        }
+        })?
+        else {
+            return Ok(None);
+        };
         let FoundPartial { journal, taken } = choice.winner;
         let book = books.into_iter().find(|book| book.tag() == journal);
         Ok(book.map(|book| {
@@ -166,6 +171,19 @@ impl SessionJournal {
 /// A path that a session of another process writes.
 fn busy(path: &RelPath, other: &Outline) -> Fault {
     busy_path(path, &user_of(&other.opened), other.since())
+}
+
+/// The partial of a name that is continued. A temporary that cannot be looked for is no reason to
+/// give up the partial that it belongs to.
+fn choose(tree: &dyn TargetTree, placed: &RelPath, found: Vec<FoundPartial>) -> Result<Option<PartialChoice>, Fault> {
+    let mut standing = BTreeSet::new();
+    // One alone is continued, whatever became of its temporary.
+    for FoundPartial { taken, .. } in found.iter().filter(|_| found.len() > 1) {
+        if tree.has_temp(placed, &taken.file.temp)? {
+            standing.insert(taken.file.temp);
+        }
+    }
+    Ok(PartialChoice::of(found, |taken| standing.contains(&taken.file.temp)))
 }
 
 /// How long to wait for a journal that a sweep or a daemon's collection only looks through.

@@ -46,7 +46,10 @@ enum BookState {
     /// A session of ours began it, or took it over.
     Ours,
     /// Nothing is written to it any more.
-    Abandoned,
+    Abandoned {
+        /// Whether a session of ours had an opening in it.
+        was_ours: bool,
+    },
 }
 
 /// A file that is neither done nor dropped.
@@ -121,8 +124,10 @@ impl Book {
     /// [`Abandoned`] if nothing may be written to it.
     pub fn take_over(&self, beginning: &Beginning) -> Result<Option<JournalChange>, Abandoned> {
         match self.state {
-            BookState::Abandoned => return Err(Abandoned),
-            BookState::Ours => return Ok(None),
+            BookState::Abandoned { was_ours: false } => return Err(Abandoned),
+            // Of one that was ours, what is written next fails, and that ends the session: its next
+            // file does not fail alone.
+            BookState::Ours | BookState::Abandoned { was_ours: true } => return Ok(None),
             BookState::Left => {}
         }
         let generation = self.opened.generation.saturating_add(1);
@@ -185,7 +190,7 @@ impl Book {
     /// A change has failed.
     pub fn failed(&mut self, how: Failed) {
         if how == Failed::Broken {
-            self.state = BookState::Abandoned;
+            self.state = BookState::Abandoned { was_ours: self.is_taken_over() };
         }
     }
 
@@ -260,8 +265,12 @@ impl Book {
         &self.doubts
     }
 
+    fn is_taken_over(&self) -> bool {
+        matches!(self.state, BookState::Ours | BookState::Abandoned { was_ours: true })
+    }
+
     fn usable(&self) -> Result<(), Abandoned> {
-        if self.state == BookState::Abandoned { Err(Abandoned) } else { Ok(()) }
+        if matches!(self.state, BookState::Abandoned { .. }) { Err(Abandoned) } else { Ok(()) }
     }
 
     fn framed(&self, records: &[Record]) -> (Writer, Vec<u8>) {
@@ -380,11 +389,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_after_a_sync_that_failed() {
-        let (mut book, _begun) = Book::begin(JournalId([3; 16]), &beginning(), Vec::new());
-        book.failed(Failed::Broken);
-        assert!(book.append(vec![file(0, "a")]).is_err() && book.sync().is_err());
-        assert!(book.take_over(&beginning()).is_err());
+    fn nothing_is_written_after_a_sync_that_failed_and_what_was_ours_stays_ours() {
+        let (ours, _begun) = Book::begin(JournalId([3; 16]), &beginning(), Vec::new());
+        let (left, _cut) = Book::left(replay(&journal(vec![])).expect("ours"), 0);
+        for (mut book, is_ours) in [(ours, true), (left, false)] {
+            book.failed(Failed::Broken);
+            assert!(book.append(vec![file(0, "a")]).is_err() && book.sync().is_err());
+            assert_eq!(book.take_over(&beginning()).is_ok_and(|change| change.is_none()), is_ours);
+            book.failed(Failed::Broken);
+            assert_eq!(book.take_over(&beginning()).is_ok(), is_ours, "it failed once more");
+        }
     }
 
     #[test]
