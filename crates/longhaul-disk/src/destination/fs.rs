@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfs, Statx, fstatvfs, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, fstatvfs, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -22,11 +22,12 @@ use super::policy::{LinkPolicy, TreePolicy};
 use super::readback;
 use super::readback::Back;
 use super::reopen::{Attempt, PRIVATE, claim, difference, reopen};
+use super::room::room_of;
 use super::spelling::Spellings;
 use super::staged::{Content, HeldFd, Staged};
 use super::standing;
 use super::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
-use super::temp::{Temp, random};
+use super::temp::{Temp, random, stat_of};
 use super::{Journalled, Made, Reopened, Replace, Room, TargetFile, TargetTree};
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind};
@@ -587,21 +588,11 @@ impl TargetTree for FsTarget {
     }
 
     fn has_temp(&self, path: &RelPath, temp: &TempName) -> Result<bool, DiskError> {
-        let dir = match self.walk.parent(path) {
-            Ok((dir, _)) => dir,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        match statat(&*dir, &temp.file_name()[..], AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(DiskError::call("examine", path, error)),
-        }
+        stat_of(&self.walk, path, temp).map(|stat| stat.is_some())
     }
 
     fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
-        let (dir, _) = self.walk.parent(path).ok()?;
-        let stat = statat(&*dir, &temp.file_name()[..], AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let stat = stat_of(&self.walk, path, temp).ok()??;
         u64::try_from(stat.st_blocks).ok()?.checked_mul(512)
     }
 
@@ -612,19 +603,6 @@ impl TargetTree for FsTarget {
     fn sync_method(&self) -> Option<SyncMethod> {
         self.syncer.watch(self.walk.root(), &RelPath::root()).ok().map(|device| device.method())
     }
-}
-
-/// Bytes and inodes that are free to this user. `None` where the file system reports no size:
-/// ramfs, a tmpfs without a limit and FUSE without `statfs` say that nothing is free, and take all
-/// data.
-fn room_of(stat: &StatVfs, is_root: bool) -> Option<(u64, Option<u64>)> {
-    if stat.f_blocks == 0 {
-        return None;
-    }
-    // Root may take the space that is reserved for it.
-    let blocks = if is_root { stat.f_bfree } else { stat.f_bavail };
-    let inodes = (stat.f_files > 0).then_some(if is_root { stat.f_ffree } else { stat.f_favail });
-    Some((blocks.saturating_mul(stat.f_frsize), inodes))
 }
 
 #[cfg(test)]

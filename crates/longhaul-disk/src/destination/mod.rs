@@ -17,6 +17,7 @@ mod meta;
 mod policy;
 mod readback;
 mod reopen;
+mod room;
 mod spelling;
 mod staged;
 mod standing;

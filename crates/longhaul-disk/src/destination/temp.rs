@@ -5,11 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longhaul_core::{SessionTag, TempName};
-use rustix::fs::{Mode, OFlags};
+use longhaul_core::{RelPath, SessionTag, TempName};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, statat};
 use rustix::io::Errno;
 
-use crate::walk::Dir;
+use crate::error::{DiskError, ErrorKind};
+use crate::walk::{Dir, Walk};
 
 /// A temporary name in the directory of the final one.
 #[derive(Debug)]
@@ -107,3 +108,17 @@ pub(crate) fn random() -> Result<[u8; 8], Errno> {
 /// The number of names tried. 64 random bits within one session do not collide; a second miss means
 /// that something else is wrong.
 const TRIES_MAX: usize = 4;
+
+/// The temporary of the file at `path`, as the system describes it. `None` if it does not stand.
+pub(super) fn stat_of(walk: &Walk, path: &RelPath, temp: &TempName) -> Result<Option<Stat>, DiskError> {
+    let dir = match walk.parent(path) {
+        Ok((dir, _)) => dir,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match statat(&*dir, &temp.file_name()[..], AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(DiskError::call("examine", path, error)),
+    }
+}

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use longhaul_core::Mtime;
+use rustix::fs::StatVfs;
 
 use super::*;
 use crate::error::ErrorKind;
