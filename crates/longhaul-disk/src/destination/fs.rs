@@ -22,7 +22,7 @@ use super::policy::{LinkPolicy, TreePolicy};
 use super::readback;
 use super::readback::Back;
 use super::reopen::{Attempt, PRIVATE, claim, difference, reopen};
-use super::room::room_of;
+use super::room::{Asker, room_of};
 use super::spelling::Spellings;
 use super::staged::{Content, HeldFd, Staged};
 use super::standing;
@@ -583,8 +583,9 @@ impl TargetTree for FsTarget {
             Err(_) => Arc::clone(self.walk.root()),
         };
         let stat = fstatvfs(&*dir).ok()?;
+        let asker = if geteuid().is_root() { Asker::Root } else { Asker::Others };
         let is_firm = device::stores_all(self.kernel().file_system_type(&*dir).ok()?);
-        room_of(&stat, geteuid().is_root()).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, inodes, is_firm })
+        room_of(&stat, asker).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, inodes, is_firm })
     }
 
     fn has_temp(&self, path: &RelPath, temp: &TempName) -> Result<bool, DiskError> {

@@ -5,15 +5,24 @@
 
 use rustix::fs::StatVfs;
 
+/// Who asks for room: file systems keep a reserve for root.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asker {
+    Root,
+    Others,
+}
+
 /// Bytes and inodes that are free to this user. `None` where the file system reports no size:
 /// ramfs, a tmpfs without a limit and FUSE without `statfs` say that nothing is free, and take all
 /// data.
-pub(super) fn room_of(stat: &StatVfs, is_root: bool) -> Option<(u64, Option<u64>)> {
+pub(super) fn room_of(stat: &StatVfs, asker: Asker) -> Option<(u64, Option<u64>)> {
     if stat.f_blocks == 0 {
         return None;
     }
-    // Root may take the space that is reserved for it.
-    let blocks = if is_root { stat.f_bfree } else { stat.f_bavail };
-    let inodes = (stat.f_files > 0).then_some(if is_root { stat.f_ffree } else { stat.f_favail });
+    let (blocks, inodes) = match asker {
+        Asker::Root => (stat.f_bfree, stat.f_ffree),
+        Asker::Others => (stat.f_bavail, stat.f_favail),
+    };
+    let inodes = (stat.f_files > 0).then_some(inodes);
     Some((blocks.saturating_mul(stat.f_frsize), inodes))
 }

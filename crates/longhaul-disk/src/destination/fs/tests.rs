@@ -353,10 +353,10 @@ fn room_counts_what_is_kept_for_root_for_root_alone_and_is_unknown_where_no_size
         f_favail: 2,
         ..said
     };
-    assert_eq!(room_of(&stat(10, 9), false), Some((5 * 4096, Some(2))));
-    assert_eq!(room_of(&stat(10, 9), true), Some((7 * 4096, Some(3))));
-    assert_eq!(room_of(&stat(10, 0), false), Some((5 * 4096, None)));
-    assert_eq!(room_of(&stat(0, 9), true), None);
+    assert_eq!(room_of(&stat(10, 9), Asker::Others), Some((5 * 4096, Some(2))));
+    assert_eq!(room_of(&stat(10, 9), Asker::Root), Some((7 * 4096, Some(3))));
+    assert_eq!(room_of(&stat(10, 0), Asker::Others), Some((5 * 4096, None)));
+    assert_eq!(room_of(&stat(0, 9), Asker::Root), None);
 }
 
 #[test]
