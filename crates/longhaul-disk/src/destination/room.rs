@@ -5,7 +5,7 @@
 
 use rustix::fs::StatVfs;
 
-/// Who asks for room: file systems keep a reserve for root.
+/// The user for whom room is counted: file systems keep a reserve for root.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asker {
     Root,
