@@ -16,6 +16,21 @@ use crate::{
     SourceTree, Staged, TargetFile,
 };
 
+/// Asks again while `is_held` says that somebody holds a lock, and gives the last answer. A process
+/// that another test starts has our descriptors, and so their locks, until it runs its program.
+pub(crate) fn once_let_go<T>(mut ask: impl FnMut() -> T, is_held: impl Fn(&T) -> bool) -> T {
+    for _ in 0..ASKED_MAX {
+        let answer = ask();
+        if !is_held(&answer) {
+            return answer;
+        }
+        std::thread::yield_now();
+    }
+    ask()
+}
+
+const ASKED_MAX: usize = 50_000;
+
 /// A path beneath a root.
 pub(crate) fn path(bytes: impl Into<Vec<u8>>) -> RelPath {
     RelPath::new(bytes).expect("a relative path")

@@ -11,7 +11,7 @@ use longhaul_sys::Slab;
 use super::*;
 use crate::destination::DiskBody;
 use crate::error::ErrorKind;
-use crate::testing::{META, Mounted, TAG, content, path, temp, write};
+use crate::testing::{META, Mounted, TAG, content, once_let_go, path, temp, write};
 use crate::{ChunkIo, DirectMode, EngineKind, FsTarget, Replace, TargetFile, TargetTree, Tree};
 
 const CHUNK: usize = 64 << 10;
@@ -47,8 +47,12 @@ fn put(file: &Arc<TargetFile>, bytes: &[u8], chunks: &[usize]) {
 }
 
 fn again(target: &FsTarget, name: &TempName) -> Option<Arc<TargetFile>> {
-    let reopened = target.reopen(&path("f"), LEN, true, name, &Journalled::default()).expect("reopen")?;
-    Some(reopened.file)
+    let reopen = || target.reopen(&path("f"), LEN, true, name, &Journalled::default());
+    Some(once_let_go(reopen, is_in_use).expect("reopen")?.file)
+}
+
+fn is_in_use<T>(reopened: &Result<T, DiskError>) -> bool {
+    reopened.as_ref().is_err_and(|error| error.kind() == ErrorKind::InUse)
 }
 
 fn commit(target: &FsTarget, file: Arc<TargetFile>) {
@@ -285,7 +289,8 @@ fn a_temporary_is_the_file_that_was_written_or_differs() {
     drop(file);
     let at = at(dir.path(), &name);
     let difference = |journalled: &Journalled, sparse| {
-        target.reopen(&path("f"), LEN, sparse, &name, journalled).expect("reopen").expect("it stands").differs
+        let reopen = || target.reopen(&path("f"), LEN, sparse, &name, journalled);
+        once_let_go(reopen, is_in_use).expect("reopen").expect("it stands").differs
     };
     assert_eq!(difference(&written, false), None);
     assert_eq!(difference(&written, false), None, "and as it was padded again");
