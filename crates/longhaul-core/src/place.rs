@@ -1,8 +1,9 @@
 //! Where bytes of a file lie at the destination: on which of its targets, and at which offset
 //! there.
 //!
-//! The engine computes a [`Place`] for each chunk; the disk writes and reads by it, and the journal
-//! records it. Knows nothing of directories and devices.
+//! The engine computes a [`Place`] for each chunk; the disk writes and reads by it. No journal
+//! records it: a file that may be continued lies on target 0 alone. Knows nothing of directories
+//! and devices.
 
 /// The number of a target among those that a destination spreads a file over, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

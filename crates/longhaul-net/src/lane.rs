@@ -33,7 +33,7 @@ impl LaneStream {
     /// Dials a lane over `transport`. A safe lane takes neither key.
     ///
     /// # Errors
-    /// Those of [`LaneStream::dial_safe`], [`LaneStream::dial_private`] and
+    /// The errors of [`LaneStream::dial_safe`], [`LaneStream::dial_private`] and
     /// [`LaneStream::dial_quic`].
     pub fn dial(
         (transport, protection): (Transport, Protection),

@@ -1,7 +1,7 @@
 //! The journals of a receiving session on the simulated disk: found or begun, and the operations
 //! that their machines decide.
 //!
-//! What is written, and in which order, is decided by the machines that the engine has too
+//! The machines that the engine has too decide what is written, and in which order
 //! ([`keeper`]). This file knows where a journal lies and how long it is, turns changes into
 //! operations, and is where mutants leave some of them out.
 
