@@ -19,7 +19,8 @@ use crate::config::{ClientFile, Places};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, ClientLog, LogLines};
-use crate::settings::{Environment, Layers, Talk, variable};
+use crate::settings::{Layers, Talk};
+use crate::values::{Environment, variable};
 
 /// The environment of a command.
 #[derive(Clone, Copy)]

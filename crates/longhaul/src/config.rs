@@ -30,7 +30,7 @@ pub(crate) use client::client_keys;
 pub use places::Places;
 pub use rights::parse_rights;
 pub use serve::{CommandLineRoot, Daemon};
-pub use strict::{Exposed, check as check_strictly};
+pub use strict::check as check_strictly;
 
 /// Reads a config file. A file that others may write to is refused.
 fn read(path: &Path) -> Result<String, Error> {

@@ -4,6 +4,11 @@
 //! In: from every module of the program. Out: as a [`Fault`] to `output`, which prints it. The
 //! engine's own faults pass through unchanged. Knows no exit codes but through [`FaultCode`].
 
+mod exposed;
+mod flaw;
+mod location;
+mod origin;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
@@ -13,9 +18,11 @@ use longhaul_core::filter::FilterError;
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::{NetError, system_words};
 
-use crate::config::Exposed;
-use crate::location::LocationFlaw;
-use crate::settings::{Flaw, Origin};
+pub use exposed::Exposed;
+pub(crate) use exposed::{EVERYBODY_WRITES, OTHERS_WRITE};
+pub use flaw::Flaw;
+pub use location::LocationFlaw;
+pub use origin::Origin;
 
 /// An error that this crate itself finds.
 #[derive(Debug, thiserror::Error)]

@@ -19,6 +19,7 @@ pub mod output;
 mod reference;
 pub mod settings;
 pub mod signals;
+pub mod values;
 
 use std::env;
 use std::ffi::OsString;
@@ -31,7 +32,7 @@ use clap::error::ErrorKind;
 use crate::cli::Cli;
 use crate::commands::Context;
 use crate::exit::Exit;
-use crate::settings::ColorWhen;
+use crate::values::ColorWhen;
 
 /// Runs the process's own command line.
 pub fn main() -> ExitCode {
@@ -90,16 +91,15 @@ fn color_asked_for(context: Context) -> ColorWhen {
         let text = if flag == "--color" { flags.next() } else { flag.strip_prefix("--color=") };
         asked = text.map(str::to_owned).or(asked);
     }
-    let variable = || (context.environment)(&settings::variable("color")).and_then(|text| text.into_string().ok());
-    asked.or_else(variable).and_then(|text| settings::parse_color(&text).ok()).unwrap_or_default()
+    let variable = || (context.environment)(&values::variable("color")).and_then(|text| text.into_string().ok());
+    asked.or_else(variable).and_then(|text| values::color(&text).ok()).unwrap_or_default()
 }
 
 /// Whether events were asked for, by a command line that perhaps does not parse.
 fn asks_for_json(context: Context) -> bool {
     let flags = context.line.iter().skip(1).take_while(|word| *word != "--");
-    let variable = || (context.environment)(&settings::variable("json")).and_then(|text| text.into_string().ok());
-    flags.into_iter().any(|word| word == "--json")
-        || variable().is_some_and(|text| settings::parse_switch(&text) == Ok(true))
+    let variable = || (context.environment)(&values::variable("json")).and_then(|text| text.into_string().ok());
+    flags.into_iter().any(|word| word == "--json") || variable().is_some_and(|text| values::switch(&text) == Ok(true))
 }
 
 #[cfg(test)]

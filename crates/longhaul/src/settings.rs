@@ -7,9 +7,7 @@
 
 mod bench;
 mod files_from;
-mod flaw;
 mod layers;
-mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,15 +24,11 @@ use crate::cli::{
     BufferOptions, ChoiceOptions, DeviceOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, PATH, TalkOptions,
     TransferArgs, WriteOptions,
 };
-use crate::error::Error;
+use crate::error::{Error, Flaw, Origin};
+use crate::values::{self, ColorWhen, ProgressForm};
 
 pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
-pub use flaw::Flaw;
-pub use layers::{Environment, Given, Layers, Origin, variable};
-pub(crate) use values::{
-    age as parse_age, color as parse_color, depth as parse_depth, engine as parse_engine, io as parse_io,
-    rate as parse_rate, switch as parse_switch, sync_bytes as parse_sync_bytes, sync_interval as parse_sync_interval,
-};
+pub use layers::Layers;
 
 /// Everything a transfer needs but its locations.
 #[derive(Debug)]
@@ -62,32 +56,6 @@ pub struct Talk {
     pub verbose: u8,
     /// The rule when labels are coloured.
     pub color: ColorWhen,
-}
-
-/// The rule when labels on standard error are coloured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ColorWhen {
-    /// On a terminal that can, unless a variable says otherwise.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-/// The form of progress on standard error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProgressForm {
-    /// A bar on a terminal, else lines.
-    #[default]
-    Auto,
-    /// A bar, where standard error is a terminal at all.
-    Bar,
-    /// Lines now and then.
-    Plain,
-    /// Nothing.
-    None,
 }
 
 /// Keys and whom to trust; files are defaults until they are asked for.

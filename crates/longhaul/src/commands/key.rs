@@ -12,12 +12,12 @@ use longhaul_net::{Identity, NetError, PublicKey};
 use super::Context;
 use crate::cli::{AuthorizeArgs, IdentityArgs, KeyVerb, TrustArgs};
 use crate::config::{NewClient, authorize, check_strictly, parse_rights};
-use crate::error::Error;
+use crate::error::{Error, Flaw, Origin};
 use crate::exit::Exit;
 use crate::keys;
 use crate::location::{host_port, parse_host, parse_root};
 use crate::output::{self, Talker};
-use crate::settings::{Flaw, Origin, Talk};
+use crate::settings::Talk;
 
 /// Runs the command.
 ///

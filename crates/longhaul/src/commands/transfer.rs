@@ -11,10 +11,10 @@ use longhaul_engine::{Job, JobDestination, JobSource as Sources, LocalDest, Loca
 use super::Context;
 use crate::cli::TransferArgs;
 use crate::destination::Destination;
-use crate::error::Error;
+use crate::error::{Error, LocationFlaw};
 use crate::exit::Exit;
 use crate::keys;
-use crate::location::{DaemonPath, LocalPath, Location, LocationFlaw};
+use crate::location::{DaemonPath, LocalPath, Location};
 use crate::manifest::Manifest;
 use crate::naming::Naming;
 use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};

@@ -12,8 +12,8 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use crate::cli::Cli;
-use crate::error::Error;
-use crate::settings::{Given, Origin};
+use crate::error::{Error, Origin};
+use crate::values::Given;
 
 /// The loaded file: option names and the texts given for them.
 #[derive(Debug, Default)]

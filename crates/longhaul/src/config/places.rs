@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 
 use crate::error::Error;
-use crate::settings::Environment;
+use crate::values::Environment;
 
 /// The directories of this user and of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]

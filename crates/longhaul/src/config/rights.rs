@@ -5,7 +5,7 @@
 
 use longhaul_engine::Rights;
 
-use crate::settings::Flaw;
+use crate::error::Flaw;
 
 /// Reads `read,create,modify` in any order and selection.
 ///

@@ -17,9 +17,8 @@ use longhaul_core::ByteCount;
 use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup, TreePolicy};
 
 use super::parse_rights;
-use crate::error::Error;
+use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
-use crate::settings::{Flaw, Origin};
 
 /// A daemon ready to be started.
 #[derive(Debug)]

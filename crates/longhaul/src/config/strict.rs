@@ -17,9 +17,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use longhaul_core::PlainText;
 use rustix::process::geteuid;
 
-use crate::error::Error;
+use crate::error::{EVERYBODY_WRITES, Error, Exposed, OTHERS_WRITE};
+use crate::values;
 
 /// Refuses a file that another user could have written, or could replace. A file that does not
 /// exist yet is judged by the directories that do.
@@ -172,73 +174,9 @@ fn private_group(uid: u32, passwd: &str, group: &str) -> Option<u32> {
     (is_private && !is_elsewhere).then_some(gid)
 }
 
-/// A path that another user can change.
-#[derive(Debug)]
-pub struct Exposed {
-    path: PathBuf,
-    /// The file that is found through it. `None`: it is the file itself.
-    above: Option<PathBuf>,
-    mode: u32,
-    owner: u32,
-    /// The bits of its mode that open it. 0: its owner is the problem.
-    open: u32,
-    /// The user that runs this program.
-    user: u32,
-}
-
-impl std::fmt::Display for Exposed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Exposed { path, above, mode, owner, open, .. } = self;
-        let who = match *open {
-            0 => "is in the hands of another user",
-            OTHERS_WRITE => "may be written by its group and by everybody",
-            EVERYBODY_WRITES => "may be written by everybody",
-            _ => "may be written by its group",
-        };
-        write!(f, "{} {who} (mode {mode:04o}, owner {owner})", path.display())?;
-        match above {
-            Some(file) => write!(f, ", so {} is not believed", file.display()),
-            None => write!(f, ", so it is not believed"),
-        }
-    }
-}
-
-impl Exposed {
-    /// The advice what to do about it. The advice to change a directory has a condition: others may
-    /// rely on the directory.
-    pub(crate) fn hint(&self) -> String {
-        let path = self.path.display();
-        let close = match self.open {
-            OTHERS_WRITE => format!("chmod go-w {path}"),
-            EVERYBODY_WRITES => format!("chmod o-w {path}"),
-            _ => format!("chmod g-w {path}"),
-        };
-        let is_foreign = self.owner != 0 && self.owner != self.user;
-        match &self.above {
-            // Another user's path keeps its owner: root could ruin that user's account by a change.
-            _ if is_foreign && self.user == 0 => {
-                format!("run it as the user {}, or as root with root's own files (sudo -H)", self.owner)
-            }
-            None if self.open == 0 => format!("chown {} {path}", self.user),
-            None => close,
-            Some(file) if self.open == 0 || is_foreign => elsewhere(file),
-            Some(file) => format!("{close}, if nobody else has to write there; else {}", elsewhere(file)),
-        }
-    }
-}
-
-/// The advice to keep a file in a better place.
-fn elsewhere(file: &Path) -> String {
-    let file = file.display();
-    format!(
-        "keep {file} where only you and root may write, and name that place (--identity, --known-hosts, --config of serve; \
-         XDG_CONFIG_HOME for all of them)"
-    )
-}
-
 /// Whether the switch says that a warning is enough.
 fn is_off(text: &std::ffi::OsStr) -> bool {
-    text.to_str().is_some_and(|text| crate::settings::parse_switch(text).is_ok_and(|on| !on))
+    text.to_str().is_some_and(|text| values::switch(text).is_ok_and(|on| !on))
 }
 
 /// Warns of an exposed path, once for each path: a file may be read for every connection.
@@ -248,7 +186,7 @@ fn warn(exposed: &Exposed) {
     if said.get_or_insert_default().insert(exposed.path.clone()) {
         let text = format!("warning: {exposed}; it is, as {SWITCH} is off");
         // If standard error is gone, there is nothing else to do.
-        let _ = writeln!(io::stderr(), "{}", crate::output::clean(&text));
+        let _ = writeln!(io::stderr(), "{}", PlainText::from(text.as_str()));
     }
 }
 
@@ -261,8 +199,6 @@ fn is_in_user_namespace() -> bool {
 /// The variable that makes warnings of refusals: for file systems that keep no owners and modes. It
 /// is no key of a config file, as that file itself is judged.
 const SWITCH: &str = "LONGHAUL_STRICT_MODES";
-const OTHERS_WRITE: u32 = 0o022;
-const EVERYBODY_WRITES: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 /// The kernel's overflow user (`/proc/sys/kernel/overflowuid`). Hosts do not change it in practice.
 const UNMAPPED: u32 = 65534;

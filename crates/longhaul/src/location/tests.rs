@@ -1,5 +1,7 @@
 //! Tests of written locations: a table of texts and their results.
 
+use longhaul_core::PathError;
+
 use super::*;
 
 fn parse(text: &[u8]) -> Result<Location, LocationFlaw> {

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::settings::{ColorWhen, Environment};
+use crate::values::{ColorWhen, Environment};
 
 /// The word before a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use longhaul_engine::{Limit, Progress};
 use super::bar::View;
 use super::meter::{self, Pace};
 use super::{Talker, screen, words};
-use crate::settings::{Environment, ProgressForm, Talk};
+use crate::settings::Talk;
+use crate::values::{Environment, ProgressForm};
 
 /// The form that progress takes in this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

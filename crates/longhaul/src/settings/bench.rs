@@ -12,12 +12,11 @@ use std::time::Duration;
 use longhaul_core::ByteCount;
 use longhaul_engine::{Congestion, Protection, Settings, Transport, Way};
 
-use super::flaw::Flaw;
-use super::values;
 use super::{Keys, Layers, buffers, devices, encrypted, keys};
 use crate::cli::{BenchMatrixArgs, BenchNetArgs, BufferOptions};
 use crate::config::ClientFile;
-use crate::error::Error;
+use crate::error::{Error, Flaw};
+use crate::values;
 
 /// Measurements between this host and a daemon.
 #[derive(Debug)]

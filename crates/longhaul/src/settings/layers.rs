@@ -5,46 +5,11 @@
 //! [`Given`] texts with their [`Origin`] to the parsers. Knows no option's meaning.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
-use super::flaw::Flaw;
-use super::values;
 use crate::config::ClientFile;
-use crate::error::Error;
-
-/// Looks a variable up; tests give their own.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
-/// The place where the text of an option was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// It was written on the command line, as an argument of this name.
-    Argument(&'static str),
-    /// It was written on the command line, as `--NAME`.
-    Flag(&'static str),
-    /// It was written in this variable.
-    Variable(String),
-    /// It was written in the config file.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The key.
-        key: String,
-    },
-}
-
-/// A text and where it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
-    /// The text as written.
-    pub text: OsString,
-    /// The place.
-    pub origin: Origin,
-}
+use crate::error::{Error, Flaw, Origin};
+use crate::values::{self, Environment, Given, variable};
 
 /// The places below the command line.
 pub struct Layers<'a> {
@@ -140,21 +105,5 @@ impl<'a> Layers<'a> {
     /// The texts in the config file: one, or those of a list.
     pub fn in_file(&self, name: &str) -> Vec<Given> {
         self.file.get(name)
-    }
-}
-
-/// The variable of an option: `chunk-size` is `LONGHAUL_CHUNK_SIZE`.
-pub fn variable(name: &str) -> String {
-    format!("LONGHAUL_{}", name.to_ascii_uppercase().replace('-', "_"))
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::Argument(name) => write!(f, "{name}"),
-            Origin::Flag(name) => write!(f, "--{name}"),
-            Origin::Variable(name) => write!(f, "{name}"),
-            Origin::File { path, line, key } => write!(f, "{}:{line}: {key}", path.display()),
-        }
     }
 }

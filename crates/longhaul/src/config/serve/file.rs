@@ -18,11 +18,9 @@ use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
 use crate::config::rights::grant;
-use crate::error::Error;
+use crate::error::{Error, Flaw};
 use crate::location::parse_root;
-use crate::settings::{
-    Flaw, parse_age, parse_depth, parse_engine, parse_io, parse_rate, parse_sync_bytes, parse_sync_interval,
-};
+use crate::values;
 
 type Text = Spanned<String>;
 
@@ -171,13 +169,13 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
         config.listen = addresses.into_inner().into_iter().map(listen).collect::<Result<_, _>>()?;
     }
     if let Some(word) = &file.io {
-        config.io = at(word, parse_io(word.get_ref()))?;
+        config.io = at(word, values::io(word.get_ref()))?;
     }
     if let Some(word) = &file.engine {
-        config.engine = at(word, parse_engine(word.get_ref()))?;
+        config.engine = at(word, values::engine(word.get_ref()))?;
     }
     if let Some(number) = &file.depth {
-        config.depth = at(number, parse_depth(&number.get_ref().text()))?;
+        config.depth = at(number, values::depth(&number.get_ref().text()))?;
     }
     limits(file.limits, &mut config)?;
     for root in file.root {
@@ -211,13 +209,13 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
         }
     }
     if let Some(age) = limits.idle {
-        config.idle = at(&age, parse_age(&age.get_ref().text()))?;
+        config.idle = at(&age, values::age(&age.get_ref().text()))?;
         if config.idle.is_some_and(|idle| idle < IDLE_MIN) {
             return Err(wrong(&age, format!("idle must be at least {} s, or 0 for never", IDLE_MIN.as_secs())));
         }
     }
     if let Some(age) = limits.partials {
-        config.partials = at(&age, parse_age(&age.get_ref().text()))?;
+        config.partials = at(&age, values::age(&age.get_ref().text()))?;
     }
     if let Some(unfinished) = limits.unfinished {
         let count = *unfinished.get_ref();
@@ -227,10 +225,10 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     }
     config.rate = rate(limits.rate)?;
     if let Some(interval) = limits.sync_interval {
-        config.sync.age = at(&interval, parse_sync_interval(interval.get_ref()))?;
+        config.sync.age = at(&interval, values::sync_interval(interval.get_ref()))?;
     }
     if let Some(bytes) = limits.sync_bytes {
-        config.sync.bytes = at(&bytes, parse_sync_bytes(bytes.get_ref()))?;
+        config.sync.bytes = at(&bytes, values::sync_bytes(bytes.get_ref()))?;
     }
     if let Some(bytes) = limits.bench_bytes {
         config.bench_bytes = at(&bytes, parse_size(bytes.get_ref()))?;
@@ -290,7 +288,7 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
 }
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
-    word.map(|word| at(&word, parse_rate(word.get_ref()))).transpose()
+    word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
 }
 
 fn rights(words: &[Text]) -> Result<Rights, Wrong> {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::file::{Wrong, at, wrong};
-use crate::settings::Flaw;
+use crate::error::Flaw;
 
 /// One mask for all, or one for directories and one for files.
 #[derive(Deserialize)]

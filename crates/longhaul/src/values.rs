@@ -3,6 +3,9 @@
 //! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither the place of the
 //! text nor any default.
 
+mod given;
+mod preserve;
+
 use std::time::Duration;
 
 use longhaul_core::limits::{
@@ -10,12 +13,40 @@ use longhaul_core::limits::{
     MEASURE_SECONDS_MAX,
 };
 use longhaul_core::units::{parse_rate, parse_size};
-use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
+use longhaul_core::{ByteCount, ChunkSize, IfExists};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
 use longhaul_net::PublicKey;
 
-use super::flaw::Flaw;
-use super::{ColorWhen, ProgressForm};
+use crate::error::Flaw;
+
+pub use given::{Environment, Given, variable};
+pub(crate) use preserve::preserve;
+
+/// The rule when labels on standard error are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorWhen {
+    /// On a terminal that can, unless a variable says otherwise.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The form of progress on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressForm {
+    /// A bar on a terminal, else lines.
+    #[default]
+    Auto,
+    /// A bar, where standard error is a terminal at all.
+    Bar,
+    /// Lines now and then.
+    Plain,
+    /// Nothing.
+    None,
+}
 
 /// Reads a switch: on or off.
 pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {
@@ -27,7 +58,7 @@ pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {
 }
 
 /// Reads a level of detail: the number of `-v` that it stands for.
-pub(super) fn verbosity(text: &str) -> Result<u8, Flaw> {
+pub(crate) fn verbosity(text: &str) -> Result<u8, Flaw> {
     match text {
         "2" => Ok(2),
         _ => switch(text).map(u8::from).map_err(|_| unknown(text, "0, 1, 2, true, false")),
@@ -35,7 +66,7 @@ pub(super) fn verbosity(text: &str) -> Result<u8, Flaw> {
 }
 
 /// Reads a number or `auto`, which is `None`.
-pub(super) fn lanes(text: &str) -> Result<Option<u32>, Flaw> {
+pub(crate) fn lanes(text: &str) -> Result<Option<u32>, Flaw> {
     auto_or_number(text, LANES_MAX)
 }
 
@@ -44,12 +75,13 @@ pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
     Ok(auto_or_number(text, DISK_DEPTH_MAX)?.map(|depth| depth as usize))
 }
 
-pub(super) fn size(text: &str) -> Result<ByteCount, Flaw> {
+/// Reads a size in bytes, with a unit or without.
+pub(crate) fn size(text: &str) -> Result<ByteCount, Flaw> {
     Ok(parse_size(text)?)
 }
 
 /// A pair of addresses.
-pub(super) fn path(text: &str) -> Result<NetPath, Flaw> {
+pub(crate) fn path(text: &str) -> Result<NetPath, Flaw> {
     text.parse()
         .map_err(|_| Flaw::Form { given: text.to_owned(), form: "LOCAL or LOCAL=REMOTE, IP addresses of one family" })
 }
@@ -62,13 +94,15 @@ pub(crate) fn rate(text: &str) -> Result<u64, Flaw> {
     }
 }
 
-pub(super) fn chunk_size(text: &str) -> Result<ChunkSize, Flaw> {
+/// Reads the bytes of a chunk: a power of two within the bounds for users.
+pub(crate) fn chunk_size(text: &str) -> Result<ChunkSize, Flaw> {
     let given = size(text)?;
     let allowed = (CHUNK_BYTES_USER_MIN..=CHUNK_BYTES_USER_MAX).contains(&given.0);
     ChunkSize::from_bytes(given.0).filter(|_| allowed).ok_or(Flaw::ChunkSize { given })
 }
 
-pub(super) fn transport(text: &str) -> Result<Transport, Flaw> {
+/// Reads the protocol of the lanes.
+pub(crate) fn transport(text: &str) -> Result<Transport, Flaw> {
     match text {
         "auto" => Ok(Transport::Auto),
         "tcp" => Ok(Transport::Tcp),
@@ -79,7 +113,7 @@ pub(super) fn transport(text: &str) -> Result<Transport, Flaw> {
 }
 
 /// Reads the name of a congestion control. Any name is one: the kernel says which it offers.
-pub(super) fn congestion(text: &str) -> Result<Congestion, Flaw> {
+pub(crate) fn congestion(text: &str) -> Result<Congestion, Flaw> {
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match text {
         "auto" => Ok(Congestion::Auto),
@@ -90,7 +124,8 @@ pub(super) fn congestion(text: &str) -> Result<Congestion, Flaw> {
     }
 }
 
-pub(super) fn protect(text: &str) -> Result<Protection, Flaw> {
+/// Reads the protection of the payload.
+pub(crate) fn protect(text: &str) -> Result<Protection, Flaw> {
     match text {
         "private" => Ok(Protection::Private),
         "safe" => Ok(Protection::Safe),
@@ -99,11 +134,12 @@ pub(super) fn protect(text: &str) -> Result<Protection, Flaw> {
 }
 
 /// Reads the time of redialling. Zero needs no unit.
-pub(super) fn retry_for(text: &str) -> Result<Duration, Flaw> {
+pub(crate) fn retry_for(text: &str) -> Result<Duration, Flaw> {
     if text == "0" { Ok(Duration::ZERO) } else { time(text) }
 }
 
-pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
+/// Reads the time without data after which a connection is lost: 1 s to 1 h.
+pub(crate) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
     let form = "a time from 1s to 1h, as 20s or 5min";
     let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
     time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
@@ -154,6 +190,7 @@ fn time(text: &str) -> Result<Duration, Flaw> {
     Ok(Duration::from_millis(u64::from(number) * millis))
 }
 
+/// Reads the way past or through the page cache.
 pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
     match text {
         "auto" => Ok(DirectMode::Auto),
@@ -163,6 +200,7 @@ pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
     }
 }
 
+/// Reads the kind of the disk engine.
 pub(crate) fn engine(text: &str) -> Result<EngineKind, Flaw> {
     match text {
         "auto" => Ok(EngineKind::Auto),
@@ -172,7 +210,8 @@ pub(crate) fn engine(text: &str) -> Result<EngineKind, Flaw> {
     }
 }
 
-pub(super) fn verify(text: &str) -> Result<Verify, Flaw> {
+/// Reads the extent of the proof.
+pub(crate) fn verify(text: &str) -> Result<Verify, Flaw> {
     match text {
         "wire" => Ok(Verify::Wire),
         "disk" => Ok(Verify::Disk),
@@ -180,7 +219,8 @@ pub(super) fn verify(text: &str) -> Result<Verify, Flaw> {
     }
 }
 
-pub(super) fn if_exists(text: &str) -> Result<IfExists, Flaw> {
+/// Reads the rule for files that stand at the destination.
+pub(crate) fn if_exists(text: &str) -> Result<IfExists, Flaw> {
     match text {
         "skip-same" => Ok(IfExists::SkipSame),
         "replace" => Ok(IfExists::Replace),
@@ -190,7 +230,8 @@ pub(super) fn if_exists(text: &str) -> Result<IfExists, Flaw> {
     }
 }
 
-pub(super) fn progress(text: &str) -> Result<ProgressForm, Flaw> {
+/// Reads the form of progress.
+pub(crate) fn progress(text: &str) -> Result<ProgressForm, Flaw> {
     match text {
         "auto" => Ok(ProgressForm::Auto),
         "bar" => Ok(ProgressForm::Bar),
@@ -200,6 +241,7 @@ pub(super) fn progress(text: &str) -> Result<ProgressForm, Flaw> {
     }
 }
 
+/// Reads the rule when labels are coloured.
 pub(crate) fn color(text: &str) -> Result<ColorWhen, Flaw> {
     match text {
         "auto" => Ok(ColorWhen::Auto),
@@ -209,47 +251,13 @@ pub(crate) fn color(text: &str) -> Result<ColorWhen, Flaw> {
     }
 }
 
-pub(super) fn key(text: &str) -> Result<PublicKey, Flaw> {
+/// Reads a public key, `lhk1:...`.
+pub(crate) fn key(text: &str) -> Result<PublicKey, Flaw> {
     text.parse().map_err(|_| Flaw::Key { given: text.to_owned() })
 }
 
-/// Reads words separated by commas: bare words replace the default, `+word` and `-word` change it
-/// (or the words before them).
-pub(super) fn preserve(text: &str) -> Result<Preserve, Flaw> {
-    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-    let changes = |word: &&str| word.starts_with(['+', '-']);
-    let mut chosen = if words.iter().all(changes) { Preserve::default() } else { NOTHING };
-    for word in &words {
-        match (word.strip_prefix('+'), word.strip_prefix('-')) {
-            (Some(name), _) => set(&mut chosen, name, true)?,
-            (_, Some(name)) => set(&mut chosen, name, false)?,
-            _ => set(&mut chosen, word, true)?,
-        }
-    }
-    Ok(chosen)
-}
-
-fn set(chosen: &mut Preserve, name: &str, on: bool) -> Result<(), Flaw> {
-    match name {
-        "mode" => chosen.mode = on,
-        "times" => chosen.times = on,
-        "links" => chosen.links = on,
-        "sparse" => chosen.sparse = on,
-        "all" => *chosen = if on { EVERYTHING } else { NOTHING },
-        "none" if on => *chosen = NOTHING,
-        // Leaving out metadata that is never carried changes nothing.
-        "hardlinks" | "xattrs" | "acls" | "owner" if !on => {}
-        "hardlinks" | "xattrs" | "acls" | "owner" => {
-            let hint = "--preserve takes mode, times, links, sparse, all and none";
-            return Err(Flaw::NotBuilt { given: name.to_owned(), hint });
-        }
-        _ => return Err(unknown(name, "mode, times, links, sparse, all, none")),
-    }
-    Ok(())
-}
-
 /// Reads values separated by commas, each of which `parse` takes.
-pub(super) fn list<T>(text: &str, parse: fn(&str) -> Result<T, Flaw>) -> Result<Vec<T>, Flaw> {
+pub(crate) fn list<T>(text: &str, parse: fn(&str) -> Result<T, Flaw>) -> Result<Vec<T>, Flaw> {
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     if items.len() > LIST_MAX {
         return Err(Flaw::Form { given: text.to_owned(), form: "a list of 16 values at most" });
@@ -258,7 +266,7 @@ pub(super) fn list<T>(text: &str, parse: fn(&str) -> Result<T, Flaw>) -> Result<
 }
 
 /// Reads the whole seconds of a measurement.
-pub(super) fn seconds(text: &str) -> Result<Duration, Flaw> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, Flaw> {
     let most = MEASURE_SECONDS_MAX as u32;
     let number = text.parse().ok().filter(|n| (1..=most).contains(n));
     number.map(|n| Duration::from_secs(u64::from(n))).ok_or_else(|| Flaw::Number {
@@ -269,19 +277,19 @@ pub(super) fn seconds(text: &str) -> Result<Duration, Flaw> {
 }
 
 /// Reads the bytes of a measurement: at least the smallest chunk.
-pub(super) fn amount(text: &str) -> Result<ByteCount, Flaw> {
+pub(crate) fn amount(text: &str) -> Result<ByteCount, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a size of at least 1MiB" };
     Some(size(text)?).filter(|size| size.get() >= CHUNK_BYTES_USER_MIN).ok_or_else(flawed)
 }
 
 /// Reads the number of rounds of a matrix.
-pub(super) fn rounds(text: &str) -> Result<u32, Flaw> {
+pub(crate) fn rounds(text: &str) -> Result<u32, Flaw> {
     let number = text.parse().ok().filter(|n| (1..=ROUNDS_MAX).contains(n));
     number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: ROUNDS_MAX })
 }
 
 /// Reads the length of a file of a measurement on disk.
-pub(super) fn file_size(text: &str) -> Result<ByteCount, Flaw> {
+pub(crate) fn file_size(text: &str) -> Result<ByteCount, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a size from 1MiB to 1TiB" };
     Some(size(text)?).filter(|size| (CHUNK_BYTES_USER_MIN..=FILE_MAX).contains(&size.get())).ok_or_else(flawed)
 }
@@ -294,12 +302,11 @@ fn auto_or_number(text: &str, most: u32) -> Result<Option<u32>, Flaw> {
     number.map(Some).ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most })
 }
 
-pub(super) fn unknown(given: &str, allowed: &'static str) -> Flaw {
+/// The flaw of a word that is none of the allowed ones.
+pub(crate) fn unknown(given: &str, allowed: &'static str) -> Flaw {
     Flaw::Unknown { given: given.to_owned(), allowed }
 }
 
-const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
-const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 /// The most runs of one cell.
 const ROUNDS_MAX: u32 = 100;
 /// The largest file of a measurement. A larger one takes too long for any use.
@@ -330,26 +337,6 @@ mod tests {
             assert!(matches!(chunk_size(bad), Err(Flaw::ChunkSize { .. })), "{bad}");
         }
         assert!(matches!(chunk_size("big"), Err(Flaw::Size(_))));
-    }
-
-    #[test]
-    fn preserve_lists_replace_and_signs_change() {
-        let only = |mode, times, links, sparse| Ok(Preserve { mode, times, links, sparse });
-        for (text, want) in [
-            ("mode,times,links,sparse", only(true, true, true, true)),
-            ("times", only(false, true, false, false)),
-            ("-times", only(true, false, true, true)),
-            ("-mode,-sparse", only(false, true, true, false)),
-            ("+links", only(true, true, true, true)),
-            ("all,-links", only(true, true, false, true)),
-            ("all", only(true, true, true, true)),
-            ("none", only(false, false, false, false)),
-            ("none,+times", only(false, true, false, false)),
-            ("mode, times", only(true, true, false, false)),
-            ("-xattrs", only(true, true, true, true)),
-        ] {
-            assert_eq!(preserve(text), want, "{text}");
-        }
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! The text that says which metadata is carried over.
+//!
+//! In: one text. Out: a [`Preserve`], or a [`Flaw`]. Knows neither the place of the text nor any
+//! default but its own.
+
+use longhaul_core::Preserve;
+
+use super::unknown;
+use crate::error::Flaw;
+
+/// Reads words separated by commas: bare words replace the default, `+word` and `-word` change it
+/// (or the words before them).
+pub(crate) fn preserve(text: &str) -> Result<Preserve, Flaw> {
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    let changes = |word: &&str| word.starts_with(['+', '-']);
+    let mut chosen = if words.iter().all(changes) { Preserve::default() } else { NOTHING };
+    for word in &words {
+        match word.strip_prefix('-') {
+            Some(name) => leave_out(&mut chosen, name)?,
+            None => carry_over(&mut chosen, word.strip_prefix('+').unwrap_or(word))?,
+        }
+    }
+    Ok(chosen)
+}
+
+fn carry_over(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
+    match name {
+        "all" => *chosen = EVERYTHING,
+        "none" => *chosen = NOTHING,
+        "hardlinks" | "xattrs" | "acls" | "owner" => {
+            let hint = "--preserve takes mode, times, links, sparse, all and none";
+            return Err(Flaw::NotBuilt { given: name.to_owned(), hint });
+        }
+        _ => *kind(chosen, name)? = true,
+    }
+    Ok(())
+}
+
+fn leave_out(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
+    match name {
+        "all" => *chosen = NOTHING,
+        // Leaving out metadata that is never carried changes nothing.
+        "hardlinks" | "xattrs" | "acls" | "owner" => {}
+        _ => *kind(chosen, name)? = false,
+    }
+    Ok(())
+}
+
+/// The kind of metadata that a word names.
+fn kind<'a>(chosen: &'a mut Preserve, name: &str) -> Result<&'a mut bool, Flaw> {
+    match name {
+        "mode" => Ok(&mut chosen.mode),
+        "times" => Ok(&mut chosen.times),
+        "links" => Ok(&mut chosen.links),
+        "sparse" => Ok(&mut chosen.sparse),
+        _ => Err(unknown(name, "mode, times, links, sparse, all, none")),
+    }
+}
+
+const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
+const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preserve_lists_replace_and_signs_change() {
+        let only = |mode, times, links, sparse| Ok(Preserve { mode, times, links, sparse });
+        for (text, want) in [
+            ("mode,times,links,sparse", only(true, true, true, true)),
+            ("times", only(false, true, false, false)),
+            ("-times", only(true, false, true, true)),
+            ("-mode,-sparse", only(false, true, true, false)),
+            ("+links", only(true, true, true, true)),
+            ("all,-links", only(true, true, false, true)),
+            ("all", only(true, true, true, true)),
+            ("none", only(false, false, false, false)),
+            ("none,+times", only(false, true, false, false)),
+            ("mode, times", only(true, true, false, false)),
+            ("-xattrs", only(true, true, true, true)),
+        ] {
+            assert_eq!(preserve(text), want, "{text}");
+        }
+    }
+}
