@@ -15,9 +15,10 @@ use crate::counters::Counters;
 use crate::cut::Cutter;
 use crate::device::Device;
 use crate::fate::Fates;
+use crate::line::Time;
 use crate::packet::{FRAME_BYTES_MAX, Shape};
 use crate::path::nanos;
-use crate::pipe::{Delivery, Pipe, Time};
+use crate::pipe::{Delivery, Pipe};
 use crate::store::{Span, Store};
 use crate::{Change, Error, Path};
 

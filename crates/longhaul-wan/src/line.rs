@@ -4,7 +4,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::pipe::Time;
+/// Nanoseconds since the link was made.
+pub(crate) type Time = u64;
 
 /// Things under way. Nearly all arrive in the order in which they left, and those cost no sorting.
 #[derive(Debug)]

@@ -8,12 +8,9 @@ use crate::Path;
 use crate::counters::Counters;
 use crate::cut::Cut;
 use crate::fate::{Damage, Fate, Fates};
-use crate::line::Line;
+use crate::line::{Line, Time};
 use crate::packet::{Protocol, Shape};
 use crate::path::nanos;
-
-/// Nanoseconds since the link was made.
-pub(crate) type Time = u64;
 
 /// Consecutive segments of a frame that go on as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
