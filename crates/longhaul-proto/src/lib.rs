@@ -9,6 +9,10 @@ pub mod join;
 pub mod journal;
 pub mod receiver;
 pub mod sender;
+#[cfg(any(test, feature = "audit"))]
+pub mod steps;
+#[cfg(not(any(test, feature = "audit")))]
+mod steps;
 pub mod time;
 pub mod tuning;
 pub mod wire;

@@ -286,6 +286,14 @@ impl Env {
         }
     }
 
+    /// The result of the tidying of the destination.
+    pub(crate) fn tidied(&self) -> Result<(), Fault> {
+        match self.plan.scene.is_untidy {
+            false => Ok(()),
+            true => Err(Fault::new(FaultCode::Io, Blame::Local, "the destination cannot be tidied")),
+        }
+    }
+
     /// The time of a look at files, in microseconds.
     pub(crate) fn look_us(&mut self) -> u64 {
         match self.plan.scene.look_us {

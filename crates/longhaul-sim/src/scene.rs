@@ -30,6 +30,8 @@ pub(crate) struct Scene {
     /// The code of operations of the disk that fail; the journal's do not. `None` for those that
     /// the rates name, which fail for want of space or with an input/output error.
     pub(crate) fault: Option<FaultCode>,
+    /// Whether the destination cannot be tidied at the end.
+    pub(crate) is_untidy: bool,
     /// The longest look at a file of the receiver's disk, in microseconds. 0: a look takes no time.
     pub(crate) look_us: u64,
 }

@@ -19,6 +19,7 @@ use super::large::Leftover;
 use super::readback::misread;
 use super::window::LARGE_OPEN_MAX;
 use super::{ReadBackReason, Receiver, ReceiverAction, Replace, SyncGroup};
+use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -49,20 +50,20 @@ pub(super) struct Committer {
 /// The stage of the batch under way.
 ///
 /// ```text
-/// stage     event                                             action           next stage
-/// (none)    a batch is due                                    Barrier          Barrier
-/// Barrier   durable; files in bundles are to be read back     ReadStaged       ReadBack
-/// Barrier   durable; nothing to read back, or second try      Publish          Publish
-/// Barrier   failed, the first time                            ReadStaged       ReadBack
-/// Barrier   failed again                                      -                (settled)
-/// ReadBack  read, asked for by the user                       Publish          Publish
-/// ReadBack  read after a failed barrier                       BarrierAgain     Barrier
-/// ReadBack  read after a failed sync of directories           SyncDirsAgain    SyncDirs
-/// ReadBack  read after a failed sync, no file is left         -                (settled)
-/// Publish   renamed, file by file                             SyncDirs         SyncDirs
-/// SyncDirs  durable                                           -                (settled)
-/// SyncDirs  failed, the first time                            ReadStaged       ReadBack
-/// SyncDirs  failed again                                      -                (settled)
+/// stage     event                                          action         next stage
+/// (new)     a batch is due                                 Barrier        Barrier
+/// Barrier   durable; files in bundles are to be read back  ReadStaged     ReadBack
+/// Barrier   durable; nothing to read back, or second try   Publish        Publish
+/// Barrier   failed, the first time                         ReadStaged     ReadBack
+/// Barrier   failed again                                   -              (settled)
+/// ReadBack  read, asked for by the user                    Publish        Publish
+/// ReadBack  read after a failed barrier                    BarrierAgain   Barrier
+/// ReadBack  read after a failed sync of directories        SyncDirsAgain  SyncDirs
+/// ReadBack  read after a failed sync, no file is left      -              (settled)
+/// Publish   renamed, file by file                          SyncDirs       SyncDirs
+/// SyncDirs  durable                                        -              (settled)
+/// SyncDirs  failed, the first time                         ReadStaged     ReadBack
+/// SyncDirs  failed again                                   -              (settled)
 /// ```
 ///
 /// After a failed sync with no file in bundles to read back, `ReadBack` is passed at once.
@@ -130,13 +131,31 @@ impl Committer {
         Some(if full { Due::Now } else { Due::IfAlone })
     }
 
+    /// Moves the batch under way on, or begins it.
+    fn enter(&mut self, next: BatchStage) {
+        match &mut self.stage {
+            Some(stage) => steps::step(stage, next),
+            None => {
+                steps::begin(&next);
+                self.stage = Some(next);
+            }
+        }
+    }
+
+    /// Ends the batch under way.
+    fn leave(&mut self) {
+        if let Some(stage) = self.stage.take() {
+            steps::end(&stage);
+        }
+    }
+
     /// Makes the staged files the batch under way.
     fn begin(&mut self) -> Vec<FileId> {
         self.batch = std::mem::take(&mut self.gathered);
         self.gathered_bytes = 0;
         self.gathered_large = 0;
         self.since = None;
-        self.stage = Some(BatchStage::Barrier);
+        self.enter(BatchStage::Barrier);
         self.batch.clone()
     }
 }
@@ -184,7 +203,7 @@ impl Receiver {
         if small.is_empty() || self.committer.doubt.is_some() {
             return self.publish();
         }
-        self.committer.stage = Some(BatchStage::ReadBack);
+        self.committer.enter(BatchStage::ReadBack);
         self.committer.reading = small.clone();
         self.actions.push(ReceiverAction::ReadStaged { files: small, why: ReadBackReason::Verify });
     }
@@ -232,7 +251,7 @@ impl Receiver {
     /// Orders the renames of all files of the batch that have not failed.
     fn publish(&mut self) {
         self.committer.doubt = None;
-        self.committer.stage = Some(BatchStage::Publish);
+        self.committer.enter(BatchStage::Publish);
         let good = self.committer.batch.iter().filter(|id| !self.committer.failures.contains_key(id));
         let replace = |id: &FileId| self.manifest.get(*id).map_or(Replace::Never, |slot| slot.replace);
         let renames = good.map(|id| (*id, replace(id))).collect();
@@ -244,7 +263,7 @@ impl Receiver {
         if self.is_over() || self.committer.stage != Some(BatchStage::Publish) {
             return;
         }
-        self.committer.stage = Some(BatchStage::SyncDirs);
+        self.committer.enter(BatchStage::SyncDirs);
         let mut results: HashMap<_, _> = results.into_iter().collect();
         let mut renamed = Vec::with_capacity(self.committer.batch.len());
         for id in &self.committer.batch {
@@ -276,7 +295,8 @@ impl Receiver {
 
     /// Settles the batch: failed files each with their fault, the others with `renamed`.
     pub(super) fn settle_batch(&mut self, renamed: &Result<(), Fault>) {
-        (self.committer.stage, self.committer.doubt) = (None, None);
+        self.committer.leave();
+        self.committer.doubt = None;
         let stands = std::mem::take(&mut self.committer.renamed);
         let mut failures = std::mem::take(&mut self.committer.failures);
         for id in std::mem::take(&mut self.committer.batch) {

@@ -19,6 +19,7 @@ use super::large::{LargeStage, LargeTarget, Want, WantedChunk};
 use super::order::{Base, Ticket};
 use super::{EntryRef, EntryState, Receiver, ReceiverAction};
 use crate::journal::HeldChunks;
+use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{CheckFiles, Finding, Message, Outcome, Verdict};
 
@@ -150,8 +151,8 @@ impl Receiver {
                 continue;
             };
             match result {
-                Ok(root) => slot.state = EntryState::Compared(root),
-                Err(_) if self.config.policy.may_modify => slot.state = EntryState::Wanted,
+                Ok(root) => steps::step(&mut slot.state, EntryState::Compared(root)),
+                Err(_) if self.config.policy.may_modify => steps::step(&mut slot.state, EntryState::Wanted),
                 Err(fault) => {
                     self.fail_file(id, fault);
                     continue;
@@ -257,7 +258,7 @@ impl Receiver {
         let Some(comparison) = &mut large.comparison else { return };
         comparison.waiting.push((index, ticket));
         if large.stage == LargeStage::Comparing {
-            large.stage = LargeStage::Creating;
+            steps::step(&mut large.stage, LargeStage::Creating);
             self.actions.push(ReceiverAction::Create(slot.entry.clone(), None));
         }
     }
@@ -322,7 +323,7 @@ impl Receiver {
             let root = match self.manifest.get_mut(id).map(|slot| &mut slot.state) {
                 Some(EntryState::Retouching(root)) => Some(*root),
                 Some(EntryState::Large(large)) if large.stage == LargeStage::Retouching => {
-                    large.stage = LargeStage::Comparing;
+                    steps::step(&mut large.stage, LargeStage::Comparing);
                     large.declared_root
                 }
                 _ => None,

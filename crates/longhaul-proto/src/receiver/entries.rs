@@ -16,6 +16,7 @@ use super::policy::{PolicyDecision, Seen, is_same};
 use super::readback::Checks;
 use super::skipped::wants_digest;
 use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed};
+use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
 
@@ -184,10 +185,15 @@ impl Receiver {
         let Some(slot) = self.manifest.get_mut(id) else { return };
         match &mut slot.state {
             EntryState::Large(large) if large.stage == LargeStage::Sealing => {
-                large.stage = if result.is_ok() { LargeStage::Staged } else { LargeStage::Open };
+                let next = if result.is_ok() { LargeStage::Staged } else { LargeStage::Open };
+                steps::step(&mut large.stage, next);
                 large.unsavable = result.is_err();
             }
-            EntryState::Staging(root) => slot.state = EntryState::Staged(*root),
+            EntryState::Staging(root) if result.is_ok() => {
+                let root = *root;
+                steps::step(&mut slot.state, EntryState::Staged(root));
+            }
+            EntryState::Staging(_) => {}
             _ => return,
         }
         match result {

@@ -10,6 +10,7 @@ use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, Fi
 use super::journal::JournalEntry;
 use super::large::{LargeStage, LargeTarget, Leftover, Want};
 use super::{Created, EntryState, Receiver, ReceiverAction};
+use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 
@@ -29,10 +30,10 @@ impl Receiver {
             if let EntryState::Large(large) = &mut slot.state {
                 self.window.open();
                 if large.comparison.is_some() && large.partial.is_none() {
-                    large.stage = LargeStage::Comparing;
+                    steps::step(&mut large.stage, LargeStage::Comparing);
                     self.window.want_chunks_of(id);
                 } else {
-                    large.stage = LargeStage::Creating;
+                    steps::step(&mut large.stage, LargeStage::Creating);
                     self.actions.push(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
                 }
             }
@@ -73,13 +74,13 @@ impl Receiver {
         let Some(large) = self.large(id).filter(|large| large.stage == LargeStage::Creating) else { return };
         match result {
             Ok(created) => {
-                large.stage = LargeStage::Open;
+                steps::step(&mut large.stage, LargeStage::Open);
                 self.opened(id, created);
                 self.go_on_replacing(id);
                 self.end_if_failed(id);
             }
             Err(fault) => {
-                large.stage = LargeStage::Waiting;
+                steps::step(&mut large.stage, LargeStage::Waiting);
                 self.window.close();
                 self.stop_replacing(id);
                 self.fail_file(id, fault);
@@ -178,7 +179,7 @@ impl Receiver {
             return;
         }
         let Some(large) = self.large(id).filter(|large| large.stage == LargeStage::Syncing) else { return };
-        large.stage = LargeStage::Open;
+        steps::step(&mut large.stage, LargeStage::Open);
         match result {
             Ok(()) => {
                 let chunks = large.synced();
@@ -222,11 +223,11 @@ impl Receiver {
             return self.fail_file_leaving(id, fault, Leftover::Discard);
         }
         if equal.is_some() {
-            large.stage = LargeStage::Retouching;
+            steps::step(&mut large.stage, LargeStage::Retouching);
             let held = slot.entry.clone();
             return self.retouch(vec![held]);
         }
-        large.stage = LargeStage::Sealing;
+        steps::step(&mut large.stage, LargeStage::Sealing);
         self.unsynced.leave(id, large);
         self.actions.push(ReceiverAction::Seal(slot.entry.clone()));
     }

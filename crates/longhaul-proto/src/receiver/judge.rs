@@ -14,6 +14,7 @@ use super::compare::differs;
 use super::large::LargeStage;
 use super::partial::of_kind;
 use super::{EntryState, Landed, Receiver, ReceiverAction};
+use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Finding, Verdict};
 
@@ -191,12 +192,12 @@ impl Receiver {
             if row.declared != row.computed || row.same && !is_equal {
                 self.fail_file(row.file, mismatch("the file's digest is not the one that the sender declared"));
             } else if is_equal {
-                slot.state = EntryState::Retouching(row.computed);
+                steps::step(&mut slot.state, EntryState::Retouching(row.computed));
                 equal.push(slot.entry.clone());
             } else if stands.is_some() && !self.config.policy.may_modify {
                 self.fail_file(row.file, differs());
             } else {
-                slot.state = EntryState::Staging(Some(row.computed));
+                steps::step(&mut slot.state, EntryState::Staging(Some(row.computed)));
                 self.tally.received += len;
                 files.push(slot.entry.clone());
             }

@@ -15,6 +15,7 @@ use super::compare::Comparison;
 use super::partial::{Partial, PartialStretch, Source};
 use super::readback::Checks;
 use super::room::Reserved;
+use crate::steps;
 use crate::time::Timestamp;
 
 /// A chunk that is asked for or on its way to being durable.
@@ -53,20 +54,23 @@ pub(super) enum Leftover {
 /// The stage of a file that comes in chunks.
 ///
 /// ```text
-/// stage       event                                                 next stage
-/// Waiting     descriptor and room; file is to be compared           Comparing
-/// Waiting     descriptor and room; any other file                   Creating
-/// Comparing   first chunk that differs arrives                      Creating
-/// Comparing   all chunks equal, root is the declared one            Retouching
-/// Retouching  standing file unchanged, metadata set, or not         (settled)
-/// Creating    temporary made, or the one of the partial opened      Open
-/// Creating    that failed                                           Waiting (fails)
-/// Open        enough bytes or time for a group sync                 Syncing
-/// Open        all chunks written, root is the declared one          Sealing
-/// Syncing     sync over, well or not                                Open
-/// Sealing     length and metadata set                               Staged
-/// Sealing     that failed                                           Open (fails)
-/// Staged      batch over                                            (settled)
+/// stage       event                                             next stage
+/// Waiting     descriptor and room; file is to be compared       Comparing
+/// Waiting     descriptor and room; any other file               Creating
+/// Waiting     it fails before it is opened                      (settled)
+/// Comparing   first chunk that differs arrives                  Creating
+/// Comparing   all chunks equal, root is the declared one        Retouching
+/// Comparing   it fails                                          (settled)
+/// Retouching  standing file unchanged, metadata set, or not     Comparing (settled)
+/// Creating    temporary made, or the one of the partial opened  Open
+/// Creating    that failed                                       Waiting (fails)
+/// Open        enough bytes or time for a group sync             Syncing
+/// Open        all chunks written, root is the declared one      Sealing
+/// Open        it fails, and the disk has no work on it          (settled)
+/// Syncing     sync over, well or not                            Open
+/// Sealing     length and metadata set                           Staged
+/// Sealing     that failed                                       Open (fails)
+/// Staged      batch over                                        (settled)
 /// ```
 ///
 /// A file that fails in any stage is settled once the disk has no work on it. If its temporary is
@@ -355,7 +359,7 @@ impl LargeTarget {
     }
 
     pub(super) fn begin_sync(&mut self) {
-        self.stage = LargeStage::Syncing;
+        steps::step(&mut self.stage, LargeStage::Syncing);
         self.step_all(ChunkState::Written, ChunkEvent::SyncBegun);
         self.syncing = std::mem::take(&mut self.written);
         self.since = None;
@@ -401,7 +405,9 @@ impl LargeTarget {
         if let Some(chunk) = self.chunks.get_mut(&index) {
             let next = chunk.state.on(event);
             debug_assert!(next.is_some(), "{event:?} in {:?}", chunk.state);
-            chunk.state = next.unwrap_or(chunk.state);
+            if let Some(next) = next {
+                steps::step(&mut chunk.state, next);
+            }
         }
     }
 }

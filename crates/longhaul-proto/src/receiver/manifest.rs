@@ -14,6 +14,7 @@ use longhaul_core::{BundleId, Entry, Fault, FileId, RelPath};
 use super::dirs::OpenDirs;
 use super::large::LargeTarget;
 use super::order::{EntryRef, Replace};
+use crate::steps;
 use crate::wire::message::Page;
 
 /// The entries of a session that have no outcome yet. See the module.
@@ -60,20 +61,35 @@ pub(super) struct PendingEntry {
 }
 
 /// The state of an entry until it is settled: each with its next states and their events.
+///
 /// ```text
-/// (page)      -> Surveyed: it has a place; Unplaced: it has none; DirEnd: end of a directory
-/// Surveyed    -> Staging: link; Wanted: small file to send; Comparing: small file to compare;
-///                Large: file in chunks; Digesting: skipped, root wanted; settled: any other
-/// Unplaced    -> settled (failed): its page is surveyed
-/// Digesting   -> settled: the root is read, or not
-/// Comparing   -> Compared: the root is read; Wanted: unreadable; settled: no right to replace
-/// Compared    -> Retouching: the source has its root; Staging: it has another; settled (failed)
-/// Wanted      -> Staging: it came in a bundle; settled (failed): wrong digest, or not sent
-/// Retouching  -> settled (equal): unchanged, and its metadata is set; settled (failed)
-/// Staging     -> Staged: written under a temporary name; settled (failed): not written
-/// Staged      -> Wanted: read back and spoilt, attempts left; settled: its batch is over
-/// Large       -> settled: see LargeStage
-/// DirEnd      -> settled: everything before it is settled, and its mode and times are set
+/// state       event                                      next state
+/// (new)       its page came, and it has a place          Surveyed
+/// (new)       its page came, and it has no place         Unplaced
+/// (new)       its page came, and it ends a directory     DirEnd
+/// Unplaced    its page is surveyed                       (settled)
+/// Surveyed    link                                       Staging
+/// Surveyed    small file to send                         Wanted
+/// Surveyed    small file to compare                      Comparing
+/// Surveyed    file in chunks                             Large
+/// Surveyed    skipped, and its root is wanted            Digesting
+/// Surveyed    any other, or its survey failed            (settled)
+/// Digesting   the root is read, or not                   (settled)
+/// Comparing   the root is read                           Compared
+/// Comparing   unreadable, and it may be replaced         Wanted
+/// Comparing   unreadable, and it may not be replaced     (settled)
+/// Compared    the source has its root                    Retouching
+/// Compared    the source has another root                Staging
+/// Compared    wrong digest, not sent, or not to replace  (settled)
+/// Wanted      it came in a bundle                        Staging
+/// Wanted      wrong digest, or not sent                  (settled)
+/// Retouching  unchanged and its metadata set, or not     (settled)
+/// Staging     written under a temporary name             Staged
+/// Staging     not written                                (settled)
+/// Staged      read back and spoilt, with attempts left   Wanted
+/// Staged      its batch is over                          (settled)
+/// Large       see LargeStage                             (settled)
+/// DirEnd      all before it is settled, and it is set    (settled)
 /// ```
 #[derive(Debug)]
 pub(super) enum EntryState {
@@ -137,6 +153,7 @@ impl ReceivedManifest {
         let held = Arc::new(EntryRef { id, entry, placed });
         self.names_bytes += held.name_bytes();
         self.dir_ends += usize::from(matches!(state, EntryState::DirEnd));
+        steps::begin(&state);
         self.next = FileId(id.0 + 1);
         let pending = PendingEntry { entry: held.clone(), state, bundle: None, replace: Replace::Never, busy: false };
         self.entries.insert(id, pending);
@@ -230,14 +247,14 @@ impl ReceivedManifest {
     /// Gives an entry its state.
     pub(super) fn set_state(&mut self, id: FileId, state: EntryState) {
         if let Some(pending) = self.entries.get_mut(&id) {
-            pending.state = state;
+            steps::step(&mut pending.state, state);
         }
     }
 
     /// Gives an entry its state, and its path to it alone.
     pub(super) fn occupy(&mut self, id: FileId, state: EntryState) {
         if let Some(pending) = self.entries.get_mut(&id) {
-            pending.state = state;
+            steps::step(&mut pending.state, state);
             pending.busy = true;
             self.busy.insert(pending.entry.placed.clone());
         }
@@ -248,6 +265,10 @@ impl ReceivedManifest {
         let pending = self.entries.remove(&id)?;
         self.names_bytes -= pending.entry.name_bytes();
         self.dir_ends -= usize::from(matches!(pending.state, EntryState::DirEnd));
+        steps::end(&pending.state);
+        if let EntryState::Large(large) = &pending.state {
+            steps::end(&large.stage);
+        }
         if pending.busy {
             self.busy.remove(&pending.entry.placed);
         }

@@ -17,6 +17,7 @@ use super::large::{LargeStage, LargeTarget, Leftover};
 use super::order::{ReceiverConfig, SyncGroup};
 use super::partial::Source;
 use super::{EntryState, Receiver, ReceiverAction};
+use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{Finding, Verdict};
 
@@ -279,7 +280,8 @@ impl Receiver {
         if self.bundles.unread(bundle).is_none_or(|unread| unread.attempt.0 >= ATTEMPTS_MAX) {
             return false;
         }
-        (slot.state, slot.bundle) = (EntryState::Wanted, None);
+        steps::step(&mut slot.state, EntryState::Wanted);
+        slot.bundle = None;
         self.actions.push(ReceiverAction::Discard(id));
         self.read_of_bundle(bundle, Reading::Spoilt);
         true

@@ -8,14 +8,19 @@ use std::time::Duration;
 
 use longhaul_core::{Fault, FaultCode};
 
+use crate::steps;
 use crate::time::Timestamp;
 
 /// The phase of the session. A drain (`drain`) runs beside it.
+///
 /// ```text
-/// Running     -> Tidying (action Tidy): all pages answered, no entry left, journal idle
-/// Tidying     -> Completing (send Complete): the destination is tidied
-/// Completing  -> Over (action Finished): Bye
-/// any         -> Over (action Abort): fault, and the drain is over
+/// phase       event                                            action         next phase
+/// Running     all pages answered, no entry left, journal idle  Tidy           Tidying
+/// Running     fault, and the drain is over                     Abort          Over
+/// Tidying     the destination is tidied                        send Complete  Completing
+/// Tidying     fault                                            Abort          Over
+/// Completing  Bye                                              Finished       Over
+/// Completing  fault                                            Abort          Over
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionPhase {
@@ -76,7 +81,7 @@ impl SessionState {
 
     /// Moves on to the next phase.
     pub(super) fn enter(&mut self, phase: SessionPhase) {
-        self.phase = phase;
+        steps::step(&mut self.phase, phase);
     }
 
     /// Whether the machine has said its last.
@@ -148,7 +153,7 @@ impl SessionState {
     /// Ends the drain and the session. Gives the fault; `None` without a drain.
     pub(super) fn end_drain(&mut self) -> Option<Fault> {
         let fault = self.drain.as_ref().map(|drain| drain.fault.clone())?;
-        self.phase = SessionPhase::Over;
+        self.enter(SessionPhase::Over);
         Some(fault)
     }
 }

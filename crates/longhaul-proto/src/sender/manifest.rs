@@ -13,6 +13,7 @@ use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId
 
 use super::files::LargeSource;
 use super::{Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Sender, SenderAction, Small};
+use crate::steps;
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
 
@@ -79,7 +80,9 @@ impl Sender {
             EntryKind::File { len, .. } => Some(len),
             _ => None,
         };
-        self.entries.insert(id, OfferState::Offered { len });
+        let offered = OfferState::Offered { len };
+        steps::begin(&offered);
+        self.entries.insert(id, offered);
         manifest.page.push(entry);
         if manifest.is_full() {
             self.send_page();
@@ -165,10 +168,11 @@ impl Sender {
         let Some(state) = self.entries.get_mut(&id) else { return Ok(None) };
         let OfferState::Offered { len: Some(len) } = *state else { return refused("which has no content to give") };
         if len <= self.config.bundled_max {
-            *state = OfferState::Small;
+            steps::step(state, OfferState::Small);
             return Ok(Some(len));
         }
-        *state = OfferState::Large(Box::new(LargeSource::new(ChunkMap::new(len, self.config.chunk))));
+        let large = LargeSource::new(ChunkMap::new(len, self.config.chunk));
+        steps::step(state, OfferState::Large(Box::new(large)));
         Ok(None)
     }
 

@@ -19,6 +19,7 @@ use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit};
 
+use crate::steps;
 use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
 
@@ -151,14 +152,13 @@ pub struct Sender {
 /// whatever its state.
 ///
 /// ```text
-/// state        event                                                 next state
-/// (scan)       the entry joins a page                                Offered
-/// Offered      wanted or to be compared; length within bundles       Small
-/// Offered      wanted; longer                                        Large
-/// Offered      not wanted                                            Offered
-/// Small        it dropped out of its bundle, or that was given up    Idle
-/// Large        it cannot be read, or its source has changed          Idle
-/// any          its outcome came                                      (settled)
+/// state    event                                               next state
+/// (new)    the scan found it, and it joins a page              Offered
+/// Offered  wanted or to be compared; length within bundles     Small
+/// Offered  wanted; longer                                      Large
+/// Small    it dropped out of its bundle, or that was given up  Idle
+/// Large    it cannot be read, or its source has changed        Idle
+/// any      its outcome came                                    (settled)
 /// ```
 ///
 /// On the way to `Idle` its fault is said to the receiver, which answers with the outcome.
@@ -328,6 +328,7 @@ impl Sender {
             return Err(not_outstanding());
         }
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
+        steps::end(&state);
         if let OfferState::Large(large) = state {
             self.release(&large);
             let root = match outcome {
@@ -371,7 +372,8 @@ impl Sender {
             return self.abort(fault.clone());
         }
         let Some(state) = self.entries.get_mut(&file) else { return };
-        if let OfferState::Large(large) = std::mem::replace(state, OfferState::Idle) {
+        let before = steps::replace(state, OfferState::Idle);
+        if let OfferState::Large(large) = before {
             self.release(&large);
         }
         let (code, message) = (fault.code, fault.message.clone());

@@ -83,7 +83,7 @@ impl RecvSession {
             Then::DirsSynced => self.machine.handle_sync_dirs(now, result),
             // Standing names were made durable when they were surveyed; the journal goes when the
             // session is over.
-            Then::Tidied => self.machine.handle_tidy(result),
+            Then::Tidied => self.machine.handle_tidy(result.and_then(|()| env.tidied())),
             Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
         }
     }

@@ -11,6 +11,7 @@ mod readback;
 mod room;
 mod size;
 mod skipped;
+mod tables;
 
 use std::collections::BTreeSet;
 

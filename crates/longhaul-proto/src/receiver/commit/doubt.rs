@@ -67,7 +67,7 @@ impl Receiver {
     /// Has files read back from the medium, or goes on at once if there are none.
     fn prove(&mut self, doubt: Doubt, files: Vec<FileId>) {
         self.committer.doubt = Some(doubt);
-        self.committer.stage = Some(BatchStage::ReadBack);
+        self.committer.enter(BatchStage::ReadBack);
         if files.is_empty() {
             return self.sync_again();
         }
@@ -106,11 +106,11 @@ impl Receiver {
         match self.committer.doubt.as_ref().map(|doubt| doubt.of) {
             _ if good.is_empty() => self.settle_batch(&Ok(())),
             Some(Doubted::Content) => {
-                self.committer.stage = Some(BatchStage::Barrier);
+                self.committer.enter(BatchStage::Barrier);
                 self.actions.push(ReceiverAction::BarrierAgain(good));
             }
             Some(Doubted::Names) => {
-                self.committer.stage = Some(BatchStage::SyncDirs);
+                self.committer.enter(BatchStage::SyncDirs);
                 self.actions.push(ReceiverAction::SyncDirsAgain(good));
             }
             None => {}
