@@ -4,7 +4,7 @@
 //! receiver; orders to pack again. Which files are in a bundle, the manifest decides. Knows nothing
 //! of files that go in chunks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::{Attempt, Blame, BundleId, Fault, FaultCode, FileId, Unit};
@@ -45,9 +45,72 @@ impl Bundle {
     }
 }
 
+/// The bundles that have no good verdict.
+#[derive(Debug, Default)]
+pub(super) struct SentBundles {
+    by_id: HashMap<BundleId, Bundle>,
+    /// The number of files in all of them.
+    files: usize,
+    next: BundleId,
+}
+
+impl SentBundles {
+    /// Takes a bundle that is to be packed. Gives its id.
+    pub(super) fn add(&mut self, files: Vec<Small>) -> BundleId {
+        let id = self.next;
+        self.next = BundleId(id.0 + 1);
+        self.files += files.len();
+        self.by_id.insert(id, Bundle::new(files));
+        id
+    }
+
+    /// A bundle, to be changed in all but its files.
+    pub(super) fn get_mut(&mut self, id: BundleId) -> Option<&mut Bundle> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// Forgets the files of a bundle that are not to be kept.
+    fn retain(&mut self, id: BundleId, keep: impl Fn(FileId) -> bool) {
+        let Some(bundle) = self.by_id.get_mut(&id) else { return };
+        let before = bundle.files.len();
+        bundle.files.retain(|small| keep(small.file));
+        self.files -= before - bundle.files.len();
+    }
+
+    /// Forgets a bundle. Gives its files.
+    fn remove(&mut self, id: BundleId) -> Vec<Small> {
+        let files = self.by_id.remove(&id).map(|bundle| bundle.files).unwrap_or_default();
+        self.files -= files.len();
+        files
+    }
+
+    /// Takes the bundles that went down with their carrier for lost. Gives them in the order of
+    /// their ids.
+    pub(super) fn lose(&mut self, is_down: impl Fn(&Carrier) -> bool) -> Vec<(BundleId, &Bundle)> {
+        let mut lost = Vec::new();
+        for (id, bundle) in self.by_id.iter_mut().filter(|(_, bundle)| is_down(&bundle.carrier)) {
+            bundle.lose();
+            lost.push((*id, &*bundle));
+        }
+        lost.sort_by_key(|(id, _)| *id);
+        lost
+    }
+
+    /// The number of files in all bundles.
+    pub(super) fn files(&self) -> usize {
+        self.files
+    }
+
+    /// The number of bundles, and of the files in them, counted anew.
+    #[cfg(any(test, feature = "audit"))]
+    pub(super) fn counted(&self) -> (usize, usize) {
+        (self.by_id.len(), self.by_id.values().map(|bundle| bundle.files.len()).sum())
+    }
+}
+
 impl Sender {
     pub(super) fn bundle_sent(&mut self, id: BundleId, sent: &Sent) {
-        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == sent.attempt) else { return };
+        let Some(bundle) = self.bundles.get_mut(id).filter(|b| b.attempt == sent.attempt) else { return };
         bundle.sent = Some(sent.digest);
         bundle.carrier = Carrier::of(sent);
         if let Some(finding) = bundle.overtook.take()
@@ -57,35 +120,27 @@ impl Sender {
         }
     }
 
-    fn forget_bundle(&mut self, id: BundleId) -> Vec<Small> {
-        let files = self.bundles.remove(&id).map(|bundle| bundle.files).unwrap_or_default();
-        self.files_bundled -= files.len();
-        files
-    }
-
     /// Files of a bundle dropped out while it was packed. `empty` if no file was left, so that
     /// nothing is sent.
     pub fn handle_pack(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
         if self.is_over {
             return;
         }
-        if let Some(bundle) = self.bundles.get_mut(&id).filter(|_| !missing.is_empty()) {
+        if !missing.is_empty() {
             let gone: HashSet<FileId> = missing.iter().map(|(file, _)| *file).collect();
-            let before = bundle.files.len();
-            bundle.files.retain(|small| !gone.contains(&small.file));
-            self.files_bundled -= before - bundle.files.len();
+            self.bundles.retain(id, |file| !gone.contains(&file));
         }
         for (file, fault) in missing {
             self.say_file_fault(file, &fault);
         }
         if empty {
-            self.forget_bundle(id);
+            self.bundles.remove(id);
         }
     }
 
     pub(super) fn on_bundle_verdict(&mut self, id: BundleId, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
         let unit = Unit::Bundle(id);
-        let bundle = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt && b.overtook.is_none());
+        let bundle = self.bundles.get_mut(id).filter(|b| b.attempt == attempt && b.overtook.is_none());
         let Some(bundle) = bundle else {
             return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
@@ -99,26 +154,24 @@ impl Sender {
 
     /// Acts on a verdict on a bundle that was sent.
     fn bundle_judged(&mut self, id: BundleId, finding: Finding) -> Result<(), Fault> {
-        let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
+        let Some(sent) = self.bundles.get_mut(id).map(|bundle| bundle.sent) else { return Ok(()) };
         match finding {
-            Finding::Good(digest) if bundle.sent != Some(digest) => return Err(wrong_digest(Unit::Bundle(id))),
-            Finding::Good(_) => drop(self.forget_bundle(id)),
+            Finding::Good(digest) if sent != Some(digest) => return Err(wrong_digest(Unit::Bundle(id))),
+            Finding::Good(_) => drop(self.bundles.remove(id)),
             Finding::Again => {
                 // If files are read back, the committed ones have their outcome already.
-                let before = bundle.files.len();
-                bundle.files.retain(|small| self.entries.contains_key(&small.file));
-                self.files_bundled -= before - bundle.files.len();
-                if bundle.files.is_empty() {
-                    self.bundles.remove(&id);
+                self.bundles.retain(id, |file| self.entries.contains_key(&file));
+                let Some(bundle) = self.bundles.get_mut(id).filter(|bundle| !bundle.files.is_empty()) else {
+                    self.bundles.remove(id);
                     return Ok(());
-                }
+                };
                 bundle.want_again();
                 let pack = SenderAction::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
                 self.actions.push_back(pack);
             }
             Finding::GivenUp => {
                 let fault = Fault::new(FaultCode::Mismatch, Blame::Path, "its bundle arrived damaged every time");
-                let files = self.forget_bundle(id);
+                let files = self.bundles.remove(id);
                 files.iter().for_each(|small| self.say_file_fault(small.file, &fault));
             }
         }

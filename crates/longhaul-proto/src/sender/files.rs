@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger};
-use longhaul_core::limits::FILES_BEGUN_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
-use super::{CHUNKS_OUTSTANDING_MAX, OfferState, Sender, SenderAction, Sent, may_be_said, wrong_digest};
+use super::{OfferState, Sender, SenderAction, Sent, may_be_said, wrong_digest};
 use crate::wire::message::{FileEnd, Finding, Message, Resume};
 
 /// A file that goes in chunks.
@@ -144,8 +143,7 @@ impl Sender {
             }
         }
         let parts = large.merger.parts_held();
-        self.parts_held = self.parts_held.saturating_sub(std::mem::replace(&mut large.parts_held, parts)) + parts;
-        if self.parts_held > PARTS_HELD_MAX {
+        if !self.outstanding.hold(std::mem::replace(&mut large.parts_held, parts), parts) {
             return refused(&"in more pieces than files are left in");
         }
         if !resume.more {
@@ -162,12 +160,9 @@ impl Sender {
         if let Some(large) = self.large(file)
             && !std::mem::replace(&mut large.begun, true)
         {
-            self.files_begun += 1;
+            self.outstanding.begin_file();
         }
-        match self.files_begun {
-            0..=FILES_BEGUN_HERE_MAX => Ok(()),
-            _ => Err(Fault::protocol("the receiver begins more files than it may have open")),
-        }
+        self.outstanding.check_files()
     }
 
     /// Takes wanted chunks. With `known`, a chunk is wanted only if its digest differs.
@@ -178,7 +173,7 @@ impl Sender {
         count: u64,
         known: Option<&[Hash32]>,
     ) -> Result<(), Fault> {
-        let room = CHUNKS_OUTSTANDING_MAX.saturating_sub(self.chunks_outstanding) as u64;
+        let room = self.outstanding.room() as u64;
         let large = match self.entries.get_mut(&file) {
             Some(OfferState::Large(large)) => large,
             // Its fault is said; the receiver did not know that yet.
@@ -198,7 +193,7 @@ impl Sender {
             )));
         };
         large.next = ChunkIndex(end);
-        self.chunks_outstanding += count as usize;
+        self.outstanding.want(count as usize);
         let (map, kind) = (large.map, large.map.kind());
         for (at, index) in (start.0..end).map(ChunkIndex).enumerate() {
             if large.merger.contains(index) {
@@ -256,7 +251,7 @@ impl Sender {
         if let Some(large) = self.large(file)
             && large.chunks.remove(&index).is_some()
         {
-            self.chunks_outstanding -= 1;
+            self.outstanding.end_chunk();
         }
     }
 
@@ -342,10 +337,3 @@ impl Sender {
         self.chunk_judged(file, index, finding)
     }
 }
-
-/// The most files in chunks that a receiver may have begun before it counts as broken.
-const FILES_BEGUN_HERE_MAX: usize = 2 * FILES_BEGUN_MAX;
-/// The most pieces in which a receiver may hold all files without outcome together. A session that
-/// ends leaves as many pieces as chunks were outstanding then, over all its files. Only a hundred
-/// such sessions, none of which ended a file, come to this; a sender holds some 8 MiB then.
-const PARTS_HELD_MAX: usize = 128 << 10;

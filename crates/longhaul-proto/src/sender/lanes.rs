@@ -136,12 +136,9 @@ impl Sender {
                 self.actions.push_back(SenderAction::ReadChunk { file: *file, index, attempt, map, expect: None });
             }
         }
-        let mut bundles: Vec<_> = self.bundles.iter_mut().filter(|(_, bundle)| down(&bundle.carrier)).collect();
-        bundles.sort_by_key(|(id, _)| **id);
-        for (id, bundle) in bundles {
-            bundle.lose();
-            let files = bundle.files.clone();
-            self.actions.push_back(SenderAction::Pack { bundle: *id, attempt: bundle.attempt, files });
+        for (id, bundle) in self.bundles.lose(down) {
+            let (attempt, files) = (bundle.attempt, bundle.files.clone());
+            self.actions.push_back(SenderAction::Pack { bundle: id, attempt, files });
         }
     }
 
@@ -154,7 +151,7 @@ impl Sender {
         match unit {
             Unit::Chunk { file, index } => self.large(file)?.carrier(index, attempt),
             Unit::Bundle(id) => {
-                let bundle = self.bundles.get_mut(&id).filter(|b| attempt.is_none_or(|a| a == b.attempt))?;
+                let bundle = self.bundles.get_mut(id).filter(|b| attempt.is_none_or(|a| a == b.attempt))?;
                 Some(&mut bundle.carrier)
             }
         }

@@ -9,10 +9,10 @@ use longhaul_core::limits::{
 };
 use std::collections::VecDeque;
 
-use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
+use longhaul_core::{Attempt, ChunkMap, Entry, EntryKind, Fault, FileId};
 
 use super::files::LargeSource;
-use super::{Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Sender, SenderAction, Small};
+use super::{ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Sender, SenderAction, Small};
 use crate::steps;
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
@@ -208,13 +208,10 @@ impl Sender {
                 bytes += len;
                 files.push(next);
             }
-            self.files_bundled += files.len();
-            let (bundle, attempt) = (self.next_bundle, Attempt::FIRST);
-            self.next_bundle = BundleId(bundle.0 + 1);
-            self.bundles.insert(bundle, Bundle::new(files.clone()));
-            self.actions.push_back(SenderAction::Pack { bundle, attempt, files });
+            let bundle = self.bundles.add(files.clone());
+            self.actions.push_back(SenderAction::Pack { bundle, attempt: Attempt::FIRST, files });
         }
-        if self.files_bundled > FILES_BUNDLED_MAX {
+        if self.bundles.files() > FILES_BUNDLED_MAX {
             return Err(Fault::protocol("more files wanted than a receiver may have outstanding"));
         }
         Ok(())

@@ -12,22 +12,24 @@ mod bundles;
 mod files;
 mod lanes;
 mod manifest;
+mod outstanding;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
+use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit};
 
 use crate::steps;
 use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
 
-use bundles::Bundle;
+use bundles::SentBundles;
 use files::LargeSource;
 use lanes::SendingLanes;
 pub use lanes::Unfinished;
 use manifest::Manifest;
+use outstanding::Outstanding;
 
 /// An order of the sender, to be carried out once.
 #[derive(Clone, Debug)]
@@ -128,24 +130,25 @@ pub struct Sender {
     manifest: Manifest,
     /// Entries without an outcome, by id.
     entries: BTreeMap<FileId, OfferState>,
-    /// Bundles that have no good verdict, and the number of files in them.
-    bundles: HashMap<BundleId, Bundle>,
-    files_bundled: usize,
-    next_bundle: BundleId,
+    bundles: SentBundles,
     lanes: SendingLanes,
     /// Digests of units that were sent on `safe` lanes and are not declared yet.
     undeclared: Vec<Declared>,
-    chunks_outstanding: usize,
-    /// Files in chunks that the receiver has begun and that have no outcome.
-    files_begun: usize,
-    /// Pieces in which the receiver said that it holds files that have no outcome.
-    parts_held: usize,
+    outstanding: Outstanding,
     /// More messages wait for the connection than an honest receiver causes.
     is_backlogged: bool,
-    bytes_sent: u64,
-    bytes_resent: u64,
+    payload: PayloadBytes,
+    /// The receiver's counters, as it said them last.
     tally: Tally,
     is_over: bool,
+}
+
+/// Payload bytes that were handed to lanes.
+#[derive(Debug, Default)]
+struct PayloadBytes {
+    all: u64,
+    /// The bytes of them that were sent before.
+    again: u64,
 }
 
 /// The state of an entry, from its offer to its outcome. An entry that is settled is removed,
@@ -183,17 +186,12 @@ impl Sender {
             actions: VecDeque::new(),
             manifest: Manifest::default(),
             entries: BTreeMap::new(),
-            bundles: HashMap::new(),
-            files_bundled: 0,
-            next_bundle: BundleId(0),
+            bundles: SentBundles::default(),
             lanes: SendingLanes::default(),
             undeclared: Vec::new(),
-            chunks_outstanding: 0,
-            files_begun: 0,
-            parts_held: 0,
+            outstanding: Outstanding::default(),
             is_backlogged: false,
-            bytes_sent: 0,
-            bytes_resent: 0,
+            payload: PayloadBytes::default(),
             tally: Tally::default(),
             is_over: false,
         }
@@ -214,7 +212,7 @@ impl Sender {
 
     /// Payload bytes handed to lanes, and those of them that were sent before.
     pub fn bytes_sent(&self) -> (u64, u64) {
-        (self.bytes_sent, self.bytes_resent)
+        (self.payload.all, self.payload.again)
     }
 
     /// Whether the receiver wanted the content of an entry that has no outcome.
@@ -280,9 +278,9 @@ impl Sender {
         if self.is_over {
             return;
         }
-        self.bytes_sent += sent.len;
+        self.payload.all += sent.len;
         if sent.attempt > Attempt::FIRST || self.was_lost(sent.unit) {
-            self.bytes_resent += sent.len;
+            self.payload.again += sent.len;
         }
         if !sent.declared {
             self.declare(Declared {
@@ -330,7 +328,7 @@ impl Sender {
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
         steps::end(&state);
         if let OfferState::Large(large) = state {
-            self.release(&large);
+            self.outstanding.release(&large);
             let root = match outcome {
                 Outcome::Committed(root) => Some(root),
                 Outcome::Equal(root) => Some(Some(root)),
@@ -358,13 +356,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Gives back the resources of a file in chunks.
-    fn release(&mut self, large: &LargeSource) {
-        self.chunks_outstanding -= large.outstanding();
-        self.parts_held -= large.parts_held();
-        self.files_begun -= usize::from(large.is_begun());
-    }
-
     /// Says that a file cannot be sent. The receiver gives its outcome.
     fn say_file_fault(&mut self, file: FileId, fault: &Fault) {
         // Every other file would fail as well, and none of them for a reason of its own.
@@ -374,7 +365,7 @@ impl Sender {
         let Some(state) = self.entries.get_mut(&file) else { return };
         let before = steps::replace(state, OfferState::Idle);
         if let OfferState::Large(large) = before {
-            self.release(&large);
+            self.outstanding.release(&large);
         }
         let (code, message) = (fault.code, fault.message.clone());
         self.actions.push_back(SenderAction::Send(Message::FileFault(FileFault { file, code, message })));
@@ -401,9 +392,6 @@ fn wrong_digest(unit: Unit) -> Fault {
 
 /// The most declarations in one message; at some 80 bytes each they stay below the message bound.
 const DECLARATIONS_MAX: usize = 1024;
-/// The most chunks that a receiver may have outstanding before it counts as broken: as many as it
-/// may want, and as many that it found good before their lanes reported them.
-const CHUNKS_OUTSTANDING_MAX: usize = 2 * CHUNKS_WANTED_MAX;
 /// The most files in bundles, likewise, ...
 const FILES_BUNDLED_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
 /// ... and the most entries without outcome, whatever credit the receiver gives. An honest receiver
