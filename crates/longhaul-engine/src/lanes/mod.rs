@@ -17,8 +17,10 @@ mod lane;
 pub(crate) mod pool;
 pub(crate) mod registry;
 pub(crate) mod replace;
+mod search;
 mod shares;
 pub(crate) mod tune;
+mod vacancy;
 pub(crate) mod worker;
 
 use longhaul_core::LaneId;

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role, hint};
+use longhaul_core::{Fault, LaneId, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
@@ -21,8 +20,10 @@ use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::replace::Replacement;
+use super::search::LaneSearch;
 use super::shares::LaneShares;
-use super::tune::{LaneTask, Tuning, TuningRules, TuningStep};
+use super::tune::{Demand, LaneTask, TuningRules, TuningStep};
+use super::vacancy::Vacancy;
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
 use crate::faults::system_fault;
@@ -86,23 +87,15 @@ pub(crate) struct Lanes {
     shares: LaneShares,
     health: LaneHealth,
     replacement: Replacement,
-    tuning_rules: Option<TuningRules>,
-    tuning: Option<Tuning>,
-    tuned: Instant,
-    /// Bytes of a chunk.
-    unit: u64,
+    search: LaneSearch,
     next_sample: Instant,
-    /// Since when there is no lane. `None` if there is one. The fault is that of the last lane
-    /// lost.
-    none_since: Option<Instant>,
-    last_fault: Option<Fault>,
+    vacancy: Vacancy,
     /// Pieces and units that retired lanes moved.
     retired_lanes: (u64, u64),
 }
 
 impl Lanes {
     pub(crate) fn new(rules: LaneRules) -> Lanes {
-        let now = Instant::now();
         Lanes {
             role: rules.role,
             running: BTreeMap::new(),
@@ -116,13 +109,9 @@ impl Lanes {
             shares: LaneShares::new(rules.role, rules.rates, rules.windows),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
-            unit: rules.tuning.as_ref().map_or(0, |tuning| tuning.unit),
-            tuning_rules: rules.tuning,
-            tuning: None,
-            tuned: now,
-            next_sample: now + SAMPLE_EVERY,
-            none_since: Some(now),
-            last_fault: None,
+            search: LaneSearch::new(rules.tuning),
+            next_sample: Instant::now() + SAMPLE_EVERY,
+            vacancy: Vacancy::begin(),
             retired_lanes: (0, 0),
         }
     }
@@ -136,18 +125,13 @@ impl Lanes {
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
         let over = handle.facts().transport;
-        if let Some(rules) = self.tuning_rules.take() {
-            self.tuning = Tuning::begin(&rules, &handle);
-        }
-        if let Some(tuning) = &mut self.tuning {
-            tuning.joined(id, &handle);
-        }
+        self.search.joined(id, &handle);
         let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
         let run = move |quit| listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer })));
         let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
         self.replacement.joined(id);
-        self.none_since = None;
+        self.vacancy.end();
         self.divide();
         // The lane was asked for in a trial that is over and went back to the first transport.
         let WantedLanes { first_transport, transport, .. } = self.wanted;
@@ -192,7 +176,7 @@ impl Lanes {
             return Some(fault);
         }
         tracing::debug!(target: "longhaul::session", lane = end.id.0, %fault, "a lane is lost");
-        self.last_fault = Some(fault);
+        self.vacancy.blame(fault);
         None
     }
 
@@ -205,7 +189,7 @@ impl Lanes {
         self.leaving.push(leaving);
         self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
-            self.none_since.get_or_insert(Instant::now());
+            self.vacancy.resume();
         }
         if self.running.len() < self.wanted.count as usize {
             let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
@@ -266,17 +250,10 @@ impl Lanes {
     }
 
     /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
-    /// returns the changes. `remaining`: bytes that lanes have not sent; `None` if not known.
-    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<TuningStep> {
-        let now = Instant::now();
-        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
-        self.tuned = now;
-        let looks: Vec<_> = self.running.iter_mut().map(|(id, lane)| lane.look(*id, self.unit)).collect();
-        // A unit in hand counts as sent when all of it is in its socket. At the end nothing else
-        // remains.
-        let in_hand = self.unit * looks.iter().filter(|look| look.in_hand > 0).count() as u64;
-        let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
-        let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
+    /// returns the changes.
+    pub(crate) fn tune(&mut self, demand: Demand) -> Vec<TuningStep> {
+        let rate = self.shares.pacer().rate();
+        let changes = self.search.look(&mut self.running, rate, demand);
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -371,12 +348,7 @@ impl Lanes {
     /// The fault that ends a session that has been without a lane for too long. `None` as long as
     /// it has not.
     pub(crate) fn without_any(&self) -> Option<Fault> {
-        let since = self.none_since.filter(|since| since.elapsed() >= LANELESS_MAX)?;
-        let seconds = since.elapsed().as_secs();
-        Some(self.last_fault.clone().unwrap_or_else(|| {
-            Fault::new(FaultCode::Lost, Blame::Path, format_args!("no lane joined the session in {seconds} s"))
-                .hint(hint::Network::LetLanesThrough)
-        }))
+        self.vacancy.fault()
     }
 
     /// Closes all lanes at once.
@@ -398,12 +370,6 @@ impl Lanes {
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 /// Time between two looks at what the lanes do.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
-/// Time between two decisions on their number.
-const TUNE_EVERY: Duration = Duration::from_secs(1);
-/// A session without any lane is given up after this: ids are good for 10 s, and a handshake under
-/// way may take as long again.
-const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
-
 #[cfg(test)]
 mod tests {
     use crossbeam_channel::bounded;

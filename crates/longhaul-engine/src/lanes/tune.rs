@@ -66,6 +66,15 @@ pub(crate) struct RunningLane {
     pub(crate) retiring: bool,
 }
 
+/// The demand of a session on its lanes at the end of a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    /// Bytes that no lane has sent. `None` if not known.
+    pub(crate) remaining: Option<u64>,
+    /// Whether the network alone held the last second up.
+    pub(crate) is_hindered: bool,
+}
+
 /// A change of the lanes, also in words.
 #[derive(Debug)]
 pub(crate) struct TuningStep {
@@ -126,15 +135,15 @@ impl Tuning {
         self.last_looks.insert(lane, seen);
     }
 
-    /// Decides at the end of a second.
+    /// Decides at the end of a second. `rate` is the bound of all lanes, in bytes/s.
     pub(crate) fn second(
         &mut self,
         now: Instant,
         lanes: &[RunningLane],
         rate: Option<u64>,
-        remaining: Option<u64>,
-        hindered: bool,
+        demand: Demand,
     ) -> Vec<TuningStep> {
+        let remaining = demand.remaining;
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.last_looks.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
         // Each lane is looked at, so that its speed is known when it counts: at the end, lanes that
@@ -142,11 +151,11 @@ impl Tuning {
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
         let counts = |look: &RunningLane| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
-        let hindered = hindered && !self.tuner.as_ref().is_some_and(Tuner::is_trying);
+        let is_trying = self.tuner.as_ref().is_some_and(Tuner::is_trying);
+        let demand = Demand { is_hindered: demand.is_hindered && !is_trying, ..demand };
         // At the end the search decides, even during a trial: it knows for which lanes the others
         // wait.
-        let chosen =
-            if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, remaining, hindered) };
+        let chosen = if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, demand) };
         if let Some(changes) = chosen {
             return changes;
         }
@@ -162,8 +171,7 @@ impl Tuning {
         elapsed: Duration,
         samples: &[LaneSample],
         lanes: &[RunningLane],
-        remaining: Option<u64>,
-        hindered: bool,
+        demand: Demand,
     ) -> Option<Vec<TuningStep>> {
         let choice = self.choice.as_mut()?;
         let over = |transport| -> Vec<LaneId> {
@@ -178,8 +186,8 @@ impl Tuning {
             quic: delivered(&over_quic),
             quic_lanes: over_quic.len() as u32,
             rtt: samples.iter().map(|sample| sample.rtt).max().unwrap_or_default(),
-            hindered,
-            remaining,
+            hindered: demand.is_hindered,
+            remaining: demand.remaining,
         };
         let verdict = choice.second(&carried);
         let (what, change, why) = match verdict {
@@ -339,7 +347,8 @@ mod tests {
             };
             let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
-            let changes = tuning.second(now, &looks, None, Some(shown.remaining), shown.hindered);
+            let demand = Demand { remaining: Some(shown.remaining), is_hindered: shown.hindered };
+            let changes = tuning.second(now, &looks, None, demand);
             decided.extend(changes.into_iter().map(|change| (place + 1, change.task)));
         }
         decided

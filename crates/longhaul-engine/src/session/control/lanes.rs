@@ -21,7 +21,7 @@ use crate::api::{self, LanesChange, Observer};
 use crate::lanes::JoinedLane;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
-use crate::lanes::tune::{LaneTask, TuningStep};
+use crate::lanes::tune::{Demand, LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 use crate::lanes::worker::pulse::Doing;
 use crate::session::SessionEvent;
@@ -168,9 +168,10 @@ impl SessionLanes {
     /// Returns the number to ask the other side for, if it changed and that side provides lanes.
     /// `by`: the part that limited the last second, if it is known.
     pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
-        let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
+        let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
+        let demand = Demand { remaining: self.remaining, is_hindered };
         let mut target = None;
-        for TuningStep { task, change, reason } in self.pool.tune(self.remaining, hindered) {
+        for TuningStep { task, change, reason } in self.pool.tune(demand) {
             if let LaneTask::Lose(lanes) = &task {
                 self.to_lose.extend(lanes);
             }
