@@ -32,7 +32,7 @@ pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Transport, Unit};
 pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
 pub use path::{Escaped, PathError, RelPath};
 pub use path_list::{Gathering, PathList, PathListError};
-pub use place::{Place, TargetId};
+pub use place::{Layout, Place, TargetId};
 pub use reserved::is_reserved;
 pub use rights::{Rights, RightsError};
 pub use stamp::{FileNode, SourceStamp};

@@ -18,7 +18,6 @@ mod name_page;
 mod place;
 mod random;
 mod session;
-mod spread;
 mod workers;
 
 pub use api::{

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath, Word, hint};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, Tree, TreePolicy,
-    VoidTarget,
+    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
+    TreePolicy, VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
@@ -165,7 +165,7 @@ impl LocalSite {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
-        let store = RootJournals::new(target.shelf().clone());
+        let store = RootJournals::new(target.shelf().clone(), target.layout());
         let destination =
             written(target, landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
@@ -178,7 +178,7 @@ impl LocalSite {
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
     let (direct, dry_run) = (settings.io, settings.dry_run);
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
-    let store = RootJournals::new(target.shelf().clone());
+    let store = RootJournals::new(target.shelf().clone(), target.layout());
     written(
         target,
         Landing::beneath(),

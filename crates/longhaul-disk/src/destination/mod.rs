@@ -27,7 +27,7 @@ mod void;
 
 use std::sync::Arc;
 
-use longhaul_core::{FileNode, Meta, Place, Preserve, RelPath, TempName};
+use longhaul_core::{FileNode, Layout, Meta, Place, Preserve, RelPath, TempName};
 use rustix::io::Errno;
 
 use crate::error::DiskError;
@@ -99,6 +99,12 @@ pub trait TargetTree: Send + Sync + 'static {
     /// The tree that does everything which this one does not. `None`: there is none.
     fn beneath(&self) -> Option<&dyn TargetTree> {
         None
+    }
+
+    /// The rule by which chunks are laid over the bodies of its temporaries, which have one for
+    /// each target.
+    fn layout(&self) -> Layout {
+        self.beneath().map_or(Layout::WHOLE, TargetTree::layout)
     }
 
     /// The file, directory or other thing that stands at `path`. `None` if nothing does.

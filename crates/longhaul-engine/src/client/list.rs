@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode, RelPath, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, hint};
 use longhaul_disk::{ErrorKind, Lister, Tree};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
@@ -140,7 +140,7 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
 /// The partials on the shelf of a directory. Empty if there is no directory.
 fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
     match Tree::open(dir) {
-        Ok(tree) => RootJournals::new(tree.shelf()).partials(principal, beneath),
+        Ok(tree) => RootJournals::new(tree.shelf(), Layout::WHOLE).partials(principal, beneath),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(e.fault()),
     }

@@ -232,3 +232,6 @@ impl Observer for Nobody {
 
 /// Bytes in flight between the control channels of two halves of one process.
 const CONTROL_PIPE_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests;

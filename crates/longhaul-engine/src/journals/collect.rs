@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
-use longhaul_disk::{ErrorKind, Journal, Shelf, Shelved, Tree};
+use longhaul_disk::{ErrorKind, Journal, Shelved, Tree};
 use longhaul_proto::journal::{JournalError, Replayed};
 
 use super::RootJournals;
@@ -53,15 +53,15 @@ impl RootJournals {
         if journal.written()?.secs >= before {
             return Ok(());
         }
-        remove(tree, &self.shelf, journal)
+        remove(tree, self, journal)
     }
 }
 
 /// Removes the temporaries that a locked journal names, durably, then the journal. If this stops in
 /// between, the rest is still known.
-fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
-    let tag = journal.tag();
-    let replayed = match replay(&journal)? {
+fn remove(tree: &Tree, root: &RootJournals, journal: Journal) -> Result<(), Fault> {
+    let (tag, shelf) = (journal.tag(), &root.shelf);
+    let replayed = match replay(&journal, root.layout)? {
         Ok(replayed) => replayed,
         // The journal never promised anything.
         Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(Fault::from),

@@ -94,7 +94,7 @@ impl RootJournals {
         }
         // Another process that ends doubts in it at this moment leaves ours to a later session.
         let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
-        let Some(file) = JournalFile::read(journal)? else { return Ok(()) };
+        let Some(file) = JournalFile::read(journal, self.layout)? else { return Ok(()) };
         if file.book().doubts().is_subset(ended) {
             return file.remove();
         }

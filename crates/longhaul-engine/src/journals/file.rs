@@ -9,10 +9,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Fault, RelPath, SessionTag};
+use longhaul_core::{Fault, Layout, RelPath, SessionTag};
 use longhaul_disk::{DiskError, Journal};
 use longhaul_proto::journal::keeper::{Abandoned, Beginning, Book, Failed, JournalChange, JournalOp, TakenPartial};
-use longhaul_proto::journal::{FileRecord, JournalError, JournalId, Record, Replay, Replayed};
+use longhaul_proto::journal::{End, FileRecord, JournalError, JournalId, Record, Replay, Replayed};
 
 use crate::random::nonce;
 
@@ -21,6 +21,7 @@ use crate::random::nonce;
 pub(super) struct JournalFile {
     journal: Journal,
     tag: SessionTag,
+    layout: Layout,
     /// Decides what is written. Locked while anything but a sync by itself is carried out.
     book: Mutex<Book>,
     /// Whether the session that began it lives.
@@ -32,7 +33,7 @@ impl JournalFile {
     /// [`JournalFile::sync`].
     pub(super) fn begin(journal: Journal, beginning: &Beginning, more: Vec<Record>) -> Result<JournalFile, Fault> {
         let (book, change) = Book::begin(JournalId(nonce()?), beginning, more);
-        let file = JournalFile { owned: AtomicBool::new(true), ..JournalFile::of(journal, book) };
+        let file = JournalFile { owned: AtomicBool::new(true), ..JournalFile::of(journal, beginning.layout, book) };
         let begun = file.carry_out(&mut file.book(), change);
         if let Err(fault) = begun {
             // A journal that promises nothing would keep its name from the next attempt.
@@ -44,11 +45,11 @@ impl JournalFile {
         Ok(file)
     }
 
-    /// Reads a journal that was left. `None` if it never promised anything, or nothing of it is for
-    /// us to touch.
-    pub(super) fn read(journal: Journal) -> Result<Option<JournalFile>, Fault> {
+    /// Reads a journal that was left at a destination of this layout. `None` if it never promised
+    /// anything, or nothing of it is for us to touch.
+    pub(super) fn read(journal: Journal, layout: Layout) -> Result<Option<JournalFile>, Fault> {
         let tag = journal.tag();
-        let replayed = match replay(&journal)? {
+        let replayed = match replay(&journal, layout)? {
             Ok(replayed) => replayed,
             // Where there are no locks, a session that lives may be about to write its beginning.
             Err(JournalError::Unopened) if !journal.is_locked() => return Ok(None),
@@ -61,10 +62,13 @@ impl JournalFile {
                 return Ok(None);
             }
         };
-        let (valid, len) = (replayed.valid_len, journal.len());
+        let (valid, len, end) = (replayed.valid_len, journal.len(), replayed.end);
         let (book, cut) = Book::left(replayed, len);
-        let file = JournalFile::of(journal, book);
+        let file = JournalFile::of(journal, layout, book);
         if let Some(cut) = cut {
+            if end == End::Misplaced {
+                tracing::warn!(target: "longhaul::journal", %tag, "a journal was written for another number of targets: what it says of chunks is not believed");
+            }
             tracing::info!(target: "longhaul::journal", %tag, valid, len, "a journal's torn end is cut");
             file.carry_out(&mut file.book(), cut)?;
         }
@@ -72,8 +76,9 @@ impl JournalFile {
     }
 
     /// A journal whose session is over.
-    fn of(journal: Journal, book: Book) -> JournalFile {
-        JournalFile { tag: journal.tag(), journal, book: Mutex::new(book), owned: AtomicBool::new(false) }
+    fn of(journal: Journal, layout: Layout, book: Book) -> JournalFile {
+        let (tag, owned) = (journal.tag(), AtomicBool::new(false));
+        JournalFile { tag, journal, layout, book: Mutex::new(book), owned }
     }
 
     pub(super) fn tag(&self) -> SessionTag {
@@ -124,7 +129,7 @@ impl JournalFile {
     pub(super) fn refresh(&self) -> Result<(), Fault> {
         let mut book = self.book();
         if book.is_stale()
-            && let Ok(replayed) = replay(&self.journal)?
+            && let Ok(replayed) = replay(&self.journal, self.layout)?
         {
             book.refresh(replayed);
         }
@@ -202,9 +207,10 @@ impl JournalFile {
     }
 }
 
-/// Replays a journal. The inner error is that of a journal that cannot be read.
-pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
-    let mut replay = Replay::new();
+/// Replays a journal of a destination of this layout. The inner error is that of a journal that
+/// cannot be read.
+pub(super) fn replay(journal: &Journal, layout: Layout) -> Result<Result<Replayed, JournalError>, Fault> {
+    let mut replay = Replay::over(layout);
     journal.read(&mut |bytes| {
         replay.push(bytes);
         !replay.ended()

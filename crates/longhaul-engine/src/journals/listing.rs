@@ -4,7 +4,7 @@
 //! read as far as they go; none is opened for writing, locked or cut, so that a listing is never
 //! taken for a session. It knows no messages and no temporaries.
 
-use longhaul_core::{Fault, Meta, Mtime, PlainText, RelPath, SessionTag};
+use longhaul_core::{Fault, Layout, Meta, Mtime, PlainText, RelPath, SessionTag};
 use longhaul_disk::JournalReader;
 use longhaul_proto::journal::{JournalledPartial, Opened, Replay, Replayed};
 use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
@@ -42,7 +42,7 @@ impl RootJournals {
                     continue;
                 }
             };
-            if let Some(replayed) = read_of(&reader, principal) {
+            if let Some(replayed) = read_of(&reader, self.layout, principal) {
                 let written = reader.written()?;
                 let elsewhere = self.is_elsewhere(tag, &reader)?;
                 let Replayed { opened, files, .. } = replayed;
@@ -93,8 +93,8 @@ pub(super) fn user_of(opened: &Opened) -> String {
 
 /// Replays a journal of this principal. `None` if it is another's or cannot be read. Only the
 /// beginning is read of another's.
-fn read_of(reader: &JournalReader, principal: &str) -> Option<Replayed> {
-    let mut replay = Replay::new();
+fn read_of(reader: &JournalReader, layout: Layout, principal: &str) -> Option<Replayed> {
+    let mut replay = Replay::over(layout);
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != principal);
     let read = reader.read(&mut |bytes| {
         replay.push(bytes);

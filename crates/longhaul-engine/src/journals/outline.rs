@@ -9,8 +9,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{ChunkSize, Fault, RelPath, SessionTag, SourceStamp};
+use longhaul_core::{ChunkSize, Fault, Layout, RelPath, SessionTag, SourceStamp};
 use longhaul_disk::JournalReader;
+use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{JournalError, Opened, Replay, Replayed};
 
 /// The content of a journal at one look.
@@ -34,6 +35,8 @@ pub(super) struct Outline {
 #[derive(Clone, Debug)]
 pub(super) struct Whose {
     pub(super) principal: String,
+    /// The layout of the destination.
+    pub(super) layout: Layout,
     /// The run. Entries that it committed count as done.
     pub(super) run: [u8; 16],
 }
@@ -51,6 +54,14 @@ pub(super) enum Looked {
     Unopened,
     /// A journal of no interest.
     Nothing,
+}
+
+impl Whose {
+    /// The session of this beginning.
+    pub(super) fn of(beginning: &Beginning) -> Whose {
+        let Beginning { opened, origin, layout } = beginning;
+        Whose { principal: opened.principal.clone(), layout: *layout, run: origin.run }
+    }
 }
 
 impl Outline {
@@ -91,7 +102,7 @@ pub(super) fn look(reader: &JournalReader, whose: &Whose, elsewhere: Elsewhere) 
     // The length is read first: records that are appended meanwhile make it longer, and it is
     // looked at again.
     let (len, live) = (reader.len()?, reader.is_live()?);
-    let mut replay = Replay::new();
+    let mut replay = Replay::over(whose.layout);
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != whose.principal);
     let read = reader.read(&mut |bytes| {
         replay.push(bytes);

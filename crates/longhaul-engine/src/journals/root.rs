@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, SessionTag, hint};
 use longhaul_disk::{Shelf, Shelved, boot_id};
 use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{Opened, Origin};
@@ -30,6 +30,8 @@ pub(crate) struct RootJournals {
     pub(super) holds: PathOwners,
     /// Names in doubt, as far as this process knows.
     pub(super) doubts: Mutex<HashSet<RelPath>>,
+    /// The layout of the destinations that lie in it.
+    pub(super) layout: Layout,
     /// The id of this host's boot.
     boot: [u8; 16],
     /// The number of unfinished transfers that one principal may leave.
@@ -57,21 +59,22 @@ pub(super) struct Outlines {
 }
 
 impl RootJournals {
-    /// The partials whose journals lie on `shelf`, without a limit.
-    pub(crate) fn new(shelf: Shelf) -> Arc<RootJournals> {
-        RootJournals::with(shelf, boot_id(), usize::MAX)
+    /// The partials whose journals lie on `shelf`, of a destination of this layout, without a
+    /// limit.
+    pub(crate) fn new(shelf: Shelf, layout: Layout) -> Arc<RootJournals> {
+        RootJournals::with(shelf, layout, boot_id(), usize::MAX)
     }
 
-    /// The same with a limit: a principal that has left `unfinished_max` transfers unfinished
-    /// begins no other one.
+    /// The same for a root, which has one target, with a limit: a principal that has left
+    /// `unfinished_max` transfers unfinished begins no other one.
     pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<RootJournals> {
-        RootJournals::with(shelf, boot_id(), unfinished_max)
+        RootJournals::with(shelf, Layout::WHOLE, boot_id(), unfinished_max)
     }
 
     /// The same in a boot of this id.
-    pub(super) fn with(shelf: Shelf, boot: [u8; 16], unfinished_max: usize) -> Arc<RootJournals> {
+    pub(super) fn with(shelf: Shelf, layout: Layout, boot: [u8; 16], unfinished_max: usize) -> Arc<RootJournals> {
         let (books, holds, doubts) = (OpenFiles::default(), PathOwners::default(), Mutex::default());
-        Arc::new(RootJournals { shelf, books, holds, doubts, boot, unfinished_max })
+        Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max })
     }
 
     /// Refuses another journal to a principal that has left too many.
@@ -111,7 +114,7 @@ impl RootJournals {
             generation: 1,
             session,
         };
-        let author = Beginning { opened, origin: Origin { boot: self.boot, run } };
+        let author = Beginning { opened, origin: Origin { boot: self.boot, run }, layout: self.layout };
         let outlines = self.outlines(&author)?;
         let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
         Ok(SessionJournal::new(self.clone(), outlines, author, me, prefix))
@@ -128,7 +131,7 @@ impl RootJournals {
     /// Looks at all journals, for `author`. Locks only those that never promised anything, which
     /// are removed.
     pub(super) fn outlines(&self, author: &Beginning) -> Result<Outlines, Fault> {
-        let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
+        let whose = Whose::of(author);
         let tags = self.shelf.list().map_err(Fault::from).or_else(|fault| match fault.code {
             // The shelf is another user's: it has no journals of ours.
             FaultCode::Denied => Ok(Vec::new()),
@@ -185,7 +188,7 @@ impl RootJournals {
         }
         match self.shelf.open(tag) {
             Ok(Shelved::Free(journal)) => {
-                let Some(book) = JournalFile::read(journal)? else { return Ok(Some(Acquired::Gone)) };
+                let Some(book) = JournalFile::read(journal, self.layout)? else { return Ok(Some(Acquired::Gone)) };
                 let book = Arc::new(book);
                 *open = Arc::downgrade(&book);
                 Ok(Some(Acquired::Book(book)))

@@ -2,6 +2,7 @@
 //! [`Writer`] makes them, [`Head`] and [`Checker`] read them. Knows nothing of the content of a
 //! body.
 
+use longhaul_core::Layout;
 use longhaul_core::digest::Hash32;
 
 use crate::journal::JournalError;
@@ -9,8 +10,11 @@ use crate::journal::record::{Record, Run};
 
 /// Bytes of the prelude.
 pub const PRELUDE_BYTES: usize = 32;
-/// The version that this build writes, and the newest it reads.
-pub const VERSION: u16 = 2;
+/// The newest version that this build reads. It begins a journal in it where a destination has
+/// several targets.
+pub const VERSION: u16 = 3;
+/// The version in which this build begins all other journals: older builds read those.
+const VERSION_WHOLE: u16 = 2;
 /// The longest record with its frame (JOURNAL-4): a reader holds one at a time.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
@@ -118,9 +122,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer at the start of an empty journal. Puts the prelude into `out`.
+    /// A writer at the start of an empty journal, for a destination with one target. Puts the
+    /// prelude into `out`.
     pub fn begin(id: JournalId, out: &mut Vec<u8>) -> Writer {
-        let head = Head { version: VERSION, id };
+        Writer::begin_over(Layout::WHOLE, id, out)
+    }
+
+    /// The same for a destination of this layout.
+    pub fn begin_over(layout: Layout, id: JournalId, out: &mut Vec<u8>) -> Writer {
+        let head = Head { version: if layout.is_whole() { VERSION_WHOLE } else { VERSION }, id };
         out.extend_from_slice(&head.encode());
         Writer { checker: Checker::new(head) }
     }
@@ -130,7 +140,12 @@ impl Writer {
         Writer { checker }
     }
 
-    /// The journal's version, which is the one of the build that began it.
+    /// Whether records of this layout's places fit the journal's version (JOURNAL-8).
+    pub fn takes(&self, layout: Layout) -> bool {
+        layout.is_whole() || self.version() >= VERSION
+    }
+
+    /// The journal's version, which is the one in which it was begun.
     pub fn version(&self) -> u16 {
         self.checker.version()
     }
@@ -151,7 +166,7 @@ impl Writer {
     ///
     /// # Panics
     /// If a record of another kind is over [`RECORD_BYTES_MAX`]: texts and single paths of ours
-    /// never come near it.
+    /// never come near it, and [`Record::held`] keeps to it.
     pub fn record(&mut self, record: &Record, out: &mut Vec<u8>) {
         if Record::since(record.kind()) > self.version() {
             return;

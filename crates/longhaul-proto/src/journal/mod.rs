@@ -41,6 +41,9 @@
 //!   `Opened`. Without one, boot and run are unknown, and an unknown value equals nothing.
 //! - **JOURNAL-10**: a journal is one of files or one of doubts: behind the first `Doubtful` stands
 //!   no `File` and no `Dirs`, and behind the first of these no `Doubtful`.
+//! - **JOURNAL-11**: where the destination has several targets, chunks are held at the places that
+//!   its layout gives them: a `ChunksAt` that names another place is not believed, nor is a
+//!   `Chunks`, which means a file that lies whole on one target.
 
 mod frame;
 mod held;

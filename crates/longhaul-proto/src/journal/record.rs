@@ -5,7 +5,7 @@
 //! is postcard.
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::{ChunkIndex, ChunkMap, FileNode, RelPath, SourceStamp, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, FileNode, Layout, Place, RelPath, SourceStamp, TargetId, TempName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +79,17 @@ pub enum Record {
     Certain {
         /// The names. More than fit one record become several.
         paths: Vec<RelPath>,
+    },
+    /// 13: the same as `Chunks` at a destination with several targets: where on these they lie
+    /// (version 3).
+    ChunksAt {
+        /// The file.
+        number: u32,
+        /// The place of the first chunk. The others follow it in the same body, in the order of
+        /// the runs, each a chunk size behind the one before.
+        place: Place,
+        /// The verified chunks.
+        runs: Vec<Run>,
     },
 }
 
@@ -177,6 +188,25 @@ struct RevisedBody {
 impl Record {
     pub(super) const CHUNKS: u8 = 3;
 
+    /// The records that say that these chunks of a file are held, at the places that the layout of
+    /// the destination gives them. Chunks are in order.
+    pub fn held(number: u32, layout: Layout, map: ChunkMap, chunks: &[(ChunkIndex, Digest)]) -> Vec<Record> {
+        if layout.is_whole() {
+            return vec![Record::Chunks { number, runs: Run::of(chunks) }];
+        }
+        let mut records = Vec::new();
+        for target in layout.targets() {
+            let placed = |chunk: &(ChunkIndex, Digest)| (layout.place_of(map, chunk.0), *chunk);
+            let of_target: Vec<_> = chunks.iter().map(placed).filter(|(place, _)| place.target == target).collect();
+            let follows = |a: &(Place, _), b: &(Place, _)| a.0.offset + map.size().bytes() == b.0.offset;
+            for row in of_target.chunk_by(follows).flat_map(|row| row.chunks(ROW_CHUNKS_MAX)) {
+                let chunks: Vec<_> = row.iter().map(|(_, chunk)| *chunk).collect();
+                records.push(Record::ChunksAt { number, place: row[0].0, runs: Run::of(&chunks) });
+            }
+        }
+        records
+    }
+
     /// The number of the record's kind.
     pub(super) fn kind(&self) -> u8 {
         match self {
@@ -192,12 +222,19 @@ impl Record {
             Record::Left { .. } => 10,
             Record::Doubtful { .. } => 11,
             Record::Certain { .. } => 12,
+            Record::ChunksAt { .. } => 13,
         }
     }
 
     /// The first version that has records of this kind (JOURNAL-8).
     pub(super) const fn since(kind: u8) -> u16 {
-        if kind <= KIND_MAX_OF_VERSION_1 { 1 } else { 2 }
+        if kind <= KIND_MAX_OF_VERSION_1 {
+            1
+        } else if kind <= KIND_MAX_OF_VERSION_2 {
+            2
+        } else {
+            3
+        }
     }
 
     /// Gives a record of many paths as several, each of which fits a body of `bytes_max`.
@@ -241,6 +278,12 @@ impl Record {
             Record::Placed { number, node } => put(&PlacedBody { number: *number, node: *node }, out),
             Record::Dirs { paths } | Record::Doubtful { paths } | Record::Certain { paths } => put(paths, out),
             Record::Left { path } => put(path, out),
+            Record::ChunksAt { number, place, runs } => {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&place.target.0.to_le_bytes());
+                out.extend_from_slice(&place.offset.to_le_bytes());
+                runs.iter().for_each(|run| Run::put(run.start.0, &run.digests, out));
+            }
         }
     }
 
@@ -268,6 +311,14 @@ impl Record {
             10 => take(body).map(|path| Record::Left { path }),
             11 => take(body).map(|paths| Record::Doubtful { paths }),
             12 => take(body).map(|paths| Record::Certain { paths }),
+            13 => {
+                let (number, rest) = body.split_first_chunk()?;
+                let (target, rest) = rest.split_first_chunk()?;
+                let (offset, rest) = rest.split_first_chunk()?;
+                let place =
+                    Place { target: TargetId(u32::from_le_bytes(*target)), offset: u64::from_le_bytes(*offset) };
+                Some(Record::ChunksAt { number: u32::from_le_bytes(*number), place, runs: Run::take_all(rest)? })
+            }
             _ => None,
         }
     }
@@ -329,5 +380,9 @@ fn take<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 
 /// Version 1 has the kinds up to this one.
 const KIND_MAX_OF_VERSION_1: u8 = 6;
+/// Version 2 has the kinds up to this one.
+const KIND_MAX_OF_VERSION_2: u8 = 12;
+/// Chunks that one `ChunksAt` names at most: so many fit a record if each of them is a run.
+const ROW_CHUNKS_MAX: usize = 16 << 10;
 /// The most bytes that a length or a count takes.
 const LENGTH_BYTES_MAX: usize = 10;

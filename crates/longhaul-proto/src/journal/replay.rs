@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::journal::frame::{BODY_BYTES_MAX, CHECK_BYTES, Checker, HEAD_BYTES, LENGTH_BYTES, Writer};
 use crate::journal::record::{FileRecord, Opened, Origin, Record, Run};
 use crate::journal::{Head, HeldChunks, JournalError, PRELUDE_BYTES, VERSION};
-use longhaul_core::{ChunkMap, FileNode, RelPath};
+use longhaul_core::{ChunkIndex, ChunkMap, FileNode, Layout, Place, RelPath};
 
 /// A replay under way.
 #[derive(Debug, Default)]
 pub struct Replay {
+    layout: Layout,
     stage: ReplayStage,
     /// Bytes that were pushed and are not part of a whole record yet.
     pending: Vec<u8>,
@@ -45,6 +46,7 @@ enum Subject {
 /// Records  record that is believed                  Records
 /// Records  first record is damaged, or no `Opened`  Failed
 /// Records  later record that is not believed        Corrupt
+/// Records  chunks at other places than the layout's Misplaced
 /// ```
 #[derive(Default)]
 enum ReplayStage {
@@ -55,6 +57,8 @@ enum ReplayStage {
     Records(Checker),
     /// A record was not believed; the checker stands before it.
     Corrupt(Checker),
+    /// Chunks lie elsewhere than the layout says; the checker stands before them.
+    Misplaced(Checker),
     /// The journal cannot be continued.
     Failed(JournalError),
 }
@@ -123,9 +127,12 @@ pub enum End {
     Torn,
     /// A record that is not believed.
     Corrupt,
+    /// A record of chunks at other places than the destination's layout gives them (JOURNAL-11): it
+    /// had another number of targets then.
+    Misplaced,
 }
 
-/// Reads a whole journal that lies in memory.
+/// Reads a whole journal that lies in memory, of a destination with one target.
 ///
 /// # Errors
 /// As [`Replay::finish`].
@@ -136,9 +143,14 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, JournalError> {
 }
 
 impl Replay {
-    /// A replay before the first byte.
+    /// A replay before the first byte, for a destination with one target.
     pub fn new() -> Replay {
         Replay::default()
+    }
+
+    /// The same for a destination of this layout.
+    pub fn over(layout: Layout) -> Replay {
+        Replay { layout, ..Replay::default() }
     }
 
     /// Takes the next bytes. Pieces of about a megabyte are best; bytes behind the end are ignored.
@@ -165,7 +177,7 @@ impl Replay {
 
     /// Whether more bytes would change nothing.
     pub fn ended(&self) -> bool {
-        matches!(self.stage, ReplayStage::Corrupt(_) | ReplayStage::Failed(_))
+        matches!(self.stage, ReplayStage::Corrupt(_) | ReplayStage::Misplaced(_) | ReplayStage::Failed(_))
     }
 
     /// Gives the state of the journal, when there are no more bytes.
@@ -178,6 +190,7 @@ impl Replay {
             ReplayStage::Prelude => return Err(beginning(&self.pending)),
             ReplayStage::Records(checker) => (checker, if self.pending.is_empty() { End::Clean } else { End::Torn }),
             ReplayStage::Corrupt(checker) => (checker, End::Corrupt),
+            ReplayStage::Misplaced(checker) => (checker, End::Misplaced),
         };
         Ok(Replayed {
             opened: self.opened.ok_or(JournalError::Unopened)?,
@@ -204,7 +217,7 @@ impl Replay {
                 return Some(());
             }
             ReplayStage::Records(checker) => checker,
-            ReplayStage::Corrupt(_) | ReplayStage::Failed(_) => return None,
+            ReplayStage::Corrupt(_) | ReplayStage::Misplaced(_) | ReplayStage::Failed(_) => return None,
         };
         match next(checker, bytes) {
             Next::Short => None,
@@ -230,11 +243,28 @@ impl Replay {
             self.stage = ReplayStage::Failed(JournalError::NotOpened);
             return None;
         }
+        if record.as_ref().is_some_and(|record| self.is_misplaced(record)) {
+            self.stage = ReplayStage::Misplaced(before);
+            return None;
+        }
         if record.and_then(|record| self.absorb(record)).is_none() {
             self.end_at(before);
             return None;
         }
         Some(())
+    }
+
+    /// Whether it names chunks of an open file at other places than the layout gives them
+    /// (JOURNAL-11).
+    fn is_misplaced(&self, record: &Record) -> bool {
+        let map_of = |number| self.files.get(number).map(|partial| partial.file.map);
+        match record {
+            Record::Chunks { number, .. } => map_of(number).is_some() && !self.layout.is_whole(),
+            Record::ChunksAt { number, place, runs } => {
+                map_of(number).is_some_and(|map| lie_in(map, runs) && !lie_at(self.layout, map, *place, runs))
+            }
+            _ => false,
+        }
     }
 
     fn end_at(&mut self, checker: Checker) {
@@ -261,9 +291,9 @@ impl Replay {
                 self.next_number = risen.then_some(u64::from(file.number) + 1)?;
                 self.files.insert(file.number, JournalledPartial { file, held: HeldChunks::new(), placed: None });
             }
-            Record::Chunks { number, runs } => {
+            Record::Chunks { number, runs } | Record::ChunksAt { number, runs, .. } => {
                 let partial = self.files.get_mut(&number)?;
-                runs.iter().all(|run| lies_in(partial.file.map, run.start.0, run.digests.len() as u64)).then_some(())?;
+                lie_in(partial.file.map, &runs).then_some(())?;
                 runs.iter().for_each(|Run { start, digests }| partial.held.insert_run(*start, digests));
             }
             Record::Done { number } => {
@@ -357,12 +387,30 @@ fn lies_in(map: ChunkMap, start: u64, count: u64) -> bool {
     start.checked_add(count).is_some_and(|end| end <= map.chunks())
 }
 
+/// Whether all chunks of these runs are chunks of the file.
+fn lie_in(map: ChunkMap, runs: &[Run]) -> bool {
+    runs.iter().all(|run| lies_in(map, run.start.0, run.digests.len() as u64))
+}
+
+/// Whether the layout puts the chunks of these runs one after the other from `first` on. They lie
+/// in the file.
+fn lie_at(layout: Layout, map: ChunkMap, first: Place, runs: &[Run]) -> bool {
+    let mut indices = runs.iter().flat_map(|run| run.start.0..run.start.0 + run.digests.len() as u64);
+    let mut next = Some(first.offset);
+    indices.all(|index| {
+        let offset = next;
+        next = offset.and_then(|offset| offset.checked_add(map.size().bytes()));
+        offset.is_some_and(|offset| layout.place_of(map, ChunkIndex(index)) == Place { offset, ..first })
+    })
+}
+
 impl std::fmt::Debug for ReplayStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ReplayStage::Prelude => f.write_str("Prelude"),
             ReplayStage::Records(checker) => write!(f, "Records(at {})", checker.offset()),
             ReplayStage::Corrupt(checker) => write!(f, "Corrupt(at {})", checker.offset()),
+            ReplayStage::Misplaced(checker) => write!(f, "Misplaced(at {})", checker.offset()),
             ReplayStage::Failed(error) => write!(f, "Failed({error})"),
         }
     }

@@ -1,7 +1,10 @@
 //! Golden bytes: the prelude and every kind of record, as documented. A test that fails here means
 //! that old and new builds no longer read each other's journals: append, never change (JOURNAL-8).
 
-use longhaul_proto::journal::{End, Record, Writer, replay};
+use std::num::NonZeroU32;
+
+use longhaul_core::{Layout, Place, TargetId};
+use longhaul_proto::journal::{End, Record, Replay, Writer, replay};
 
 use super::model::{ID, chunks, file, node, opened, origin, paths, run, stamp, stretch};
 
@@ -51,6 +54,23 @@ fn a_journal_of_doubts_is_these_bytes() {
     assert_eq!(lines(doubts()), [&[PRELUDE], &GOLDEN[..1], &GOLDEN_DOUBTS[..]].concat());
 }
 
+/// Two chunks of a file, on the second of three targets.
+fn over_three_targets() -> Vec<Record> {
+    let place = Place { target: TargetId(1), offset: 1024 };
+    vec![opened(300), file(1, 20), Record::ChunksAt { number: 1, place, runs: vec![run(4, [0xaa]), run(7, [0xbb])] }]
+}
+
+#[test]
+fn a_journal_of_a_destination_with_several_targets_is_these_bytes() {
+    let layout = Layout::over(NonZeroU32::new(3).expect("some"));
+    let lines = lines_over(layout, over_three_targets());
+    assert_eq!(lines, [&[PRELUDE_OF_VERSION_3], &GOLDEN[..2], &GOLDEN_SINCE_3[..]].concat());
+    let mut replay = Replay::over(layout);
+    lines.iter().for_each(|line| replay.push(&unhex(line)));
+    let replayed = replay.finish().expect("sound");
+    assert_eq!((replayed.end, replayed.files[&1].held.len()), (End::Clean, 2));
+}
+
 /// JOURNAL-8: a journal of a build of version 1 is read, and continued with kinds that such a build
 /// knows.
 #[test]
@@ -75,8 +95,12 @@ fn a_journal_of_version_1_is_read_and_keeps_its_kinds() {
 }
 
 fn lines(records: Vec<Record>) -> Vec<String> {
+    lines_over(Layout::WHOLE, records)
+}
+
+fn lines_over(layout: Layout, records: Vec<Record>) -> Vec<String> {
     let mut prelude = Vec::new();
-    let mut writer = Writer::begin(ID, &mut prelude);
+    let mut writer = Writer::begin_over(layout, ID, &mut prelude);
     let mut lines = vec![hex(&prelude)];
     for record in records {
         let mut bytes = Vec::new();
@@ -96,6 +120,10 @@ fn hex(bytes: &[u8]) -> String {
 
 const PRELUDE_OF_VERSION_1: &str = "4c486a726e6c01007369787465656e206279746573206964cdb8a37b0da7cd14";
 const PRELUDE: &str = "4c486a726e6c02007369787465656e2062797465732069645933a517910ee019";
+const PRELUDE_OF_VERSION_3: &str = "4c486a726e6c03007369787465656e2062797465732069640f45b80e6c6ce329";
+const GOLDEN_SINCE_3: [&str; 1] = [
+    "680000000d01000000010000000004000000000000040000000000000001000000aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa070000000000000001000000bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb0775a34cd2029aae",
+];
 const GOLDEN_SINCE_2: [&str; 5] = [
     "2000000007b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b040404040404040404040404040404040e3cf59d0770e37c4",
     "09000000090203642f3103642f321579c7a4696a19a6",

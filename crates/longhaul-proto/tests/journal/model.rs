@@ -56,7 +56,7 @@ impl State {
             Record::Opened(opened) => (self.opened, self.origin) = (opened.clone(), Origin::default()),
             Record::Origin(origin) => self.origin = *origin,
             Record::File(file) => drop(self.files.insert(file.number, (file.clone(), BTreeMap::new(), None))),
-            Record::Chunks { number, runs } => {
+            Record::Chunks { number, runs } | Record::ChunksAt { number, runs, .. } => {
                 let (_, held, _) = self.files.get_mut(number).expect("open");
                 for run in runs {
                     held.extend((run.start.0..).zip(run.digests.iter().copied()));

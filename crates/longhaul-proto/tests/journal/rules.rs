@@ -1,8 +1,11 @@
 //! The rules, one by one, on records with a right frame and forbidden content.
 
-use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize};
+use std::num::NonZeroU32;
+
+use longhaul_core::digest::{Digest, digest_of};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, DigestKind, FileOffset, Layout, Place, TargetId};
 use longhaul_proto::journal::{
-    End, JournalError, PRELUDE_BYTES, RECORD_BYTES_MAX, Record, Replay, Run, VERSION, Writer, replay,
+    End, FileRecord, JournalError, PRELUDE_BYTES, RECORD_BYTES_MAX, Record, Replay, Run, VERSION, Writer, replay,
 };
 
 use super::model::{ID, Sound, State, chunks, file, node, opened, origin, paths, run, stamp, stretch};
@@ -253,6 +256,77 @@ fn a_kind_that_is_newer_than_the_journal_ends_it() {
     bytes[..PRELUDE_BYTES].copy_from_slice(&prelude(1)[..PRELUDE_BYTES]);
     let replayed = replay(&bytes).expect("opened");
     assert_eq!((replayed.end, replayed.files.len()), (End::Corrupt, 1));
+}
+
+/// JOURNAL-11. Each chunk of a file lies at one place, which the layout gives it.
+#[test]
+fn chunks_at_other_places_than_the_layouts_end_the_journal_and_whole_files_lie_on_one_target() {
+    let Record::File(of_nine) = file(1, 9) else { unreachable!() };
+    let digests: Vec<(ChunkIndex, Digest)> = (2..9).map(|at| (ChunkIndex(at), digest())).collect();
+    for written in 1..=4 {
+        let records = Record::held(1, over(written), of_nine.map, &digests);
+        assert_eq!(records.len() as u32, written, "a record for each target");
+        let mut bytes = Vec::new();
+        let mut writer = Writer::begin_over(over(written), ID, &mut bytes);
+        [opened(0), file(1, 9)].iter().chain(&records).for_each(|record| writer.record(record, &mut bytes));
+        for read in 1..=4 {
+            let mut replay = Replay::over(over(read));
+            replay.push(&bytes);
+            let replayed = replay.finish().expect("opened");
+            let (is_same, held) = (read == written, &replayed.files[&1].held);
+            assert_eq!(replayed.end, if is_same { End::Clean } else { End::Misplaced }, "{written} as {read}");
+            assert_eq!(held.iter().map(|(at, _)| at.0).eq(2..9), is_same, "{written} as {read}");
+        }
+    }
+}
+
+/// JOURNAL-11.
+#[test]
+fn a_chunk_at_the_place_of_another_is_not_believed_nor_one_beyond_any_offset() {
+    let place = |target, offset| Place { target: TargetId(target), offset };
+    for (place, runs, end) in [
+        (place(1, 1024), vec![run(3, [1]), run(5, [1])], End::Clean),
+        (place(0, 1024), vec![run(3, [1])], End::Misplaced),
+        (place(2, 1024), vec![run(3, [1])], End::Misplaced),
+        (place(1, 0), vec![run(3, [1])], End::Misplaced),
+        (place(1, 1025), vec![run(3, [1])], End::Misplaced),
+        (place(1, 1024), vec![run(3, [1, 1])], End::Misplaced),
+        (place(1, 1024), vec![run(5, [1]), run(3, [1])], End::Misplaced),
+        (place(1, u64::MAX), vec![run(3, [1]), run(5, [1])], End::Misplaced),
+        (place(1, 1024), vec![run(3, [1]), run(9, [1])], End::Corrupt),
+    ] {
+        let record = Record::ChunksAt { number: 1, place, runs };
+        let mut bytes = Vec::new();
+        let mut writer = Writer::begin_over(over(2), ID, &mut bytes);
+        [opened(0), file(1, 9), record.clone()].iter().for_each(|record| writer.record(record, &mut bytes));
+        let mut replay = Replay::over(over(2));
+        replay.push(&bytes);
+        assert_eq!(replay.finish().expect("opened").end, end, "{record:?}");
+    }
+}
+
+/// JOURNAL-4.
+#[test]
+fn as_many_chunks_as_anybody_holds_become_records_that_fit() {
+    let map = ChunkMap::new(100_000 << 10, ChunkSize::from_log2(10).expect("a size"));
+    let digests: Vec<_> = (0..100_000).map(|at| (ChunkIndex(at), digest())).collect();
+    let Record::File(large) = file(1, 9) else { unreachable!() };
+    let mut bytes = Vec::new();
+    let mut writer = Writer::begin_over(over(2), ID, &mut bytes);
+    let records = [opened(0), Record::File(FileRecord { map, ..large })];
+    records.iter().chain(&Record::held(1, over(2), map, &digests)).for_each(|record| writer.record(record, &mut bytes));
+    let mut replay = Replay::over(over(2));
+    replay.push(&bytes);
+    let replayed = replay.finish().expect("opened");
+    assert_eq!((replayed.end, replayed.files[&1].held.len()), (End::Clean, 100_000));
+}
+
+fn digest() -> Digest {
+    digest_of(&[1], DigestKind::Cv, FileOffset(0))
+}
+
+fn over(targets: u32) -> Layout {
+    Layout::over(NonZeroU32::new(targets).expect("some"))
 }
 
 /// JOURNAL-9.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, FileId, RelPath, SessionTag, SourceStamp, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, FileId, Layout, RelPath, SessionTag, SourceStamp, TempName};
 use longhaul_proto::journal::keeper::{
     self, Abandoned, Beginning, ChoiceStep, Failed, FoundPartial, JournalChange, JournalOp, PartialChoice, TakenPartial,
 };
@@ -370,7 +370,7 @@ fn beginning(no: SessionNo) -> Beginning {
         generation: 1,
         session: [no.0 as u8; 16],
     };
-    Beginning { opened, origin: Origin::default() }
+    Beginning { opened, origin: Origin::default(), layout: Layout::WHOLE }
 }
 
 /// A path as the file system has it.

@@ -49,7 +49,9 @@ impl SessionJournal {
         let found =
             self.find(tree, &entry.placed, &path).inspect_err(|_| self.store.holds.release(&path, self.holder.tag));
         let mut found = found?;
-        let partial = found.as_mut().map(|Found { taken, .. }| {
+        // One that its journal cannot follow over several targets is given up as the file begins.
+        let followed = found.as_mut().filter(|found| found.book.book().takes(self.author.layout));
+        let partial = followed.map(|Found { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
             let occupied = tree.occupied(&entry.placed, &taken.file.temp).unwrap_or(0);
             Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)).occupying(occupied))
@@ -93,7 +95,7 @@ impl SessionJournal {
         }
         *looked = Some(now);
         drop(looked);
-        let whose = Whose { principal: self.author.opened.principal.clone(), run: self.author.origin.run };
+        let whose = Whose::of(&self.author);
         let mut left = lock(&self.leftover);
         for at in 0..left.own_outlines.len() {
             let outline = &left.own_outlines[at];

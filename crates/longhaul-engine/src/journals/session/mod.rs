@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use longhaul_core::{
-    Blame, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
+    Blame, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
 };
 use longhaul_disk::TargetTree;
+use longhaul_proto::journal::Record;
 use longhaul_proto::journal::keeper::{Beginning, ChoiceStep, FoundPartial, TakenPartial};
-use longhaul_proto::journal::{Record, Run};
 use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
 
@@ -103,6 +103,7 @@ struct Found {
 struct RecordedFile {
     book: Arc<JournalFile>,
     number: u32,
+    map: ChunkMap,
     /// Whether any chunk of it is journalled.
     worth: bool,
     /// The identity of its temporary, until that is recorded.
@@ -257,7 +258,7 @@ impl SessionJournal {
                         *sync = true;
                         let placed = entry.unplaced.take();
                         lines.extend(placed.map(|node| Record::Placed { number: entry.number, node }));
-                        lines.push(Record::Chunks { number: entry.number, runs: Run::of(chunks) });
+                        lines.extend(Record::held(entry.number, self.author.layout, entry.map, chunks));
                     }
                     receiver::JournalEntry::Done(_) => lines.push(Record::Done { number: entry.number }),
                     receiver::JournalEntry::Doubtful(_) => {}

@@ -48,7 +48,10 @@ impl SessionJournal {
             match gone_on {
                 Ok(Some((file, proven))) => {
                     let Found { book, taken } = found;
-                    self.enter(entry.id, RecordedFile { book, number: taken.number, worth: true, unplaced: None });
+                    self.enter(
+                        entry.id,
+                        RecordedFile { book, number: taken.number, map: proven.map(), worth: true, unplaced: None },
+                    );
                     return Ok((file, Created::Continued(proven)));
                 }
                 Ok(None) => self.drop_partial(tree, &entry.placed, found)?,
@@ -84,7 +87,7 @@ impl SessionJournal {
         match (tree.create(&entry.placed, map.len(), sparse, &temp), entered) {
             (Ok(file), entered) => {
                 if let Some((book, number)) = entered {
-                    self.enter(entry.id, RecordedFile { book, number, worth: false, unplaced: file.node() });
+                    self.enter(entry.id, RecordedFile { book, number, map, worth: false, unplaced: file.node() });
                 }
                 Ok((file, Created::Fresh))
             }

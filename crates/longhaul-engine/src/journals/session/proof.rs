@@ -16,7 +16,6 @@ use longhaul_proto::receiver::Partial;
 use longhaul_sys::Slab;
 
 use super::{SessionJournal, lock};
-use crate::spread::place_of;
 
 impl SessionJournal {
     /// Stops reading back at the next chunk, because the session is over.
@@ -33,7 +32,7 @@ impl SessionJournal {
         partial: &Arc<Partial>,
         why: &'static str,
     ) -> Result<(Arc<Partial>, Vec<Stretch>), Fault> {
-        let (map, path) = (partial.map(), file.path().escaped());
+        let (layout, map, path) = (tree.layout(), partial.map(), file.path().escaped());
         let _turn = lock(&self.proving);
         tracing::info!(
             target: "longhaul::journal",
@@ -50,7 +49,7 @@ impl SessionJournal {
                 return Err(interrupted());
             }
             let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
-            let found: Option<Digest> = match tree.read_back(file, place_of(map, index), len, &mut slot) {
+            let found: Option<Digest> = match tree.read_back(file, layout.place_of(map, index), len, &mut slot) {
                 Ok(back) => (back.len == len).then(|| digest_of(&slot[..len], map.kind(), start)),
                 Err(error) => {
                     tracing::warn!(target: "longhaul::journal", %error, "a chunk cannot be read back and is sent again");

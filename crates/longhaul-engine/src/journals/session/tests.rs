@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{
-    ChunkIndex, DigestKind, Entry as ManifestEntry, FileOffset, Inode, Meta, Mtime, Preserve, TempName, hint,
+    ChunkIndex, DigestKind, Entry as ManifestEntry, FileOffset, Inode, Layout, Meta, Mtime, Preserve, TempName, hint,
 };
 use longhaul_disk::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage, Shelved};
 use longhaul_proto::receiver::Created;
@@ -39,7 +39,7 @@ fn process(dir: &Path, boot: [u8; 16], run: [u8; 16]) -> Process {
 
 fn process_of(dir: &Path, boot: [u8; 16], run: [u8; 16], who: &Principal) -> Process {
     let tree = FsTarget::open(dir, DirectMode::Auto).expect("target");
-    let store = RootJournals::with(tree.shelf().clone(), boot, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), Layout::WHOLE, boot, usize::MAX);
     let ledger = store.begin(who, run, RelPath::root(), Arc::default()).expect("begins");
     Process { tree: tree.tagged(ledger.tag()), ledger }
 }
@@ -267,7 +267,7 @@ fn a_journal_stays_as_long_as_a_directory_of_it_cannot_be_looked_through_from_he
     let dir = scratch();
     leave_small(dir.path(), &Principal::local());
     let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-    let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), Layout::WHOLE, BOOT, usize::MAX);
     let elsewhere = RelPath::new("e").expect("a path");
     let ledger = store.begin(&Principal::local(), RUN, elsewhere, Arc::default()).expect("begins");
     ledger.put_away(&tree);
@@ -388,7 +388,7 @@ fn a_directory_is_durably_written_down_before_its_first_temporary() {
     fs::create_dir_all(dir.path().join("some/at")).expect("made");
     let notes = Arc::new(Notes::default());
     let tree = FsTarget::open_behind(dir.path(), DirectMode::Auto, notes.clone()).expect("target");
-    let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), Layout::WHOLE, BOOT, usize::MAX);
     let ledger = store.begin(&Principal::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
     let held = file(0, "some/at/f", LEN);
     ledger.claim(&tree, &held, Arriving::InChunks).expect("claimed");
@@ -407,7 +407,7 @@ fn of_a_client_no_more_unfinished_transfers_are_kept_than_may_be_and_those_are_s
     let dir = scratch();
     let process = |who: &Principal| {
         let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-        let store = RootJournals::with(tree.shelf().clone(), BOOT, 2);
+        let store = RootJournals::with(tree.shelf().clone(), Layout::WHOLE, BOOT, 2);
         let ledger = store.begin(who, RUN, RelPath::root(), Arc::default()).expect("begins");
         Process { tree: tree.tagged(ledger.tag()), ledger }
     };
@@ -433,7 +433,7 @@ fn partials_are_listed_as_far_as_there_is_room_for_them() {
     for (id, name) in (0..).zip(&names) {
         process.open(&file(id, name, LEN)).expect("opened");
     }
-    let store = RootJournals::with(process.tree.shelf().clone(), BOOT, usize::MAX);
+    let store = RootJournals::with(process.tree.shelf().clone(), Layout::WHOLE, BOOT, usize::MAX);
     let principal = Principal::local().principal;
     let mut bytes = 0;
     let all = store.partials_within(&principal, &RelPath::root(), &mut |more| {
@@ -456,7 +456,7 @@ fn a_start_does_not_wait_for_a_journal_that_somebody_else_is_at() {
     let dir = scratch();
     leave_small(dir.path(), &stranger());
     let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-    let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), Layout::WHOLE, BOOT, usize::MAX);
     // A replay or a sweep of a journal holds it so.
     let entry = store.books.entry(store.shelf.list().expect("a shelf")[0]);
     let _at_it = crate::journals::open_files::lock(&entry);

@@ -8,17 +8,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, FileId, Place};
+use longhaul_core::{ChunkIndex, ChunkMap, FileId, Layout, Place};
 use longhaul_disk::{Staged, TargetFile};
 use longhaul_proto::receiver::Created;
 
 use super::batch::Batch;
-use crate::spread::place_of;
 
 /// A temporary that takes chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTarget {
     target: Arc<TargetFile>,
+    layout: Layout,
     map: ChunkMap,
     created: Created,
 }
@@ -32,9 +32,9 @@ pub(super) struct UnsettledFiles {
 }
 
 impl OpenTarget {
-    /// A temporary that was created or opened, and its chunks.
-    pub(super) fn new(target: Arc<TargetFile>, map: ChunkMap, created: Created) -> OpenTarget {
-        OpenTarget { target, map, created }
+    /// A temporary that was created or opened at a destination of this layout, and its chunks.
+    pub(super) fn new(target: Arc<TargetFile>, layout: Layout, map: ChunkMap, created: Created) -> OpenTarget {
+        OpenTarget { target, layout, map, created }
     }
 
     /// The open file.
@@ -54,7 +54,7 @@ impl OpenTarget {
 
     /// Where a chunk of it goes.
     pub(super) fn place(&self, index: ChunkIndex) -> Place {
-        place_of(self.map, index)
+        self.layout.place_of(self.map, index)
     }
 }
 

@@ -183,7 +183,7 @@ impl DestinationWorkers {
                     Created::Continued(partial) => partial.map(),
                     Created::Fresh => ChunkMap::new(len, chunk),
                 };
-                OpenTarget::new(target, map, created)
+                OpenTarget::new(target, tree.layout(), map, created)
             });
             DestinationDone::Create(held.id, open)
         });

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_core::{RelPath, TempName};
+use longhaul_core::{Layout, RelPath, TempName};
 
 use super::change::{Abandoned, Beginning, Effect, Failed, JournalChange, JournalOp};
 use crate::journal::{
@@ -78,7 +78,7 @@ impl Book {
     /// A new journal that opens with these records. None of it is durable before a sync.
     pub fn begin(id: JournalId, beginning: &Beginning, more: Vec<Record>) -> (Book, JournalChange) {
         let mut bytes = Vec::new();
-        let mut writer = Writer::begin(id, &mut bytes);
+        let mut writer = Writer::begin_over(beginning.layout, id, &mut bytes);
         let opening = beginning.records(beginning.opened.generation);
         opening.iter().chain(&more).for_each(|record| writer.record(record, &mut bytes));
         let book = Book {
@@ -227,6 +227,12 @@ impl Book {
         self.stale = false;
     }
 
+    /// Whether it takes records of this layout's places. A file of one that does not is begun anew
+    /// in another journal.
+    pub fn takes(&self, layout: Layout) -> bool {
+        self.writer.takes(layout)
+    }
+
     /// Whether a session of this process began it or took it over.
     pub fn is_ours(&self) -> bool {
         self.state != BookState::Left
@@ -300,7 +306,7 @@ impl Book {
                 }
             }
             // A session that has the file knows these; another one reads the journal again.
-            Record::Chunks { .. } | Record::Revised { .. } | Record::Placed { .. } => {}
+            Record::Chunks { .. } | Record::ChunksAt { .. } | Record::Revised { .. } | Record::Placed { .. } => {}
             Record::Opened(_) | Record::Origin(_) => {}
         }
     }
@@ -319,7 +325,8 @@ fn named(record: &Record) -> Option<u32> {
         | Record::Done { number }
         | Record::Dropped { number }
         | Record::Revised { number, .. }
-        | Record::Placed { number, .. } => Some(*number),
+        | Record::Placed { number, .. }
+        | Record::ChunksAt { number, .. } => Some(*number),
         _ => None,
     }
 }
@@ -332,7 +339,8 @@ mod tests {
     use crate::journal::{Origin, Run, replay};
 
     fn beginning() -> Beginning {
-        Beginning { opened: Opened { generation: 1, ..Opened::default() }, origin: Origin::default() }
+        let opened = Opened { generation: 1, ..Opened::default() };
+        Beginning { opened, origin: Origin::default(), layout: Layout::WHOLE }
     }
 
     fn file(number: u32, path: &str) -> Record {

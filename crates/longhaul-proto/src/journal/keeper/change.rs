@@ -3,6 +3,8 @@
 //!
 //! Made by the book, carried out by whoever has the file, and given back to the book.
 
+use longhaul_core::Layout;
+
 use crate::journal::{Opened, Origin, Record, Writer};
 
 /// An operation on a journal file.
@@ -70,6 +72,8 @@ pub struct Beginning {
     pub opened: Opened,
     /// The boot and the run of the session.
     pub origin: Origin,
+    /// The layout of the destination.
+    pub layout: Layout,
 }
 
 impl Beginning {
