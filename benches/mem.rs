@@ -75,7 +75,7 @@ fn engine(runtime: &Runtime, protection: Protection, bytes: u64) -> Result<Sides
     let whole = own_cpu_s() - before;
     let (sender, receiver) = (report.sender_cpu.unwrap_or(0.0), report.receiver_cpu.unwrap_or(0.0));
     let rest = (whole - sender - receiver).max(0.0);
-    let mut stages: Vec<(String, f64)> = report.stages.iter().map(|(name, s)| ((*name).to_owned(), *s)).collect();
+    let mut stages: Vec<(String, f64)> = report.stages.iter().map(|(stage, s)| (stage.to_string(), *s)).collect();
     stages.push(("rest".to_owned(), rest));
     Ok(Sides {
         sender_cpu_s: Some(sender + rest / 2.0),

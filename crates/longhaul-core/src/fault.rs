@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::NonZero;
 
 use crate::hint::{Hint, Program};
 use crate::text::PlainText;
@@ -98,6 +99,9 @@ pub struct Fault {
     pub message: PlainText,
     /// The next step for the user. `None` where there is nothing to say.
     pub hint: Option<Hint>,
+    /// The system's number of the failed call (`errno`), where a call of this host failed. It does
+    /// not travel.
+    pub os_error: Option<NonZero<i32>>,
     /// The side that worded it: this process by default, the peer for a fault that was read off the
     /// wire.
     pub author: Author,
@@ -128,7 +132,7 @@ impl Fault {
     /// A fault without an object.
     pub fn new(code: FaultCode, blame: Blame, message: impl fmt::Display) -> Fault {
         let (object, hint, author) = (PlainText::default(), None, Author::Local);
-        Fault { code, blame, object, message: PlainText::of(message), hint, author }
+        Fault { code, blame, object, message: PlainText::of(message), hint, os_error: None, author }
     }
 
     /// A breach of the protocol by the peer.
@@ -154,6 +158,13 @@ impl Fault {
     #[must_use]
     pub fn hint_in_words(mut self, words: impl fmt::Display) -> Fault {
         self.hint = Hint::words(words);
+        self
+    }
+
+    /// The same fault with the system's number of the call that failed.
+    #[must_use]
+    pub fn with_os_error(mut self, number: Option<i32>) -> Fault {
+        self.os_error = number.and_then(NonZero::new);
         self
     }
 

@@ -91,12 +91,28 @@ impl fmt::Debug for Pattern {
 }
 
 /// Rules made ready for matching. The default has none and sends everything.
-#[derive(Clone, Debug, Default)]
+///
+/// It is written down as its rules.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Rule>", into = "Vec<Rule>")]
 pub struct Filter {
     rules: Vec<Rule>,
     globs: GlobSet,
     /// The rule behind each glob of `globs`.
     decisions: Vec<Decision>,
+}
+
+impl TryFrom<Vec<Rule>> for Filter {
+    type Error = FilterError;
+    fn try_from(rules: Vec<Rule>) -> Result<Filter, FilterError> {
+        Filter::new(rules)
+    }
+}
+
+impl From<Filter> for Vec<Rule> {
+    fn from(filter: Filter) -> Vec<Rule> {
+        filter.rules
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

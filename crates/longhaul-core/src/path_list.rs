@@ -7,15 +7,34 @@
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 use crate::path::{PathError, RelPath};
 
 /// A list of paths, each once, in the order of their components, none beneath another.
 ///
-/// In memory and on the wire it is the same: each path followed by a NUL, one behind the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// In memory, on the wire and written down it is the same: each path followed by a NUL, one behind
+/// the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct PathList {
     bytes: Vec<u8>,
     count: usize,
+}
+
+impl TryFrom<Vec<u8>> for PathList {
+    type Error = PathListError;
+    fn try_from(bytes: Vec<u8>) -> Result<PathList, PathListError> {
+        let mut list = PathList::default();
+        list.append(&bytes)?;
+        Ok(list)
+    }
+}
+
+impl From<PathList> for Vec<u8> {
+    fn from(list: PathList) -> Vec<u8> {
+        list.bytes
+    }
 }
 
 /// The reason why bytes are no further part of a [`PathList`].

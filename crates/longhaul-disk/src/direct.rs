@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longhaul_sys::DioAlign;
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags, fcntl_setfl, statx};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{DiskError, PathText};
 use crate::kernel::Kernel;
 
 /// Whether files are opened for direct I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum DirectMode {
     /// Direct where the file system takes it, else buffered.
     #[default]
@@ -28,7 +29,7 @@ pub enum DirectMode {
 }
 
 /// The way in which a file is really read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IoMode {
     /// Past the page cache.
     Direct,

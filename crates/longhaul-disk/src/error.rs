@@ -367,10 +367,18 @@ impl DiskError {
         }
         let (code, hint) = self.meaning();
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
-        let fault = Fault { hint, ..Fault::new(code, blame, message) };
+        let fault = Fault { hint, ..Fault::new(code, blame, message) }.with_os_error(self.os_error());
         match self.path() {
             Some(path) => fault.about(path),
             None => fault,
+        }
+    }
+
+    /// The system's number of the call that failed.
+    fn os_error(&self) -> Option<i32> {
+        match self {
+            DiskError::Call { source, .. } | DiskError::Engine { source, .. } => source.raw_os_error(),
+            _ => None,
         }
     }
 

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath, Word};
-use longhaul_engine::{
-    Event, Job, JobDestination, JobSource, LocalSource, Observer, Reach, Remote, RemotePath, Settings, Stop, Trust,
-};
+use longhaul_engine::{Credentials, Event, Job, LocalSource, Observer, Reach, RemotePath, Settings, Stop, Trust};
 use longhaul_net::{Identity, PublicKey};
 
 struct Pinned(PublicKey);
@@ -40,12 +38,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (identity, trust) = (Arc::new(Identity::generate()?), Arc::new(Pinned(key.parse()?)));
     println!("this run's key, which the daemon must know: {}", identity.public());
     let path = RemotePath { root: Word::try_from(root.as_str())?, path: RelPath::root(), slash: false };
-    let job = Job {
-        from: JobSource::Local(vec![LocalSource { path: directory.into(), contents: false }]),
-        to: JobDestination::Remote(Remote { reach, identity, trust }, path),
-    };
+    let job = Job::push(vec![LocalSource::named(directory)], reach, path);
     let (_trigger, stop) = Stop::new();
-    let report = longhaul_engine::run(job, Settings::default(), Arc::new(Printer), stop).await;
+    let report =
+        longhaul_engine::run(job, Some(Credentials { identity, trust }), Settings::default(), Arc::new(Printer), stop)
+            .await;
     println!("{} files in {:.1} s", report.files_committed, report.seconds);
     report.fault.map_or(Ok(()), |fault| Err(fault.to_string().into()))
 }

@@ -3,28 +3,55 @@
 //! In: work to run and count. Out: CPU seconds for reports and for the bottleneck search. It knows
 //! nothing of the work.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-/// A stage of the data path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+/// A stage of the data path, to which processor time is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Stage {
     /// Hashing in a lane.
     Hash,
     /// Sending or receiving in a lane, encryption included.
     Net,
     /// Reading and packing, or writing, staging and committing small files.
     Files,
+    /// The threads of the disk engine that read, where a measurement counts them apart.
+    Read,
+    /// The threads of the disk engine that write, where a measurement counts them apart.
+    Write,
 }
 
-const STAGES: [(Stage, &str); 3] = [(Stage::Hash, "hash"), (Stage::Net, "net"), (Stage::Files, "files")];
+/// The stages that a session counts, in the order in which reports name them.
+const COUNTED: [Stage; 3] = [Stage::Hash, Stage::Net, Stage::Files];
+
+impl Stage {
+    /// Its name, for people and scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Hash => "hash",
+            Stage::Net => "net",
+            Stage::Files => "files",
+            Stage::Read => "read",
+            Stage::Write => "write",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// CPU time by stage of one session side.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StageTimes {
-    nanos: Arc<[AtomicU64; STAGES.len()]>,
+    nanos: Arc<[AtomicU64; COUNTED.len()]>,
 }
 
 impl StageTimes {
@@ -42,8 +69,8 @@ impl StageTimes {
     }
 
     /// CPU seconds by stage.
-    pub(crate) fn seconds(&self) -> Vec<(&'static str, f64)> {
-        STAGES.iter().map(|(stage, name)| (*name, self.of(*stage))).collect()
+    pub(crate) fn seconds(&self) -> Vec<(Stage, f64)> {
+        COUNTED.iter().map(|stage| (*stage, self.of(*stage))).collect()
     }
 }
 

@@ -4,6 +4,37 @@
 //! It is the only crate that sees both network and disk. In: a [`Job`] with [`Settings`], or a
 //! [`ServeConfig`]. Out: events to an [`Observer`] and a [`Report`]. It must not know the command
 //! line, the environment or JSON.
+//!
+//! A program that moves files makes a job, hands it over with an observer, and looks at the report:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use longhaul_engine::{Event, Job, LocalDest, LocalSource, Observer, Settings, Stop};
+//!
+//! struct Silent;
+//!
+//! impl Observer for Silent {
+//!     fn event(&self, _event: Event) {}
+//! }
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+//! # std::fs::create_dir(&from)?;
+//! # std::fs::write(from.join("a file"), b"content")?;
+//! let job = Job::copy(vec![LocalSource::contents(&from)], LocalDest::directory(&to));
+//! let (_trigger, stop) = Stop::new();
+//! let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+//! let report = runtime.block_on(longhaul_engine::run(job, None, Settings::default(), Arc::new(Silent), stop));
+//! assert!(report.fault.is_none());
+//! assert_eq!((report.files_committed, report.bytes_committed), (1, 7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Job`], [`Settings`], [`Event`] and [`Report`] are plain data: serde writes them down and reads
+//! them back. A key is none of it: it is given to [`run`] beside the job, as [`Credentials`]. A
+//! [`Fault`](longhaul_core::Fault) says by its code what happened, by its hint what to do, both as
+//! values and not as words of any command line. `examples/push.rs` pushes a directory to a daemon.
 
 mod api;
 mod budget;
@@ -21,13 +52,14 @@ mod session;
 mod workers;
 
 pub use api::{
-    Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange, LanesTuned,
-    Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath,
-    Report, Settings, Start, StartNote, Stop, StopTrigger, Transport, Trust, Verify,
+    Credentials, Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange,
+    LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial,
+    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
 pub use client::{Observers, run, run_between, run_into};
+pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
@@ -36,6 +68,7 @@ pub use longhaul_disk::{
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
+pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;

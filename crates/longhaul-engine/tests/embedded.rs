@@ -37,7 +37,7 @@ async fn copy(from: &Path, to: &Path, settings: Settings) -> (Report, Vec<Event>
         to: JobDestination::Local(LocalDest { path: to.to_owned(), slash: true }),
     };
     let (_trigger, stop) = Stop::new();
-    let report = run(job, settings, log.clone(), stop).await;
+    let report = run(job, None, settings, log.clone(), stop).await;
     let events = std::mem::take(&mut *log.0.lock().expect("no panic while logging"));
     (report, events)
 }

@@ -42,7 +42,7 @@ async fn lanes_that_bring_nothing_but_holes_for_longer_than_the_stall_time_are_n
             ..Settings::default()
         };
         let (trigger, stop) = Stop::new();
-        let report = run(job, settings, Arc::new(EndsAfter(4.0, trigger)), stop).await;
+        let report = run(job, None, settings, Arc::new(EndsAfter(4.0, trigger)), stop).await;
         assert_eq!(report.fault.map(|fault| fault.code), Some(FaultCode::Interrupted), "{protect:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::{ByteCount, ChunkSize, Meta, Preserve, RelPath};
 use longhaul_disk::{DiskError, Identity, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, Staged};
 use longhaul_engine::{
-    EngineKind, Event, Limit, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource,
+    EngineKind, Event, Limit, Observer, Protection, Report, Settings, SourceTree, Stage, Stop, TargetTree, VoidSource,
     VoidTarget, run_between,
 };
 
@@ -122,7 +122,7 @@ async fn the_processors_are_named_when_nothing_else_is_slow() {
     let spent = |name| report.stages.iter().find(|(stage, _)| *stage == name).map_or(0.0, |(_, seconds)| *seconds);
     // The two halves are judged separately, second by second: the sums tell which one it is where
     // one is far ahead.
-    let wanted: &[Limit] = match spent("hash") / spent("net") {
+    let wanted: &[Limit] = match spent(Stage::Hash) / spent(Stage::Net) {
         ratio if ratio > 2.0 => &[Limit::Hash],
         ratio if ratio < 0.5 => &[Limit::Cpu],
         _ => &[Limit::Hash, Limit::Cpu],

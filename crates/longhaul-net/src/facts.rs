@@ -4,9 +4,10 @@
 //! else asks which transport a lane runs over, except to choose one, to compare two, or to name it.
 
 use longhaul_core::Transport;
+use serde::{Deserialize, Serialize};
 
 /// The protection of a lane's payload, in GridFTP's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Protection {
     /// Encrypted and authenticated.
     Private,

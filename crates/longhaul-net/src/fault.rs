@@ -30,8 +30,20 @@ impl From<&NetError> for Fault {
             K::Config => (FaultCode::Usage, Blame::Local),
             _ => (FaultCode::Unclassified, Blame::Local),
         };
-        Fault { hint: hint(error), ..Fault::new(code, blame, words(error)) }
+        Fault { hint: hint(error), ..Fault::new(code, blame, words(error)) }.with_os_error(os_error(error))
     }
+}
+
+/// The system's number of the call that failed, if one did.
+fn os_error(error: &NetError) -> Option<i32> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(source) = cause {
+        if let Some(number) = source.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(number);
+        }
+        cause = source.source();
+    }
+    None
 }
 
 /// The error and its causes on one line.

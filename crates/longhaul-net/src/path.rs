@@ -6,8 +6,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// The addresses of a path. The route chooses an address that is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NetPath {
     /// The local address, from which connections are dialled. `None`: the route chooses.
     pub local: Option<IpAddr>,

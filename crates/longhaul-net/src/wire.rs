@@ -16,6 +16,7 @@ use longhaul_core::limits::{
     LONG_PATH_MILLISECONDS, TRIAL_BYTES_MAX, UNACKNOWLEDGED_SECONDS_MAX,
 };
 use rustix::net::{RecvFlags, SendFlags, recv};
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::{NetError, Over};
@@ -47,7 +48,7 @@ impl Default for LaneOptions {
 }
 
 /// The TCP congestion control that a socket uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Congestion {
     /// Cubic within this host, where it is offered: BBR paces even there, and halves the speed.
     /// Else the system's default.

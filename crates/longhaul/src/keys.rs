@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Blame, Fault, FaultCode};
-use longhaul_engine::{Reach, Remote, Trust};
+use longhaul_engine::{Credentials, Reach, Remote, Trust};
 use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -81,6 +81,19 @@ pub fn remote(
     talker: Talker,
     asking: &Asking,
 ) -> Result<Remote, Error> {
+    Ok(credentials(keys, places, talker, asking)?.at(reach(daemon)))
+}
+
+/// How the daemon of a location is reached.
+pub fn reach(daemon: &DaemonPath) -> Reach {
+    Reach::Address { host: daemon.host.clone(), port: daemon.port }
+}
+
+/// This user's identity and a judge of daemons' keys.
+///
+/// # Errors
+/// The errors of [`load_or_make`], [`Error::NoHome`].
+pub fn credentials(keys: &Keys, places: &Places, talker: Talker, asking: &Asking) -> Result<Credentials, Error> {
     let file = |named: &Option<PathBuf>, name| named.clone().map_or_else(|| places.of_user(name), Ok);
     let trust = HostTrust {
         known_hosts: file(&keys.known_hosts, "known_hosts")?,
@@ -89,11 +102,8 @@ pub fn remote(
         talker,
         asking: asking.clone(),
     };
-    Ok(Remote {
-        reach: Reach::Address { host: daemon.host.clone(), port: daemon.port },
-        identity: load_or_make(&file(&keys.identity, "identity")?, talker)?,
-        trust: Arc::new(trust),
-    })
+    let identity = load_or_make(&file(&keys.identity, "identity")?, talker)?;
+    Ok(Credentials { identity, trust: Arc::new(trust) })
 }
 
 /// Judges daemons' keys by the known-hosts file, a key pinned for this run, or the user.

@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel::Kernel;
 use crate::walk::Dir;
 
 /// The way in which small files and names on a file system are made durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SyncMethod {
     /// Synced by `syncfs`, or one by one, whichever is less work: `syncfs` there was seen to wait
     /// for all data and to report failures.

@@ -20,6 +20,7 @@ use std::thread;
 use longhaul_core::Place;
 use longhaul_core::limits::DISK_DEPTH_MAX;
 use longhaul_sys::{Slab, Slot};
+use serde::{Deserialize, Serialize};
 
 use crate::destination::TargetFile;
 use crate::error::DiskError;
@@ -28,7 +29,7 @@ use crate::io::transfer::{Job, QueueId};
 use crate::source::SourceFile;
 
 /// Which engine to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum EngineKind {
     /// The ring where the kernel allows it, else threads.
     #[default]
@@ -42,7 +43,7 @@ pub enum EngineKind {
 }
 
 /// The engine that runs, and its figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineReport {
     /// Never [`EngineKind::Auto`].
     pub engine: EngineKind,

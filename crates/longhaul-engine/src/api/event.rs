@@ -5,10 +5,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_core::{ChunkSize, Fault, RelPath};
+use longhaul_core::{ChunkSize, Fault, PlainText, RelPath};
 use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
+use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
+use serde::{Deserialize, Serialize};
 
 /// Hears events while the engine works. It is called from the session loop, and must return
 /// quickly.
@@ -17,8 +19,9 @@ pub trait Observer: Send + Sync {
     fn event(&self, event: Event);
 }
 
-/// One thing that happened.
-#[derive(Clone, Debug)]
+/// One thing that happened. Kinds of events may be added.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Event {
     /// The first session stands, and the first of its lanes has joined, or none was needed.
     Start(Start),
@@ -33,8 +36,8 @@ pub enum Event {
         path: Vec<u8>,
         /// Where it would go.
         placed: Vec<u8>,
-        /// The kind of thing that it is.
-        reason: String,
+        /// Why it is not sent.
+        reason: SkipReason,
         /// All of that for people.
         message: String,
     },
@@ -52,8 +55,65 @@ pub enum Event {
     Fault(Fault),
 }
 
+/// The reason why a name of the source is not sent though nothing failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// Longhaul keeps names like it for itself.
+    ReservedName,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character or block device.
+    Device,
+    /// A symbolic link, and links are not carried over.
+    SymbolicLink,
+    /// A kind of thing that this build does not know.
+    UnknownKind,
+    /// The other side's own words.
+    Other(PlainText),
+}
+
+impl SkipReason {
+    /// The reason that a scan words like this.
+    pub(crate) fn of(words: &str) -> SkipReason {
+        let kinds = [
+            SkipReason::Fifo,
+            SkipReason::Socket,
+            SkipReason::Device,
+            SkipReason::SymbolicLink,
+            SkipReason::UnknownKind,
+        ];
+        kinds.into_iter().find(|kind| kind.name() == words).unwrap_or_else(|| SkipReason::Other(PlainText::from(words)))
+    }
+
+    /// Its name, for people and scripts. Empty for words of the other side, which only the display
+    /// has.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            SkipReason::ReservedName => "reserved name",
+            SkipReason::Fifo => "fifo",
+            SkipReason::Socket => "socket",
+            SkipReason::Device => "device",
+            SkipReason::SymbolicLink => "symbolic link",
+            SkipReason::UnknownKind => "unknown",
+            SkipReason::Other(_) => "",
+        }
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SkipReason::Other(words) => words.fmt(f),
+            kind => f.write_str(kind.name()),
+        }
+    }
+}
+
 /// Facts of a session that stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The session's id, hex.
     pub session: String,
@@ -78,7 +138,7 @@ pub struct Start {
 }
 
 /// A fact of a session that a person would not guess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartNote {
     /// Fewer lanes than were asked for: more do not fit the memory of one side.
     FewerLanes {
@@ -94,7 +154,7 @@ pub enum StartNote {
 }
 
 /// The way of a transfer, as its initiator sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Direction {
     /// From this host to a daemon.
@@ -117,7 +177,7 @@ impl Direction {
 }
 
 /// A kind of lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LaneKind {
     /// A TCP connection.
@@ -140,7 +200,7 @@ impl LaneKind {
 }
 
 /// The figures of one path so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFigures {
     /// Its addresses, as they were given.
     pub path: String,
@@ -153,7 +213,7 @@ pub struct PathFigures {
 }
 
 /// A change of the lanes, with its reason.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LanesTuned {
     /// Seconds since the session stood.
     pub seconds: f64,
@@ -161,13 +221,34 @@ pub struct LanesTuned {
     pub lanes: u32,
     /// The change.
     pub change: LanesChange,
-    /// Why, for people.
-    pub reason: String,
+    /// Why. Its text is for people.
+    pub reason: LanesReason,
+}
+
+/// The reason of a change of the lanes, or why they stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LanesReason {
+    /// The search for their number decided it.
+    Search(Why),
+    /// Large packets vanish on the way and nothing reports it.
+    LargePacketsVanish,
+}
+
+impl fmt::Display for LanesReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LanesReason::Search(why) => why.fmt(f),
+            LanesReason::LargePacketsVanish => f.write_str(
+                "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back",
+            ),
+        }
+    }
 }
 
 /// A change of a session's lanes. Its text is short, for people and scripts: `+4`, `-4`, `2 to
 /// bbr`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LanesChange {
     /// None: they stay as they are.
@@ -215,7 +296,7 @@ impl fmt::Display for LanesChange {
 }
 
 /// A lost session that is to be dialled again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Redial {
     /// The fault by which it was lost.
     pub fault: Fault,
@@ -224,7 +305,7 @@ pub struct Redial {
 }
 
 /// The counters of a transfer, never mixed. Zero where this side cannot know.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Seconds in which a session stood.
     pub seconds: f64,
@@ -266,7 +347,7 @@ pub struct Progress {
 }
 
 /// A settled name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileEvent {
     /// Its path beneath the destination as the sender named it.
     pub path: RelPath,
@@ -286,7 +367,7 @@ pub struct FileEvent {
 }
 
 /// The outcome of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileStatus {
     /// Under its final name, durable.
     Committed,
@@ -299,7 +380,7 @@ pub enum FileStatus {
 }
 
 /// A part of the path from disk to disk that limited.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
     /// The part.
     pub by: Limit,

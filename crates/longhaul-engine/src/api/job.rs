@@ -1,16 +1,17 @@
 //! A transfer to run: its sources, its destination, and the daemon at the far end.
 //!
-//! In: from the command line or a library user. Out: to `client`. Plain data, but for [`Trust`],
-//! which its maker answers.
+//! In: from the command line or a library user. Out: to `client`. Plain data that may be written
+//! down, but for [`Credentials`]: the key of this side, and [`Trust`], which its maker answers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::{Fault, RelPath, Word};
 use longhaul_net::{Identity, PublicKey};
+use serde::{Deserialize, Serialize};
 
 /// A transfer to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Where the bytes come from.
     pub from: JobSource,
@@ -18,26 +19,43 @@ pub struct Job {
     pub to: JobDestination,
 }
 
+impl Job {
+    /// Sends sources of this host to a path of a daemon.
+    pub fn push(sources: Vec<LocalSource>, daemon: Reach, path: RemotePath) -> Job {
+        Job { from: JobSource::Local(sources), to: JobDestination::Remote(daemon, path) }
+    }
+
+    /// Fetches paths of a daemon to this host.
+    pub fn pull(daemon: Reach, paths: Vec<RemotePath>, destination: LocalDest) -> Job {
+        Job { from: JobSource::Remote(daemon, paths), to: JobDestination::Local(destination) }
+    }
+
+    /// Copies within this host.
+    pub fn copy(sources: Vec<LocalSource>, destination: LocalDest) -> Job {
+        Job { from: JobSource::Local(sources), to: JobDestination::Local(destination) }
+    }
+}
+
 /// The sources of a job: all on one host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum JobSource {
     /// Directories and files of this host.
     Local(Vec<LocalSource>),
     /// Paths that one daemon serves.
-    Remote(Remote, Vec<RemotePath>),
+    Remote(Reach, Vec<RemotePath>),
 }
 
 /// The destination of a job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum JobDestination {
     /// A path of this host.
     Local(LocalDest),
     /// A path that a daemon serves.
-    Remote(Remote, RemotePath),
+    Remote(Reach, RemotePath),
 }
 
 /// A source on this host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LocalSource {
     /// As given, without trailing slashes.
     pub path: PathBuf,
@@ -45,8 +63,20 @@ pub struct LocalSource {
     pub contents: bool,
 }
 
+impl LocalSource {
+    /// A file, or a directory that goes under its own name.
+    pub fn named(path: impl Into<PathBuf>) -> LocalSource {
+        LocalSource { path: path.into(), contents: false }
+    }
+
+    /// What lies in a directory.
+    pub fn contents(path: impl Into<PathBuf>) -> LocalSource {
+        LocalSource { path: path.into(), contents: true }
+    }
+}
+
 /// A destination on this host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LocalDest {
     /// As given, without trailing slashes.
     pub path: PathBuf,
@@ -54,8 +84,15 @@ pub struct LocalDest {
     pub slash: bool,
 }
 
+impl LocalDest {
+    /// A directory that receives the sources under it; it is made if it does not stand.
+    pub fn directory(path: impl Into<PathBuf>) -> LocalDest {
+        LocalDest { path: path.into(), slash: true }
+    }
+}
+
 /// A path beneath a daemon's root.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemotePath {
     /// The name of the root.
     pub root: Word,
@@ -65,11 +102,9 @@ pub struct RemotePath {
     pub slash: bool,
 }
 
-/// A daemon and how to trust it.
+/// The key of this side and its judge of daemons' keys.
 #[derive(Clone)]
-pub struct Remote {
-    /// How its control connection is made.
-    pub reach: Reach,
+pub struct Credentials {
     /// This side's key.
     pub identity: Arc<Identity>,
     /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the
@@ -77,8 +112,17 @@ pub struct Remote {
     pub trust: Arc<dyn Trust>,
 }
 
+/// A daemon, and what this side shows it and asks of it.
+#[derive(Clone)]
+pub struct Remote {
+    /// How its control connection is made.
+    pub reach: Reach,
+    /// This side's key, and its judge of the daemon's.
+    pub credentials: Credentials,
+}
+
 /// How a daemon's control connection is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Reach {
     /// Over TCP, to a port of a host.
@@ -97,6 +141,13 @@ pub trait Trust: Send + Sync {
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::Denied`](longhaul_core::FaultCode::Denied).
     fn judge(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Fault>;
+}
+
+impl Credentials {
+    /// A daemon at which they are used.
+    pub fn at(self, reach: Reach) -> Remote {
+        Remote { reach, credentials: self }
+    }
 }
 
 impl Remote {

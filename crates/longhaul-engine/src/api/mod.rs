@@ -10,10 +10,10 @@ mod settings;
 mod stop;
 
 pub use event::{
-    Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesTuned, Limited, Observer, PathFigures,
-    Progress, Redial, Start, StartNote,
+    Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
+    PathFigures, Progress, Redial, SkipReason, Start, StartNote,
 };
-pub use job::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, Trust};
+pub use job::{Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, Trust};
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};

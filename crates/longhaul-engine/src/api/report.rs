@@ -4,11 +4,13 @@
 
 use longhaul_core::{Fault, FaultCode};
 use longhaul_disk::EngineReport;
+use serde::{Deserialize, Serialize};
 
 use super::event::{Limited, PathFigures};
+use crate::cpu::Stage;
 
 /// The end of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The fault that ended the session early. `None`: none did.
     pub fault: Option<Fault>,
@@ -62,7 +64,7 @@ pub struct Report {
     /// largest first.
     pub limits: Vec<Limited>,
     /// CPU seconds by stage on this side.
-    pub stages: Vec<(&'static str, f64)>,
+    pub stages: Vec<(Stage, f64)>,
     /// The I/O engine of this side, and what it really did.
     pub io: Option<EngineReport>,
     /// The figures of each of several paths. Empty where there was one.

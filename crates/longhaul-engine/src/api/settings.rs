@@ -11,11 +11,19 @@ use longhaul_core::{ByteCount, ChunkSize, IfExists, PathList, Preserve};
 use longhaul_disk::{DirectMode, EngineKind};
 use longhaul_net::{Congestion, NetPath, Protection};
 use longhaul_proto::receiver::SyncGroup;
+use serde::{Deserialize, Serialize};
 
 use crate::budget::MEMORY_DEFAULT;
 
-/// How to run a transfer.
-#[derive(Clone, Debug)]
+/// How to run a transfer. Settings are added now and then: take the rest from the default.
+///
+/// ```
+/// use longhaul_engine::{Settings, Verify};
+///
+/// let settings = Settings { verify: Verify::Disk, ..Settings::default() };
+/// # let _ = settings;
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Data connections; none begins with a few and finds out while data flows how many carry most.
     pub lanes: Option<u32>,
@@ -67,7 +75,7 @@ pub struct Settings {
 }
 
 /// The transport of the lanes of a transfer with a daemon.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// TCP at first; QUIC, if it turns out to carry more.
     #[default]
@@ -125,7 +133,7 @@ pub const RATE_MIN: u64 = 64 << 10;
 const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
 
 /// How far the receiver verifies what it commits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verify {
     /// The bytes that arrived, against the sender's digests.
     #[default]

@@ -213,7 +213,7 @@ impl Run {
     /// How lanes are connected, to whichever session they will belong.
     fn connect_of(&self, remote: &Remote, control: &Control) -> Connect {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
-        let identity = remote.identity.clone();
+        let identity = remote.credentials.identity.clone();
         let (addr, pinned) = (control.peer_addr, control.peer_key);
         let several = self.paths.as_slice().len() > 1;
         let (protection, first, may_change) = (self.protection(), self.transport(), self.may_change_transport());
@@ -353,7 +353,8 @@ pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
 /// Dials, for the first time in this run or `again`.
 async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
     let Reach::Address { host, port } = &remote.reach;
-    let dialled = dial_control_over(&remote.reach.to_string(), paths, &remote.identity, PeerCheck::Observe).await;
+    let dialled =
+        dial_control_over(&remote.reach.to_string(), paths, &remote.credentials.identity, PeerCheck::Observe).await;
     let control = dialled.map_err(|e| dial_fault(&e, again))?;
     tracing::debug!(
         target: "longhaul::session",
@@ -362,7 +363,7 @@ async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result
         round_trip_ms = control.rtt.as_micros() as f64 / 1000.0,
         "connected over TCP, keys are proved"
     );
-    remote.trust.judge(host, *port, &control.peer_key)?;
+    remote.credentials.trust.judge(host, *port, &control.peer_key)?;
     Ok(control)
 }
 

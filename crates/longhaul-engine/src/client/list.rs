@@ -94,16 +94,15 @@ async fn hear_names(reader: &mut ReadHalf, mut sink: impl FnMut(Vec<Listed>) -> 
 /// # Errors
 /// A [`Fault`] that names the path. Names may have been given before.
 pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
-    let failed = |e: longhaul_disk::DiskError| e.fault();
     match Tree::open(path) {
         Ok(tree) => list_tree(&tree, &RelPath::root(), sink),
         // Not a directory: its parent lists it.
         Err(e) => {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(failed(e)) };
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(e.into()) };
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let name = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(name))
                 .map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
-            list_tree(&*Tree::open(parent).map_err(failed)?, &name, sink)
+            list_tree(&*Tree::open(parent)?, &name, sink)
         }
     }
 }
@@ -142,7 +141,7 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
     match Tree::open(dir) {
         Ok(tree) => RootJournals::new(tree.shelf(), Layout::WHOLE).partials(principal, beneath),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
-        Err(e) => Err(e.fault()),
+        Err(e) => Err(e.into()),
     }
 }
 

@@ -29,8 +29,8 @@ use longhaul_proto::receiver::{Landing, SkippedDigests};
 use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
-    Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings,
-    Stop, Transport,
+    Credentials, Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote, RemotePath,
+    Report, Settings, Stop, Transport,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
@@ -52,8 +52,15 @@ use retry::Patience;
 use udp_way::UdpWay;
 use wish::Wish;
 
-/// Runs a job to its end. Always gives a report; what ended it early is in there.
-pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
+/// Runs a job to its end. Always gives a report; what ended it early is in there. `credentials` are
+/// shown to the daemon of the job: `None` will do where both ends are on this host.
+pub async fn run(
+    job: Job,
+    credentials: Option<Credentials>,
+    settings: Settings,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Report {
     let begun = Instant::now();
     if let Err(fault) = possible(&settings, &job) {
         return conclude(Err(fault), &*observer, begun);
@@ -64,8 +71,14 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     let run =
         Run { settings, observer: telling, stop, paths: paths.clone(), segments, udp: UdpWay::default(), watch: None };
     let result = match (job.from, job.to) {
-        (JobSource::Local(sources), JobDestination::Remote(remote, path)) => run.push(sources, &remote, path).await,
-        (JobSource::Remote(remote, paths), JobDestination::Local(dest)) => run.pull(&remote, paths, &dest).await,
+        (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
+            Ok(remote) => run.push(sources, &remote, path).await,
+            Err(fault) => Err(fault),
+        },
+        (JobSource::Remote(reach, paths), JobDestination::Local(dest)) => match at_daemon(credentials, reach) {
+            Ok(remote) => run.pull(&remote, paths, &dest).await,
+            Err(fault) => Err(fault),
+        },
         (JobSource::Local(sources), JobDestination::Local(dest)) => run.copy(&sources, &dest).await,
         (JobSource::Remote(..), JobDestination::Remote(..)) => {
             Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
@@ -124,6 +137,11 @@ pub struct Observers {
     pub sender: Arc<dyn Observer>,
     /// Hears the receiving half: of each file before the sender does.
     pub receiver: Arc<dyn Observer>,
+}
+
+fn at_daemon(credentials: Option<Credentials>, reach: Reach) -> Result<Remote, Fault> {
+    let missing = || Fault::new(FaultCode::Usage, Blame::Local, format_args!("there is no key to show to {reach}"));
+    Ok(credentials.ok_or_else(missing)?.at(reach))
 }
 
 /// Refuses settings that no session could keep.

@@ -111,7 +111,7 @@ mod tests {
     use longhaul_core::{Blame, ChunkSize, FaultCode, LaneId};
     use longhaul_net::{LaneStream, Protection};
 
-    use crate::api::Start;
+    use crate::api::{SkipReason, Start};
 
     /// Records the events that it hears.
     #[derive(Default)]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn skipped(path: &str) -> Event {
-        Event::Skipped { path: path.into(), placed: Vec::new(), reason: String::new(), message: String::new() }
+        Event::Skipped { path: path.into(), placed: Vec::new(), reason: SkipReason::Fifo, message: String::new() }
     }
 
     fn lane() -> Result<JoinedLane, Fault> {

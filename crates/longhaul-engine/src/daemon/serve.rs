@@ -24,6 +24,7 @@ use super::side::Side;
 use super::{Daemon, request, strangers};
 use crate::api::{Event, FileStatus, Observer};
 use crate::budget::{self};
+use crate::cpu::Stage;
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
@@ -135,7 +136,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admissio
 }
 
 /// CPU seconds of this side by stage, as a word of a log line: `hash:0.412,net:0.360,files:0.020`.
-fn cpu_seconds(stages: &[(&str, f64)]) -> String {
+fn cpu_seconds(stages: &[(Stage, f64)]) -> String {
     if stages.is_empty() {
         return "none".to_owned();
     }

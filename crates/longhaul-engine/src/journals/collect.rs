@@ -81,7 +81,7 @@ fn remove(tree: &Tree, root: &RootJournals, journal: Journal) -> Result<(), Faul
         temporaries += match tree.sweep(&dir, &|temp| temp.tag() == tag) {
             Ok(removed) => removed,
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
-            Err(error) => return Err(error.fault()),
+            Err(error) => return Err(error.into()),
         };
     }
     // The temporaries are removed durably.

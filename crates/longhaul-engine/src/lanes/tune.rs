@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::LaneId;
 use longhaul_net::{CongestionControl, LaneCounters, LaneHandle};
 use longhaul_proto::tuning::transport::{self, Carried, Choice, TransportDecision};
-use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig};
+use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig, Why};
 use longhaul_proto::wire::message::Transport;
 
 use crate::api::LanesChange;
@@ -81,7 +81,7 @@ pub(crate) struct TuningStep {
     pub(crate) task: LaneTask,
     /// The change, for people and scripts.
     pub(crate) change: LanesChange,
-    pub(crate) reason: String,
+    pub(crate) reason: Why,
 }
 
 /// A task for the pool.
@@ -213,7 +213,7 @@ impl Tuning {
             None if choice.is_trying() => return Some(Vec::new()),
             None => return None,
         };
-        Some(vec![TuningStep { task: what, change, reason: why.to_string() }])
+        Some(vec![TuningStep { task: what, change, reason: why }])
     }
 
     fn sample(&mut self, look: &RunningLane, elapsed: Duration) -> Option<LaneSample> {
@@ -255,7 +255,7 @@ impl Tuning {
             }
             LaneDecision::Stay(why) => (LaneTask::Nothing, LanesChange::Unchanged, why),
         };
-        TuningStep { task: what, change, reason: why.to_string() }
+        TuningStep { task: what, change, reason: why }
     }
 
     fn switch(&mut self, look: &RunningLane, place: usize) -> bool {

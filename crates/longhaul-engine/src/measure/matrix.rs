@@ -18,6 +18,7 @@ use crate::api::{Event, FileEvent, FileStatus, Limited, LocalDest, LocalSource, 
 use crate::client::Run;
 use crate::client::local_copy::{Engines, Nobody, merge_halves};
 use crate::client::udp_way::UdpWay;
+use crate::cpu::Stage;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
 use crate::place::{self, LocalSite, Opening};
@@ -43,7 +44,7 @@ pub struct CellRun {
 pub struct HalfReport {
     /// CPU seconds by stage: `read` or `write` of the I/O threads, `hash` and `net` of the lanes,
     /// `files` of work that is done by name.
-    pub stages: Vec<(&'static str, f64)>,
+    pub stages: Vec<(Stage, f64)>,
 }
 
 /// The results of a cell.
@@ -97,7 +98,7 @@ pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
             Scanned::Entry { source, identity, .. } => {
                 tree.open(&source, &identity).map(|file| file.mode()).map_err(Fault::from)
             }
-            Scanned::Failed { error, .. } => Err(error.fault()),
+            Scanned::Failed { error, .. } => Err(error.into()),
             Scanned::Skipped { .. } | Scanned::Reserved { .. } => Ok(IoMode::Buffered),
         });
         std::ops::ControlFlow::Break(())
@@ -127,7 +128,7 @@ impl Run {
 
 fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellReport {
     let whole = sent.costs.sender().unwrap_or(0.0);
-    let (sender, receiver) = (half(&sent, "read"), half(&received, "write"));
+    let (sender, receiver) = (half(&sent, Stage::Read), half(&received, Stage::Write));
     let seconds = sent.seconds();
     merge_halves(&mut sent, received);
     let report = sent.into_report(seconds);
@@ -144,7 +145,7 @@ fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellRepo
 }
 
 /// The CPU time of a half, with that of its disk's threads as the stage `disk`.
-fn half(totals: &Totals, disk: &'static str) -> HalfReport {
+fn half(totals: &Totals, disk: Stage) -> HalfReport {
     let io = totals.costs.io().map_or(0.0, |io| io.cpu_nanos as f64 / 1e9);
     HalfReport { stages: std::iter::once((disk, io)).chain(totals.costs.stages().iter().copied()).collect() }
 }

@@ -21,6 +21,7 @@ use crate::budget;
 use crate::client::Run;
 use crate::client::connect::Agreed;
 use crate::client::udp_way::UdpWay;
+use crate::cpu::Stage;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
 use crate::session::allowed::Allowed;
@@ -77,7 +78,7 @@ pub struct NetReport {
     /// CPU seconds of the receiving process.
     pub receiver_cpu: Option<f64>,
     /// CPU seconds by stage on this side.
-    pub stages: Vec<(&'static str, f64)>,
+    pub stages: Vec<(Stage, f64)>,
     /// The parts that limited, with shares of the time in which that is known: the largest first.
     pub limits: Vec<Limited>,
     /// The lanes, in the order in which they joined.

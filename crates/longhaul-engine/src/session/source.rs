@@ -187,7 +187,7 @@ impl SourceWorkers {
         self.shared.packers.run(move || {
             let result = match shared.opened(file, &origin).map(|source| source.unchanged()) {
                 Some(Ok(true)) => Ok(()),
-                Some(Err(e)) => Err(e.fault()),
+                Some(Err(e)) => Err(e.into()),
                 // Opened by its name as it is now: it may be gone.
                 Some(Ok(false)) => {
                     Err(shared.tree.open(&origin.at, &origin.identity).map_or_else(|e| e.fault(), |_| changed()))

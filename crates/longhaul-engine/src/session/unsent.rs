@@ -7,7 +7,7 @@
 
 use longhaul_core::{Entry, EntryKind, Escaped, FaultCode, Meta, PlainText, RelPath};
 
-use crate::api::Event;
+use crate::api::{Event, SkipReason};
 
 /// The entry of a name that is not sent.
 pub(super) fn entry(path: RelPath, failure: Option<FaultCode>, why: impl Into<PlainText>) -> Entry {
@@ -29,21 +29,22 @@ pub(super) fn event(entry: &Entry, placed: &RelPath, why: &str) -> Event {
         Some(name) => [at.as_bytes(), name.as_bytes()].join(&b'/'),
     };
     let path = full(&entry.path);
-    let reason = if name.is_some() { RESERVED } else { why };
-    let message = match name {
+    let reason = if name.is_some() { SkipReason::ReservedName } else { SkipReason::of(why) };
+    let at = match name {
         // The name is escaped already, and clean.
-        Some(name) if entry.path.is_root() => format!("{name} is a {RESERVED} and is not sent"),
-        Some(name) => format!("{}/{name} is a {RESERVED} and is not sent", entry.path.escaped()),
-        None if KINDS.contains(&why) => format!("{} is a {why} and is not sent", entry.path.escaped()),
-        // The other side's own words.
-        None => format!("{} is not sent; the other side says: {why}", entry.path.escaped()),
+        Some(name) if entry.path.is_root() => name.to_owned(),
+        Some(name) => format!("{}/{name}", entry.path.escaped()),
+        None => entry.path.escaped().to_string(),
     };
-    Event::Skipped { path, placed: full(placed), reason: reason.to_owned(), message }
+    let message = match &reason {
+        SkipReason::Other(words) => format!("{at} is not sent; the other side says: {words}"),
+        kind => format!("{at} is a {kind} and is not sent"),
+    };
+    Event::Skipped { path, placed: full(placed), reason, message }
 }
 
-const RESERVED: &str = "reserved name";
-/// The words of a scan for the kinds that it leaves out.
-const KINDS: [&str; 5] = ["fifo", "socket", "device", "symbolic link", "unknown"];
+/// The words of a scan for a reserved name.
+const RESERVED: &str = SkipReason::ReservedName.name();
 
 #[cfg(test)]
 mod tests {
@@ -72,7 +73,7 @@ mod tests {
                 panic!("another event")
             };
             assert_eq!((path, placed), (want.as_bytes().to_vec(), target.as_bytes().to_vec()));
-            assert_eq!((said.as_str(), message), (reason, format!("{want} is a {reason} and is not sent")));
+            assert_eq!((said.to_string().as_str(), message), (reason, format!("{want} is a {reason} and is not sent")));
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
+use serde::{Deserialize, Serialize};
 
 use super::journal::JournalEntry;
 use super::partial::Partial;
@@ -324,7 +325,7 @@ pub enum SkippedDigests {
 /// The bound of bytes that are written and not synced, which a crash may cost. A larger group means
 /// more to send again after a crash. While twice as many bytes are written and not durable, no more
 /// chunks are asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SyncGroup {
     /// Bytes that are not synced. Default 1 GiB.
     pub bytes: u64,

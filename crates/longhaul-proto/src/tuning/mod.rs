@@ -17,6 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
+use serde::{Deserialize, Serialize};
 
 pub use lanes::{Tuner, TuningConfig};
 
@@ -70,7 +71,8 @@ pub enum LaneDecision {
 }
 
 /// The reason of a decision. Rates are bytes/s over all lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Why {
     /// The network limits, and more lanes may carry more.
     Trying {

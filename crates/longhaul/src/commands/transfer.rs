@@ -6,7 +6,9 @@
 use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
-use longhaul_engine::{Job, JobDestination, JobSource as Sources, LocalDest, LocalSource, Settings, Stop, StopTrigger};
+use longhaul_engine::{
+    Credentials, Job, JobDestination, JobSource as Sources, LocalDest, LocalSource, Settings, Stop, StopTrigger,
+};
 
 use super::Context;
 use crate::cli::TransferArgs;
@@ -48,6 +50,8 @@ pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -
 /// A transfer with everything that this side knows of it.
 struct Prepared {
     job: Job,
+    /// `None` where both ends are on this host.
+    credentials: Option<Credentials>,
     settings: Settings,
     narrator: Narrator,
     talker: Talker,
@@ -105,7 +109,11 @@ fn prepare(
         }
     }
     settings.notes.iter().for_each(|note| talker.note(note));
-    let job = ends.job(&settings.keys, context, talker, &asking)?;
+    let credentials = match ends.reaches_daemon() {
+        true => Some(keys::credentials(&settings.keys, &context.places(), talker, &asking)?),
+        false => None,
+    };
+    let job = ends.job()?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
@@ -113,12 +121,23 @@ fn prepare(
     let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, naming, stop: stop_on_deaf };
     let narrator = Narrator::new(telling);
     let (sources, command) = (sources.len(), quoted(context.line));
-    Ok(Prepared { job, settings: settings.engine, narrator, talker, stop, trigger, asking, sources, command })
+    Ok(Prepared {
+        job,
+        credentials,
+        settings: settings.engine,
+        narrator,
+        talker,
+        stop,
+        trigger,
+        asking,
+        sources,
+        command,
+    })
 }
 
 impl Prepared {
     fn run(self) -> Result<Exit, Error> {
-        let Prepared { job, settings, narrator, talker, stop, trigger, asking, sources, command } = self;
+        let Prepared { job, credentials, settings, narrator, talker, stop, trigger, asking, sources, command } = self;
         let speaker = Speaker::start(narrator);
         let (observer, voice) = (speaker.observer(), speaker.voice(talker));
         let stop_run = move |code| {
@@ -127,7 +146,7 @@ impl Prepared {
         };
         signals::watch(asking.clone(), Hangup::Stops, stop_run)
             .map_err(Error::file("watch the signals of", "this process"))?;
-        let report = super::block_on(longhaul_engine::run(job, settings, observer, stop))?;
+        let report = super::block_on(longhaul_engine::run(job, credentials, settings, observer, stop))?;
         // The last lines may wait for a reader that never comes.
         asking.end();
         match speaker.finish() {
@@ -221,8 +240,11 @@ impl Ends {
         }
     }
 
-    fn job(self, keys: &settings::Keys, context: Context, talker: Talker, asking: &Asking) -> Result<Job, Error> {
-        let remote = |daemon: &DaemonPath| keys::remote(daemon, keys, &context.places(), talker, asking);
+    fn reaches_daemon(&self) -> bool {
+        !matches!(self, Ends::Local(..))
+    }
+
+    fn job(self) -> Result<Job, Error> {
         let sources = |paths: Vec<LocalPath>| {
             let source = |LocalPath { path, slash }| LocalSource { path, contents: slash };
             Sources::Local(paths.into_iter().map(source).collect())
@@ -231,13 +253,12 @@ impl Ends {
         Ok(match self {
             Ends::Local(paths, dest) => Job { from: sources(paths), to: to_local(dest) },
             Ends::Push(paths, daemon) => {
-                let to = remote(&daemon)?;
-                let path = daemon.path.ok_or_else(|| no_root(daemon.host.as_bytes()))?;
-                Job { from: sources(paths), to: JobDestination::Remote(to, path) }
+                let path = daemon.path.clone().ok_or_else(|| no_root(daemon.host.as_bytes()))?;
+                Job { from: sources(paths), to: JobDestination::Remote(keys::reach(&daemon), path) }
             }
             Ends::Pull(daemon, daemons, dest) => {
                 let paths = daemons.into_iter().filter_map(|daemon| daemon.path).collect();
-                Job { from: Sources::Remote(remote(&daemon)?, paths), to: to_local(dest) }
+                Job { from: Sources::Remote(keys::reach(&daemon), paths), to: to_local(dest) }
             }
         })
     }

@@ -11,7 +11,7 @@ use std::io::{self, Stdout, Write};
 use std::time::Duration;
 
 use longhaul_core::{ByteCount, Fault};
-use longhaul_engine::{LaneFigures, Limited, NetReport, SentFigures, Way};
+use longhaul_engine::{LaneFigures, Limited, NetReport, SentFigures, Stage, Way};
 use serde::Serialize;
 
 use super::events::{CpuPerGb, as_map, limits, millis, protection};
@@ -114,7 +114,7 @@ struct NetBody<'a> {
     limits: &'a [Limited],
     /// CPU seconds of this side, by the stage that spent them.
     #[serde(serialize_with = "as_map")]
-    stages: &'a [(&'static str, f64)],
+    stages: &'a [(Stage, f64)],
     /// The figures of all lanes together.
     #[serde(flatten)]
     path: BenchPathBody,

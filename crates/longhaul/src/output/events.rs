@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Start, SyncMethod,
+    PathFigures, Progress, Protection, Report, Stage, Start, SyncMethod,
 };
 use serde::Serialize;
 
@@ -99,7 +99,15 @@ impl<W: Write> JsonLines<W> {
     /// Tells that the sending side changed its lanes, or decided not to.
     pub(super) fn lanes(&mut self, tuned: &LanesTuned) -> io::Result<()> {
         let LanesTuned { seconds, lanes, change, reason } = tuned;
-        self.say("lanes", LanesBody { t_s: millis(*seconds), lanes: *lanes, change: &change.to_string(), reason })
+        self.say(
+            "lanes",
+            LanesBody {
+                t_s: millis(*seconds),
+                lanes: *lanes,
+                change: &change.to_string(),
+                reason: &reason.to_string(),
+            },
+        )
     }
 
     /// Tells that a name is settled.
@@ -130,7 +138,7 @@ impl<W: Write> JsonLines<W> {
 
     /// Tells a fault.
     pub fn fault(&mut self, fault: &Fault) -> io::Result<()> {
-        let Fault { code, blame, object, message, hint, author } = fault;
+        let Fault { code, blame, object, message, hint, author, os_error: _ } = fault;
         let hint = hint.as_ref().map(sentence).unwrap_or_default();
         let hint = match author {
             Author::Peer if !hint.is_empty() => format!("{PEER_SAYS}{hint}").into(),
@@ -324,8 +332,8 @@ pub(super) fn limits<S: serde::Serializer>(limits: &&[Limited], serializer: S) -
 }
 
 /// Writes seconds by their names.
-pub(super) fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(stages.iter().map(|(name, seconds)| (name, millis(*seconds))))
+pub(super) fn as_map<S: serde::Serializer>(stages: &&[(Stage, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(stages.iter().map(|(stage, seconds)| (stage.name(), millis(*seconds))))
 }
 
 /// The version of the schema; a change that scripts would have to follow gets the next number.

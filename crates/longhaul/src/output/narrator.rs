@@ -113,7 +113,7 @@ impl Narrator {
             Event::Skipped { path, placed, reason, message } => {
                 self.telling.talker.note(&message);
                 if self.telling.json {
-                    self.print(|json| json.skipped(&path, &placed, &reason));
+                    self.print(|json| json.skipped(&path, &placed, &reason.to_string()));
                 }
             }
             Event::Redial(redial) => self.redial(&redial),
@@ -123,6 +123,8 @@ impl Narrator {
             Event::Lanes(tuned) => self.lanes(&tuned),
             Event::Paths(figures) => self.paths(&figures),
             Event::Fault(fault) => self.fault(fault),
+            // Nothing that a program must know has no words here.
+            _ => {}
         }
     }
 

@@ -133,7 +133,7 @@ impl SessionJournal {
             let removed = match tree.sweep(&placed, &|temp| temp.tag() == tag && !book.book().speaks_of(temp)) {
                 Ok(removed) => removed,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => 0,
-                Err(error) => return Err(error.fault()),
+                Err(error) => return Err(error.into()),
             };
             if removed > 0 {
                 tracing::info!(target: "longhaul::journal", path = %placed.escaped(), removed, "old temporary files are removed");

@@ -93,9 +93,9 @@ impl SessionJournal {
             }
             (Err(error), Some((book, number))) => {
                 book.append(vec![Record::Dropped { number }])?;
-                Err(error.fault())
+                Err(error.into())
             }
-            (Err(error), None) => Err(error.fault()),
+            (Err(error), None) => Err(error.into()),
         }
     }
 

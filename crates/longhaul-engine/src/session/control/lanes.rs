@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::clock::SessionClock;
 use super::signs::LifeSigns;
-use crate::api::{self, LanesChange, Observer};
+use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::lanes::JoinedLane;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
@@ -178,12 +178,12 @@ impl SessionLanes {
             if task != LaneTask::Nothing && !self.pool.grants() {
                 target = Some(LaneTarget { count: self.pool.target(), transport: self.pool.transport() });
             }
-            self.tell(change, reason);
+            self.tell(change, LanesReason::Search(reason));
         }
         target
     }
 
-    fn tell(&self, change: LanesChange, reason: String) {
+    fn tell(&self, change: LanesChange, reason: LanesReason) {
         let (seconds, lanes) = (self.clock.seconds(), self.count());
         tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
         self.observer.event(api::Event::Lanes(api::LanesTuned { seconds, lanes, change, reason }));
@@ -195,8 +195,7 @@ impl SessionLanes {
             return;
         };
         self.reported_segment = Some(bytes);
-        let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
-        self.tell(LanesChange::Segments(bytes), reason.to_owned());
+        self.tell(LanesChange::Segments(bytes), LanesReason::LargePacketsVanish);
     }
 
     /// The lanes that the search for their number gave up since the last call.

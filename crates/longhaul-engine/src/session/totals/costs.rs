@@ -7,6 +7,7 @@ use longhaul_disk::EngineReport;
 use longhaul_proto::tuning::limit::Spent;
 
 use crate::api::Limited;
+use crate::cpu::Stage;
 
 /// The costs of a transfer.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +17,7 @@ pub(crate) struct TransferCosts {
     /// CPU microseconds of the receiving process. `None` as long as no session said so.
     receiver_us: Option<u64>,
     /// CPU seconds by stage.
-    stages: Vec<(&'static str, f64)>,
+    stages: Vec<(Stage, f64)>,
     /// The requests of the last session's disk engine. `None` before the first session ends.
     io: Option<EngineReport>,
     limits: Spent,
@@ -46,7 +47,7 @@ impl TransferCosts {
     }
 
     /// Adds what this side knows of a session that is over.
-    pub(crate) fn add_session(&mut self, limits: &Spent, stages: Vec<(&'static str, f64)>, io: EngineReport) {
+    pub(crate) fn add_session(&mut self, limits: &Spent, stages: Vec<(Stage, f64)>, io: EngineReport) {
         self.limits.add_all(limits);
         self.io = Some(io);
         if self.stages.is_empty() {
@@ -61,7 +62,7 @@ impl TransferCosts {
     pub(crate) fn join(&mut self, received: &TransferCosts) {
         self.sender_us = Some(self.stages_us());
         self.receiver_us = Some(received.stages_us());
-        self.stages = self.stages.iter().zip(&received.stages).map(|((name, a), (_, b))| (*name, a + b)).collect();
+        self.stages = self.stages.iter().zip(&received.stages).map(|((stage, a), (_, b))| (*stage, a + b)).collect();
     }
 
     fn stages_us(&self) -> u64 {
@@ -69,7 +70,7 @@ impl TransferCosts {
     }
 
     /// CPU seconds by stage.
-    pub(crate) fn stages(&self) -> &[(&'static str, f64)] {
+    pub(crate) fn stages(&self) -> &[(Stage, f64)] {
         &self.stages
     }
 

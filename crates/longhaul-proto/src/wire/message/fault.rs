@@ -29,7 +29,7 @@ impl From<&Fault> for FaultBody {
 impl From<FaultBody> for Fault {
     fn from(body: FaultBody) -> Fault {
         let FaultBody { code, blame, object, message, hint } = body;
-        Fault { code, blame, object, message, hint: Hint::words(hint), author: Author::Peer }
+        Fault { code, blame, object, message, hint: Hint::words(hint), os_error: None, author: Author::Peer }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::io::{self, Stdout, Write};
 
 use longhaul_core::Fault;
-use longhaul_engine::{CellReport, HalfReport, Limited, Protection};
+use longhaul_engine::{CellReport, HalfReport, Limited, Protection, Stage};
 use serde::Serialize;
 
 use super::super::events::{as_map, limits, millis, protection};
@@ -108,10 +108,10 @@ struct RunBody<'a> {
 struct Halves<'a> {
     /// Stages of the sending half.
     #[serde(serialize_with = "as_map")]
-    sender: &'a [(&'static str, f64)],
+    sender: &'a [(Stage, f64)],
     /// Stages of the receiving half.
     #[serde(serialize_with = "as_map")]
-    receiver: &'a [(&'static str, f64)],
+    receiver: &'a [(Stage, f64)],
 }
 
 /// The last line of `bench matrix`.
@@ -210,9 +210,9 @@ impl MatrixTelling {
     fn run(&self, cell: MatrixCell, round: u32, report: &CellReport) -> MatrixRun {
         let per_gb = |seconds: f64| millis(seconds / (report.bytes.max(1) as f64 / 1e9));
         let sum = |half: &HalfReport| per_gb(half.stages.iter().map(|(_, seconds)| seconds).sum());
-        let of = |name: &str| {
+        let of = |counted: Stage| {
             let both = report.sender.stages.iter().chain(&report.receiver.stages);
-            per_gb(both.filter(|(stage, _)| *stage == name).map(|(_, seconds)| seconds).sum())
+            per_gb(both.filter(|(stage, _)| *stage == counted).map(|(_, seconds)| seconds).sum())
         };
         let bytes_per_s = report.bytes as f64 / report.seconds.max(1e-9);
         let plain = self.runs.iter().find(|run| run.round == round && is_base(run.cell, cell.protect));
@@ -230,7 +230,7 @@ impl MatrixTelling {
                 receiver: sum(&report.receiver),
                 rest: per_gb(report.rest_cpu),
             },
-            stages: ["read", "hash", "net", "write", "files"].map(of),
+            stages: [Stage::Read, Stage::Hash, Stage::Net, Stage::Write, Stage::Files].map(of),
             limits: report.limits.clone(),
         }
     }
@@ -360,8 +360,8 @@ mod tests {
             fault: None,
             bytes: 2_000_000_000,
             seconds,
-            sender: HalfReport { stages: vec![("read", 0.1), ("hash", 0.4)] },
-            receiver: HalfReport { stages: vec![("write", 0.2), ("hash", 0.4), ("net", 0.6)] },
+            sender: HalfReport { stages: vec![(Stage::Read, 0.1), (Stage::Hash, 0.4)] },
+            receiver: HalfReport { stages: vec![(Stage::Write, 0.2), (Stage::Hash, 0.4), (Stage::Net, 0.6)] },
             rest_cpu: 0.3,
             limits: Vec::new(),
         }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use longhaul_core::Rights;
-use longhaul_engine::Limited;
+use longhaul_engine::{Limited, Stage};
 use serde::Serialize;
 
 use super::{as_map, limits};
@@ -68,7 +68,7 @@ pub struct Summary<'a> {
     pub(super) limits: &'a [Limited],
     /// CPU seconds of this side, by the stage that spent them.
     #[serde(serialize_with = "as_map")]
-    pub(super) stages: &'a [(&'static str, f64)],
+    pub(super) stages: &'a [(Stage, f64)],
     /// The I/O engine of this side, and how it really ran. Null where none was started.
     pub(super) io: Option<IoBody>,
     /// Payload bytes that arrived in this run, those that were sent again among them.

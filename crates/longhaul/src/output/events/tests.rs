@@ -3,7 +3,7 @@
 use super::*;
 use crate::exit::tests::report;
 use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
-use longhaul_engine::StartNote;
+use longhaul_engine::{Stage, StartNote};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -129,7 +129,7 @@ fn the_summary_counts_and_rates() {
             Limited { by: longhaul_engine::Limit::Target, share: 0.75 },
             Limited { by: longhaul_engine::Limit::Hash, share: 0.25 },
         ],
-        stages: vec![("hash", 0.4), ("send", 0.30004)],
+        stages: vec![(Stage::Hash, 0.4), (Stage::Net, 0.30004)],
         io: Some(EngineReport {
             engine: EngineKind::Threads,
             depth: 8,
@@ -146,7 +146,7 @@ fn the_summary_counts_and_rates() {
          \"files_failed\":0,\"bytes_committed\":2000000000,\"bytes_resumed\":0,\"bytes_resent\":5,\
          \"bytes_read_back\":0,\"bytes_misread\":0,\"bytes_digested\":0,\"seconds\":4.0,\
          \"bytes_per_s\":250000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
-         \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"send\":0.3},\
+         \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"net\":0.3},\
          \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0},\
          \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000}\n"
     );
