@@ -13,7 +13,7 @@ use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, hint};
 use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::receiver::{Policy, SkippedDigests};
+use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Follows, GrantedLanes, VERSION, Welcome};
 use tokio::sync::mpsc;
 
@@ -234,13 +234,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
     };
-    let receiving = ReceivePlan {
-        policy,
-        dry_run: transfer.dry_run,
-        group: daemon.config.sync,
-        read_back: transfer.read_back,
-        digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
-    };
+    let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
     Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)
 }
 

@@ -9,14 +9,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{ChunkSize, Preserve, Role};
+use longhaul_core::{ChunkSize, IfExists, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::Congestion;
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup};
+use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
+use super::destination::DestinationOptions;
 use super::opened::Destination;
 use super::receiver::Receiving;
 use super::sender::Sending;
@@ -163,7 +165,8 @@ impl Plan {
         let config = self.receiver_config(destination.landing);
         let SessionBuffers { slab, io, .. } = buffers;
         let Destination { tree, base, place, ledger: journal, .. } = destination;
-        Receiving { tree, slab, io, config, allowed, base, place, journal }
+        let options = destination_options(&config, slab.slot_bytes());
+        Receiving { tree, slab, io, config, options, allowed, base, place, journal }
     }
 
     fn receiver_config(&self, landing: Landing) -> ReceiverConfig {
@@ -181,6 +184,21 @@ impl Plan {
             read_back,
             digests,
         }
+    }
+}
+
+/// The options of the workers of a destination, whose buffers have `slot_bytes` each.
+pub(crate) fn destination_options(config: &ReceiverConfig, slot_bytes: usize) -> DestinationOptions {
+    let reads = config.read_back || config.policy.if_exists == IfExists::Verify;
+    let digests = config.digests != SkippedDigests::Unwanted && !config.dry_run;
+    DestinationOptions {
+        chunk: config.chunk,
+        bundled_max: bundled_max(config.chunk, config.bundled_max),
+        preserve: config.preserve,
+        dry_run: config.dry_run,
+        may_replace: config.policy.may_replace(),
+        reserve: reads.then_some(slot_bytes),
+        digests: digests.then_some(budget::digest_bytes(config.chunk_max) as usize),
     }
 }
 
@@ -222,6 +240,18 @@ impl ReceivePlan {
             group: settings.sync,
             read_back: settings.verify == Verify::Disk,
             digests: if settings.digests { digests } else { SkippedDigests::Unwanted },
+        }
+    }
+
+    /// The rules of a daemon's receiver that was asked for by `transfer`, under the policy that the
+    /// client's rights leave it and the daemon's own bound of what may be written and not synced.
+    pub(crate) fn of_transfer(transfer: &Transfer, policy: Policy, group: SyncGroup) -> ReceivePlan {
+        ReceivePlan {
+            policy,
+            dry_run: transfer.dry_run,
+            group,
+            read_back: transfer.read_back,
+            digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
         }
     }
 }

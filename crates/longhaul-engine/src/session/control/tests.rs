@@ -18,6 +18,7 @@ use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::outbox::Queue;
+use crate::session::plan::destination_options;
 use crate::session::receiver::Receiving;
 use crate::session::sender::Sending;
 use crate::session::{receiver, sender};
@@ -113,8 +114,9 @@ async fn receives(link: ControlLink) -> Option<Fault> {
     };
     let (asked, base, place, tree) = (Allowed::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();
-    receiver::run(link, Receiving { tree, slab, io, config, allowed: asked, base, place, journal: None }, &mut course)
-        .await;
+    let options = destination_options(&config, slab.slot_bytes());
+    let receiving = Receiving { tree, slab, io, options, config, allowed: asked, base, place, journal: None };
+    receiver::run(link, receiving, &mut course).await;
     course.totals.fault
 }
 

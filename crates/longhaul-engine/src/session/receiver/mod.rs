@@ -10,11 +10,10 @@ mod intake;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Fault, IfExists};
+use longhaul_core::Fault;
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig, SkippedDigests};
-use longhaul_proto::wire::bundle::bundled_max;
+use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig};
 use longhaul_proto::wire::message::{Ending, Outcome};
 use longhaul_sys::Slab;
 
@@ -27,7 +26,6 @@ use super::course::ReceiveCourse;
 use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Whereabouts};
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
-use crate::budget;
 use crate::journals::SessionJournal;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
@@ -42,6 +40,8 @@ pub(crate) struct Receiving {
     pub(crate) io: ChunkIo,
     /// The values agreed in the handshake.
     pub(crate) config: ReceiverConfig,
+    /// What its destination's workers keep to.
+    pub(crate) options: DestinationOptions,
     /// The entries that may come.
     pub(crate) allowed: Allowed,
     /// The place of the destination, for people.
@@ -88,7 +88,7 @@ struct ReceiverLoop<'a> {
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
 pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut ReceiveCourse) {
     course.begin();
-    let options = options(&receiving);
+    let options = receiving.options;
     let whereabouts = Whereabouts::new(&receiving.place);
     let started = DestinationWorkers::start(
         receiving.tree,
@@ -142,22 +142,6 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         this.settle();
     }
     this.finish(receiving.io).await;
-}
-
-/// The options of the destination's workers.
-fn options(receiving: &Receiving) -> DestinationOptions {
-    let config = &receiving.config;
-    let reads = config.read_back || config.policy.if_exists == IfExists::Verify;
-    let digests = config.digests != SkippedDigests::Unwanted && !config.dry_run;
-    DestinationOptions {
-        chunk: config.chunk,
-        bundled_max: bundled_max(config.chunk, config.bundled_max),
-        preserve: config.preserve,
-        dry_run: config.dry_run,
-        may_replace: config.policy.may_replace(),
-        reserve: reads.then_some(receiving.slab.slot_bytes()),
-        digests: digests.then_some(budget::digest_bytes(config.chunk_max) as usize),
-    }
 }
 
 /// Events absorbed before their consequences are ordered.
