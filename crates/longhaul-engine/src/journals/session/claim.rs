@@ -14,7 +14,7 @@ use longhaul_proto::journal::keeper::{FoundPartial, PartialChoice};
 use longhaul_proto::receiver::{EntryRef, Partial, Source};
 
 use super::super::outline::{Elsewhere, Looked, Outline, Whose, look};
-use super::{Arriving, Found, PathClaim, PathHistory, SessionJournal, lock, stamp_of};
+use super::{Arriving, PathClaim, PathHistory, SessionJournal, lock, stamp_of};
 use crate::journals::file::JournalFile;
 use crate::journals::listing::user_of;
 use crate::journals::owners;
@@ -50,13 +50,15 @@ impl SessionJournal {
             self.find(tree, &entry.placed, &path).inspect_err(|_| self.store.holds.release(&path, self.holder.tag));
         let mut found = found?;
         // One that its journal cannot follow over several targets is given up as the file begins.
-        let followed = found.as_mut().filter(|found| found.book.book().takes(self.author.layout));
-        let partial = followed.map(|Found { taken, .. }| {
+        let takes = |found: &&mut FoundPartial| {
+            self.journal(found.journal).is_some_and(|book| book.book().takes(self.author.layout))
+        };
+        let partial = found.as_mut().filter(takes).map(|FoundPartial { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
             let occupied = tree.occupied(&entry.placed, &taken.file.temp).unwrap_or(0);
             Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)).occupying(occupied))
         });
-        self.claims().insert(entry.id, PathClaim { path, found, entry: None });
+        self.claims().paths.insert(entry.id, PathClaim { path, found });
         Ok(PathHistory { partial: partial.filter(|_| coming == Arriving::InChunks), committed, doubtful })
     }
 
@@ -112,7 +114,7 @@ impl SessionJournal {
     }
 
     /// The partial that is continued. Others are given up.
-    fn find(&self, tree: &dyn TargetTree, placed: &RelPath, path: &RelPath) -> Result<Option<Found>, Fault> {
+    fn find(&self, tree: &dyn TargetTree, placed: &RelPath, path: &RelPath) -> Result<Option<FoundPartial>, Fault> {
         self.look_at_grown()?;
         let speaking: Vec<SessionTag> = {
             let left = lock(&self.leftover);
@@ -130,7 +132,7 @@ impl SessionJournal {
         let found: Vec<FoundPartial> = books.iter().flat_map(of_book).collect();
         let numbers: Vec<_> = found.iter().map(|found| (found.journal, found.taken.number)).collect();
         let chosen = choose(tree, placed, found).and_then(|choice| {
-            choice.iter().try_for_each(|choice| self.follow(tree, placed, &choice.steps(), &books))?;
+            choice.iter().try_for_each(|choice| self.follow(tree, placed, &choice.steps(placed), &books))?;
             Ok(choice)
         });
         let Some(choice) = chosen.inspect_err(|_| {
@@ -142,11 +144,11 @@ impl SessionJournal {
         else {
             return Ok(None);
         };
-        let FoundPartial { journal, taken } = choice.winner;
-        let book = books.into_iter().find(|book| book.tag() == journal);
+        let winner = choice.winner;
+        let book = books.into_iter().find(|book| book.tag() == winner.journal);
         Ok(book.map(|book| {
-            lock(&self.taken).insert(journal, book.clone());
-            Found { book, taken }
+            lock(&self.taken).insert(winner.journal, book);
+            winner
         }))
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use longhaul_core::{Fault, RelPath, SessionTag, TempName};
 use longhaul_disk::{ErrorKind, TargetTree};
-use longhaul_proto::journal::Record;
+use longhaul_proto::journal::keeper::left_behind;
 
 use super::{Own, SessionJournal, lock};
 use crate::journals::file::JournalFile;
@@ -63,13 +63,10 @@ impl SessionJournal {
     /// synced before the journal forgets it.
     pub(crate) fn leave_dir(&self, placed: &RelPath) {
         let Ok(path) = self.full(placed) else { return };
-        if lock(&self.thinned).contains(&path) {
-            return;
-        }
+        // Held until the record stands, so that nobody names the directory meanwhile.
         let mut dirs = lock(&self.dirs);
-        if dirs.remove(&path)
-            && let Own::Book(book) = &*lock(&self.own_file)
-            && let Err(fault) = book.append(vec![Record::Left { path }])
+        if let Some(step) = dirs.left(self.holder.tag, &path)
+            && let Err(fault) = self.write_steps(&[step], &[])
         {
             tracing::debug!(target: "longhaul::journal", %fault, "a directory will be looked through once more");
         }
@@ -87,9 +84,9 @@ impl SessionJournal {
     /// Does the same after every entry was settled, and puts away the journals that earlier
     /// sessions of this principal left.
     pub(crate) fn put_away(&self, tree: &dyn TargetTree) {
-        let taken = std::mem::take(&mut *lock(&self.taken));
+        let taken: Vec<_> = lock(&self.taken).values().cloned().collect();
         self.close(tree);
-        for book in taken.into_values().filter(|book| !book.is_owned()) {
+        for book in taken.into_iter().filter(|book| !book.is_owned()) {
             self.put_away_one(tree, book);
         }
         let left = std::mem::take(&mut *lock(&self.leftover));
@@ -123,9 +120,9 @@ impl SessionJournal {
         }
     }
 
-    fn look_through(&self, tree: &dyn TargetTree, book: &JournalFile) -> Result<(), Fault> {
+    fn look_through(&self, tree: &dyn TargetTree, book: &Arc<JournalFile>) -> Result<(), Fault> {
         let tag = book.tag();
-        let (mut looked, mut left) = (Vec::new(), Vec::new());
+        let mut looked = Vec::new();
         let dirs = book.book().dirs();
         for path in dirs {
             // Temporaries elsewhere beneath a daemon's root are swept by sessions that write there.
@@ -138,19 +135,10 @@ impl SessionJournal {
             if removed > 0 {
                 tracing::info!(target: "longhaul::journal", path = %placed.escaped(), removed, "old temporary files are removed");
             }
-            looked.push(placed);
-            left.push(Record::Left { path });
+            looked.push((path, placed));
         }
-        // A journal that stays knows them all the same, and a user who stops a transfer does not
-        // wait for a sync.
-        if !book.book().is_finished() {
-            return Ok(());
-        }
-        // This includes temporaries that were removed before: a power cut must not bring a
-        // temporary back that no journal knows any more, and file systems need not keep changes of
-        // two directories in their order.
-        tree.sync_names(&looked)?;
-        book.append(left)
+        let steps = left_behind(tag, &book.book(), looked);
+        self.follow(tree, &RelPath::root(), &steps, std::slice::from_ref(book))
     }
 
     /// A path as the destination names it. `None` if it lies elsewhere.
@@ -167,7 +155,12 @@ impl SessionJournal {
 
     /// Releases paths and journals. Returns the session's own journal.
     pub(super) fn let_go(&self) -> Option<Arc<JournalFile>> {
-        self.claims().drain().for_each(|(_, claim)| claim.let_go());
+        let (claims, files) = {
+            let mut claims = self.claims();
+            (std::mem::take(&mut claims.paths), claims.files.forget_all())
+        };
+        claims.values().for_each(|claim| self.let_go_of(Some(claim), None));
+        files.into_iter().for_each(|number| self.let_go_of(None, Some(number)));
         lock(&self.taken).clear();
         self.end_doubts(&std::mem::take(&mut *lock(&self.certain)));
         let own = match std::mem::take(&mut *lock(&self.own_file)) {
@@ -178,7 +171,6 @@ impl SessionJournal {
             Own::NotYet | Own::Unwritten => None,
         };
         lock(&self.dirs).clear();
-        lock(&self.thinned).clear();
         self.store.holds.release_all(self.holder.tag);
         own
     }

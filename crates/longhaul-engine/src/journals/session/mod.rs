@@ -19,12 +19,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use longhaul_core::{
-    Blame, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
-};
+use longhaul_core::{Blame, ChunkSize, EntryKind, Fault, FaultCode, FileId, RelPath, SessionTag, SourceStamp};
 use longhaul_disk::TargetTree;
-use longhaul_proto::journal::Record;
-use longhaul_proto::journal::keeper::{Beginning, ChoiceStep, FoundPartial, TakenPartial};
+use longhaul_proto::journal::keeper::{
+    Beginning, FileNumber, FoundPartial, JournalWrites, KeeperStep, RecordedFiles, TempDirs,
+};
 use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
 
@@ -41,10 +40,7 @@ pub(crate) struct SessionJournal {
     own_file: Mutex<Own>,
     /// Directories that its own journal names as holding temporaries. Locked while that is
     /// recorded.
-    dirs: Mutex<HashSet<RelPath>>,
-    /// Directories of these from which a temporary was removed, or may have been: they are synced
-    /// before the journal forgets them.
-    thinned: Mutex<HashSet<RelPath>>,
+    dirs: Mutex<TempDirs>,
     /// Outlines of the journals that stood on the shelf when the session began.
     leftover: Mutex<Outlines>,
     /// Journals whose partials it continues. They are locked from the first partial that is taken
@@ -56,7 +52,7 @@ pub(crate) struct SessionJournal {
     holder: Holder,
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
-    claims: Mutex<HashMap<FileId, PathClaim>>,
+    claims: Mutex<Claims>,
     /// Names that were in doubt and were committed anew. They are recorded many at a time, at the
     /// latest when the session ends.
     certain: Mutex<Vec<RelPath>>,
@@ -83,31 +79,20 @@ enum Own {
     Unwritten,
 }
 
+/// The paths that this session owns, by the numbers of their entries in the transfer.
+#[derive(Debug)]
+struct Claims {
+    paths: HashMap<FileId, PathClaim>,
+    /// Those that are recorded in journals.
+    files: RecordedFiles,
+}
+
 /// A path that this session owns.
 #[derive(Debug)]
 struct PathClaim {
     path: RelPath,
-    /// The partial that an earlier session left, and its journal. `None` if there is none.
-    found: Option<Found>,
-    /// The journal and number of the file now. `None` before it is recorded.
-    entry: Option<RecordedFile>,
-}
-
-#[derive(Debug)]
-struct Found {
-    book: Arc<JournalFile>,
-    taken: TakenPartial,
-}
-
-#[derive(Clone, Debug)]
-struct RecordedFile {
-    book: Arc<JournalFile>,
-    number: u32,
-    map: ChunkMap,
-    /// Whether any chunk of it is journalled.
-    worth: bool,
-    /// The identity of its temporary, until that is recorded.
-    unplaced: Option<FileNode>,
+    /// The partial that an earlier session left. `None` if there is none, or it is continued.
+    found: Option<FoundPartial>,
 }
 
 /// The history of a path that is about to be received.
@@ -138,18 +123,18 @@ impl SessionJournal {
         me: Holder,
         prefix: RelPath,
     ) -> SessionJournal {
+        let claims = Claims { paths: HashMap::new(), files: RecordedFiles::new(author.layout) };
         SessionJournal {
             store,
             own_file: Mutex::default(),
             dirs: Mutex::default(),
-            thinned: Mutex::default(),
             leftover: Mutex::new(left),
             taken: Mutex::default(),
             elsewhere: Mutex::default(),
             author,
             holder: me,
             prefix,
-            claims: Mutex::default(),
+            claims: Mutex::new(claims),
             certain: Mutex::default(),
             proving: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -174,28 +159,23 @@ impl SessionJournal {
     /// A [`Fault`] of the disk.
     pub(crate) fn begin<'a>(&self, placed: impl Iterator<Item = &'a RelPath>) -> Result<(), Fault> {
         let mut wanted: Vec<RelPath> = Vec::new();
+        let mut last = None;
         for dir in placed.filter_map(RelPath::parent) {
             // Names come in order, so that those of one directory mostly follow each other.
-            if wanted.last() != Some(&dir) {
-                wanted.push(dir);
+            if last.as_ref() != Some(&dir) {
+                wanted.push(self.full(&dir)?);
+                last = Some(dir);
             }
         }
-        let mut known = lock(&self.dirs);
-        let mut new = Vec::new();
-        for dir in wanted {
-            let path = self.full(&dir)?;
-            if !known.contains(&path) && !new.contains(&path) {
-                new.push(path);
-            }
-        }
+        let mut dirs = lock(&self.dirs);
+        let new = dirs.unnamed(wanted);
         if new.is_empty() {
             return Ok(());
         }
-        if let Some(book) = self.own()? {
-            book.append(vec![Record::Dirs { paths: new.clone() }])?;
-            book.sync()?;
+        if let Some(own) = self.own()? {
+            self.write_steps(&TempDirs::naming(own.tag(), &new), &[own])?;
         }
-        known.extend(new);
+        dirs.named(new);
         Ok(())
     }
 
@@ -241,36 +221,18 @@ impl SessionJournal {
                 self.doubt(&placed)?;
             }
         }
-        let mut by_book: HashMap<SessionTag, (Arc<JournalFile>, Vec<Record>, bool)> = HashMap::new();
+        let mut writes = JournalWrites::default();
         {
-            let mut claims = self.claims();
+            let files = &mut self.claims().files;
             for record in records {
-                let file = match record {
-                    receiver::JournalEntry::Chunks { file, .. } | receiver::JournalEntry::Done(file) => file,
-                    receiver::JournalEntry::Doubtful(_) => continue,
-                };
-                let Some(entry) = claims.get_mut(file).and_then(|claim| claim.entry.as_mut()) else { continue };
-                let (_, lines, sync) =
-                    by_book.entry(entry.book.tag()).or_insert_with(|| (entry.book.clone(), Vec::new(), false));
                 match record {
-                    receiver::JournalEntry::Chunks { chunks, .. } => {
-                        entry.worth = true;
-                        *sync = true;
-                        let placed = entry.unplaced.take();
-                        lines.extend(placed.map(|node| Record::Placed { number: entry.number, node }));
-                        lines.extend(Record::held(entry.number, self.author.layout, entry.map, chunks));
-                    }
-                    receiver::JournalEntry::Done(_) => lines.push(Record::Done { number: entry.number }),
+                    receiver::JournalEntry::Chunks { file, chunks } => files.hold(*file, chunks, &mut writes),
+                    receiver::JournalEntry::Done(file) => files.done(*file, &mut writes),
                     receiver::JournalEntry::Doubtful(_) => {}
                 }
             }
         }
-        for (book, lines, sync) in by_book.into_values() {
-            book.append(lines)?;
-            if sync {
-                book.sync()?;
-            }
-        }
+        self.write_steps(&writes.into_steps(), &[])?;
         let done = records.iter().filter_map(|record| match record {
             receiver::JournalEntry::Done(file) => Some(file),
             receiver::JournalEntry::Chunks { .. } | receiver::JournalEntry::Doubtful(_) => None,
@@ -281,12 +243,13 @@ impl SessionJournal {
 
     /// Drops a file whose received bytes are good for nothing. Its temporary was removed.
     pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
-        let claimed = self.claims().get_mut(&file).and_then(|claim| Some((claim.path.parent(), claim.entry.take()?)));
-        let Some((dir, entry)) = claimed else { return };
-        let placed = dir.filter(|_| entry.book.tag() != self.holder.tag).and_then(|dir| self.placed(&dir));
-        // The journal of an earlier session may have left that directory already.
-        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(Fault::from));
-        if let Err(fault) = synced.and_then(|()| entry.book.append(vec![Record::Dropped { number: entry.number }])) {
+        let steps = {
+            let mut claims = self.claims();
+            let path = claims.paths.get(&file).map(|claim| claim.path.clone());
+            let dir = path.as_ref().and_then(RelPath::parent).and_then(|dir| self.placed(&dir));
+            claims.files.given_up(file, self.holder.tag, dir)
+        };
+        if let Err(fault) = self.follow(tree, &RelPath::root(), &steps, &[]) {
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
         }
     }
@@ -295,18 +258,19 @@ impl SessionJournal {
     /// made, nothing is remembered: names may fail in millions of directories.
     pub(crate) fn thin(&self, placed: &RelPath) {
         let dir = self.full(placed).ok().and_then(|path| path.parent());
-        let begun = dir.filter(|dir| lock(&self.dirs).contains(dir));
-        lock(&self.thinned).extend(begun);
+        if let Some(dir) = dir {
+            lock(&self.dirs).thinned(dir);
+        }
     }
 
     /// Whether any chunk of a file is worth keeping for another session.
     pub(crate) fn keeps(&self, file: FileId) -> bool {
-        self.claims().get(&file).and_then(|claim| claim.entry.as_ref()).is_some_and(|entry| entry.worth)
+        self.claims().files.is_held(file)
     }
 
     /// Whether the outcome of an entry is of interest here.
     pub(crate) fn concerns(&self, entry: &EntryRef) -> bool {
-        self.claims().contains_key(&entry.id) || self.is_doubtful(&entry.placed)
+        self.claims().paths.contains_key(&entry.id) || self.is_doubtful(&entry.placed)
     }
 
     /// Records that an entry is settled. The partial of a file that stands whole is removed; the
@@ -314,7 +278,7 @@ impl SessionJournal {
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
         if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
             && let Some(found) = self.take_found(entry.id)
-            && let Err(fault) = self.drop_partial(tree, &entry.placed, found)
+            && let Err(fault) = self.drop_partial(tree, &entry.placed, &found)
         {
             tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
         }
@@ -326,55 +290,80 @@ impl SessionJournal {
             }
         }
         // The record that the file is done still needs its number.
-        let is_written_down = self.claims().get(&entry.id).is_some_and(|claim| claim.entry.is_some());
+        let is_written_down = self.claims().files.number(entry.id).is_some();
         if !matches!(outcome, Outcome::Committed(_)) || !is_written_down {
             self.forget(entry.id);
         }
     }
 
     /// Gives up a partial.
-    fn drop_partial(&self, tree: &dyn TargetTree, placed: &RelPath, found: Found) -> Result<(), Fault> {
-        let Found { book, taken } = found;
-        let steps = FoundPartial { journal: book.tag(), taken }.given_up();
-        self.follow(tree, placed, &steps, &[book])
+    fn drop_partial(&self, tree: &dyn TargetTree, placed: &RelPath, found: &FoundPartial) -> Result<(), Fault> {
+        self.follow(tree, placed, &found.given_up(placed), &[])
     }
 
-    /// Takes steps on the way to one partial of a name.
+    /// Takes the steps of a machine that concern journals and names. `placed` is the final name that
+    /// they are about. `opened` are journals that this session has not taken yet.
     fn follow(
         &self,
         tree: &dyn TargetTree,
         placed: &RelPath,
-        steps: &[ChoiceStep],
-        books: &[Arc<JournalFile>],
+        steps: &[KeeperStep],
+        opened: &[Arc<JournalFile>],
     ) -> Result<(), Fault> {
-        let of = |tag: SessionTag| books.iter().filter(move |book| book.tag() == tag);
         steps.iter().try_for_each(|step| match step {
-            ChoiceStep::TakeOver(tag) => of(*tag).try_for_each(|book| book.take_over(&self.author)),
-            ChoiceStep::RemoveTemp(temp) => tree.remove_temp(placed, temp).map_err(Fault::from),
-            ChoiceStep::SyncNames => {
-                placed.parent().map_or(Ok(()), |parent| tree.sync_names(&[parent]).map_err(Fault::from))
-            }
-            ChoiceStep::Drop { journal, number } => {
-                of(*journal).try_for_each(|book| book.append(vec![Record::Dropped { number: *number }]))
-            }
+            KeeperStep::RemoveTemp(temp) => tree.remove_temp(placed, temp).map_err(Fault::from),
+            KeeperStep::SyncNames(dirs) => tree.sync_names(dirs).map_err(Fault::from),
+            step => self.write_steps(std::slice::from_ref(step), opened),
         })
     }
 
+    /// Takes steps that concern journals alone.
+    fn write_steps(&self, steps: &[KeeperStep], opened: &[Arc<JournalFile>]) -> Result<(), Fault> {
+        let of = |tag: &SessionTag| {
+            let opened = opened.iter().find(|book| book.tag() == *tag).cloned();
+            opened.or_else(|| self.journal(*tag))
+        };
+        steps.iter().try_for_each(|step| match step {
+            KeeperStep::TakeOver(tag) => of(tag).map_or(Ok(()), |book| book.take_over(&self.author)),
+            KeeperStep::Append { journal, records } => of(journal).map_or(Ok(()), |book| book.append(records.clone())),
+            KeeperStep::Sync(tag) => of(tag).map_or(Ok(()), |book| book.sync()),
+            KeeperStep::RemoveTemp(_) | KeeperStep::SyncNames(_) => Ok(()),
+        })
+    }
+
+    /// A journal that this session began, or whose partials it continues.
+    fn journal(&self, tag: SessionTag) -> Option<Arc<JournalFile>> {
+        match &*lock(&self.own_file) {
+            Own::Book(own) if own.tag() == tag => Some(own.clone()),
+            _ => lock(&self.taken).get(&tag).cloned(),
+        }
+    }
+
+    /// Ends the claim of a path. What is not at its end is left to the next session.
     fn forget(&self, file: FileId) {
-        if let Some(claim) = self.claims().remove(&file) {
-            claim.let_go();
+        let (claim, number) = {
+            let mut claims = self.claims();
+            (claims.paths.remove(&file), claims.files.forget(file))
+        };
+        self.let_go_of(claim.as_ref(), number);
+        if let Some(claim) = claim {
             self.store.holds.release(&claim.path, self.holder.tag);
         }
     }
 
-    fn enter(&self, file: FileId, entry: RecordedFile) {
-        if let Some(claim) = self.claims().get_mut(&file) {
-            claim.entry = Some(entry);
+    /// Leaves a file to the next session, in the journals that have it.
+    fn let_go_of(&self, claim: Option<&PathClaim>, recorded: Option<FileNumber>) {
+        let found = claim.and_then(|claim| claim.found.as_ref());
+        let found = found.map(|found| FileNumber { journal: found.journal, number: found.taken.number });
+        for FileNumber { journal, number } in found.into_iter().chain(recorded) {
+            if let Some(book) = self.journal(journal) {
+                book.let_go(number);
+            }
         }
     }
 
-    fn take_found(&self, file: FileId) -> Option<Found> {
-        self.claims().get_mut(&file)?.found.take()
+    fn take_found(&self, file: FileId) -> Option<FoundPartial> {
+        self.claims().paths.get_mut(&file)?.found.take()
     }
 
     pub(super) fn full(&self, placed: &RelPath) -> Result<RelPath, Fault> {
@@ -382,20 +371,8 @@ impl SessionJournal {
         self.prefix.concat(placed).map_err(too_long)
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<FileId, PathClaim>> {
+    fn claims(&self) -> MutexGuard<'_, Claims> {
         lock(&self.claims)
-    }
-}
-
-impl PathClaim {
-    /// Leaves a file that is not at its end to the next session.
-    fn let_go(&self) {
-        if let Some(entry) = &self.entry {
-            entry.book.let_go(entry.number);
-        }
-        if let Some(found) = &self.found {
-            found.book.let_go(found.taken.number);
-        }
     }
 }
 

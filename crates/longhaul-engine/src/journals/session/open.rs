@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, TempName};
+use longhaul_core::{Blame, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, TempName};
 use longhaul_disk::{DiskError, ErrorKind, Journalled, TargetFile, TargetTree};
-use longhaul_proto::journal::{FileRecord, Record, Stretch};
+use longhaul_proto::journal::keeper::{FileNumber, FoundPartial, Proof};
+use longhaul_proto::journal::{FileRecord, Record};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Source};
 
-use super::{Found, RecordedFile, SessionJournal, stamp_of};
+use super::{SessionJournal, stamp_of};
 use crate::budget;
 use crate::random::nonce;
 
@@ -47,17 +48,14 @@ impl SessionJournal {
             };
             match gone_on {
                 Ok(Some((file, proven))) => {
-                    let Found { book, taken } = found;
-                    self.enter(
-                        entry.id,
-                        RecordedFile { book, number: taken.number, map: proven.map(), worth: true, unplaced: None },
-                    );
+                    let at = FileNumber { journal: found.journal, number: found.taken.number };
+                    self.claims().files.continued(entry.id, at, proven.map());
                     return Ok((file, Created::Continued(proven)));
                 }
-                Ok(None) => self.drop_partial(tree, &entry.placed, found)?,
+                Ok(None) => self.drop_partial(tree, &entry.placed, &found)?,
                 Err(fault) => {
                     // It still is what it was, for another session.
-                    if let Some(claim) = self.claims().get_mut(&entry.id) {
+                    if let Some(claim) = self.claims().paths.get_mut(&entry.id) {
                         claim.found = Some(found);
                     }
                     return Err(fault);
@@ -87,7 +85,8 @@ impl SessionJournal {
         match (tree.create(&entry.placed, map.len(), sparse, &temp), entered) {
             (Ok(file), entered) => {
                 if let Some((book, number)) = entered {
-                    self.enter(entry.id, RecordedFile { book, number, map, worth: false, unplaced: file.node() });
+                    let at = FileNumber { journal: book.tag(), number };
+                    self.claims().files.begun(entry.id, at, map, file.node());
                 }
                 Ok((file, Created::Fresh))
             }
@@ -106,10 +105,10 @@ impl SessionJournal {
         tree: &dyn TargetTree,
         entry: &EntryRef,
         sparse: bool,
-        found: &Found,
+        found: &FoundPartial,
         partial: &Arc<Partial>,
     ) -> Result<Option<GoneOn>, Fault> {
-        let Found { book, taken } = found;
+        let taken = &found.taken;
         let journalled = Journalled { node: taken.placed.map(|placed| placed.node), bytes: partial.bytes() };
         let len = partial.map().len();
         let reopened =
@@ -117,31 +116,18 @@ impl SessionJournal {
         let Some(reopened) = reopened? else { return Ok(None) };
         let held = longhaul_core::ByteCount(partial.bytes());
         tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");
-        let of_this_boot = taken.placed.is_some_and(|placed| placed.origin.is_of_boot(self.author.origin.boot));
-        let why = reopened.differs.or((!of_this_boot).then_some("the host was started anew since it was written"));
-        let (file, number) = (reopened.file, taken.number);
-        let Some(why) = why else {
-            if partial.source() == Source::Changed {
-                let lost = vec![Stretch { start: ChunkIndex(0), count: partial.map().chunks() }];
-                book.append(vec![Record::Revised { number, source: stamp_of(entry), lost }])?;
-                book.sync()?;
+        let other_boot =
+            (!found.is_of_boot(self.author.origin.boot)).then_some("the host was started anew since it was written");
+        let file = reopened.file;
+        let (proven, proof) = match reopened.differs.or(other_boot) {
+            None => (partial.clone(), None),
+            Some(why) => {
+                let (proven, lost) = self.prove(tree, &file, partial, why)?;
+                (proven, Some(Proof { lost, node: file.node() }))
             }
-            return Ok(Some((file, partial.clone())));
         };
-        let (proven, lost) = self.prove(tree, &file, partial, why)?;
-        let revised = match partial.source() {
-            // Until its chunks are compared with the other version of the source, none of them is
-            // held.
-            Source::Changed => {
-                let lost = vec![Stretch { start: ChunkIndex(0), count: partial.map().chunks() }];
-                Some(Record::Revised { number, source: stamp_of(entry), lost })
-            }
-            Source::Same if lost.is_empty() => None,
-            Source::Same => Some(Record::Revised { number, source: taken.file.source, lost }),
-        };
-        let placed = file.node().map(|node| Record::Placed { number, node });
-        book.append(revised.into_iter().chain(placed).collect())?;
-        book.sync()?;
+        let offered = (partial.source() == Source::Changed).then(|| stamp_of(entry));
+        self.write_steps(&found.continuing(offered, proof), &[])?;
         Ok(Some((file, proven)))
     }
 }
@@ -161,7 +147,7 @@ fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> 
 
 /// Warns of a partial that is not continued because no buffer holds its chunks, and says which
 /// setting would continue it.
-fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &Found, chunk: ChunkSize) {
+fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &FoundPartial, chunk: ChunkSize) {
     let map = found.taken.file.map;
     if map.len() == len && map.size() > chunk {
         tracing::warn!(

@@ -4,9 +4,11 @@
 //! In: the partials that journals have of a name, and whether their temporaries stand. Out: steps
 //! on journals and names, to be carried out in order. It knows no content.
 
-use longhaul_core::{SessionTag, TempName};
+use longhaul_core::{RelPath, SessionTag};
 
 use super::TakenPartial;
+use super::step::KeeperStep;
+use crate::journal::{FileRecord, Record};
 
 /// A partial, and the journal that it was taken from.
 #[derive(Debug)]
@@ -24,24 +26,6 @@ pub struct PartialChoice {
     pub winner: FoundPartial,
     /// The others, which are given up.
     pub losers: Vec<FoundPartial>,
-}
-
-/// A step on the way to one partial of a name. Each is taken when the one before has ended well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChoiceStep {
-    /// Takes a journal over, unless it is ours.
-    TakeOver(SessionTag),
-    /// Removes a temporary of the name.
-    RemoveTemp(TempName),
-    /// Makes the names in its directory durable.
-    SyncNames,
-    /// Appends to a journal that a file is given up.
-    Drop {
-        /// The journal.
-        journal: SessionTag,
-        /// The number of the file.
-        number: u32,
-    },
 }
 
 impl PartialChoice {
@@ -65,34 +49,32 @@ impl PartialChoice {
     }
 
     /// The steps: the journal of the partial that is continued is taken over, durably, before
-    /// anything of another one goes.
-    pub fn steps(&self) -> Vec<ChoiceStep> {
-        let first = ChoiceStep::TakeOver(self.winner.journal);
-        std::iter::once(first).chain(self.losers.iter().flat_map(FoundPartial::given_up)).collect()
+    /// anything of another one goes. `placed` is the final name, beneath the destination.
+    pub fn steps(&self, placed: &RelPath) -> Vec<KeeperStep> {
+        let first = KeeperStep::TakeOver(self.winner.journal);
+        std::iter::once(first).chain(self.losers.iter().flat_map(|loser| loser.given_up(placed))).collect()
     }
 }
 
 impl FoundPartial {
     /// The steps by which it is given up: its temporary is removed, durably, before its journal
     /// forgets it. That journal may have left the directory already, so that nobody would look for
-    /// a temporary there.
-    pub fn given_up(&self) -> Vec<ChoiceStep> {
-        let FoundPartial { journal, taken } = self;
-        vec![
-            ChoiceStep::TakeOver(*journal),
-            ChoiceStep::RemoveTemp(taken.file.temp),
-            ChoiceStep::SyncNames,
-            ChoiceStep::Drop { journal: *journal, number: taken.number },
-        ]
+    /// a temporary there. `placed` is the final name, beneath the destination.
+    pub fn given_up(&self, placed: &RelPath) -> Vec<KeeperStep> {
+        let (journal, FileRecord { temp, .. }) = (self.journal, &self.taken.file);
+        let records = vec![Record::Dropped { number: self.taken.number }];
+        let dropped = [KeeperStep::TakeOver(journal), KeeperStep::RemoveTemp(*temp)].into_iter();
+        let dir = placed.parent().map(|dir| KeeperStep::SyncNames(vec![dir]));
+        dropped.chain(dir).chain([KeeperStep::Append { journal, records }]).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, RelPath, SourceStamp};
+    use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, SourceStamp, TempName};
 
     use super::*;
-    use crate::journal::{FileRecord, HeldChunks};
+    use crate::journal::HeldChunks;
 
     const STANDS: u8 = 1;
 
@@ -128,13 +110,14 @@ mod tests {
     fn nothing_of_a_loser_goes_before_the_winner_is_durable() {
         let (winner, loser) = (SessionTag([2; 8]), SessionTag([1; 8]));
         let choice = PartialChoice::of(vec![found(1, 2, STANDS), found(2, 3, STANDS)], |_| true).expect("some");
+        let dir = RelPath::new("d").expect("a path");
         let expected = [
-            ChoiceStep::TakeOver(winner),
-            ChoiceStep::TakeOver(loser),
-            ChoiceStep::RemoveTemp(TempName::new(loser, [STANDS; 8])),
-            ChoiceStep::SyncNames,
-            ChoiceStep::Drop { journal: loser, number: 4 },
+            KeeperStep::TakeOver(winner),
+            KeeperStep::TakeOver(loser),
+            KeeperStep::RemoveTemp(TempName::new(loser, [STANDS; 8])),
+            KeeperStep::SyncNames(vec![dir.clone()]),
+            KeeperStep::Append { journal: loser, records: vec![Record::Dropped { number: 4 }] },
         ];
-        assert_eq!(choice.steps(), expected);
+        assert_eq!(choice.steps(&dir.join(b"f").expect("a path")), expected);
     }
 }

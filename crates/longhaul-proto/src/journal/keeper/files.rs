@@ -1,0 +1,273 @@
+//! [`RecordedFiles`]: the files of a session that stand in journals, and what is recorded of them.
+//!
+//! In: files that are announced or continued, chunks that are synced, files that are committed or
+//! given up. Out: records for the journal in which each file stands, and the steps that write them.
+//! It knows no directories and opens nothing.
+
+use std::collections::HashMap;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::{ChunkIndex, ChunkMap, FileId, FileNode, Layout, RelPath, SessionTag, SourceStamp};
+
+use super::choice::FoundPartial;
+use super::step::{JournalWrites, KeeperStep};
+use crate::journal::{Record, Stretch};
+
+/// The files of a session that stand in journals: in its own those that it began, in earlier ones
+/// those that it continues.
+///
+/// ```text
+/// state      event              next state  steps
+/// (none)     announced          Begun
+/// (none)     continued          Held
+/// Begun      chunks are synced  Held        append the identity of its temporary and the chunks, sync
+/// Held       chunks are synced  Held        append the chunks, sync
+/// Begun/Held committed          (none)      append that it is done
+/// Begun/Held given up           (none)      append that it is dropped; before that, where the journal
+///                                           is an earlier session's, the names are synced
+/// Begun/Held the session ends   (none)
+/// ```
+#[derive(Debug)]
+pub struct RecordedFiles {
+    layout: Layout,
+    files: HashMap<FileId, RecordedFile>,
+}
+
+/// Where a file of a session is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileNumber {
+    /// The journal's tag.
+    pub journal: SessionTag,
+    /// The number of the file in it.
+    pub number: u32,
+}
+
+#[derive(Clone, Debug)]
+struct RecordedFile {
+    at: FileNumber,
+    map: ChunkMap,
+    /// Whether any chunk of it is journalled, so that a later session has a use for it.
+    is_held: bool,
+    /// The identity of its temporary, until that is recorded.
+    unrecorded: Option<FileNode>,
+}
+
+/// What was found when the held chunks of a partial were read back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// The chunks that the medium does not have.
+    pub lost: Vec<Stretch>,
+    /// The identity of the temporary now. `None` if it cannot be told.
+    pub node: Option<FileNode>,
+}
+
+impl RecordedFiles {
+    /// No file yet. Chunks lie as the layout of the destination says.
+    pub fn new(layout: Layout) -> RecordedFiles {
+        RecordedFiles { layout, files: HashMap::new() }
+    }
+
+    /// A file was announced, and its temporary made.
+    pub fn begun(&mut self, file: FileId, at: FileNumber, map: ChunkMap, temporary: Option<FileNode>) {
+        self.files.insert(file, RecordedFile { at, map, is_held: false, unrecorded: temporary });
+    }
+
+    /// A file continues the partial of an earlier session, under the record that it has.
+    pub fn continued(&mut self, file: FileId, at: FileNumber, map: ChunkMap) {
+        self.files.insert(file, RecordedFile { at, map, is_held: true, unrecorded: None });
+    }
+
+    /// Chunks of a file are synced under its temporary name: adds the records that say so. They are
+    /// durable before anybody relies on the chunks.
+    pub fn hold(&mut self, file: FileId, chunks: &[(ChunkIndex, Digest)], writes: &mut JournalWrites) {
+        let Some(file) = self.files.get_mut(&file) else { return };
+        let FileNumber { journal, number } = file.at;
+        file.is_held = true;
+        let temporary = file.unrecorded.take().map(|node| Record::Placed { number, node });
+        let held = Record::held(number, self.layout, file.map, chunks);
+        writes.append_durably(journal, temporary.into_iter().chain(held));
+    }
+
+    /// A file stands under its final name for good: adds the record that it is done. It need not be
+    /// durable, as the file is found standing.
+    pub fn done(&self, file: FileId, writes: &mut JournalWrites) {
+        if let Some(RecordedFile { at: FileNumber { journal, number }, .. }) = self.files.get(&file) {
+            writes.append(*journal, [Record::Done { number: *number }]);
+        }
+    }
+
+    /// Gives up a file whose bytes are good for nothing, and whose temporary was removed from
+    /// `dir`: forgets it, and gives the steps by which its journal does.
+    ///
+    /// The session's `own` journal names that directory until its names are synced. The journal of
+    /// an earlier session may have left it already, so that nobody would look for the temporary
+    /// there if a power cut brought it back: then the names are synced first.
+    pub fn given_up(&mut self, file: FileId, own: SessionTag, dir: Option<RelPath>) -> Vec<KeeperStep> {
+        let Some(RecordedFile { at: FileNumber { journal, number }, .. }) = self.files.remove(&file) else {
+            return Vec::new();
+        };
+        let sync = dir.filter(|_| journal != own).map(|dir| KeeperStep::SyncNames(vec![dir]));
+        let records = vec![Record::Dropped { number }];
+        sync.into_iter().chain([KeeperStep::Append { journal, records }]).collect()
+    }
+
+    /// Whether any chunk of a file is worth keeping for another session.
+    pub fn is_held(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|file| file.is_held)
+    }
+
+    /// Where a file is recorded. `None` if it is not.
+    pub fn number(&self, file: FileId) -> Option<FileNumber> {
+        self.files.get(&file).map(|file| file.at)
+    }
+
+    /// Forgets a file. Where it was recorded is for the journal, if it lets the file go.
+    pub fn forget(&mut self, file: FileId) -> Option<FileNumber> {
+        self.files.remove(&file).map(|file| file.at)
+    }
+
+    /// Forgets all files. Gives where they were recorded.
+    pub fn forget_all(&mut self) -> Vec<FileNumber> {
+        self.files.drain().map(|(_, file)| file.at).collect()
+    }
+}
+
+impl FoundPartial {
+    /// Whether its temporary is what its records say, unless something else speaks against it: the
+    /// same boot wrote it, so that no power cut came between the writing and the syncs.
+    pub fn is_of_boot(&self, boot: [u8; 16]) -> bool {
+        self.taken.placed.is_some_and(|placed| placed.origin.is_of_boot(boot))
+    }
+
+    /// The steps that come before anything of the partial is written anew. `offered` is the version
+    /// of the source if that has changed; `proof` is there if the chunks were read back.
+    ///
+    /// Of another version none of the chunks is held until they were compared with it: a crash in
+    /// the middle must not leave a journal that calls the old version's chunks those of the new.
+    pub fn continuing(&self, offered: Option<SourceStamp>, proof: Option<Proof>) -> Vec<KeeperStep> {
+        let (number, file) = (self.taken.number, &self.taken.file);
+        let (lost, temporary) = proof.map_or((Vec::new(), None), |proof| (proof.lost, proof.node));
+        let revised = match offered {
+            Some(source) => {
+                let lost = vec![Stretch { start: ChunkIndex(0), count: file.map.chunks() }];
+                Some(Record::Revised { number, source, lost })
+            }
+            None if lost.is_empty() => None,
+            None => Some(Record::Revised { number, source: file.source, lost }),
+        };
+        let mut writes = JournalWrites::default();
+        let records: Vec<Record> =
+            revised.into_iter().chain(temporary.map(|node| Record::Placed { number, node })).collect();
+        if !records.is_empty() {
+            writes.append_durably(self.journal, records);
+        }
+        writes.into_steps()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{ChunkSize, TempName};
+
+    use super::*;
+    use crate::journal::keeper::TakenPartial;
+    use crate::journal::{FileRecord, HeldChunks};
+
+    const OWN: SessionTag = SessionTag([1; 8]);
+    const EARLIER: SessionTag = SessionTag([2; 8]);
+    const NODE: FileNode = FileNode { dev: 1, ino: 2, born: None };
+
+    fn map() -> ChunkMap {
+        ChunkMap::new(9 << 10, ChunkSize::from_bytes(1024).expect("a size"))
+    }
+
+    fn chunk(index: u64) -> (ChunkIndex, Digest) {
+        (
+            ChunkIndex(index),
+            longhaul_core::digest::digest_of(&[7; 1024], map().kind(), map().start_of(ChunkIndex(index))),
+        )
+    }
+
+    fn at(journal: SessionTag, number: u32) -> FileNumber {
+        FileNumber { journal, number }
+    }
+
+    #[test]
+    fn the_identity_of_a_temporary_is_recorded_once_with_the_first_chunks_that_are_synced() {
+        let mut files = RecordedFiles::new(Layout::WHOLE);
+        files.begun(FileId(5), at(OWN, 3), map(), Some(NODE));
+        assert!(!files.is_held(FileId(5)));
+        for (index, is_first) in [(0, true), (1, false)] {
+            let mut writes = JournalWrites::default();
+            files.hold(FileId(5), &[chunk(index)], &mut writes);
+            let steps = writes.into_steps();
+            let [KeeperStep::Append { journal: OWN, records }, KeeperStep::Sync(OWN)] = &steps[..] else {
+                panic!("{steps:?}")
+            };
+            assert_eq!(records.first() == Some(&Record::Placed { number: 3, node: NODE }), is_first);
+            assert!(matches!(records.last(), Some(Record::Chunks { number: 3, .. })));
+        }
+        assert!(files.is_held(FileId(5)));
+    }
+
+    #[test]
+    fn each_journal_is_written_once_and_synced_only_for_chunks() {
+        let mut files = RecordedFiles::new(Layout::WHOLE);
+        files.begun(FileId(1), at(OWN, 0), map(), None);
+        files.continued(FileId(2), at(EARLIER, 7), map());
+        let mut writes = JournalWrites::default();
+        files.done(FileId(1), &mut writes);
+        files.hold(FileId(2), &[chunk(0)], &mut writes);
+        files.hold(FileId(9), &[chunk(0)], &mut writes);
+        let steps = writes.into_steps();
+        let shapes = steps.iter().map(|step| match step {
+            KeeperStep::Append { journal, records } => (*journal, records.len()),
+            KeeperStep::Sync(journal) => (*journal, 0),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(shapes.collect::<Vec<_>>(), [(OWN, 1), (EARLIER, 1), (EARLIER, 0)]);
+    }
+
+    #[test]
+    fn names_are_synced_before_an_earlier_sessions_journal_forgets_a_file() {
+        let dir = RelPath::new("d").expect("a path");
+        let mut files = RecordedFiles::new(Layout::WHOLE);
+        files.begun(FileId(1), at(OWN, 0), map(), None);
+        files.continued(FileId(2), at(EARLIER, 7), map());
+        let dropped = |journal, number| KeeperStep::Append { journal, records: vec![Record::Dropped { number }] };
+        assert_eq!(files.given_up(FileId(1), OWN, Some(dir.clone())), [dropped(OWN, 0)]);
+        let expected = [KeeperStep::SyncNames(vec![dir.clone()]), dropped(EARLIER, 7)];
+        assert_eq!(files.given_up(FileId(2), OWN, Some(dir.clone())), expected);
+        assert_eq!(files.given_up(FileId(2), OWN, Some(dir)), []);
+    }
+
+    #[test]
+    fn what_is_lost_of_a_partial_is_revised_away_durably_before_it_is_continued() {
+        let temp = TempName::new(EARLIER, [0; 8]);
+        let (path, source) =
+            (RelPath::new("f").expect("a path"), SourceStamp { len: 9 << 10, ..SourceStamp::default() });
+        let file = FileRecord { number: 4, path, map: map(), source, sparse: false, temp };
+        let taken = TakenPartial { number: 4, file, held: HeldChunks::new(), placed: None };
+        let found = FoundPartial { journal: EARLIER, taken };
+        let other = SourceStamp { ino: 9, ..source };
+        let all = vec![Stretch { start: ChunkIndex(0), count: 9 }];
+        let one = vec![Stretch { start: ChunkIndex(2), count: 1 }];
+        let proof = |lost: &[Stretch], node| Some(Proof { lost: lost.to_vec(), node });
+        let revised = |source, lost: &[Stretch]| Record::Revised { number: 4, source, lost: lost.to_vec() };
+        let placed = Record::Placed { number: 4, node: NODE };
+        for (offered, proof, records) in [
+            (None, None, vec![]),
+            (None, proof(&[], None), vec![]),
+            (None, proof(&one, Some(NODE)), vec![revised(source, &one), placed.clone()]),
+            (Some(other), None, vec![revised(other, &all)]),
+            (Some(other), proof(&one, Some(NODE)), vec![revised(other, &all), placed]),
+        ] {
+            let steps = found.continuing(offered, proof);
+            if records.is_empty() {
+                assert_eq!(steps, []);
+            } else {
+                assert_eq!(steps, [KeeperStep::Append { journal: EARLIER, records }, KeeperStep::Sync(EARLIER)]);
+            }
+        }
+    }
+}
