@@ -4,7 +4,7 @@
 //! entry is settled. A journal is locked when a partial of it is taken, and not because it stands:
 //! other partials are left to the commands that made them. It knows no messages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,26 @@ use crate::journals::listing::user_of;
 use crate::journals::owners;
 use crate::journals::owners::busy_path;
 use crate::journals::root::Acquired;
+
+/// The looks of a session at the journals of others.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// Journals that another process did not let go of while this session waited.
+    elsewhere: HashSet<SessionTag>,
+    /// When journals of sessions that live were last read again.
+    last: Option<Instant>,
+}
+
+impl Looks {
+    /// Whether journals of sessions that live are to be read again now: at most once a second.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.last.is_none_or(|last| now.duration_since(last) >= LOOK_AGAIN_AFTER);
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
+    }
+}
 
 impl SessionJournal {
     /// Claims the path of a name that is surveyed, if it comes in chunks or a partial of it is
@@ -91,12 +111,9 @@ impl SessionJournal {
     /// more. It does so at most once a second, as each costs a reading of the whole journal.
     fn look_at_grown(&self) -> Result<(), Fault> {
         let now = Instant::now();
-        let mut looked = lock(&self.looked_at);
-        if looked.is_some_and(|at| now.duration_since(at) < LOOK_AGAIN_AFTER) {
+        if !lock(&self.looks).is_due(now) {
             return Ok(());
         }
-        *looked = Some(now);
-        drop(looked);
         let whose = Whose::of(&self.author);
         let mut left = lock(&self.leftover);
         for at in 0..left.own_outlines.len() {
@@ -158,12 +175,12 @@ impl SessionJournal {
             book.refresh()?;
             return Ok(Some(book.clone()));
         }
-        let patience = if lock(&self.elsewhere).contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
+        let patience = if lock(&self.looks).elsewhere.contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
         match self.store.acquire(tag, patience)? {
             Acquired::Book(book) => Ok(Some(book)),
             Acquired::Gone => Ok(None),
             Acquired::Elsewhere => {
-                lock(&self.elsewhere).insert(tag);
+                lock(&self.looks).elsewhere.insert(tag);
                 let left = lock(&self.leftover);
                 let outline = left.own_outlines.iter().find(|outline| outline.tag == tag);
                 outline.map_or(Ok(None), |outline| Err(busy(path, outline)))

@@ -155,14 +155,14 @@ impl SessionJournal {
 
     /// Releases paths and journals. Returns the session's own journal.
     pub(super) fn let_go(&self) -> Option<Arc<JournalFile>> {
-        let (claims, files) = {
+        let (claims, files, certain) = {
             let mut claims = self.claims();
-            (std::mem::take(&mut claims.paths), claims.files.forget_all())
+            (std::mem::take(&mut claims.paths), claims.files.forget_all(), std::mem::take(&mut claims.certain))
         };
         claims.values().for_each(|claim| self.let_go_of(Some(claim), None));
         files.into_iter().for_each(|number| self.let_go_of(None, Some(number)));
         lock(&self.taken).clear();
-        self.end_doubts(&std::mem::take(&mut *lock(&self.certain)));
+        self.end_doubts(&certain);
         let own = match std::mem::take(&mut *lock(&self.own_file)) {
             Own::Book(own) => {
                 own.disown();

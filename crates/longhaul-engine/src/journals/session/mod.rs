@@ -14,10 +14,8 @@ mod proof;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, EntryKind, Fault, FaultCode, FileId, RelPath, SessionTag, SourceStamp};
 use longhaul_disk::TargetTree;
@@ -27,6 +25,8 @@ use longhaul_proto::journal::keeper::{
 use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
 
+use self::claim::Looks;
+use self::proof::Proofs;
 use super::RootJournals;
 use super::file::JournalFile;
 use super::owners::{Holder, Questions};
@@ -46,24 +46,17 @@ pub(crate) struct SessionJournal {
     /// Journals whose partials it continues. They are locked from the first partial that is taken
     /// until the session ends.
     taken: Mutex<HashMap<SessionTag, Arc<JournalFile>>>,
-    /// Journals that another process did not let go of while this session waited.
-    elsewhere: Mutex<HashSet<SessionTag>>,
     author: Beginning,
     holder: Holder,
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
     claims: Mutex<Claims>,
-    /// Names that were in doubt and were committed anew. They are recorded many at a time, at the
-    /// latest when the session ends.
-    certain: Mutex<Vec<RelPath>>,
-    /// Locked while a partial is read back: one at a time, as each needs a buffer.
-    proving: Mutex<()>,
-    /// Whether nobody waits any more for partials that are read back.
-    is_over: AtomicBool,
+    /// Readings back of partials.
+    proofs: Proofs,
     /// Questions to the owners of paths that it wants.
     questions: Mutex<Questions>,
-    /// When journals of sessions that live were last read again.
-    looked_at: Mutex<Option<Instant>>,
+    /// Looks at the journals of other sessions.
+    looks: Mutex<Looks>,
 }
 
 /// A session's own journal.
@@ -85,6 +78,9 @@ struct Claims {
     paths: HashMap<FileId, PathClaim>,
     /// Those that are recorded in journals.
     files: RecordedFiles,
+    /// Names that were in doubt and were committed anew. They are recorded many at a time, at the
+    /// latest when the session ends.
+    certain: Vec<RelPath>,
 }
 
 /// A path that this session owns.
@@ -123,23 +119,20 @@ impl SessionJournal {
         me: Holder,
         prefix: RelPath,
     ) -> SessionJournal {
-        let claims = Claims { paths: HashMap::new(), files: RecordedFiles::new(author.layout) };
+        let claims = Claims { paths: HashMap::new(), files: RecordedFiles::new(author.layout), certain: Vec::new() };
         SessionJournal {
             store,
             own_file: Mutex::default(),
             dirs: Mutex::default(),
             leftover: Mutex::new(left),
             taken: Mutex::default(),
-            elsewhere: Mutex::default(),
             author,
             holder: me,
             prefix,
             claims: Mutex::new(claims),
-            certain: Mutex::default(),
-            proving: Mutex::default(),
-            is_over: AtomicBool::new(false),
+            proofs: Proofs::default(),
             questions: Mutex::default(),
-            looked_at: Mutex::default(),
+            looks: Mutex::default(),
         }
     }
 
@@ -283,11 +276,15 @@ impl SessionJournal {
             tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
         }
         if matches!(outcome, Outcome::Committed(_)) && self.is_doubtful(&entry.placed) {
-            let mut certain = lock(&self.certain);
-            certain.push(entry.placed.clone());
-            if certain.len() >= CERTAIN_MAX {
-                self.end_doubts(&std::mem::take(&mut *certain));
+            let mut certain = Vec::new();
+            {
+                let gathered = &mut self.claims().certain;
+                gathered.push(entry.placed.clone());
+                if gathered.len() >= CERTAIN_MAX {
+                    certain.append(gathered);
+                }
             }
+            self.end_doubts(&certain);
         }
         // The record that the file is done still needs its number.
         let is_written_down = self.claims().files.number(entry.id).is_some();

@@ -5,8 +5,8 @@
 //! and those that it does not. It ends soon when the session does. It decides nothing: `open`
 //! records the chunks that are lost.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{Blame, ByteCount, ChunkIndex, Fault, FaultCode, hint};
@@ -17,10 +17,19 @@ use longhaul_sys::Slab;
 
 use super::{SessionJournal, lock};
 
+/// The readings back of a session: one at a time, as each needs a buffer.
+#[derive(Debug, Default)]
+pub(super) struct Proofs {
+    /// Locked while a partial is read back.
+    turn: Mutex<()>,
+    /// Whether nobody waits any more for partials that are read back.
+    is_over: AtomicBool,
+}
+
 impl SessionJournal {
     /// Stops reading back at the next chunk, because the session is over.
     pub(crate) fn stop_proving(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.proofs.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Reads every held chunk back from the medium. Returns those that are right, and those to
@@ -33,7 +42,7 @@ impl SessionJournal {
         why: &'static str,
     ) -> Result<(Arc<Partial>, Vec<Stretch>), Fault> {
         let (layout, map, path) = (tree.layout(), partial.map(), file.path().escaped());
-        let _turn = lock(&self.proving);
+        let _turn = lock(&self.proofs.turn);
         tracing::info!(
             target: "longhaul::journal",
             %path, bytes = %ByteCount(partial.bytes()), why, "what was received earlier is read back before it is gone on with"
@@ -45,7 +54,7 @@ impl SessionJournal {
         let mut slot = slab.claim().ok_or_else(interrupted)?;
         let (mut held, mut lost) = (HeldChunks::new(), Lost::default());
         for (index, digest) in partial.iter() {
-            if self.is_over.load(Ordering::Relaxed) {
+            if self.proofs.is_over.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
             let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
