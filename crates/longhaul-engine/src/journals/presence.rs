@@ -1,4 +1,5 @@
-//! Owns the signs of life of a session, for another session that wants a path which this one owns.
+//! Tells a session that wants a path whether the session that owns the path is alive, and lets it
+//! ask that owner to end.
 //!
 //! In: every message of the other side, from the session's link. Out: whether one came after a
 //! question; and to the session, that it is asked or told to end. It knows no paths.

@@ -291,8 +291,8 @@ impl Lanes {
         self.running.len()
     }
 
-    /// The lanes to give up now. See [`LaneHealth::find`].
-    pub(crate) fn find_stalled(
+    /// The lanes to give up for their health. See [`LaneHealth::find`].
+    pub(crate) fn find_unhealthy(
         &mut self,
         owing: impl FnOnce() -> BTreeSet<LaneId>,
         peer_stalls: bool,

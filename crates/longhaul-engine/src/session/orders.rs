@@ -2,11 +2,11 @@
 //! without those that nobody wants any more.
 //!
 //! In: orders from the session loop. Out: orders to the one thread that feeds the lanes, which
-//! waits for buffers. A file at its end takes its chunks with it, and its place in a bundle; the
-//! bundle stays, as the machine counts it until it hears of its outcome. So there are never more
-//! chunks and bundles than the machine has outstanding, and no more names than those of files
-//! without outcome, whatever a receiver says of files whose turn has not come. It reads nothing and
-//! knows no messages.
+//! waits for buffers. When a file is settled, its chunks that wait here are dropped, and so is its
+//! place in a bundle that waits. The bundle itself stays, because the machine still expects a report
+//! on it. So there are never more chunks and bundles than the machine has outstanding, and no more
+//! names than those of files without outcome, whatever a receiver says of files whose turn has not
+//! come. It reads nothing and knows no messages.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,9 @@
 //! Claims names that are surveyed, and finds the partials of them.
 //!
 //! In: an entry, and how it comes. Out: the history of its path, which this session owns until the
-//! entry is settled. A journal is locked when a partial of it is taken, and not because it stands:
-//! other partials are left to the commands that made them. It knows no messages.
+//! entry is settled. A journal is locked only when this session continues one of its partials.
+//! Journals with other partials stay unlocked, so that the commands that made them can continue
+//! them. It knows no messages.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

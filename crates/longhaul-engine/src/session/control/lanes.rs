@@ -203,13 +203,13 @@ impl SessionLanes {
         std::mem::take(&mut self.to_lose)
     }
 
-    /// The lanes that stand still while others move. See [`Lanes::find_stalled`].
-    pub(super) fn find_stalled(
+    /// The lanes to give up for their health. See [`Lanes::find_unhealthy`].
+    pub(super) fn find_unhealthy(
         &mut self,
         owing: impl FnOnce() -> BTreeSet<LaneId>,
         signs: &LifeSigns,
     ) -> BTreeSet<LaneId> {
-        self.pool.find_stalled(owing, signs.peer_stalls(), signs.last_heard())
+        self.pool.find_unhealthy(owing, signs.peer_stalls(), signs.last_heard())
     }
 
     /// Whether a sign of life of the other side would help to decide about a lane.

@@ -436,13 +436,13 @@ impl ControlLink {
         self.lanes.close(id);
     }
 
-    /// The lanes that stand still while others move. `owing` names those that owe a unit which they
-    /// have not begun.
-    pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
+    /// The lanes to give up now: those that the search for their number gave up, and those that the
+    /// watch of their health found. `owing` names those that owe a unit which they have not begun.
+    pub(crate) fn lanes_to_give_up(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
         let mut lanes = self.lanes.take_to_lose();
         // If control is silent as well, the lanes are not the cause.
         if !self.end.is_begun() && self.signs.is_heard_of_late() {
-            lanes.extend(self.lanes.find_stalled(owing, &self.signs));
+            lanes.extend(self.lanes.find_unhealthy(owing, &self.signs));
         }
         lanes
     }

@@ -204,10 +204,10 @@ impl ReceiverLoop<'_> {
         self.intake.start_lane(joined, &mut self.link)
     }
 
-    /// Gives up lanes that stand still: units reported as sent must come, over another lane if need
+    /// Gives up lanes: units reported as sent must come, over another lane if need
     /// be. If no unit came since lanes were last given up, lanes are not the cause.
     fn watch_lanes(&mut self) {
-        let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
+        let stalled = self.link.lanes_to_give_up(|| self.machine.lanes_owing());
         if let Some(fault) = self.intake.find_hopeless(&stalled) {
             return self.machine.abort(fault);
         }

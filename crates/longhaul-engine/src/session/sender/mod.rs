@@ -275,7 +275,7 @@ impl SenderLoop<'_> {
     }
 
     fn lose_stalled(&mut self) {
-        for lane in self.link.stalled_lanes(BTreeSet::new) {
+        for lane in self.link.lanes_to_give_up(BTreeSet::new) {
             self.machine.lose_lane(lane);
         }
     }
