@@ -235,7 +235,8 @@ impl Env {
         if let Some(nth) = self.nth
             && (number == nth.at || nth.persistent && number > nth.at)
         {
-            return Some(if grows { Errno::NoSpace } else { Errno::Io });
+            let errno = if grows { Errno::NoSpace } else { Errno::Io };
+            return Some(self.plan.scene.fault.map_or(errno, Errno::Other));
         }
         if let Some((refused, _)) = self.refused.filter(|(_, until)| self.clock.now().0 < *until) {
             match refused {
@@ -244,6 +245,9 @@ impl Env {
                 Refused::All => return Some(Errno::Io),
                 _ => {}
             }
+        }
+        if matches!(op, Op::Unlink(_)) && self.mishap(self.plan.rates.removal_faults) {
+            return Some(Errno::Io);
         }
         let rate = self.plan.rates.disk_faults;
         if let Some(code) = self.plan.scene.fault {

@@ -290,7 +290,11 @@ impl World {
             // Changes after a file was read are for another run.
             (Some(SenderEnd::Complete), _) if !sender.is_up_to_date(&self.env) => {}
             (Some(SenderEnd::Complete), Succeeded::NotYet) => {
-                self.succeeded = Succeeded::Once;
+                // A partial that it could not know of may be continued by the next one, which sends
+                // what is lacking.
+                if self.env.ledger.blind != Some(sender.no.0) {
+                    self.succeeded = Succeeded::Once;
+                }
                 self.blows.clear();
                 self.calm();
             }

@@ -301,8 +301,8 @@ impl RecvSession {
                     return job.begun(id, step);
                 }
                 Work::Journal(journal) => match self.book.resolve(env, self.no, journal) {
-                    Ok(steps) => job.prepend(steps),
-                    Err(error) => job.fail(None, fault_of(Errno::Io, &error.to_string())),
+                    Ok(steps) => job.prepend(steps, step.item),
+                    Err(error) => job.fail(step.item, fault_of(Errno::Io, &error.to_string())),
                 },
             }
         }
@@ -315,7 +315,7 @@ impl RecvSession {
         let Some(job) = self.jobs.get_mut(&no) else { return };
         match job.ended(result.map_err(|errno| fault_of(errno, "the disk refuses"))) {
             StepEnd::ChangeDone(journal) => self.book.change_done(journal),
-            StepEnd::Failed(op) => self.book.op_failed(&op),
+            StepEnd::ChangeFailed(journal, op) => self.book.change_failed(env, journal, &op),
             StepEnd::Other => {}
         }
         self.advance(env, no);
