@@ -58,8 +58,10 @@ impl Ledger {
         }
     }
 
-    /// Notes a node that others put there.
+    /// Notes a node that others put there, or that they wrote to: what was committed under that name
+    /// is theirs from now on.
     pub(crate) fn stands(&mut self, path: &str, standing: Standing) {
+        self.committed.remove(path);
         self.standing.entry(path.to_owned()).or_default().push(standing);
     }
 

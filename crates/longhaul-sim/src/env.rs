@@ -64,11 +64,25 @@ pub(crate) enum Event {
     SenderLoses(SessionNo),
     ReceiverLoses(SessionNo),
     ReceiverTimeout(SessionNo),
+    /// A side that took events in carries out the orders of its machine.
+    SenderActs(SessionNo),
+    ReceiverActs(SessionNo),
     /// An operation of the file system ends.
     Disk(OpId),
     JobDone(SessionNo, JobNo),
     /// A receiver's session has released everything.
     Closed(SessionNo),
+}
+
+/// When the orders of a machine are carried out that took an event in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hesitation {
+    /// At once, and the machine is told of nothing else.
+    No,
+    /// At once, as the events are over that were there.
+    Over,
+    /// After so many microseconds, behind the events that come until then.
+    For(u64),
 }
 
 /// Operations that fail at present.
@@ -167,6 +181,15 @@ impl Env {
     /// Whether a fault with this frequency in a thousand happens now.
     pub(crate) fn mishap(&mut self, permille: u32) -> bool {
         !self.calm && permille > 0 && self.rng.permille(permille)
+    }
+
+    /// When the orders of a machine are carried out that took an event in.
+    pub(crate) fn hesitates(&mut self) -> Hesitation {
+        match self.plan.scene.hesitates {
+            0 => Hesitation::No,
+            often if self.rng.permille(often) => Hesitation::For(self.rng.below(self.plan.disk_us)),
+            _ => Hesitation::Over,
+        }
     }
 
     /// The time when a message arrives that leaves now.

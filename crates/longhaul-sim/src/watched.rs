@@ -49,6 +49,8 @@ pub(crate) struct Seen {
     pub(crate) copies: usize,
     /// Chunks and small files that were read back.
     pub(crate) read_back: usize,
+    /// The most events that were taken in before its orders were carried out.
+    pub(crate) events_at_once: usize,
     /// Times that nothing could happen before a timeout of the machine.
     pub(crate) waits: usize,
     /// `None` while the session goes on.
