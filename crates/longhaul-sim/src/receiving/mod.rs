@@ -287,6 +287,9 @@ impl RecvSession {
         {
             self.order(env, action);
         }
+        if self.machine.seen.end.is_some() {
+            self.machine.check_over();
+        }
         self.rearm(env);
         if env.plan.scene.is_one_session {
             self.machine.audit();
