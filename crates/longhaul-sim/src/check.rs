@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     acked: BTreeMap<String, Acked>,
     /// Names that were said to be committed.
     committed: BTreeSet<String>,
+    /// The last session of the command that could not read a journal which stands.
+    pub(crate) blind: Option<u32>,
     /// The first promise that was broken.
     pub(crate) violation: Option<String>,
 }
@@ -51,12 +53,15 @@ impl Ledger {
             written: 0,
             acked: BTreeMap::new(),
             committed: BTreeSet::new(),
+            blind: None,
             violation: None,
         }
     }
 
-    /// Notes a node that others put there.
+    /// Notes a node that others put there, or that they wrote to: what was committed under that name
+    /// is theirs from now on.
     pub(crate) fn stands(&mut self, path: &str, standing: Standing) {
+        self.committed.remove(path);
         self.standing.entry(path.to_owned()).or_default().push(standing);
     }
 
@@ -276,6 +281,14 @@ impl Env {
         if !partials(self.fs.medium()).any(is_it) {
             let path = file.path.escaped().to_string();
             self.violate(|| format!("{path}: a partial is given up for one that is not durable"));
+        }
+    }
+
+    /// Checks before a journal forgets a partial that its temporary is gone, durably: nobody else
+    /// would look for it.
+    pub(crate) fn check_forgotten(&mut self, temp: &str) {
+        if self.fs.cached().names.contains_key(temp) || self.fs.medium().names.contains_key(temp) {
+            self.violate(|| format!("a journal forgets {temp}, which stands"));
         }
     }
 

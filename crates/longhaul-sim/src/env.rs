@@ -64,11 +64,25 @@ pub(crate) enum Event {
     SenderLoses(SessionNo),
     ReceiverLoses(SessionNo),
     ReceiverTimeout(SessionNo),
+    /// A side that took events in carries out the orders of its machine.
+    SenderActs(SessionNo),
+    ReceiverActs(SessionNo),
     /// An operation of the file system ends.
     Disk(OpId),
     JobDone(SessionNo, JobNo),
     /// A receiver's session has released everything.
     Closed(SessionNo),
+}
+
+/// When the orders of a machine are carried out that took an event in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hesitation {
+    /// At once, and the machine is told of nothing else.
+    No,
+    /// At once, as the events are over that were there.
+    Over,
+    /// After so many microseconds, behind the events that come until then.
+    For(u64),
 }
 
 /// Operations that fail at present.
@@ -169,6 +183,15 @@ impl Env {
         !self.calm && permille > 0 && self.rng.permille(permille)
     }
 
+    /// When the orders of a machine are carried out that took an event in.
+    pub(crate) fn hesitates(&mut self) -> Hesitation {
+        match self.plan.scene.hesitates {
+            0 => Hesitation::No,
+            often if self.rng.permille(often) => Hesitation::For(self.rng.below(self.plan.disk_us)),
+            _ => Hesitation::Over,
+        }
+    }
+
     /// The time when a message arrives that leaves now.
     pub(crate) fn arrival(&mut self) -> u64 {
         let delay = self.plan.delay_us;
@@ -235,7 +258,8 @@ impl Env {
         if let Some(nth) = self.nth
             && (number == nth.at || nth.persistent && number > nth.at)
         {
-            return Some(if grows { Errno::NoSpace } else { Errno::Io });
+            let errno = if grows { Errno::NoSpace } else { Errno::Io };
+            return Some(self.plan.scene.fault.map_or(errno, Errno::Other));
         }
         if let Some((refused, _)) = self.refused.filter(|(_, until)| self.clock.now().0 < *until) {
             match refused {
@@ -244,6 +268,9 @@ impl Env {
                 Refused::All => return Some(Errno::Io),
                 _ => {}
             }
+        }
+        if matches!(op, Op::Unlink(_)) && self.mishap(self.plan.rates.removal_faults) {
+            return Some(Errno::Io);
         }
         let rate = self.plan.rates.disk_faults;
         if let Some(code) = self.plan.scene.fault {

@@ -13,7 +13,7 @@ use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
 use longhaul_proto::sender::Sent;
 use longhaul_proto::wire::bundle;
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
-use longhaul_proto::wire::frame::LENGTH_BYTES;
+use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -45,6 +45,8 @@ impl Pipe {
 /// A message as it comes out at the other end.
 pub(crate) fn carried(message: &Message) -> Message {
     let bytes = message.encode();
+    let length = bytes.first_chunk().copied().map(announced).expect("a message has a length");
+    assert!(length.is_ok(), "a machine says what no peer reads: {length:?}");
     Message::decode(&bytes[LENGTH_BYTES..]).expect("what a machine says is read again")
 }
 
@@ -210,5 +212,20 @@ impl Frame {
         if Header::decode(&header).is_ok() {
             (self.header, self.payload) = (header, payload);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::limits::MESSAGE_BYTES_MAX;
+    use longhaul_proto::wire::message::{Outcome, Settlement};
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a machine says what no peer reads")]
+    fn a_message_that_is_too_long_is_found() {
+        let settled = |file| Settlement { file: FileId(file), outcome: Outcome::Committed(Some([7; 32])) };
+        carried(&Message::Settled((0..MESSAGE_BYTES_MAX as u64 / 32).map(settled).collect()));
     }
 }

@@ -53,6 +53,12 @@ pub enum Mutant {
     LaneOvercounts,
     /// An equal chunk of the standing file is called copied, but is not.
     EqualNotCopied,
+    /// A partial is forgotten though its temporary could not be removed.
+    RemovalUnchecked,
+    /// The remains of an append that failed are not cut off, and the journal goes on behind them.
+    TornAppendKept,
+    /// A change of a journal that failed and is undone is taken for done.
+    UndoneIsDone,
 }
 
 impl Mutant {
@@ -80,5 +86,8 @@ impl Mutant {
         Mutant::LaneStaysOpen,
         Mutant::LaneOvercounts,
         Mutant::EqualNotCopied,
+        Mutant::RemovalUnchecked,
+        Mutant::TornAppendKept,
+        Mutant::UndoneIsDone,
     ];
 }

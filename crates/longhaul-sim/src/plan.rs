@@ -71,6 +71,8 @@ pub(crate) struct Rates {
     pub(crate) false_roots: u32,
     /// Operations of the receiver's disk that fail, in part or whole.
     pub(crate) disk_faults: u32,
+    /// Removals of names from the receiver's disk that fail.
+    pub(crate) removal_faults: u32,
     /// Operations of the receiver's disk that take seconds.
     pub(crate) disk_stalls: u32,
     /// Journals that a session finds and cannot read.
@@ -195,6 +197,13 @@ impl Plan {
         .losing_lanes(rng)
         .comparing(rng)
         .hiding_journals(rng)
+        .claiming_late(rng)
+    }
+
+    fn claiming_late(mut self, rng: &mut Rng) -> Plan {
+        self.scene.claims_late = rng.permille(500);
+        self.rates.removal_faults = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
+        self
     }
 
     fn hiding_journals(mut self, rng: &mut Rng) -> Plan {
@@ -271,7 +280,7 @@ impl Plan {
             disk_us: 500,
             rates: Rates::default(),
             blows: Vec::new(),
-            scene: Scene::default(),
+            scene: Scene { claims_late: seed % 2 == 1, ..Scene::default() },
         }
     }
 

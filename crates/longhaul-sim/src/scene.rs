@@ -32,6 +32,12 @@ pub(crate) struct Scene {
     pub(crate) fault: Option<FaultCode>,
     /// Whether the destination cannot be tidied at the end.
     pub(crate) is_untidy: bool,
+    /// Whether journals of earlier sessions are taken over when a name in them is surveyed, as the
+    /// engine does it, or all of them when a session begins.
+    pub(crate) claims_late: bool,
+    /// How often a side takes in more events before it carries out the orders of its machine, in a
+    /// thousand. 0: it acts behind each event, as in worlds of many sessions.
+    pub(crate) hesitates: u32,
     /// The longest look at a file of the receiver's disk, in microseconds. 0: a look takes no time.
     pub(crate) look_us: u64,
 }

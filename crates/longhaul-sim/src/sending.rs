@@ -18,7 +18,7 @@ use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small, Unfinish
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
 
-use crate::env::{Env, Event, SessionNo};
+use crate::env::{Env, Event, Hesitation, SessionNo};
 use crate::link::{Lane, Pipe, Ready};
 use crate::plan::Plan;
 
@@ -61,6 +61,8 @@ pub(crate) struct Units {
     altered: BTreeSet<(Unit, Attempt)>,
     /// Times that the machine's orders were carried out.
     acts: usize,
+    /// Whether they are carried out at an event that is coming.
+    act_is_due: bool,
     /// Files that were found changed or unreadable; they must not be committed.
     pub(crate) bad: BTreeSet<FileId>,
 }
@@ -158,7 +160,27 @@ impl SendSession {
         self.machine.handle_scan_end();
     }
 
-    pub(crate) fn act(&mut self, env: &mut Env) {
+    /// Carries out the orders of the machine, now or a moment later.
+    fn act(&mut self, env: &mut Env) {
+        if self.units.act_is_due {
+            return;
+        }
+        match env.hesitates() {
+            Hesitation::No | Hesitation::Over => self.carry_out(env),
+            Hesitation::For(us) => {
+                self.units.act_is_due = true;
+                env.clock.after(us, Event::SenderActs(self.no));
+            }
+        }
+    }
+
+    /// Carries out the orders of the machine behind the events that were there.
+    pub(crate) fn act_late(&mut self, env: &mut Env) {
+        self.units.act_is_due = false;
+        self.carry_out(env);
+    }
+
+    fn carry_out(&mut self, env: &mut Env) {
         while let Some(action) = self.machine.poll_action() {
             assert!(self.ended.is_none(), "an action after the end: {action:?}");
             let job = match action {

@@ -21,6 +21,12 @@ impl Trace {
         }
     }
 
+    /// The lines so far.
+    #[cfg(test)]
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
     pub(crate) fn into_lines(self) -> Vec<String> {
         self.lines
     }

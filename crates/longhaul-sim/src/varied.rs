@@ -66,6 +66,8 @@ impl Plan {
         plan.delay_us = *rng.pick(&[200, 5_000, 100_000]);
         plan.disk_us = *rng.pick(&[100, 2_000, 20_000]);
         plan.rates = rates(rng);
+        plan.scene.claims_late = rng.permille(700);
+        plan.scene.hesitates = *rng.pick(&[0, 0, 100, 900]);
         plan
     }
 }

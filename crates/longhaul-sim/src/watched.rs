@@ -5,18 +5,20 @@
 //! and panics at the first order that they forbid. Counts what tests ask for. Carries nothing out,
 //! and knows nothing of the file system.
 
+mod owed;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::{ChunkIndex, Fault, FileId, Unit};
-use longhaul_proto::receiver::{Created, Landed, Receiver, ReceiverAction, Surveyed};
+use longhaul_core::{ChunkIndex, Fault, FileId, LaneId, Unit};
+use longhaul_proto::receiver::{Created, Landed, Receiver, ReceiverAction, Room, Surveyed};
 use longhaul_proto::wire::message::{Finding, Outcome};
 use longhaul_proto::{Message, Timestamp};
 
 use crate::plan::Plan;
+use owed::{Owed, ReportKind};
 use rules::Rules;
 
 /// The end of the receiver's part of a session.
@@ -49,6 +51,8 @@ pub(crate) struct Seen {
     pub(crate) copies: usize,
     /// Chunks and small files that were read back.
     pub(crate) read_back: usize,
+    /// The most events that were taken in before its orders were carried out.
+    pub(crate) events_at_once: usize,
     /// Times that nothing could happen before a timeout of the machine.
     pub(crate) waits: usize,
     /// `None` while the session goes on.
@@ -62,6 +66,8 @@ pub(crate) struct Watched {
     /// `None` where crashes and stalls end sessions at any moment: there the medium alone is
     /// judged.
     rules: Option<Rules>,
+    /// The reports that it waits for.
+    owed: Owed,
     /// Its orders so far.
     pub(crate) seen: Seen,
     /// Times that it was idle.
@@ -73,7 +79,8 @@ impl Watched {
     pub(crate) fn new(plan: &Plan, session: u32) -> Watched {
         let config = plan.receiver_config(session);
         let rules = plan.scene.is_one_session.then(|| Rules::new(&config));
-        Watched { machine: Receiver::new(config, "/destination".to_owned()), rules, seen: Seen::default(), idle: 0 }
+        let machine = Receiver::new(config, "/destination".to_owned());
+        Watched { machine, rules, owed: Owed::default(), seen: Seen::default(), idle: 0 }
     }
 
     /// The machine's next order.
@@ -84,10 +91,16 @@ impl Watched {
         };
         assert!(self.seen.end.is_none(), "an order after the end: {action:?}");
         self.count(&action);
+        self.owed.ordered(&action);
         if let Some(rules) = &mut self.rules {
             rules.check(&action, &mut self.seen);
         }
         Some(action)
+    }
+
+    /// Panics if the machine, whose session is over, orders anything more.
+    pub(crate) fn check_over(&mut self) {
+        assert!(self.poll_action().is_none(), "an order after the end");
     }
 
     /// Counts the machine's counters anew, at every so many of its pauses: often enough to find a
@@ -126,6 +139,7 @@ impl Watched {
 
     /// See [`Receiver::handle_survey`].
     pub(crate) fn handle_survey(&mut self, now: Timestamp, first: FileId, found: Vec<Result<Surveyed, Fault>>) {
+        self.owed.came(ReportKind::Survey, 1);
         if let Some(rules) = &mut self.rules {
             rules.surveyed(first, found.len() as u64);
         }
@@ -134,6 +148,7 @@ impl Watched {
 
     /// See [`Receiver::handle_create`].
     pub(crate) fn handle_create(&mut self, now: Timestamp, file: FileId, result: Result<Created, Fault>) {
+        self.owed.came(ReportKind::Create, 1);
         if let Some(rules) = &mut self.rules {
             rules.created(file, &result);
         }
@@ -142,6 +157,7 @@ impl Watched {
 
     /// See [`Receiver::handle_write`].
     pub(crate) fn handle_write(&mut self, now: Timestamp, file: FileId, index: ChunkIndex, result: Result<(), Fault>) {
+        self.owed.came(ReportKind::Write, 1);
         if let Some(rules) = &mut self.rules {
             rules.written(file, index, &result);
         }
@@ -150,6 +166,7 @@ impl Watched {
 
     /// See [`Receiver::handle_sync_data`].
     pub(crate) fn handle_sync_data(&mut self, now: Timestamp, file: FileId, result: Result<(), Fault>) {
+        self.owed.came(ReportKind::SyncData, 1);
         if let Some(rules) = &mut self.rules {
             rules.synced(file, &result);
         }
@@ -163,6 +180,7 @@ impl Watched {
         file: FileId,
         results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
     ) {
+        self.owed.came(ReportKind::ReadBack, 1);
         self.seen.read_back += results.iter().filter(|(_, result)| result.is_ok()).count();
         if let Some(rules) = &mut self.rules {
             rules.read_back(file, &results);
@@ -172,12 +190,14 @@ impl Watched {
 
     /// See [`Receiver::handle_read_staged`].
     pub(crate) fn handle_read_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+        self.owed.came(ReportKind::ReadStaged, 1);
         self.seen.read_back += results.len();
         self.machine.handle_read_staged(now, results);
     }
 
     /// See [`Receiver::handle_stage`].
     pub(crate) fn handle_stage(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        self.owed.came(ReportKind::Stage, results.len());
         if let Some(rules) = &mut self.rules {
             results.iter().for_each(|(file, result)| rules.staged(*file, result));
         }
@@ -186,6 +206,7 @@ impl Watched {
 
     /// See [`Receiver::handle_journal`].
     pub(crate) fn handle_journal(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        self.owed.came(ReportKind::Journal, 1);
         if let Some(rules) = &mut self.rules {
             rules.journalled(&result);
         }
@@ -194,6 +215,7 @@ impl Watched {
 
     /// See [`Receiver::handle_barrier`].
     pub(crate) fn handle_barrier(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        self.owed.came(ReportKind::Barrier, 1);
         if let Some(rules) = &mut self.rules {
             rules.made_durable(&result);
         }
@@ -202,6 +224,7 @@ impl Watched {
 
     /// See [`Receiver::handle_publish`].
     pub(crate) fn handle_publish(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        self.owed.came(ReportKind::Publish, 1);
         if let Some(rules) = &mut self.rules {
             rules.published(&results);
         }
@@ -210,10 +233,78 @@ impl Watched {
 
     /// See [`Receiver::handle_sync_dirs`].
     pub(crate) fn handle_sync_dirs(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        self.owed.came(ReportKind::SyncDirs, 1);
         if let Some(rules) = &mut self.rules {
             rules.dirs_synced(&result);
         }
         self.machine.handle_sync_dirs(now, result);
+    }
+
+    /// See [`Receiver::handle_message`].
+    pub(crate) fn handle_message(&mut self, now: Timestamp, message: Message) {
+        if let Some(rules) = &mut self.rules {
+            rules.hears(&message);
+        }
+        self.machine.handle_message(now, message);
+    }
+
+    /// See [`Receiver::handle_lane_ended`].
+    pub(crate) fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
+        if let Some(rules) = &mut self.rules {
+            rules.lane_ended(lane);
+        }
+        self.machine.handle_lane_ended(now, lane, landed);
+    }
+
+    /// See [`Receiver::handle_measure_room`].
+    pub(crate) fn handle_measure_room(&mut self, now: Timestamp, room: Option<Room>) {
+        self.owed.came(ReportKind::MeasureRoom, 1);
+        self.machine.handle_measure_room(now, room);
+    }
+
+    /// See [`Receiver::handle_read_standing`].
+    pub(crate) fn handle_read_standing(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+        self.owed.came(ReportKind::ReadStanding, 1);
+        self.machine.handle_read_standing(now, results);
+    }
+
+    /// See [`Receiver::handle_read_standing_chunks`].
+    pub(crate) fn handle_read_standing_chunks(
+        &mut self,
+        now: Timestamp,
+        file: FileId,
+        results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
+    ) {
+        self.owed.came(ReportKind::ReadStandingChunks, 1);
+        self.machine.handle_read_standing_chunks(now, file, results);
+    }
+
+    /// See [`Receiver::handle_digest_skipped`].
+    pub(crate) fn handle_digest_skipped(
+        &mut self,
+        now: Timestamp,
+        results: Vec<(FileId, Result<Option<Hash32>, Fault>)>,
+    ) {
+        self.owed.came(ReportKind::DigestSkipped, results.len());
+        self.machine.handle_digest_skipped(now, results);
+    }
+
+    /// See [`Receiver::handle_retouch`].
+    pub(crate) fn handle_retouch(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        self.owed.came(ReportKind::Retouch, 1);
+        self.machine.handle_retouch(now, results);
+    }
+
+    /// See [`Receiver::handle_finish_dirs`].
+    pub(crate) fn handle_finish_dirs(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        self.owed.came(ReportKind::FinishDirs, 1);
+        self.machine.handle_finish_dirs(now, results);
+    }
+
+    /// See [`Receiver::handle_tidy`].
+    pub(crate) fn handle_tidy(&mut self, result: Result<(), Fault>) {
+        self.owed.came(ReportKind::Tidy, 1);
+        self.machine.handle_tidy(result);
     }
 }
 
@@ -229,5 +320,18 @@ impl Deref for Watched {
 impl DerefMut for Watched {
     fn deref_mut(&mut self) -> &mut Receiver {
         &mut self.machine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "an order after the end: Send(Offer")]
+    fn an_order_after_the_end_is_found() {
+        let mut machine = Watched::new(&Plan::quiet(1), 1);
+        machine.seen.end = Some(ReceiverEnd::Finished);
+        machine.check_over();
     }
 }

@@ -168,14 +168,13 @@ impl World {
                     }
                 }
             }
-            Event::ReceiverTimeout(no) => {
+            Event::ReceiverTimeout(no) | Event::ReceiverActs(no) | Event::ReceiverLoses(no) => {
                 if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
-                    receiver.time_passed(env);
-                }
-            }
-            Event::ReceiverLoses(no) => {
-                if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
-                    receiver.stop(env, FaultCode::Lost, "the connection is gone");
+                    match event {
+                        Event::ReceiverTimeout(_) => receiver.time_passed(env),
+                        Event::ReceiverActs(_) => receiver.act_late(env),
+                        _ => receiver.stop(env, FaultCode::Lost, "the connection is gone"),
+                    }
                 }
             }
             Event::Disk(id) => {
@@ -199,6 +198,7 @@ impl World {
             | Event::NearJoins(..)
             | Event::Scan(_)
             | Event::Source(..)
+            | Event::SenderActs(_)
             | Event::SenderLoses(_) => self.sender_takes(event),
         }
     }
@@ -216,6 +216,7 @@ impl World {
             Event::NearJoins(no, lane, from) if ours(no) => sender.lane_joins(env, lane, from),
             Event::Scan(no) if ours(no) => sender.scan(env),
             Event::Source(no, job) if ours(no) => sender.work(env, job),
+            Event::SenderActs(no) if ours(no) => sender.act_late(env),
             Event::SenderLoses(no) if ours(no) => sender.loses(env),
             _ => return,
         }
@@ -290,7 +291,11 @@ impl World {
             // Changes after a file was read are for another run.
             (Some(SenderEnd::Complete), _) if !sender.is_up_to_date(&self.env) => {}
             (Some(SenderEnd::Complete), Succeeded::NotYet) => {
-                self.succeeded = Succeeded::Once;
+                // A partial that it could not know of may be continued by the next one, which sends
+                // what is lacking.
+                if self.env.ledger.blind != Some(sender.no.0) {
+                    self.succeeded = Succeeded::Once;
+                }
                 self.blows.clear();
                 self.calm();
             }

@@ -53,4 +53,7 @@ caught! {
     a_lane_that_goes_on_after_it_was_said_to_be_closed_is_caught: LaneStaysOpen within 500,
     a_lane_that_is_said_to_have_brought_more_than_it_did_is_caught: LaneOvercounts within 20,
     a_chunk_that_is_called_copied_and_is_not_is_caught: EqualNotCopied within 200,
+    forgetting_a_partial_whose_temporary_stands_is_caught: RemovalUnchecked within 2000,
+    going_on_behind_an_append_that_failed_is_caught: TornAppendKept within 2000,
+    taking_an_undone_change_of_a_journal_for_done_is_caught: UndoneIsDone within 500,
 }

@@ -139,6 +139,11 @@ impl Fs {
         self.medium.apply(&change);
     }
 
+    /// Cuts a file, as programs see it from now on.
+    pub(crate) fn cut(&mut self, ino: Ino, len: usize) {
+        self.see(Change::Len { ino, len });
+    }
+
     /// Begins an operation.
     pub(crate) fn begin(&mut self, op: Op) -> OpId {
         let number = self.number();

@@ -29,10 +29,12 @@ struct JournalOnDisk {
     machine: keeper::Book,
     /// Bytes that were written to it, or are on their way.
     len: usize,
+    /// Bytes to the end of the last change that ended well.
+    written: usize,
     /// The cut of what is not believed of it, before it is taken over.
     cut: Option<JournalChange>,
-    /// The changes that are being carried out, in order.
-    under_way: VecDeque<JournalChange>,
+    /// The changes that are being carried out, in order, each with the length that it leads to.
+    under_way: VecDeque<(JournalChange, usize)>,
 }
 
 /// The journals of a session.
@@ -64,6 +66,10 @@ pub(super) enum JournalStep {
     Append(SessionTag, Vec<Record>),
     /// Makes durable all that was appended before.
     Sync(SessionTag),
+    /// Removes the temporary of this name, if it stands.
+    RemoveTemp(String),
+    /// Appends that a file is given up, whose temporary has this name.
+    Drop(SessionTag, u32, String),
     /// Removes the temporary of this name, if it stands, because this partial is continued.
     RemoveLoser(String, Box<(FileRecord, HeldChunks)>),
 }
@@ -94,17 +100,20 @@ impl Book {
             if env.mishap(env.plan.rates.journals_unread) {
                 env.say(|| format!("s{} cannot read {name}", no.0));
                 book.is_blind = true;
+                env.ledger.blind = Some(no.0);
             } else if !book.read(env, &name) {
                 stray.push(name);
             }
         }
         job = book.choose(env).into_iter().fold(job, Job::step);
-        for tag in book.journals.keys() {
-            job = job.journal(JournalStep::TakeOver(*tag));
-        }
         match book.journals.keys().next() {
-            Some(first) => book.own = *first,
-            None => job = book.begin(env, no, job),
+            Some(first) if !env.plan.scene.claims_late => {
+                book.own = *first;
+                for tag in book.journals.keys() {
+                    job = job.journal(JournalStep::TakeOver(*tag));
+                }
+            }
+            _ => job = book.begin(env, no, job),
         }
         let gone = stray.into_iter().chain(book.sweep(env)).map(Op::Unlink);
         let job = gone.fold(job, |job, op| job.step(Step::new(op).anyway()));
@@ -155,6 +164,10 @@ impl Book {
             if choice.losers.iter().any(|loser| stands(&loser.taken)) {
                 env.ledger.forget(&name);
             }
+            if choice.losers.is_empty() && env.plan.scene.claims_late {
+                self.kept.insert(name, choice.winner);
+                continue;
+            }
             let winner = &choice.winner.taken;
             let winner = Box::new((winner.file.clone(), winner.held.clone()));
             let mut ordered = choice.steps();
@@ -165,7 +178,7 @@ impl Book {
                 ChoiceStep::RemoveTemp(temp) => {
                     Step::journal(JournalStep::RemoveLoser(in_dir(&name, &temp), winner.clone()))
                 }
-                step => step_of(step, &name),
+                step => step_of(step, &name, &choice.losers),
             }));
             self.kept.insert(name, choice.winner);
         }
@@ -179,6 +192,16 @@ impl Book {
                 env.check_winner(&winner.0, &winner.1);
                 let stands = env.fs.cached().names.contains_key(&temp);
                 return Ok(stands.then(|| Step::new(Op::Unlink(temp))).into_iter().collect());
+            }
+            JournalStep::RemoveTemp(temp) => {
+                let stands = env.fs.cached().names.contains_key(&temp);
+                let unlink = stands.then(|| Step::new(Op::Unlink(temp))).into_iter();
+                let unchecked = env.is(Mutant::RemovalUnchecked);
+                return Ok(unlink.map(|step| if unchecked { step.anyway() } else { step }).collect());
+            }
+            JournalStep::Drop(tag, number, temp) => {
+                env.check_forgotten(&temp);
+                (tag, JournalStep::Append(tag, vec![Record::Dropped { number }]))
             }
             JournalStep::Announce(file, record) => {
                 let Some(journal) = self.journals.get_mut(&self.own) else { return Ok(Vec::new()) };
@@ -210,24 +233,39 @@ impl Book {
     /// The change of a journal that is being carried out has ended well.
     pub(super) fn change_done(&mut self, tag: SessionTag) {
         if let Some(journal) = self.journals.get_mut(&tag)
-            && let Some(change) = journal.under_way.pop_front()
+            && let Some((change, len)) = journal.under_way.pop_front()
         {
+            journal.written = len;
             journal.machine.done(change);
         }
     }
 
-    /// An operation failed: if it was one on a journal, part of a write may be there.
-    pub(super) fn op_failed(&mut self, op: &Op) {
-        let (Op::Write { ino, .. } | Op::SetLen(ino, _) | Op::SyncFile(ino)) = op else { return };
-        for journal in self.journals.values_mut().filter(|journal| journal.ino == *ino) {
-            journal.under_way.clear();
-            journal.machine.failed(Failed::Broken);
+    /// An operation of a change of a journal failed. As on a real shelf, the change is undone if
+    /// nothing of it stays: the part of an append that was written is cut off again, and a takeover
+    /// writes again what was there. After any other failure nothing of the journal is relied on.
+    pub(super) fn change_failed(&mut self, env: &mut Env, tag: SessionTag, op: &Op) {
+        let Some(journal) = self.journals.get_mut(&tag) else { return };
+        journal.len = journal.written;
+        let how = match op {
+            Op::SetLen(..) => Failed::Undone,
+            Op::Write { offset, .. } if *offset < journal.written => Failed::Undone,
+            Op::Write { .. } => journal.cut_off(env),
+            _ => Failed::Broken,
+        };
+        env.say(|| format!("a change of {tag} is {how:?}"));
+        let mut changes = std::mem::take(&mut journal.under_way).into_iter().map(|(change, _)| change);
+        if env.is(Mutant::UndoneIsDone) && how == Failed::Undone {
+            return changes.for_each(|change| journal.machine.done(change));
         }
+        if matches!(op, Op::SetLen(..)) {
+            journal.cut = changes.next();
+        }
+        journal.machine.failed(how);
     }
 
     /// Temporaries that no record speaks of. Those of a journal that cannot be read may have one.
     fn sweep(&self, env: &Env) -> Vec<String> {
-        let claimed = |temp: &TempName| self.kept.values().any(|kept| kept.taken.file.temp == *temp);
+        let claimed = |temp: &TempName| self.journals.values().any(|journal| journal.machine.speaks_of(temp));
         let orphan = |name: &&String| names::temp(name).is_some_and(|temp| !self.is_blind && !claimed(&temp));
         env.fs.cached().names.keys().filter(orphan).cloned().collect()
     }
@@ -242,6 +280,11 @@ impl Book {
     /// Whether an earlier session committed this version.
     pub(super) fn was_done(&self, path: &str, stamp: SourceStamp) -> bool {
         self.done.get(path) == Some(&stamp)
+    }
+
+    /// The step by which the journal of a name's partial is taken over. `None` if there is none.
+    pub(super) fn claim(&self, path: &str) -> Option<Step> {
+        self.kept.get(path).map(|kept| Step::journal(JournalStep::TakeOver(kept.journal)))
     }
 
     /// Takes the record of a partial that is continued or given up.
@@ -299,7 +342,20 @@ impl Book {
 
 impl JournalOnDisk {
     fn new(tag: SessionTag, ino: Ino, machine: keeper::Book, len: usize) -> JournalOnDisk {
-        JournalOnDisk { tag, ino, machine, len, cut: None, under_way: VecDeque::new() }
+        JournalOnDisk { tag, ino, machine, len, written: len, cut: None, under_way: VecDeque::new() }
+    }
+
+    /// Cuts off what an append that failed left, unless that fails as well.
+    fn cut_off(&mut self, env: &mut Env) -> Failed {
+        if env.is(Mutant::TornAppendKept) {
+            self.len = env.fs.cached().content(self.ino).bytes.len();
+            return Failed::Undone;
+        }
+        if env.rng.permille(300) {
+            return Failed::Broken;
+        }
+        env.fs.cut(self.ino, self.written);
+        Failed::Undone
     }
 
     /// A change as operations on the disk. The machine is told of its end by the last of them.
@@ -332,31 +388,31 @@ impl JournalOnDisk {
         if why == Reason::Takeover && env.is(Mutant::TakeoverNotSynced) {
             ops.retain(|op| !matches!(op, Op::SyncFile(_)));
         }
-        let mut steps: Vec<Step> = ops.into_iter().map(Step::new).collect();
-        match steps.pop() {
-            Some(last) => {
-                steps.push(last.ending_change(self.tag));
-                self.under_way.push_back(change);
-            }
-            None => self.machine.done(change),
-        }
-        steps
+        let Some(last) = ops.pop() else {
+            self.machine.done(change);
+            return Vec::new();
+        };
+        self.under_way.push_back((change, self.len));
+        let within = ops.into_iter().map(|op| Step::new(op).within_change(self.tag));
+        within.chain([Step::new(last).ending_change(self.tag)]).collect()
     }
 }
 
 /// The steps by which the partial of this name is given up.
 pub(super) fn given_up(name: &str, kept: &FoundPartial) -> Vec<Step> {
-    kept.given_up().into_iter().map(|step| step_of(step, name)).collect()
+    kept.given_up().into_iter().map(|step| step_of(step, name, std::slice::from_ref(kept))).collect()
 }
 
-fn step_of(step: ChoiceStep, name: &str) -> Step {
+/// A step on the way to one partial of this name, by which these partials are given up.
+fn step_of(step: ChoiceStep, name: &str, given_up: &[FoundPartial]) -> Step {
     match step {
         ChoiceStep::TakeOver(tag) => Step::journal(JournalStep::TakeOver(tag)),
-        // How it ends does not matter: it may not stand.
-        ChoiceStep::RemoveTemp(temp) => Step::new(Op::Unlink(in_dir(name, &temp))).anyway(),
+        ChoiceStep::RemoveTemp(temp) => Step::journal(JournalStep::RemoveTemp(in_dir(name, &temp))),
         ChoiceStep::SyncNames => Step::new(Op::SyncDir(parent(name).to_owned())),
         ChoiceStep::Drop { journal, number } => {
-            Step::journal(JournalStep::Append(journal, vec![Record::Dropped { number }]))
+            let is_it = |found: &&FoundPartial| (found.journal, found.taken.number) == (journal, number);
+            let temp = given_up.iter().find(is_it).map(|found| in_dir(name, &found.taken.file.temp));
+            Step::journal(JournalStep::Drop(journal, number, temp.unwrap_or_default()))
         }
     }
 }

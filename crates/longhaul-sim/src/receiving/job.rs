@@ -48,10 +48,20 @@ pub(super) enum Work {
 pub(super) struct Step {
     /// The work of it.
     pub(super) work: Work,
-    item: Option<FileId>,
+    /// The entry that alone fails with it. `None` if the job does.
+    pub(super) item: Option<FileId>,
     when: When,
-    /// The journal of which it is the last operation of a change.
-    ends_change: Option<SessionTag>,
+    /// The change of a journal that it belongs to.
+    change: Option<ChangePart>,
+}
+
+/// The place of an operation in a change of a journal.
+#[derive(Clone, Copy, Debug)]
+enum ChangePart {
+    /// Others of the same change follow.
+    Within(SessionTag),
+    /// The change is done when it is.
+    Last(SessionTag),
 }
 
 /// A step that has ended.
@@ -59,25 +69,31 @@ pub(super) struct Step {
 pub(super) enum StepEnd {
     /// Well, and a change of this journal with it.
     ChangeDone(SessionTag),
-    /// Badly, and that matters.
-    Failed(Op),
+    /// Badly, and a change of this journal with it.
+    ChangeFailed(SessionTag, Op),
     /// In any other way.
     Other,
 }
 
 impl Step {
     pub(super) fn new(op: Op) -> Step {
-        Step { work: Work::Disk(op), item: None, when: When::Well, ends_change: None }
+        Step { work: Work::Disk(op), item: None, when: When::Well, change: None }
     }
 
     /// A step of the journal's machine.
     pub(super) fn journal(step: JournalStep) -> Step {
-        Step { work: Work::Journal(step), item: None, when: When::Well, ends_change: None }
+        Step { work: Work::Journal(step), item: None, when: When::Well, change: None }
+    }
+
+    /// Marks an operation of a change of a journal, behind which others follow.
+    pub(super) fn within_change(mut self, journal: SessionTag) -> Step {
+        self.change = Some(ChangePart::Within(journal));
+        self
     }
 
     /// Marks the last operation of a change of a journal.
     pub(super) fn ending_change(mut self, journal: SessionTag) -> Step {
-        self.ends_change = Some(journal);
+        self.change = Some(ChangePart::Last(journal));
         self
     }
 
@@ -180,9 +196,9 @@ impl Job {
         self.in_order(Queue::Journal).step(Step::journal(step))
     }
 
-    /// Puts steps before all that are left.
-    pub(super) fn prepend(&mut self, steps: Vec<Step>) {
-        steps.into_iter().rev().for_each(|step| self.steps.push_front(step));
+    /// Puts steps before all that are left, for the entry that they belong to.
+    pub(super) fn prepend(&mut self, steps: Vec<Step>, item: Option<FileId>) {
+        steps.into_iter().rev().for_each(|step| self.steps.push_front(Step { item, ..step }));
     }
 
     /// The next step to begin, if any is left.
@@ -207,13 +223,18 @@ impl Job {
     /// Notes the end of its operation.
     pub(super) fn ended(&mut self, result: Result<(), Fault>) -> StepEnd {
         let Some((_, step)) = self.running.take() else { return StepEnd::Other };
-        let Step { work: Work::Disk(op), item, when, ends_change } = step else { return StepEnd::Other };
-        match result {
-            Ok(()) => ends_change.map_or(StepEnd::Other, StepEnd::ChangeDone),
-            Err(fault) if when == When::Well => {
-                self.fail(item, fault);
-                StepEnd::Failed(op)
+        let Step { work: Work::Disk(op), item, when, change } = step else { return StepEnd::Other };
+        let has_failed = result.is_err();
+        if let Err(fault) = result
+            && when == When::Well
+        {
+            self.fail(item, fault);
+        }
+        match change {
+            Some(ChangePart::Within(journal) | ChangePart::Last(journal)) if has_failed => {
+                StepEnd::ChangeFailed(journal, op)
             }
+            Some(ChangePart::Last(journal)) => StepEnd::ChangeDone(journal),
             _ => StepEnd::Other,
         }
     }

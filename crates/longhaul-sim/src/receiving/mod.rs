@@ -22,7 +22,7 @@ use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Ticket};
 use longhaul_proto::wire::message::FileEnd;
 
-use crate::env::{Env, Event, SessionNo};
+use crate::env::{Env, Event, Hesitation, SessionNo};
 use crate::fs::{Errno, Ino, Op};
 use crate::link::{Frame, Lane, Pipe, Rows};
 use crate::mutants::Mutant;
@@ -92,8 +92,19 @@ pub(crate) struct RecvSession {
     durable: BTreeMap<FileId, u64>,
     /// The roots that the sender declared.
     roots: BTreeMap<FileId, Hash32>,
-    timeout: Option<u64>,
+    wakes: Wakes,
     planted: Planted,
+}
+
+/// The coming events by which a session wakes itself.
+#[derive(Debug, Default)]
+struct Wakes {
+    /// The time of the next timeout of the machine that is an event.
+    timeout: Option<u64>,
+    /// Whether the machine's orders are carried out at an event that is coming.
+    act_is_due: bool,
+    /// Events since they were.
+    events: usize,
 }
 
 /// State of planted bugs alone.
@@ -134,7 +145,7 @@ impl RecvSession {
             payloads: BTreeMap::new(),
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
-            timeout: None,
+            wakes: Wakes::default(),
             planted: Planted::default(),
         };
         session.start_job(env, job);
@@ -235,19 +246,49 @@ impl RecvSession {
     }
 
     pub(crate) fn time_passed(&mut self, env: &mut Env) {
-        self.timeout = None;
+        self.wakes.timeout = None;
         if self.phase == Phase::Running {
             self.machine.handle_timeout(env.clock.now());
             self.act(env);
         }
     }
 
-    /// Carries out the orders of the machine.
+    /// Carries out the orders of the machine, now or a moment later.
     fn act(&mut self, env: &mut Env) {
+        self.wakes.events += 1;
+        if self.wakes.act_is_due {
+            return;
+        }
+        match env.hesitates() {
+            Hesitation::No => self.carry_out(env),
+            Hesitation::Over => self.act_late(env),
+            Hesitation::For(us) => {
+                self.wakes.act_is_due = true;
+                env.clock.after(us, Event::ReceiverActs(self.no));
+            }
+        }
+    }
+
+    /// Tells the machine the time and carries out its orders, as the loop of the engine does behind
+    /// the events that are there.
+    pub(crate) fn act_late(&mut self, env: &mut Env) {
+        self.wakes.act_is_due = false;
+        if self.phase == Phase::Running {
+            self.machine.handle_timeout(env.clock.now());
+            self.carry_out(env);
+        }
+    }
+
+    fn carry_out(&mut self, env: &mut Env) {
+        let events = std::mem::take(&mut self.wakes.events);
+        self.machine.seen.events_at_once = events.max(self.machine.seen.events_at_once);
         while self.phase == Phase::Running
             && let Some(action) = self.machine.poll_action()
         {
             self.order(env, action);
+        }
+        if self.machine.seen.end.is_some() {
+            self.machine.check_over();
         }
         self.rearm(env);
         if env.plan.scene.is_one_session {
@@ -261,8 +302,8 @@ impl RecvSession {
 
     fn rearm(&mut self, env: &mut Env) {
         let Some(at) = self.machine.poll_timeout().filter(|_| self.phase == Phase::Running) else { return };
-        if self.timeout.is_none_or(|set| at.0 < set) {
-            self.timeout = Some(at.0);
+        if self.wakes.timeout.is_none_or(|set| at.0 < set) {
+            self.wakes.timeout = Some(at.0);
             env.clock.at(at.0, Event::ReceiverTimeout(self.no));
         }
     }
@@ -301,8 +342,8 @@ impl RecvSession {
                     return job.begun(id, step);
                 }
                 Work::Journal(journal) => match self.book.resolve(env, self.no, journal) {
-                    Ok(steps) => job.prepend(steps),
-                    Err(error) => job.fail(None, fault_of(Errno::Io, &error.to_string())),
+                    Ok(steps) => job.prepend(steps, step.item),
+                    Err(error) => job.fail(step.item, fault_of(Errno::Io, &error.to_string())),
                 },
             }
         }
@@ -315,7 +356,7 @@ impl RecvSession {
         let Some(job) = self.jobs.get_mut(&no) else { return };
         match job.ended(result.map_err(|errno| fault_of(errno, "the disk refuses"))) {
             StepEnd::ChangeDone(journal) => self.book.change_done(journal),
-            StepEnd::Failed(op) => self.book.op_failed(&op),
+            StepEnd::ChangeFailed(journal, op) => self.book.change_failed(env, journal, &op),
             StepEnd::Other => {}
         }
         self.advance(env, no);

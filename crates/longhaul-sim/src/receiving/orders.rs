@@ -89,8 +89,12 @@ impl RecvSession {
         let make: Vec<Step> = make.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect();
         let syncs: Vec<Op> = dirs.iter().cloned().map(Op::SyncDir).collect();
         let syncs = if env.is(Mutant::StandingNotSynced) { Vec::new() } else { syncs };
-        let job = Job::new(Then::Surveyed(page, dirs)).in_order(Queue::Survey).ops(syncs);
-        self.start_job(env, make.into_iter().fold(job, Job::step));
+        // Journals are written to by one job at a time, and pages are surveyed in order.
+        let queue = if env.plan.scene.claims_late { Queue::Journal } else { Queue::Survey };
+        let claim = |held: &Arc<EntryRef>| Some(self.book.claim(&text(&held.placed))?.of(held.id));
+        let claims: Vec<Step> = page.iter().filter(|_| queue == Queue::Journal).filter_map(claim).collect();
+        let job = Job::new(Then::Surveyed(page, dirs)).in_order(queue).ops(syncs);
+        self.start_job(env, make.into_iter().chain(claims).fold(job, Job::step));
     }
 
     /// Makes a temporary, or opens the one that an earlier session left. The journal has it before

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use longhaul_core::{FaultCode, FileId};
 use longhaul_proto::receiver::Source;
+use longhaul_proto::wire::message::Outcome;
 
-use super::{chunk, file, left, play, with_left};
+use super::{bytes, chunk, file, left, play, with_left};
+use crate::env::Nth;
 use crate::plan::{CHUNK, Plan};
-use crate::scene::Left;
+use crate::scene::{Left, Standing};
 use crate::session::Session;
+use crate::trace::Trace;
 
 #[test]
 fn what_an_earlier_session_left_is_not_sent_again() {
@@ -78,4 +81,48 @@ fn a_session_that_is_given_up_first_makes_safe_what_is_written() {
         assert_eq!(session.receiver().tally().durable, received, "seed {seed}");
         assert_eq!(session.kept() * CHUNK, received as usize, "seed {seed}");
     }
+}
+
+/// The disk refuses to remove the temporary: its journal goes on to speak of it, so that another
+/// session finds both.
+#[test]
+fn a_temporary_that_cannot_be_removed_is_not_forgotten() {
+    for (faults, kept) in [(0, 0), (1000, 3)] {
+        let item = file("big", 4 * CHUNK);
+        let left = left(&item, CHUNK, (0..3).collect(), Source::Same);
+        let mut plan = with_left(Plan::one_session(vec![item.clone()]), vec![left]);
+        plan.scene.standing = vec![("big".to_owned(), Standing::Current(bytes(&item).to_vec()))];
+        let mut session = Session::new(plan, 1);
+        while session.began().is_none() || session.receiver().seen.outcomes.is_empty() {
+            session.step();
+        }
+        session.world.env.plan.rates.disk_faults = faults;
+        let session = session.run();
+        assert_eq!((session.outcome("big"), session.kept()), (&Outcome::Skipped, kept));
+    }
+}
+
+/// The first file in the journal asks for the takeover, which fails before anything is written; the
+/// second one asks again.
+#[test]
+fn a_takeover_that_is_undone_fails_its_file_and_is_tried_again_for_the_next() {
+    let mut undone = 0;
+    for at in 1..30 {
+        let items = ["a", "b"].map(|name| file(name, 4 * CHUNK));
+        let left = items.iter().map(|item| left(item, CHUNK, (0..3).collect(), Source::Same)).collect();
+        let mut plan = with_left(Plan::one_session(items.to_vec()), left);
+        plan.scene.claims_late = true;
+        let mut session = Session::new(plan, 1);
+        session.world.env.nth = Some(Nth { at, persistent: false });
+        session.world.env.trace = Trace::new(true);
+        let session = session.run();
+        let lines = session.world.env.trace.lines();
+        let is_takeover = |pair: &[String]| pair[0].contains(" 0+") && pair[1].contains("is Undone");
+        // The session's own journal begins in the same way, and is not done without.
+        if lines.windows(2).any(is_takeover) && session.faults()[0].is_none() {
+            undone += 1;
+            assert_eq!((session.failure("a"), session.failed()), (Some(FaultCode::Io), 1), "{at}");
+        }
+    }
+    assert_eq!(undone, 1);
 }
