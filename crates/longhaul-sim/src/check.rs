@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
-use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, FileId, SourceStamp};
-use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalledPartial};
+use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, FileId, SessionTag, SourceStamp, TempName};
+use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalledPartial, Replayed};
 
 use crate::env::Env;
-use crate::fs::{Ino, Node, Op, View};
+use crate::fs::{Ino, Node, Op, View, parent};
 use crate::names::{self, in_dir, is_journal};
 use crate::plan::Plan;
 use crate::scene::Standing;
@@ -292,6 +292,31 @@ impl Env {
         }
     }
 
+    /// Checks before a temporary is made that a journal on the medium names its directory: whoever
+    /// comes after a crash looks for it only there.
+    pub(crate) fn check_named(&mut self, temp: &str) {
+        let dir = parent(temp);
+        let names_it = |replayed: &Replayed| replayed.dirs.iter().any(|path| path.as_bytes() == dir.as_bytes());
+        if !journals(self.fs.medium()).any(|replayed| names_it(&replayed)) {
+            self.violate(|| format!("{temp} is made, and no journal names its directory durably"));
+        }
+    }
+
+    /// Checks before a journal forgets a directory that it has no temporaries there but those with
+    /// records, and that a power cut brings none back.
+    pub(crate) fn check_left(&mut self, tag: SessionTag, dir: &str) {
+        let spoken: BTreeSet<TempName> =
+            partials(self.fs.medium()).chain(partials(self.fs.cached())).map(|partial| partial.file.temp).collect();
+        let is_orphan = |name: &&String| {
+            let temp = names::temp(name).filter(|temp| temp.tag() == tag && parent(name) == dir);
+            temp.is_some_and(|temp| !spoken.contains(&temp))
+        };
+        let names = self.fs.medium().names.keys().chain(self.fs.cached().names.keys());
+        if let Some(temp) = names.into_iter().find(is_orphan).cloned() {
+            self.violate(|| format!("a journal forgets '{dir}', where {temp} stands or may come back"));
+        }
+    }
+
     /// Checks a chunk that leaves with its payload.
     pub(crate) fn check_sent(&mut self, path: &str, stamp: SourceStamp, index: ChunkIndex) {
         let acked = self.ledger.acked.get(path).filter(|acked| acked.stamp == stamp);
@@ -382,9 +407,13 @@ fn partial_holds(view: &View, path: &str, partial: &JournalledPartial, acked: &A
 
 /// All that the journals of a view have.
 pub(crate) fn partials(view: &View) -> impl Iterator<Item = JournalledPartial> {
+    journals(view).flat_map(|replayed| replayed.files.into_values())
+}
+
+/// The journals that stand in a view.
+fn journals(view: &View) -> impl Iterator<Item = Replayed> {
     let journals = view.names.keys().filter(|name| is_journal(name));
-    let replayed = journals.filter_map(|name| journal::replay(&view.content(view.file(name)?).bytes).ok());
-    replayed.flat_map(|replayed| replayed.files.into_values())
+    journals.filter_map(|name| journal::replay(&view.content(view.file(name)?).bytes).ok())
 }
 
 /// Whether a file has that chunk.

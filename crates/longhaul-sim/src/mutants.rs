@@ -53,6 +53,12 @@ pub enum Mutant {
     LaneOvercounts,
     /// An equal chunk of the standing file is called copied, but is not.
     EqualNotCopied,
+    /// A temporary is made before the journal names its directory.
+    DirUnnamed,
+    /// A journal forgets the directories that it names before their names are synced.
+    LeftBeforeSync,
+    /// It is forgotten that a temporary was removed from a directory.
+    ThinnedForgotten,
     /// A partial is forgotten though its temporary could not be removed.
     RemovalUnchecked,
     /// The remains of an append that failed are not cut off, and the journal goes on behind them.
@@ -86,6 +92,9 @@ impl Mutant {
         Mutant::LaneStaysOpen,
         Mutant::LaneOvercounts,
         Mutant::EqualNotCopied,
+        Mutant::DirUnnamed,
+        Mutant::LeftBeforeSync,
+        Mutant::ThinnedForgotten,
         Mutant::RemovalUnchecked,
         Mutant::TornAppendKept,
         Mutant::UndoneIsDone,

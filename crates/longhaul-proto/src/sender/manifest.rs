@@ -123,11 +123,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends the open page if there is credit and it is not empty.
+    /// Sends the open page if there is credit and it is not empty. The scan may find more when the
+    /// session is over: that goes nowhere.
     fn send_page(&mut self) {
         let manifest = &mut self.manifest;
         let last = manifest.scanned;
-        if manifest.last_sent
+        if self.is_over
+            || manifest.last_sent
             || !manifest.offered
             || manifest.sent >= manifest.credit
             || self.is_backlogged

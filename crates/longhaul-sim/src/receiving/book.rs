@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, FileId, Layout, RelPath, SessionTag, SourceStamp, TempName};
+use longhaul_core::{ChunkMap, FileId, Layout, RelPath, SessionTag, SourceStamp, TempName};
 use longhaul_proto::journal::keeper::{
-    self, Abandoned, Beginning, ChoiceStep, Failed, FoundPartial, JournalChange, JournalOp, PartialChoice, TakenPartial,
+    self, Abandoned, Beginning, Failed, FileNumber, FoundPartial, JournalChange, JournalOp, JournalWrites, KeeperStep,
+    PartialChoice, RecordedFiles, TakenPartial, TempDirs,
 };
-use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalId, Opened, Origin, Record, Run, Stretch};
+use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalId, Opened, Origin, Record};
 use longhaul_proto::receiver::{self, EntryRef, Partial, Source};
 
 use super::job::{Job, Queue, Step, Then};
@@ -40,10 +41,8 @@ struct JournalOnDisk {
 /// The journals of a session.
 #[derive(Debug)]
 pub(super) struct Book {
-    /// The tag of temporaries.
+    /// The tag of temporaries, and of the journal in which files are announced.
     pub(super) tag: SessionTag,
-    /// The journal in which files are announced.
-    own: SessionTag,
     journals: BTreeMap<SessionTag, JournalOnDisk>,
     /// Whether a journal stands that could not be read.
     pub(super) is_blind: bool,
@@ -51,8 +50,10 @@ pub(super) struct Book {
     kept: BTreeMap<String, FoundPartial>,
     /// The files that earlier sessions committed.
     done: BTreeMap<String, SourceStamp>,
-    /// Journals and numbers of the files of this session.
-    numbers: BTreeMap<FileId, (SessionTag, u32)>,
+    /// The files of this session that stand in journals.
+    files: RecordedFiles,
+    /// The directories that its own journal names.
+    pub(super) dirs: TempDirs,
 }
 
 /// A step of a job that a machine decides when it is reached.
@@ -72,6 +73,18 @@ pub(super) enum JournalStep {
     Drop(SessionTag, u32, String),
     /// Removes the temporary of this name, if it stands, because this partial is continued.
     RemoveLoser(String, Box<(FileRecord, HeldChunks)>),
+    /// Names directories in the session's own journal before temporaries are made there.
+    NameDirs(Vec<RelPath>),
+    /// The own journal names these directories, durably.
+    DirsNamed(Vec<RelPath>),
+    /// A directory is at its end.
+    LeaveDir(RelPath),
+    /// Removes from the directories that a journal names the temporaries of which no record speaks.
+    LookThrough(SessionTag),
+    /// Appends that a journal forgets these directories.
+    ForgetDirs(SessionTag, Vec<Record>),
+    /// Removes a journal that nobody needs.
+    PutAway(SessionTag),
 }
 
 /// The reason for a change of the journal, which mutants ask for.
@@ -87,12 +100,12 @@ impl Book {
         let tag = SessionTag(env.rng.array());
         let mut book = Book {
             tag,
-            own: tag,
             journals: BTreeMap::new(),
             is_blind: false,
             kept: BTreeMap::new(),
             done: BTreeMap::new(),
-            numbers: BTreeMap::new(),
+            files: RecordedFiles::new(Layout::WHOLE),
+            dirs: TempDirs::default(),
         };
         let mut job = Job::new(Then::Opened).in_order(Queue::Journal);
         let mut stray = Vec::new();
@@ -106,16 +119,11 @@ impl Book {
             }
         }
         job = book.choose(env).into_iter().fold(job, Job::step);
-        match book.journals.keys().next() {
-            Some(first) if !env.plan.scene.claims_late => {
-                book.own = *first;
-                for tag in book.journals.keys() {
-                    job = job.journal(JournalStep::TakeOver(*tag));
-                }
-            }
-            _ => job = book.begin(env, no, job),
+        for tag in book.journals.keys().filter(|_| !env.plan.scene.claims_late) {
+            job = job.journal(JournalStep::TakeOver(*tag));
         }
-        let gone = stray.into_iter().chain(book.sweep(env)).map(Op::Unlink);
+        job = book.begin(env, no, job);
+        let gone = stray.into_iter().map(Op::Unlink);
         let job = gone.fold(job, |job, op| job.step(Step::new(op).anyway()));
         (book, job)
     }
@@ -170,15 +178,15 @@ impl Book {
             }
             let winner = &choice.winner.taken;
             let winner = Box::new((winner.file.clone(), winner.held.clone()));
-            let mut ordered = choice.steps();
+            let mut ordered = choice.steps(&path);
             if env.is(Mutant::LoserFirst) {
                 ordered.rotate_left(1);
             }
-            steps.extend(ordered.into_iter().map(|step| match step {
-                ChoiceStep::RemoveTemp(temp) => {
-                    Step::journal(JournalStep::RemoveLoser(in_dir(&name, &temp), winner.clone()))
+            steps.extend(ordered.into_iter().flat_map(|step| match step {
+                KeeperStep::RemoveTemp(temp) => {
+                    vec![Step::journal(JournalStep::RemoveLoser(in_dir(&name, &temp), winner.clone()))]
                 }
-                step => step_of(step, &name, &choice.losers),
+                step => steps_of(step, &name, &choice.losers),
             }));
             self.kept.insert(name, choice.winner);
         }
@@ -204,11 +212,43 @@ impl Book {
                 (tag, JournalStep::Append(tag, vec![Record::Dropped { number }]))
             }
             JournalStep::Announce(file, record) => {
-                let Some(journal) = self.journals.get_mut(&self.own) else { return Ok(Vec::new()) };
+                let Some(journal) = self.journals.get_mut(&self.tag) else { return Ok(Vec::new()) };
                 let number = journal.machine.number();
-                self.numbers.insert(file, (self.own, number));
+                self.files.begun(file, FileNumber { journal: self.tag, number }, record.map, None);
                 let record = Record::File(FileRecord { number, ..*record });
-                (self.own, JournalStep::Append(self.own, vec![record]))
+                (self.tag, JournalStep::Append(self.tag, vec![record]))
+            }
+            JournalStep::NameDirs(wanted) => {
+                let new = self.dirs.unnamed(wanted);
+                if new.is_empty() || env.is(Mutant::DirUnnamed) {
+                    return Ok(Vec::new());
+                }
+                let naming = TempDirs::naming(self.tag, &new).into_iter().flat_map(|step| steps_of(step, "", &[]));
+                return Ok(naming.chain([Step::journal(JournalStep::DirsNamed(new))]).collect());
+            }
+            JournalStep::DirsNamed(dirs) => {
+                self.dirs.named(dirs);
+                return Ok(Vec::new());
+            }
+            JournalStep::LeaveDir(dir) => match self.dirs.left(self.tag, &dir) {
+                Some(KeeperStep::Append { journal, records }) => {
+                    env.check_left(journal, &text(&dir));
+                    (journal, JournalStep::Append(journal, records))
+                }
+                _ => return Ok(Vec::new()),
+            },
+            JournalStep::LookThrough(tag) => return Ok(self.look_through(env, tag)),
+            JournalStep::ForgetDirs(tag, records) => {
+                for record in &records {
+                    if let Record::Left { path } = record {
+                        env.check_left(tag, &text(path));
+                    }
+                }
+                (tag, JournalStep::Append(tag, records))
+            }
+            JournalStep::PutAway(tag) => {
+                let is_spent = self.journals.get(&tag).is_some_and(|journal| journal.machine.is_spent());
+                return Ok(is_spent.then(|| Step::new(Op::Unlink(names::journal(tag)))).into_iter().collect());
             }
             JournalStep::TakeOver(tag) | JournalStep::Append(tag, _) | JournalStep::Sync(tag) => (tag, step),
         };
@@ -263,11 +303,46 @@ impl Book {
         journal.machine.failed(how);
     }
 
-    /// Temporaries that no record speaks of. Those of a journal that cannot be read may have one.
-    fn sweep(&self, env: &Env) -> Vec<String> {
-        let claimed = |temp: &TempName| self.journals.values().any(|journal| journal.machine.speaks_of(temp));
-        let orphan = |name: &&String| names::temp(name).is_some_and(|temp| !self.is_blind && !claimed(&temp));
-        env.fs.cached().names.keys().filter(orphan).cloned().collect()
+    /// The steps that look through the directories of a journal, and put it away if nobody needs
+    /// it.
+    fn look_through(&self, env: &Env, tag: SessionTag) -> Vec<Step> {
+        let Some(JournalOnDisk { machine, .. }) = self.journals.get(&tag) else { return Vec::new() };
+        let (names, mut steps, mut looked) = (&env.fs.cached().names, Vec::new(), Vec::new());
+        for dir in machine.dirs() {
+            let is_orphan = |temp: TempName| temp.tag() == tag && !machine.speaks_of(&temp);
+            let orphan = |name: &&String| parent(name) == text(&dir) && names::temp(name).is_some_and(is_orphan);
+            steps.extend(names.keys().filter(orphan).cloned().map(Op::Unlink).map(Step::new));
+            looked.push((dir.clone(), dir));
+        }
+        let mut ordered = keeper::left_behind(tag, machine, looked);
+        if env.is(Mutant::LeftBeforeSync) {
+            ordered.reverse();
+        }
+        for step in ordered {
+            match step {
+                KeeperStep::Append { journal, records } => {
+                    steps.push(Step::journal(JournalStep::ForgetDirs(journal, records)));
+                }
+                // A directory whose name a crash took has no temporaries any more.
+                KeeperStep::SyncNames(dirs) => {
+                    let stands = |dir: &String| dir.is_empty() || names.contains_key(dir);
+                    steps.extend(dirs.iter().map(text).filter(stands).map(Op::SyncDir).map(Step::new));
+                }
+                step => steps.extend(steps_of(step, "", &[])),
+            }
+        }
+        steps.push(Step::journal(JournalStep::PutAway(tag)));
+        steps
+    }
+
+    /// The steps by which the session's own journal is put away if nobody needs it, and those of
+    /// earlier sessions too if all is settled.
+    pub(super) fn put_away(&self, all_settled: bool) -> Vec<Step> {
+        let others = self.journals.keys().filter(|tag| all_settled && **tag != self.tag);
+        let tags = std::iter::once(&self.tag).chain(others);
+        // What fails of one journal does not keep another one.
+        let entry = |at: usize| FileId(u64::MAX - at as u64);
+        tags.enumerate().map(|(at, tag)| Step::journal(JournalStep::LookThrough(*tag)).of(entry(at))).collect()
     }
 
     /// The partial of a file for a source of this stamp, if there is one.
@@ -294,14 +369,8 @@ impl Book {
 
     /// Continues a file under the record that it has.
     pub(super) fn go_on(&mut self, file: FileId, kept: &FoundPartial) {
-        self.numbers.insert(file, (kept.journal, kept.taken.number));
-    }
-
-    /// The record of a file that continues from another version of its source: none of its chunks
-    /// is held of that version.
-    pub(super) fn revised(&self, kept: &TakenPartial, source: SourceStamp) -> Record {
-        let lost = vec![Stretch { start: ChunkIndex(0), count: kept.file.map.chunks() }];
-        Record::Revised { number: kept.number, source, lost }
+        let at = FileNumber { journal: kept.journal, number: kept.taken.number };
+        self.files.continued(file, at, kept.taken.file.map);
     }
 
     /// The announcement of a file that begins.
@@ -310,33 +379,40 @@ impl Book {
         JournalStep::Announce(held.id, Box::new(FileRecord { number: 0, path, map, source, sparse: false, temp }))
     }
 
-    /// The journal and number of a file of this session.
-    pub(super) fn number(&self, file: FileId) -> Option<(SessionTag, u32)> {
-        self.numbers.get(&file).copied()
+    /// Whether a file of this session stands in a journal.
+    pub(super) fn is_recorded(&self, file: FileId) -> bool {
+        self.files.number(file).is_some()
     }
 
-    /// The records of the receiver's entries, for each journal.
-    pub(super) fn records(&self, entries: &[receiver::JournalEntry]) -> BTreeMap<SessionTag, Vec<Record>> {
-        let mut records: BTreeMap<SessionTag, Vec<Record>> = BTreeMap::new();
+    /// The steps by which the journal of a file forgets it. Its temporary was removed.
+    pub(super) fn given_up(&mut self, file: FileId, placed: &RelPath, temp: &str) -> Vec<Step> {
+        let steps = self.files.given_up(file, self.tag, placed.parent());
+        let is_earlier = steps.len() > 1;
+        let steps = steps.into_iter().flat_map(|step| match step {
+            KeeperStep::Append { journal, records } if is_earlier => match records[..] {
+                [Record::Dropped { number }] => {
+                    vec![Step::journal(JournalStep::Drop(journal, number, temp.to_owned()))]
+                }
+                _ => vec![Step::journal(JournalStep::Append(journal, records))],
+            },
+            step => steps_of(step, "", &[]),
+        });
+        steps.collect()
+    }
+
+    /// The steps that write the receiver's entries.
+    pub(super) fn records(&mut self, entries: &[receiver::JournalEntry]) -> Vec<Step> {
+        let mut writes = JournalWrites::default();
         for entry in entries {
-            let (receiver::JournalEntry::Chunks { file, .. } | receiver::JournalEntry::Done(file)) = entry else {
+            match entry {
+                receiver::JournalEntry::Chunks { file, chunks } => self.files.hold(*file, chunks, &mut writes),
+                receiver::JournalEntry::Done(file) => self.files.done(*file, &mut writes),
                 // A name that could not be synced is not lost here: the next sync of its directory
                 // covers it.
-                continue;
-            };
-            let Some((journal, number)) = self.number(*file) else { continue };
-            records.entry(journal).or_default().push(match entry {
-                receiver::JournalEntry::Chunks { chunks, .. } => Record::Chunks { number, runs: Run::of(chunks) },
-                _ => Record::Done { number },
-            });
+                receiver::JournalEntry::Doubtful(_) => {}
+            }
         }
-        records
-    }
-
-    /// The names of journals that no other session would need.
-    pub(super) fn spent(&self) -> Vec<String> {
-        let spent = self.journals.values().filter(|journal| journal.machine.is_spent());
-        spent.map(|journal| names::journal(journal.tag)).collect()
+        writes.into_steps().into_iter().flat_map(|step| steps_of(step, "", &[])).collect()
     }
 }
 
@@ -399,22 +475,31 @@ impl JournalOnDisk {
 }
 
 /// The steps by which the partial of this name is given up.
-pub(super) fn given_up(name: &str, kept: &FoundPartial) -> Vec<Step> {
-    kept.given_up().into_iter().map(|step| step_of(step, name, std::slice::from_ref(kept))).collect()
+pub(super) fn given_up(path: &RelPath, kept: &FoundPartial) -> Vec<Step> {
+    let name = text(path);
+    kept.given_up(path).into_iter().flat_map(|step| steps_of(step, &name, std::slice::from_ref(kept))).collect()
 }
 
-/// A step on the way to one partial of this name, by which these partials are given up.
-fn step_of(step: ChoiceStep, name: &str, given_up: &[FoundPartial]) -> Step {
-    match step {
-        ChoiceStep::TakeOver(tag) => Step::journal(JournalStep::TakeOver(tag)),
-        ChoiceStep::RemoveTemp(temp) => Step::journal(JournalStep::RemoveTemp(in_dir(name, &temp))),
-        ChoiceStep::SyncNames => Step::new(Op::SyncDir(parent(name).to_owned())),
-        ChoiceStep::Drop { journal, number } => {
-            let is_it = |found: &&FoundPartial| (found.journal, found.taken.number) == (journal, number);
-            let temp = given_up.iter().find(is_it).map(|found| in_dir(name, &found.taken.file.temp));
-            Step::journal(JournalStep::Drop(journal, number, temp.unwrap_or_default()))
+/// What a machine of the journal wants done, as steps of a job. `name` is the final name that it is
+/// about, of which these partials are given up.
+pub(super) fn steps_of(step: KeeperStep, name: &str, given_up: &[FoundPartial]) -> Vec<Step> {
+    let step = match step {
+        KeeperStep::TakeOver(tag) => JournalStep::TakeOver(tag),
+        KeeperStep::RemoveTemp(temp) => JournalStep::RemoveTemp(in_dir(name, &temp)),
+        KeeperStep::SyncNames(dirs) => {
+            return dirs.iter().map(|dir| Step::new(Op::SyncDir(text(dir)))).collect();
         }
-    }
+        KeeperStep::Sync(tag) => JournalStep::Sync(tag),
+        KeeperStep::Append { journal, records } => {
+            let is_it = |found: &&FoundPartial| records == [Record::Dropped { number: found.taken.number }];
+            let found = given_up.iter().filter(|found| found.journal == journal).find(is_it);
+            match found.map(|found| (found.taken.number, in_dir(name, &found.taken.file.temp))) {
+                Some((number, temp)) => JournalStep::Drop(journal, number, temp),
+                None => JournalStep::Append(journal, records),
+            }
+        }
+    };
+    vec![Step::journal(step)]
 }
 
 fn beginning(no: SessionNo) -> Beginning {

@@ -26,6 +26,7 @@ use crate::env::{Env, Event, Hesitation, SessionNo};
 use crate::fs::{Errno, Ino, Op};
 use crate::link::{Frame, Lane, Pipe, Rows};
 use crate::mutants::Mutant;
+use crate::names;
 use crate::sending::told;
 use crate::watched::Watched;
 use book::Book;
@@ -338,6 +339,11 @@ impl RecvSession {
         while let Some(step) = job.next() {
             match step.work.clone() {
                 Work::Disk(op) => {
+                    if let Op::MakeFile(name, _) | Op::MakeLink(name, _) = &op
+                        && names::temp(name).is_some()
+                    {
+                        env.check_named(name);
+                    }
                     let id = env.begin(self.no, no, op);
                     return job.begun(id, step);
                 }

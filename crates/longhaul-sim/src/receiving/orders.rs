@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, EntryKind, FileId, TempName, Unit};
-use longhaul_proto::journal::Record;
+use longhaul_core::{Author, ChunkIndex, ChunkMap, EntryKind, FileId, RelPath, TempName, Unit};
+use longhaul_proto::journal::keeper::KeeperStep;
 use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, ReceiverAction, Replace, Source, Ticket};
 use longhaul_proto::wire::message::Outcome;
 
-use super::book::JournalStep;
-use super::book::{given_up, text};
+use super::book::{JournalStep, given_up, steps_of, text};
 use super::job::{Job, Queue, Step, Then};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
 use crate::env::{Env, Event};
@@ -117,11 +116,12 @@ impl RecvSession {
             } else {
                 env.ledger.forget(&path);
                 env.seen.revised += 1;
-                let revised = self.book.revised(&kept.taken, stamp);
-                job = job.journal(JournalStep::Append(kept.journal, vec![revised]));
-                if !env.is(Mutant::ChangeNotSynced) {
-                    job = job.journal(JournalStep::Sync(kept.journal));
+                let mut steps = kept.continuing(Some(stamp), None);
+                if env.is(Mutant::ChangeNotSynced) {
+                    steps.retain(|step| !matches!(step, KeeperStep::Sync(_)));
                 }
+                let steps = steps.into_iter().flat_map(|step| steps_of(step, &path, &[]));
+                job = steps.fold(job.in_order(Queue::Journal), Job::step);
             }
             let temp = self.temp(held, in_dir(&path, &kept.taken.file.temp), ino, partial.map());
             self.temps.insert(held.id, Temp { continued: true, ..temp });
@@ -131,9 +131,10 @@ impl RecvSession {
         let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, self.chunk));
         let file = self.book.file(held, map, stamp, temp);
         let (name, ino) = (in_dir(&path, &temp), env.fs.new_ino());
-        let stale = kept.iter().flat_map(|kept| given_up(&path, kept));
+        let stale = kept.iter().flat_map(|kept| given_up(&held.placed, kept));
         let job = stale
             .fold(Job::new(Then::Created(held.id, Created::Fresh)), Job::step)
+            .journal(JournalStep::NameDirs(held.placed.parent().into_iter().collect()))
             .journal(file)
             .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
@@ -167,7 +168,7 @@ impl RecvSession {
             return env.violate(|| "a bundle without its payload".to_owned());
         };
         let rows: BTreeMap<_, _> = rows.into_iter().collect();
-        let mut job = Job::new(Then::Staged(files.iter().map(|held| held.id).collect()));
+        let mut job = self.naming(Job::new(Then::Staged(files.iter().map(|held| held.id).collect())), files);
         for held in files {
             let content = bytes[rows[&held.id].clone()].to_vec();
             let temp = self.small_temp(env, held, content.len() as u64);
@@ -185,7 +186,15 @@ impl RecvSession {
     fn make_link(&mut self, env: &mut Env, held: &Arc<EntryRef>) {
         let EntryKind::Symlink { target } = held.entry.kind.clone() else { return };
         let temp = self.small_temp(env, held, 0);
-        self.start_job(env, Job::new(Then::Staged(vec![held.id])).op(Op::MakeLink(temp.name, target)));
+        let job = self.naming(Job::new(Then::Staged(vec![held.id])), std::slice::from_ref(held));
+        self.start_job(env, job.op(Op::MakeLink(temp.name, target)));
+    }
+
+    /// Lets a job begin by naming the directories in which it makes temporaries without a record.
+    /// It waits for its turn at the journal if any of them is not named yet.
+    fn naming(&self, job: Job, files: &[Arc<EntryRef>]) -> Job {
+        let unnamed = self.book.dirs.unnamed(files.iter().filter_map(|held| held.placed.parent()));
+        if unnamed.is_empty() { job } else { job.journal(JournalStep::NameDirs(unnamed)) }
     }
 
     /// A temporary that no journal speaks of.
@@ -241,19 +250,12 @@ impl RecvSession {
     }
 
     fn journal(&mut self, env: &mut Env, records: Vec<JournalEntry>) {
-        let mut said = self.book.records(&records);
+        let mut steps = self.book.records(&records);
         if env.is(Mutant::ReceivedIsDurable) {
-            said.clear();
+            steps.clear();
         }
-        let chunks = records.iter().any(|record| matches!(record, JournalEntry::Chunks { .. }));
-        let mut job = Job::new(Then::Journalled(records)).in_order(Queue::Journal);
-        for (journal, records) in said {
-            job = job.journal(JournalStep::Append(journal, records));
-            if chunks {
-                job = job.journal(JournalStep::Sync(journal));
-            }
-        }
-        self.start_job(env, job);
+        let job = Job::new(Then::Journalled(records)).in_order(Queue::Journal);
+        self.start_job(env, steps.into_iter().fold(job, Job::step));
         let late_syncs = std::mem::take(&mut self.planted.late_syncs);
         if !late_syncs.is_empty() {
             self.start_job(env, Job::new(Then::Nothing).in_order(Queue::Journal).ops(late_syncs));
@@ -308,18 +310,34 @@ impl RecvSession {
 
     fn discard(&mut self, env: &mut Env, file: FileId) {
         let Some(temp) = self.temps.remove(&file) else { return };
-        let unlink = Step::new(Op::Unlink(temp.name)).anyway();
-        let mut job = Job::new(Then::Nothing).step(unlink);
-        if let Some((journal, number)) = self.book.number(file) {
-            env.ledger.forget(&text(&temp.entry.placed));
-            job = job.journal(JournalStep::Append(journal, vec![Record::Dropped { number }]));
+        let placed = &temp.entry.placed;
+        self.thin(env, placed);
+        let unlink = Step::new(Op::Unlink(temp.name.clone())).anyway();
+        let job = Job::new(Then::Nothing).in_order(Queue::Journal).step(unlink);
+        if self.book.is_recorded(file) {
+            env.ledger.forget(&text(placed));
         }
-        self.start_job(env, job);
+        let forgotten = self.book.given_up(file, placed, &temp.name);
+        self.start_job(env, forgotten.into_iter().fold(job, Job::step));
+    }
+
+    /// A temporary of a name was removed, or may have been.
+    fn thin(&mut self, env: &Env, placed: &RelPath) {
+        if let Some(dir) = placed.parent().filter(|_| !env.is(Mutant::ThinnedForgotten)) {
+            self.book.dirs.thinned(dir);
+        }
     }
 
     fn settled(&mut self, env: &mut Env, held: &Arc<EntryRef>, outcome: &Outcome) {
         let path = text(&held.placed);
         env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
+        match outcome {
+            Outcome::Failed(fault) if fault.author == Author::Local => self.thin(env, &held.placed),
+            Outcome::Committed(_) if held.entry.kind == EntryKind::DirEnd => {
+                self.start_job(env, Job::new(Then::Nothing).journal(JournalStep::LeaveDir(held.placed.clone())));
+            }
+            _ => {}
+        }
         // A file may have become short enough for a bundle, which does not continue its partial.
         if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped | Outcome::Stands(_)) {
             self.drop_stale(env, &path);
@@ -346,7 +364,7 @@ impl RecvSession {
         let Some(kept) = self.book.take(path) else { return };
         env.ledger.forget(path);
         let job = Job::new(Then::Nothing).in_order(Queue::Journal);
-        self.start_job(env, given_up(path, &kept).into_iter().fold(job, Job::step));
+        self.start_job(env, given_up(&kept.taken.file.path, &kept).into_iter().fold(job, Job::step));
     }
 
     /// Leaves: removes files that were staged and not published, and the journal if nobody needs it
@@ -354,15 +372,12 @@ impl RecvSession {
     pub(super) fn leave(&mut self, env: &mut Env) {
         self.phase = Phase::Leaving;
         let temps = std::mem::take(&mut self.temps).into_iter();
-        let staged = temps.filter(|(id, _)| self.book.number(*id).is_none()).map(|(_, temp)| Op::Unlink(temp.name));
-        let mut ops: Vec<Op> = staged.collect();
-        let spent = if self.is_finished { self.book.spent() } else { Vec::new() };
-        if !spent.is_empty() {
-            ops.extend(spent.into_iter().map(Op::Unlink));
-            ops.extend([Op::SyncDir(SHELF.to_owned()), Op::RemoveDir(SHELF.to_owned()), Op::SyncDir(String::new())]);
-        }
-        let job = ops.into_iter().map(|op| Step::new(op).anyway()).fold(Job::new(Then::Closed), Job::step);
-        self.start_job(env, job);
+        let staged = temps.filter(|(id, _)| !self.book.is_recorded(*id)).map(|(_, temp)| Op::Unlink(temp.name));
+        let staged = staged.map(|op| Step::new(op).anyway());
+        let shelf = [Op::SyncDir(SHELF.to_owned()), Op::RemoveDir(SHELF.to_owned()), Op::SyncDir(String::new())];
+        let shelf = shelf.map(|op| Step::new(op).anyway());
+        let steps = staged.chain(self.book.put_away(self.is_finished)).chain(shelf);
+        self.start_job(env, steps.fold(Job::new(Then::Closed).in_order(Queue::Journal), Job::step));
     }
 
     pub(super) fn closed(&mut self, env: &mut Env) {

@@ -52,7 +52,7 @@ impl RecvSession {
             Then::Staged(ids) => {
                 let results = each(ids);
                 for (id, result) in &results {
-                    if result.is_err() && self.book.number(*id).is_none() {
+                    if result.is_err() && !self.book.is_recorded(*id) {
                         self.temps.remove(id);
                     }
                 }
