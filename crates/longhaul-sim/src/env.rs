@@ -313,6 +313,15 @@ impl Env {
         }
     }
 
+    /// The result of a look at what stands under one name of a page.
+    pub(crate) fn examine(&mut self) -> Result<(), Fault> {
+        if !self.mishap(self.plan.rates.survey_faults) {
+            return Ok(());
+        }
+        let code = *self.rng.pick(&[FaultCode::Io, FaultCode::Denied, FaultCode::Busy]);
+        Err(Fault::new(code, Blame::Local, "the name cannot be looked at"))
+    }
+
     /// The result of the tidying of the destination.
     pub(crate) fn tidied(&self) -> Result<(), Fault> {
         match self.plan.scene.is_untidy {
