@@ -7,7 +7,7 @@
 
 mod book;
 mod dirs;
-pub(crate) mod job;
+mod job;
 mod orders;
 mod reports;
 mod standing;
@@ -23,15 +23,15 @@ use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Ticket};
 use longhaul_proto::wire::message::FileEnd;
 
-use crate::env::{Env, Event, Hesitation, SessionNo};
+use crate::env::{Env, Hesitation};
+use crate::events::{Event, JobNo, SessionNo};
 use crate::fs::{Errno, Ino, Op};
-use crate::link::{Frame, Lane, Pipe, Rows};
+use crate::link::{Frame, Lane, Pipe, Rows, told};
 use crate::mutants::Mutant;
-use crate::sending::told;
 use crate::watched::Watched;
 use book::Book;
 use dirs::Directories;
-use job::{Job, JobNo, Queue, StepEnd, Work};
+use job::{Job, Queue, StepEnd, Work};
 
 /// A file under a temporary name.
 #[derive(Clone, Debug)]
