@@ -7,102 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
-use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, FileId, SessionTag, SourceStamp, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, SessionTag, SourceStamp, TempName};
 use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalledPartial, Replayed};
 
 use crate::env::Env;
 use crate::fs::{Ino, Node, Op, View, parent};
+use crate::ledger::Acked;
 use crate::names::{self, in_dir, is_journal};
-use crate::plan::Plan;
-use crate::scene::Standing;
-
-/// Chunks of a file that were called durable.
-#[derive(Clone, Debug)]
-pub(crate) struct Acked {
-    stamp: SourceStamp,
-    map: ChunkMap,
-    chunks: BTreeMap<ChunkIndex, Digest>,
-}
-
-/// The promises so far.
-#[derive(Clone, Debug)]
-pub(crate) struct Ledger {
-    /// The nodes that stood at the destination at first, or that others put there.
-    standing: BTreeMap<String, Vec<Standing>>,
-    /// The standing file that an entry was compared with, and its content at the first look. Kept
-    /// where somebody writes to standing files.
-    pub(crate) first_looks: BTreeMap<FileId, (Ino, Vec<u8>)>,
-    /// Bytes of content that were written, where room is limited.
-    pub(crate) written: u64,
-    acked: BTreeMap<String, Acked>,
-    /// Names that were said to be committed.
-    committed: BTreeSet<String>,
-    /// The last session of the command that could not read a journal which stands.
-    pub(crate) blind: Option<u32>,
-    /// The first promise that was broken.
-    pub(crate) violation: Option<String>,
-}
-
-impl Ledger {
-    pub(crate) fn new(plan: &Plan) -> Ledger {
-        let files = plan.standing_files.iter().map(|(path, bytes)| (path.clone(), Standing::Older(bytes.clone())));
-        let standing = files.chain(plan.scene.standing.iter().cloned());
-        Ledger {
-            standing: standing.map(|(path, standing)| (path, vec![standing])).collect(),
-            first_looks: BTreeMap::new(),
-            written: 0,
-            acked: BTreeMap::new(),
-            committed: BTreeSet::new(),
-            blind: None,
-            violation: None,
-        }
-    }
-
-    /// Notes a node that others put there, or that they wrote to: what was committed under that name
-    /// is theirs from now on.
-    pub(crate) fn stands(&mut self, path: &str, standing: Standing) {
-        self.committed.remove(path);
-        self.standing.entry(path.to_owned()).or_default().push(standing);
-    }
-
-    /// Whether a file with that content stood under the path before, or others put it there.
-    pub(crate) fn stood_as(&self, path: &str, content: &[u8]) -> bool {
-        let is_it = |standing: &Standing| match standing {
-            Standing::Current(bytes) | Standing::Older(bytes) => bytes == content,
-            _ => false,
-        };
-        self.standing.get(path).is_some_and(|all| all.iter().any(is_it))
-    }
-
-    /// Whether that node stood under the path before, or others put it there.
-    fn stood(&self, view: &View, path: &str, node: &Node) -> bool {
-        let is_it = |standing: &Standing| match (standing, node) {
-            (Standing::Dir, Node::Dir) | (Standing::Special, Node::Special) => true,
-            (Standing::Link(target), Node::Link(stands)) => target == stands,
-            (Standing::Current(bytes) | Standing::Older(bytes), Node::File(ino)) => *bytes == view.content(*ino).bytes,
-            _ => false,
-        };
-        self.standing.get(path).is_some_and(|all| all.iter().any(is_it))
-    }
-
-    /// Drops the journalled chunks of a file from the promises, which are rightly given up.
-    pub(crate) fn forget(&mut self, path: &str) {
-        self.acked.remove(path);
-    }
-
-    /// Drops the journalled chunks of a file that begins anew. It is a violation if they would
-    /// still be good.
-    fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
-        let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
-        if let Some(acked) = lost
-            && self.violation.is_none()
-        {
-            let what = if had_partial { "is not found again" } else { "is not offered" };
-            let chunks = acked.chunks.len();
-            self.violation = Some(format!("{path} begins anew: what was journalled of it ({chunks} chunks) {what}"));
-        }
-    }
-}
 
 impl Env {
     /// Notes a broken promise, if it is the first.

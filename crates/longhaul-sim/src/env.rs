@@ -7,72 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::{Blame, Fault, FaultCode, FileId, LaneId, Mtime};
-use longhaul_proto::Message;
 use longhaul_proto::receiver::Room;
-use longhaul_proto::sender::{Sent, Unfinished};
 
-use crate::check::Ledger;
 use crate::clock::Clock;
+use crate::events::{Event, JobNo, SessionNo};
 use crate::fs::{Errno, Fs, Ino, Node, Op, OpId};
+use crate::ledger::Ledger;
 use crate::left;
-use crate::link::Frame;
 use crate::mutants::Mutant;
 use crate::names;
 use crate::plan::{CHUNK, Plan};
-use crate::play::Tallies;
-use crate::receiving::job::JobNo;
 use crate::rng::Rng;
 use crate::scene::Standing;
-use crate::sending::SourceJob;
 use crate::source::SourceTree;
+use crate::tallies::Tallies;
 use crate::trace::Trace;
-
-/// The number of a session of the command, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionNo(pub(crate) u32);
-
-/// Something that happens at its time.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// The command begins a session.
-    Dial,
-    /// A session's first message reaches the receiver.
-    Accept(SessionNo),
-    ToReceiver(SessionNo, Box<Message>),
-    ToSender(SessionNo, Box<Message>),
-    /// A unit comes out of a lane.
-    Landed(SessionNo, LaneId, Frame),
-    /// The sender's end of a lane is closed, with this unit in hand.
-    NearEnds(SessionNo, LaneId, Option<Unfinished>),
-    /// The sender's end of a lane is closed in order.
-    NearRetires(SessionNo, LaneId),
-    /// The sender finds a lane broken.
-    NearBreaks(SessionNo, LaneId),
-    /// The receiver's end of a lane is closed, or found broken.
-    FarEnds(SessionNo, LaneId),
-    /// The receiver gives a lane up.
-    FarGivesUp(SessionNo, LaneId),
-    /// A lane joins at the sender; its units arrive from that time on.
-    NearJoins(SessionNo, LaneId, u64),
-    /// The lane joins at the receiver.
-    FarJoins(SessionNo, LaneId),
-    /// A lane has taken a unit whole.
-    Sent(SessionNo, Sent),
-    Scan(SessionNo),
-    Source(SessionNo, SourceJob),
-    /// A side notices that the connections are gone.
-    SenderLoses(SessionNo),
-    ReceiverLoses(SessionNo),
-    ReceiverTimeout(SessionNo),
-    /// A side that took events in carries out the orders of its machine.
-    SenderActs(SessionNo),
-    ReceiverActs(SessionNo),
-    /// An operation of the file system ends.
-    Disk(OpId),
-    JobDone(SessionNo, JobNo),
-    /// A receiver's session has released everything.
-    Closed(SessionNo),
-}
 
 /// When the orders of a machine are carried out that took an event in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,6 +260,15 @@ impl Env {
                 Err(Fault::new(code, Blame::Local, "the disk cannot be read"))
             }
         }
+    }
+
+    /// The result of a look at what stands under one name of a page.
+    pub(crate) fn examine(&mut self) -> Result<(), Fault> {
+        if !self.mishap(self.plan.rates.survey_faults) {
+            return Ok(());
+        }
+        let code = *self.rng.pick(&[FaultCode::Io, FaultCode::Denied, FaultCode::Busy]);
+        Err(Fault::new(code, Blame::Local, "the name cannot be looked at"))
     }
 
     /// The result of the tidying of the destination.

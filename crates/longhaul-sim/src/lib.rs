@@ -14,8 +14,10 @@
 mod check;
 mod clock;
 mod env;
+mod events;
 mod exhaust;
 mod fs;
+mod ledger;
 mod left;
 mod link;
 mod mutants;
@@ -28,6 +30,7 @@ mod scene;
 mod sending;
 mod session;
 mod source;
+mod tallies;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -37,5 +40,6 @@ mod world;
 
 pub use exhaust::{Exhausted, crash_everywhere, fail_everywhere};
 pub use mutants::Mutant;
-pub use play::{Failure, Options, Played, Tallies, play, play_many};
+pub use play::{Failure, Options, Played, play, play_many};
 pub use session::play_session;
+pub use tallies::Tallies;

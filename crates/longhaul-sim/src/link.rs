@@ -50,6 +50,18 @@ pub(crate) fn carried(message: &Message) -> Message {
     Message::decode(&bytes[LENGTH_BYTES..]).expect("what a machine says is read again")
 }
 
+/// A message in one line.
+pub(crate) fn told(message: &Message) -> String {
+    match message {
+        Message::Page(page) => format!("Page of {} from {}", page.entries.len(), page.first.0),
+        message => {
+            let mut line = format!("{message:?}");
+            line.truncate(line.char_indices().nth(160).map_or(line.len(), |(at, _)| at));
+            line
+        }
+    }
+}
+
 /// A unit that is ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {

@@ -79,6 +79,8 @@ pub(crate) struct Rates {
     pub(crate) journals_unread: u32,
     /// Looks at files of the receiver's disk that fail.
     pub(crate) read_faults: u32,
+    /// Names of a page that cannot be looked at, each by itself.
+    pub(crate) survey_faults: u32,
     /// Writes of chunks and small files of which the medium keeps other bytes.
     pub(crate) spoils: u32,
     /// Reads of a standing file at which somebody writes to it.
@@ -203,6 +205,7 @@ impl Plan {
     fn claiming_late(mut self, rng: &mut Rng) -> Plan {
         self.scene.claims_late = rng.permille(500);
         self.rates.removal_faults = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
+        self.rates.survey_faults = if rng.permille(150) { rng.below(60) as u32 } else { 0 };
         self
     }
 

@@ -18,17 +18,10 @@ use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small, Unfinish
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
 
-use crate::env::{Env, Event, Hesitation, SessionNo};
-use crate::link::{Lane, Pipe, Ready};
+use crate::env::{Env, Hesitation};
+use crate::events::{Event, SessionNo, SourceJob};
+use crate::link::{Lane, Pipe, Ready, told};
 use crate::plan::Plan;
-
-/// An order of the machine that is being carried out.
-#[derive(Clone, Debug)]
-pub(crate) enum SourceJob {
-    Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, expect: Option<Digest> },
-    Pack { bundle: BundleId, attempt: Attempt, files: Vec<Small> },
-    Check(FileId),
-}
 
 /// The end of the sender's part of a session.
 #[derive(Clone, Debug)]
@@ -456,16 +449,4 @@ impl Units {
 
 fn no_room() -> Fault {
     Fault::new(FaultCode::Internal, Blame::Bug, "a bundle that does not fit its unit")
-}
-
-/// A message in one line.
-pub(crate) fn told(message: &Message) -> String {
-    match message {
-        Message::Page(page) => format!("Page of {} from {}", page.entries.len(), page.first.0),
-        message => {
-            let mut line = format!("{message:?}");
-            line.truncate(line.char_indices().nth(160).map_or(line.len(), |(at, _)| at));
-            line
-        }
-    }
 }

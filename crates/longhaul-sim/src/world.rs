@@ -9,7 +9,8 @@ mod blows;
 
 use longhaul_core::{FaultCode, IfExists};
 
-use crate::env::{Env, Event, SessionNo};
+use crate::env::Env;
+use crate::events::{Event, SessionNo};
 use crate::fs::Fs;
 use crate::mutants::Mutant;
 use crate::plan::{Blow, Plan};

@@ -17,7 +17,8 @@ use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalId, Opened, O
 use longhaul_proto::receiver::{self, EntryRef, Partial, Source};
 
 use super::job::{Job, Queue, Step, Then};
-use crate::env::{Env, SessionNo};
+use crate::env::Env;
+use crate::events::SessionNo;
 use crate::fs::{Ino, Op, parent};
 use crate::mutants::Mutant;
 use crate::names::{self, SHELF, in_dir};

@@ -14,15 +14,6 @@ use longhaul_proto::receiver::{self, Base, Created, EntryRef};
 use super::book::JournalStep;
 use crate::fs::{Op, OpId};
 
-/// The number of a job in its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct JobNo(pub(crate) u64);
-
-impl JobNo {
-    /// The job that opens the journal.
-    pub(crate) const OPENING: JobNo = JobNo(0);
-}
-
 /// The condition under which a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {

@@ -6,12 +6,13 @@
 //! into jobs, `reports` gives their results. Knows nothing of the sender.
 
 mod book;
-pub(crate) mod job;
+mod dirs;
+mod job;
 mod orders;
 mod reports;
 mod standing;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
@@ -22,15 +23,16 @@ use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Ticket};
 use longhaul_proto::wire::message::FileEnd;
 
-use crate::env::{Env, Event, Hesitation, SessionNo};
+use crate::env::{Env, Hesitation};
+use crate::events::{Event, JobNo, SessionNo};
 use crate::fs::{Errno, Ino, Op};
-use crate::link::{Frame, Lane, Pipe, Rows};
+use crate::link::{Frame, Lane, Pipe, Rows, told};
 use crate::mutants::Mutant;
 use crate::names;
-use crate::sending::told;
 use crate::watched::Watched;
 use book::Book;
-use job::{Job, JobNo, Queue, StepEnd, Work};
+use dirs::Directories;
+use job::{Job, Queue, StepEnd, Work};
 
 /// A file under a temporary name.
 #[derive(Clone, Debug)]
@@ -84,10 +86,7 @@ pub(crate) struct RecvSession {
     journal_queue: VecDeque<JobNo>,
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
-    /// Names that did not stand when this session first looked.
-    made: BTreeSet<String>,
-    /// Directories that were synced for their standing files.
-    synced: BTreeSet<String>,
+    dirs: Directories,
     payloads: BTreeMap<Ticket, Payload>,
     /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
@@ -141,8 +140,7 @@ impl RecvSession {
             journal_queue: VecDeque::new(),
             survey_queue: VecDeque::new(),
             temps: BTreeMap::new(),
-            made: BTreeSet::new(),
-            synced: BTreeSet::new(),
+            dirs: Directories::default(),
             payloads: BTreeMap::new(),
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),

@@ -14,7 +14,8 @@ use longhaul_proto::wire::message::Outcome;
 use super::book::{JournalStep, given_up, steps_of, text};
 use super::job::{Job, Queue, Step, Then};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
-use crate::env::{Env, Event};
+use crate::env::Env;
+use crate::events::Event;
 use crate::fs::{Ino, Node, Op, parent};
 use crate::mutants::Mutant;
 use crate::names::{SHELF, dirs_up, in_dir};
@@ -75,12 +76,12 @@ impl RecvSession {
         let (standing, new): (Vec<_>, Vec<_>) =
             page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
         let dirs: BTreeSet<String> = standing.iter().flat_map(|path| dirs_up(path)).collect();
-        let dirs: Vec<String> = dirs.difference(&self.synced).cloned().collect();
+        let dirs: Vec<String> = dirs.difference(&self.dirs.synced).cloned().collect();
         if self.book.is_blind {
             // What was journalled of them may be in the journal that could not be read.
             page.iter().for_each(|held| env.ledger.forget(&text(&held.placed)));
         }
-        self.made.extend(new);
+        self.dirs.made.extend(new);
         let names = &env.fs.cached().names;
         let may_be = |held: &EntryRef| matches!(names.get(&text(&held.placed)), None | Some(Node::Dir));
         let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir && may_be(held));
@@ -232,7 +233,7 @@ impl RecvSession {
         let Some(temp) = self.temps.get_mut(&file) else { return };
         let mut ops = vec![Op::SyncFile(temp.ino)];
         if !temp.name_synced && !env.is(Mutant::NameNotSynced) {
-            ops.extend(dirs_above(&self.made, &temp.name).into_iter().map(Op::SyncDir));
+            ops.extend(dirs_above(&self.dirs.made, &temp.name).into_iter().map(Op::SyncDir));
         }
         let then = Then::Synced(file);
         match env.mutant {
@@ -290,7 +291,7 @@ impl RecvSession {
     /// The directories of the renames, and every one above that may be new.
     fn sync_dirs(&mut self, env: &mut Env, batch: &[FileId]) {
         let temps = batch.iter().filter_map(|id| self.temps.get(id));
-        let mut dirs: BTreeSet<String> = temps.flat_map(|temp| dirs_above(&self.made, &temp.name)).collect();
+        let mut dirs: BTreeSet<String> = temps.flat_map(|temp| dirs_above(&self.dirs.made, &temp.name)).collect();
         if env.is(Mutant::DirsNotSynced) {
             dirs.clear();
         }
@@ -302,7 +303,7 @@ impl RecvSession {
         let mut job = Job::new(Then::DirsFinished(dirs.iter().map(|held| held.id).collect()));
         for held in dirs {
             let path = text(&held.placed);
-            let syncs = std::iter::once(path.clone()).chain(dirs_above(&self.made, &path));
+            let syncs = std::iter::once(path.clone()).chain(dirs_above(&self.dirs.made, &path));
             job = syncs.map(|dir| Step::new(Op::SyncDir(dir)).of(held.id)).fold(job, Job::step);
         }
         self.start_job(env, job);

@@ -28,9 +28,9 @@ impl RecvSession {
             _ if self.phase != Phase::Running => {}
             Then::Surveyed(page, dirs) => {
                 if result.is_ok() {
-                    self.synced.extend(dirs.iter().cloned());
+                    self.dirs.synced.extend(dirs.iter().cloned());
                 }
-                let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
+                let found = page.iter().map(|held| self.surveyed(env, &job, held)).collect();
                 self.machine.handle_survey(now, page[0].id, found);
             }
             // Where the room is not told, a write that does not fit fails.
@@ -114,6 +114,15 @@ impl RecvSession {
                 self.close(env);
             }
         }
+    }
+
+    /// The result of the survey of a name, which may fail alone.
+    fn surveyed(&mut self, env: &mut Env, job: &Job, held: &EntryRef) -> Result<Surveyed, Fault> {
+        self.dirs.pass(held)?;
+        let stands_for_itself = !matches!(held.entry.kind, EntryKind::DirEnd | EntryKind::Unsent { .. });
+        let looked = job.result_of(held.id).and_then(|()| if stands_for_itself { env.examine() } else { Ok(()) });
+        looked.inspect_err(|fault| self.dirs.fail(held, fault))?;
+        Ok(self.look(env, held))
     }
 
     /// The survey of a name: the standing file, and the partial of an earlier session.

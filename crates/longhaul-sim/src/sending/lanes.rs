@@ -8,7 +8,8 @@ use longhaul_core::LaneId;
 use longhaul_proto::sender::Unfinished;
 
 use super::SendSession;
-use crate::env::{Env, Event};
+use crate::env::Env;
+use crate::events::Event;
 use crate::link::Lane;
 
 impl SendSession {

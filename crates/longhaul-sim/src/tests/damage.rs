@@ -5,7 +5,7 @@ use longhaul_core::{BundleId, FaultCode, LaneId, Unit};
 use longhaul_proto::wire::message::{Finding, Outcome};
 
 use super::{chunk, file, is_committed, many, play, sparse};
-use crate::env::Event;
+use crate::events::Event;
 use crate::plan::{CHUNK, Plan};
 use crate::session::Session;
 

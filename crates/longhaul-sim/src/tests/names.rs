@@ -133,3 +133,26 @@ fn what_is_not_sent_is_heard_of_at_both_ends_and_only_failures_fail() {
         assert_eq!(name(session.outcome("old/f")), if dry_run { "planned" } else { "committed" });
     }
 }
+
+#[test]
+fn a_name_that_cannot_be_looked_at_fails_alone_and_a_directory_with_all_beneath_it() {
+    let (mut alone, mut beneath) = (0, 0);
+    for seed in 0..60 {
+        let items = [many(12, 4, 300), vec![file("large", 5 * CHUNK)]].concat();
+        let mut plan = Plan::one_session(items);
+        plan.rates.survey_faults = 100;
+        let session = play(plan, seed);
+        for dir in ["d0", "d1", "d2"] {
+            let files = session.sender().outcomes.iter().filter(|(id, _)| {
+                let path = session.world.env.plan.items[id.0 as usize].path();
+                path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+            });
+            let failed = files.filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_))).count();
+            alone += usize::from((1..4).contains(&failed));
+            beneath += usize::from(session.failure(dir).is_some());
+            // The entry that ends the directory has its path too.
+            assert!(session.failure(dir).is_none() || failed == 4, "seed {seed}: {failed} of 4 in {dir}");
+        }
+    }
+    assert!(alone > 20 && beneath > 5, "{alone} directories with some failures, {beneath} that failed");
+}

@@ -6,7 +6,8 @@
 use longhaul_core::FaultCode;
 
 use super::World;
-use crate::env::{Event, Refused, SessionNo};
+use crate::env::Refused;
+use crate::events::{Event, SessionNo};
 use crate::fs::Survival;
 use crate::plan::Blow;
 
