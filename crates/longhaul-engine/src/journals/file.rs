@@ -136,12 +136,12 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Announces a file. Returns its number.
-    pub(super) fn announce(&self, file: impl FnOnce(u32) -> FileRecord) -> Result<u32, Fault> {
+    /// Announces a file. Returns its record, with its number.
+    pub(super) fn announce(&self, file: FileRecord) -> Result<FileRecord, Fault> {
         let mut book = self.book();
-        let number = book.number();
-        self.append_to(&mut book, vec![Record::File(file(number))])?;
-        Ok(number)
+        let record = FileRecord { number: book.number(), ..file };
+        self.append_to(&mut book, vec![Record::File(record.clone())])?;
+        Ok(record)
     }
 
     /// Appends records of announced files and of directories.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longhaul_core::{ChunkMap, FileId, Layout, RelPath, SessionTag, SourceStamp, TempName};
 use longhaul_proto::journal::keeper::{
-    self, Abandoned, Beginning, Failed, FileNumber, FoundPartial, JournalChange, JournalOp, JournalWrites, KeeperStep,
+    self, Abandoned, Beginning, Failed, FoundPartial, JournalChange, JournalOp, JournalWrites, KeeperStep,
     PartialChoice, RecordedFiles, TakenPartial, TempDirs,
 };
 use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalId, Opened, Origin, Record};
@@ -214,10 +214,9 @@ impl Book {
             }
             JournalStep::Announce(file, record) => {
                 let Some(journal) = self.journals.get_mut(&self.tag) else { return Ok(Vec::new()) };
-                let number = journal.machine.number();
-                self.files.begun(file, FileNumber { journal: self.tag, number }, record.map, None);
-                let record = Record::File(FileRecord { number, ..*record });
-                (self.tag, JournalStep::Append(self.tag, vec![record]))
+                let record = FileRecord { number: journal.machine.number(), ..*record };
+                self.files.begun(file, self.tag, &record, None);
+                (self.tag, JournalStep::Append(self.tag, vec![Record::File(record)]))
             }
             JournalStep::NameDirs(wanted) => {
                 let new = self.dirs.unnamed(wanted);
@@ -370,8 +369,7 @@ impl Book {
 
     /// Continues a file under the record that it has.
     pub(super) fn go_on(&mut self, file: FileId, kept: &FoundPartial) {
-        let at = FileNumber { journal: kept.journal, number: kept.taken.number };
-        self.files.continued(file, at, kept.taken.file.map);
+        self.files.continued(file, kept);
     }
 
     /// The announcement of a file that begins.
@@ -396,7 +394,7 @@ impl Book {
                 }
                 _ => vec![Step::journal(JournalStep::Append(journal, records))],
             },
-            step => steps_of(step, "", &[]),
+            step => steps_of(step, &text(placed), &[]),
         });
         steps.collect()
     }

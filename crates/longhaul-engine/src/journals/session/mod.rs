@@ -236,13 +236,13 @@ impl SessionJournal {
 
     /// Drops a file whose received bytes are good for nothing. Its temporary was removed.
     pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
-        let steps = {
+        let (placed, steps) = {
             let mut claims = self.claims();
-            let path = claims.paths.get(&file).map(|claim| claim.path.clone());
-            let dir = path.as_ref().and_then(RelPath::parent).and_then(|dir| self.placed(&dir));
-            claims.files.given_up(file, self.holder.tag, dir)
+            let placed = claims.paths.get(&file).and_then(|claim| self.placed(&claim.path)).unwrap_or_default();
+            let steps = claims.files.given_up(file, self.holder.tag, placed.parent());
+            (placed, steps)
         };
-        if let Err(fault) = self.follow(tree, &RelPath::root(), &steps, &[]) {
+        if let Err(fault) = self.follow(tree, &placed, &steps, &[]) {
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, TempName};
 use longhaul_disk::{DiskError, ErrorKind, Journalled, TargetFile, TargetTree};
-use longhaul_proto::journal::keeper::{FileNumber, FoundPartial, Proof};
+use longhaul_proto::journal::keeper::{FoundPartial, Proof};
 use longhaul_proto::journal::{FileRecord, Record};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Source};
 
@@ -48,8 +48,7 @@ impl SessionJournal {
             };
             match gone_on {
                 Ok(Some((file, proven))) => {
-                    let at = FileNumber { journal: found.journal, number: found.taken.number };
-                    self.claims().files.continued(entry.id, at, proven.map());
+                    self.claims().files.continued(entry.id, &found);
                     return Ok((file, Created::Continued(proven)));
                 }
                 Ok(None) => self.drop_partial(tree, &entry.placed, &found)?,
@@ -79,18 +78,17 @@ impl SessionJournal {
         let (path, source) = (self.full(&entry.placed)?, stamp_of(entry));
         self.begin(std::iter::once(&entry.placed))?;
         let book = self.own()?;
-        let number =
-            book.as_ref().map(|book| book.announce(|number| FileRecord { number, path, map, source, sparse, temp }));
-        let entered = book.zip(number.transpose()?);
+        let record = FileRecord { number: 0, path, map, source, sparse, temp };
+        let announced = book.as_ref().map(|book| book.announce(record));
+        let entered = book.zip(announced.transpose()?);
         match (tree.create(&entry.placed, map.len(), sparse, &temp), entered) {
             (Ok(file), entered) => {
-                if let Some((book, number)) = entered {
-                    let at = FileNumber { journal: book.tag(), number };
-                    self.claims().files.begun(entry.id, at, map, file.node());
+                if let Some((book, record)) = entered {
+                    self.claims().files.begun(entry.id, book.tag(), &record, file.node());
                 }
                 Ok((file, Created::Fresh))
             }
-            (Err(error), Some((book, number))) => {
+            (Err(error), Some((book, FileRecord { number, .. }))) => {
                 book.append(vec![Record::Dropped { number }])?;
                 Err(error.into())
             }

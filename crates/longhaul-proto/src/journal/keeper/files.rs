@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::{ChunkIndex, ChunkMap, FileId, FileNode, Layout, RelPath, SessionTag, SourceStamp};
+use longhaul_core::{ChunkIndex, ChunkMap, FileId, FileNode, Layout, RelPath, SessionTag, SourceStamp, TempName};
 
 use super::choice::FoundPartial;
 use super::step::{JournalWrites, KeeperStep};
-use crate::journal::{Record, Stretch};
+use crate::journal::{FileRecord, Record, Stretch};
 
 /// The files of a session that stand in journals: in its own those that it began, in earlier ones
 /// those that it continues.
@@ -24,7 +24,8 @@ use crate::journal::{Record, Stretch};
 /// Held       chunks are synced  Held        append the chunks, sync
 /// Begun/Held committed          (none)      append that it is done
 /// Begun/Held given up           (none)      append that it is dropped; before that, where the journal
-///                                           is an earlier session's, the names are synced
+///                                           is an earlier session's, its temporary is removed and the
+///                                           names are synced
 /// Begun/Held the session ends   (none)
 /// ```
 #[derive(Debug)]
@@ -46,6 +47,7 @@ pub struct FileNumber {
 struct RecordedFile {
     at: FileNumber,
     map: ChunkMap,
+    temp: TempName,
     /// Whether any chunk of it is journalled, so that a later session has a use for it.
     is_held: bool,
     /// The identity of its temporary, until that is recorded.
@@ -67,14 +69,16 @@ impl RecordedFiles {
         RecordedFiles { layout, files: HashMap::new() }
     }
 
-    /// A file was announced, and its temporary made.
-    pub fn begun(&mut self, file: FileId, at: FileNumber, map: ChunkMap, temporary: Option<FileNode>) {
-        self.files.insert(file, RecordedFile { at, map, is_held: false, unrecorded: temporary });
+    /// A file was announced under `record`, in the journal of this tag, and its temporary made, of
+    /// which `node` is the identity.
+    pub fn begun(&mut self, file: FileId, journal: SessionTag, record: &FileRecord, node: Option<FileNode>) {
+        let recorded = RecordedFile { is_held: false, unrecorded: node, ..RecordedFile::of(journal, record) };
+        self.files.insert(file, recorded);
     }
 
     /// A file continues the partial of an earlier session, under the record that it has.
-    pub fn continued(&mut self, file: FileId, at: FileNumber, map: ChunkMap) {
-        self.files.insert(file, RecordedFile { at, map, is_held: true, unrecorded: None });
+    pub fn continued(&mut self, file: FileId, found: &FoundPartial) {
+        self.files.insert(file, RecordedFile::of(found.journal, &found.taken.file));
     }
 
     /// Chunks of a file are synced under its temporary name: adds the records that say so. They are
@@ -96,19 +100,21 @@ impl RecordedFiles {
         }
     }
 
-    /// Gives up a file whose bytes are good for nothing, and whose temporary was removed from
-    /// `dir`: forgets it, and gives the steps by which its journal does.
+    /// Gives up a file whose bytes are good for nothing, and whose temporary was, or was to be,
+    /// removed from `dir`: forgets it, and gives the steps by which its journal does.
     ///
     /// The session's `own` journal names that directory until its names are synced. The journal of
-    /// an earlier session may have left it already, so that nobody would look for the temporary
-    /// there if a power cut brought it back: then the names are synced first.
+    /// an earlier session may have left it already, so that nobody would look for a temporary there
+    /// that could not be removed, or that a power cut brought back: then that is made sure of first.
     pub fn given_up(&mut self, file: FileId, own: SessionTag, dir: Option<RelPath>) -> Vec<KeeperStep> {
-        let Some(RecordedFile { at: FileNumber { journal, number }, .. }) = self.files.remove(&file) else {
+        let Some(RecordedFile { at: FileNumber { journal, number }, temp, .. }) = self.files.remove(&file) else {
             return Vec::new();
         };
-        let sync = dir.filter(|_| journal != own).map(|dir| KeeperStep::SyncNames(vec![dir]));
-        let records = vec![Record::Dropped { number }];
-        sync.into_iter().chain([KeeperStep::Append { journal, records }]).collect()
+        let dropped = KeeperStep::Append { journal, records: vec![Record::Dropped { number }] };
+        match dir.filter(|_| journal != own) {
+            Some(dir) => vec![KeeperStep::RemoveTemp(temp), KeeperStep::SyncNames(vec![dir]), dropped],
+            None => vec![dropped],
+        }
     }
 
     /// Whether any chunk of a file is worth keeping for another session.
@@ -129,6 +135,13 @@ impl RecordedFiles {
     /// Forgets all files. Gives where they were recorded.
     pub fn forget_all(&mut self) -> Vec<FileNumber> {
         self.files.drain().map(|(_, file)| file.at).collect()
+    }
+}
+
+impl RecordedFile {
+    fn of(journal: SessionTag, record: &FileRecord) -> RecordedFile {
+        let at = FileNumber { journal, number: record.number };
+        RecordedFile { at, map: record.map, temp: record.temp, is_held: true, unrecorded: None }
     }
 }
 
@@ -167,11 +180,11 @@ impl FoundPartial {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::{ChunkSize, TempName};
+    use longhaul_core::ChunkSize;
 
     use super::*;
+    use crate::journal::HeldChunks;
     use crate::journal::keeper::TakenPartial;
-    use crate::journal::{FileRecord, HeldChunks};
 
     const OWN: SessionTag = SessionTag([1; 8]);
     const EARLIER: SessionTag = SessionTag([2; 8]);
@@ -188,14 +201,22 @@ mod tests {
         )
     }
 
-    fn at(journal: SessionTag, number: u32) -> FileNumber {
-        FileNumber { journal, number }
+    fn record(number: u32) -> FileRecord {
+        let temp = TempName::new(EARLIER, [number as u8; 8]);
+        let (path, source) =
+            (RelPath::new("f").expect("a path"), SourceStamp { len: 9 << 10, ..SourceStamp::default() });
+        FileRecord { number, path, map: map(), source, sparse: false, temp }
+    }
+
+    fn found(number: u32) -> FoundPartial {
+        let taken = TakenPartial { number, file: record(number), held: HeldChunks::new(), placed: None };
+        FoundPartial { journal: EARLIER, taken }
     }
 
     #[test]
     fn the_identity_of_a_temporary_is_recorded_once_with_the_first_chunks_that_are_synced() {
         let mut files = RecordedFiles::new(Layout::WHOLE);
-        files.begun(FileId(5), at(OWN, 3), map(), Some(NODE));
+        files.begun(FileId(5), OWN, &record(3), Some(NODE));
         assert!(!files.is_held(FileId(5)));
         for (index, is_first) in [(0, true), (1, false)] {
             let mut writes = JournalWrites::default();
@@ -213,8 +234,8 @@ mod tests {
     #[test]
     fn each_journal_is_written_once_and_synced_only_for_chunks() {
         let mut files = RecordedFiles::new(Layout::WHOLE);
-        files.begun(FileId(1), at(OWN, 0), map(), None);
-        files.continued(FileId(2), at(EARLIER, 7), map());
+        files.begun(FileId(1), OWN, &record(0), None);
+        files.continued(FileId(2), &found(7));
         let mut writes = JournalWrites::default();
         files.done(FileId(1), &mut writes);
         files.hold(FileId(2), &[chunk(0)], &mut writes);
@@ -229,26 +250,22 @@ mod tests {
     }
 
     #[test]
-    fn names_are_synced_before_an_earlier_sessions_journal_forgets_a_file() {
+    fn a_temporary_is_gone_for_good_before_an_earlier_sessions_journal_forgets_its_file() {
         let dir = RelPath::new("d").expect("a path");
         let mut files = RecordedFiles::new(Layout::WHOLE);
-        files.begun(FileId(1), at(OWN, 0), map(), None);
-        files.continued(FileId(2), at(EARLIER, 7), map());
+        files.begun(FileId(1), OWN, &record(0), None);
+        files.continued(FileId(2), &found(7));
         let dropped = |journal, number| KeeperStep::Append { journal, records: vec![Record::Dropped { number }] };
         assert_eq!(files.given_up(FileId(1), OWN, Some(dir.clone())), [dropped(OWN, 0)]);
-        let expected = [KeeperStep::SyncNames(vec![dir.clone()]), dropped(EARLIER, 7)];
+        let removed = KeeperStep::RemoveTemp(record(7).temp);
+        let expected = [removed, KeeperStep::SyncNames(vec![dir.clone()]), dropped(EARLIER, 7)];
         assert_eq!(files.given_up(FileId(2), OWN, Some(dir.clone())), expected);
         assert_eq!(files.given_up(FileId(2), OWN, Some(dir)), []);
     }
 
     #[test]
     fn what_is_lost_of_a_partial_is_revised_away_durably_before_it_is_continued() {
-        let temp = TempName::new(EARLIER, [0; 8]);
-        let (path, source) =
-            (RelPath::new("f").expect("a path"), SourceStamp { len: 9 << 10, ..SourceStamp::default() });
-        let file = FileRecord { number: 4, path, map: map(), source, sparse: false, temp };
-        let taken = TakenPartial { number: 4, file, held: HeldChunks::new(), placed: None };
-        let found = FoundPartial { journal: EARLIER, taken };
+        let (found, source) = (found(4), record(4).source);
         let other = SourceStamp { ino: 9, ..source };
         let all = vec![Stretch { start: ChunkIndex(0), count: 9 }];
         let one = vec![Stretch { start: ChunkIndex(2), count: 1 }];
