@@ -367,18 +367,12 @@ impl DiskError {
         }
         let (code, hint) = self.meaning();
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
-        let fault = Fault { hint, ..Fault::new(code, blame, message) }.with_os_error(self.os_error());
+        let call = std::error::Error::source(self).and_then(|source| source.downcast_ref::<io::Error>());
+        let number = call.and_then(io::Error::raw_os_error);
+        let fault = Fault { hint, ..Fault::new(code, blame, message) }.with_os_error(number);
         match self.path() {
             Some(path) => fault.about(path),
             None => fault,
-        }
-    }
-
-    /// The system's number of the call that failed.
-    fn os_error(&self) -> Option<i32> {
-        match self {
-            DiskError::Call { source, .. } | DiskError::Engine { source, .. } => source.raw_os_error(),
-            _ => None,
         }
     }
 

@@ -25,7 +25,8 @@
 //! let job = Job::copy(vec![LocalSource::contents(&from)], LocalDest::directory(&to));
 //! let (_trigger, stop) = Stop::new();
 //! let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-//! let report = runtime.block_on(longhaul_engine::run(job, None, Settings::default(), Arc::new(Silent), stop));
+//! let running = longhaul_engine::run(job, None, Settings::default(), Arc::new(Silent), stop);
+//! let report = runtime.block_on(running);
 //! assert!(report.fault.is_none());
 //! assert_eq!((report.files_committed, report.bytes_committed), (1, 7));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -69,7 +69,7 @@ impl LocalSource {
         LocalSource { path: path.into(), contents: false }
     }
 
-    /// What lies in a directory.
+    /// The content of a directory, without the directory itself.
     pub fn contents(path: impl Into<PathBuf>) -> LocalSource {
         LocalSource { path: path.into(), contents: true }
     }

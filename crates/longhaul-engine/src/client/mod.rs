@@ -3,8 +3,8 @@
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `connect` reaches a daemon and agrees with
 //! it, by the request that `wish` makes; `local_copy` plays both sides here, `session` sets one up,
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
-//! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources that
-//! do not exist. `list` asks what is there. The session loops do the rest.
+//! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
+//! that do not exist. `list` asks what is there. The session loops do the rest.
 
 pub(crate) mod connect;
 pub(crate) mod list;

@@ -3,10 +3,10 @@
 //!
 //! In: orders from the session loop. Out: orders to the one thread that feeds the lanes, which
 //! waits for buffers. When a file is settled, its chunks that wait here are dropped, and so is its
-//! place in a bundle that waits. The bundle itself stays, because the machine still expects a report
-//! on it. So there are never more chunks and bundles than the machine has outstanding, and no more
-//! names than those of files without outcome, whatever a receiver says of files whose turn has not
-//! come. It reads nothing and knows no messages.
+//! place in a bundle that waits. The bundle itself stays, because the machine still expects a
+//! report on it. So there are never more chunks and bundles than the machine has outstanding, and
+//! no more names than those of files without outcome, whatever a receiver says of files whose turn
+//! has not come. It reads nothing and knows no messages.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

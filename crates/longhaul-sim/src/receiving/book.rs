@@ -17,18 +17,19 @@ use longhaul_proto::journal::{self, FileRecord, HeldChunks, JournalId, Opened, O
 use longhaul_proto::receiver::{self, EntryRef, Partial, Source};
 
 use super::job::{Job, Queue, Step, Then};
+use super::temp_dirs::DirsStep;
 use crate::env::Env;
 use crate::events::SessionNo;
-use crate::fs::{Ino, Op, parent};
+use crate::fs::{Ino, Op};
 use crate::mutants::Mutant;
 use crate::names::{self, SHELF, in_dir};
 
 /// A journal of a session: what its machine decides, and where it lies.
 #[derive(Debug)]
-struct JournalOnDisk {
+pub(super) struct JournalOnDisk {
     tag: SessionTag,
     ino: Ino,
-    machine: keeper::Book,
+    pub(super) machine: keeper::Book,
     /// Bytes that were written to it, or are on their way.
     len: usize,
     /// Bytes to the end of the last change that ended well.
@@ -44,7 +45,7 @@ struct JournalOnDisk {
 pub(super) struct Book {
     /// The tag of temporaries, and of the journal in which files are announced.
     pub(super) tag: SessionTag,
-    journals: BTreeMap<SessionTag, JournalOnDisk>,
+    pub(super) journals: BTreeMap<SessionTag, JournalOnDisk>,
     /// Whether a journal stands that could not be read.
     pub(super) is_blind: bool,
     /// The partials of earlier sessions, by final name.
@@ -74,18 +75,8 @@ pub(super) enum JournalStep {
     Drop(SessionTag, u32, String),
     /// Removes the temporary of this name, if it stands, because this partial is continued.
     RemoveLoser(String, Box<(FileRecord, HeldChunks)>),
-    /// Names directories in the session's own journal before temporaries are made there.
-    NameDirs(Vec<RelPath>),
-    /// The own journal names these directories, durably.
-    DirsNamed(Vec<RelPath>),
-    /// A directory is at its end.
-    LeaveDir(RelPath),
-    /// Removes from the directories that a journal names the temporaries of which no record speaks.
-    LookThrough(SessionTag),
-    /// Appends that a journal forgets these directories.
-    ForgetDirs(SessionTag, Vec<Record>),
-    /// Removes a journal that nobody needs.
-    PutAway(SessionTag),
+    /// A step about the directories of temporaries.
+    Dirs(DirsStep),
 }
 
 /// The reason for a change of the journal, which mutants ask for.
@@ -218,38 +209,7 @@ impl Book {
                 self.files.begun(file, self.tag, &record, None);
                 (self.tag, JournalStep::Append(self.tag, vec![Record::File(record)]))
             }
-            JournalStep::NameDirs(wanted) => {
-                let new = self.dirs.unnamed(wanted);
-                if new.is_empty() || env.is(Mutant::DirUnnamed) {
-                    return Ok(Vec::new());
-                }
-                let naming = TempDirs::naming(self.tag, &new).into_iter().flat_map(|step| steps_of(step, "", &[]));
-                return Ok(naming.chain([Step::journal(JournalStep::DirsNamed(new))]).collect());
-            }
-            JournalStep::DirsNamed(dirs) => {
-                self.dirs.named(dirs);
-                return Ok(Vec::new());
-            }
-            JournalStep::LeaveDir(dir) => match self.dirs.left(self.tag, &dir) {
-                Some(KeeperStep::Append { journal, records }) => {
-                    env.check_left(journal, &text(&dir));
-                    (journal, JournalStep::Append(journal, records))
-                }
-                _ => return Ok(Vec::new()),
-            },
-            JournalStep::LookThrough(tag) => return Ok(self.look_through(env, tag)),
-            JournalStep::ForgetDirs(tag, records) => {
-                for record in &records {
-                    if let Record::Left { path } = record {
-                        env.check_left(tag, &text(path));
-                    }
-                }
-                (tag, JournalStep::Append(tag, records))
-            }
-            JournalStep::PutAway(tag) => {
-                let is_spent = self.journals.get(&tag).is_some_and(|journal| journal.machine.is_spent());
-                return Ok(is_spent.then(|| Step::new(Op::Unlink(names::journal(tag)))).into_iter().collect());
-            }
+            JournalStep::Dirs(step) => return Ok(self.resolve_dirs(env, step)),
             JournalStep::TakeOver(tag) | JournalStep::Append(tag, _) | JournalStep::Sync(tag) => (tag, step),
         };
         let Some(journal) = self.journals.get_mut(&tag) else { return Ok(Vec::new()) };
@@ -301,48 +261,6 @@ impl Book {
             journal.cut = changes.next();
         }
         journal.machine.failed(how);
-    }
-
-    /// The steps that look through the directories of a journal, and put it away if nobody needs
-    /// it.
-    fn look_through(&self, env: &Env, tag: SessionTag) -> Vec<Step> {
-        let Some(JournalOnDisk { machine, .. }) = self.journals.get(&tag) else { return Vec::new() };
-        let (names, mut steps, mut looked) = (&env.fs.cached().names, Vec::new(), Vec::new());
-        for dir in machine.dirs() {
-            let is_orphan = |temp: TempName| temp.tag() == tag && !machine.speaks_of(&temp);
-            let orphan = |name: &&String| parent(name) == text(&dir) && names::temp(name).is_some_and(is_orphan);
-            steps.extend(names.keys().filter(orphan).cloned().map(Op::Unlink).map(Step::new));
-            looked.push((dir.clone(), dir));
-        }
-        let mut ordered = keeper::left_behind(tag, machine, looked);
-        if env.is(Mutant::LeftBeforeSync) {
-            ordered.reverse();
-        }
-        for step in ordered {
-            match step {
-                KeeperStep::Append { journal, records } => {
-                    steps.push(Step::journal(JournalStep::ForgetDirs(journal, records)));
-                }
-                // A directory whose name a crash took has no temporaries any more.
-                KeeperStep::SyncNames(dirs) => {
-                    let stands = |dir: &String| dir.is_empty() || names.contains_key(dir);
-                    steps.extend(dirs.iter().map(text).filter(stands).map(Op::SyncDir).map(Step::new));
-                }
-                step => steps.extend(steps_of(step, "", &[])),
-            }
-        }
-        steps.push(Step::journal(JournalStep::PutAway(tag)));
-        steps
-    }
-
-    /// The steps by which the session's own journal is put away if nobody needs it, and those of
-    /// earlier sessions too if all is settled.
-    pub(super) fn put_away(&self, all_settled: bool) -> Vec<Step> {
-        let others = self.journals.keys().filter(|tag| all_settled && **tag != self.tag);
-        let tags = std::iter::once(&self.tag).chain(others);
-        // What fails of one journal does not keep another one.
-        let entry = |at: usize| FileId(u64::MAX - at as u64);
-        tags.enumerate().map(|(at, tag)| Step::journal(JournalStep::LookThrough(*tag)).of(entry(at))).collect()
     }
 
     /// The partial of a file for a source of this stamp, if there is one.
@@ -479,7 +397,7 @@ pub(super) fn given_up(path: &RelPath, kept: &FoundPartial) -> Vec<Step> {
     kept.given_up(path).into_iter().flat_map(|step| steps_of(step, &name, std::slice::from_ref(kept))).collect()
 }
 
-/// What a machine of the journal wants done, as steps of a job. `name` is the final name that it is
+/// The steps of a job by which that is done which a machine of the journal wants. `name` is the final name that it is
 /// about, of which these partials are given up.
 pub(super) fn steps_of(step: KeeperStep, name: &str, given_up: &[FoundPartial]) -> Vec<Step> {
     let step = match step {

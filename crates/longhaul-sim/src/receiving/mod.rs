@@ -11,6 +11,7 @@ mod job;
 mod orders;
 mod reports;
 mod standing;
+mod temp_dirs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

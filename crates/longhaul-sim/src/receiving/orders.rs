@@ -13,6 +13,7 @@ use longhaul_proto::wire::message::Outcome;
 
 use super::book::{JournalStep, given_up, steps_of, text};
 use super::job::{Job, Queue, Step, Then};
+use super::temp_dirs::{After, DirsStep};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
 use crate::env::Env;
 use crate::events::Event;
@@ -135,7 +136,7 @@ impl RecvSession {
         let stale = kept.iter().flat_map(|kept| given_up(&held.placed, kept));
         let job = stale
             .fold(Job::new(Then::Created(held.id, Created::Fresh)), Job::step)
-            .journal(JournalStep::NameDirs(held.placed.parent().into_iter().collect()))
+            .journal(JournalStep::Dirs(DirsStep::Name(held.placed.parent().into_iter().collect())))
             .journal(file)
             .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
@@ -195,7 +196,7 @@ impl RecvSession {
     /// It waits for its turn at the journal if any of them is not named yet.
     fn naming(&self, job: Job, files: &[Arc<EntryRef>]) -> Job {
         let unnamed = self.book.dirs.unnamed(files.iter().filter_map(|held| held.placed.parent()));
-        if unnamed.is_empty() { job } else { job.journal(JournalStep::NameDirs(unnamed)) }
+        if unnamed.is_empty() { job } else { job.journal(JournalStep::Dirs(DirsStep::Name(unnamed))) }
     }
 
     /// A temporary that no journal speaks of.
@@ -335,7 +336,10 @@ impl RecvSession {
         match outcome {
             Outcome::Failed(fault) if fault.author == Author::Local => self.thin(env, &held.placed),
             Outcome::Committed(_) if held.entry.kind == EntryKind::DirEnd => {
-                self.start_job(env, Job::new(Then::Nothing).journal(JournalStep::LeaveDir(held.placed.clone())));
+                self.start_job(
+                    env,
+                    Job::new(Then::Nothing).journal(JournalStep::Dirs(DirsStep::Leave(held.placed.clone()))),
+                );
             }
             _ => {}
         }
@@ -377,7 +381,8 @@ impl RecvSession {
         let staged = staged.map(|op| Step::new(op).anyway());
         let shelf = [Op::SyncDir(SHELF.to_owned()), Op::RemoveDir(SHELF.to_owned()), Op::SyncDir(String::new())];
         let shelf = shelf.map(|op| Step::new(op).anyway());
-        let steps = staged.chain(self.book.put_away(self.is_finished)).chain(shelf);
+        let after = if self.is_finished { After::AllSettled } else { After::Cut };
+        let steps = staged.chain(self.book.put_away(after)).chain(shelf);
         self.start_job(env, steps.fold(Job::new(Then::Closed).in_order(Queue::Journal), Job::step));
     }
 

@@ -109,10 +109,8 @@ fn prepare(
         }
     }
     settings.notes.iter().for_each(|note| talker.note(note));
-    let credentials = match ends.reaches_daemon() {
-        true => Some(keys::credentials(&settings.keys, &context.places(), talker, &asking)?),
-        false => None,
-    };
+    let credentials = || keys::credentials(&settings.keys, &context.places(), talker, &asking);
+    let credentials = ends.reaches_daemon().then(credentials).transpose()?;
     let job = ends.job()?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);

@@ -22,16 +22,16 @@ use crate::journals::owners;
 use crate::journals::owners::busy_path;
 use crate::journals::root::Acquired;
 
-/// The looks of a session at the journals of others.
+/// The readings of other sessions' journals, after the first.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Rereads {
     /// Journals that another process did not let go of while this session waited.
     elsewhere: HashSet<SessionTag>,
     /// When journals of sessions that live were last read again.
     last: Option<Instant>,
 }
 
-impl Looks {
+impl Rereads {
     /// Whether journals of sessions that live are to be read again now: at most once a second.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.last.is_none_or(|last| now.duration_since(last) >= LOOK_AGAIN_AFTER);
@@ -112,7 +112,7 @@ impl SessionJournal {
     /// more. It does so at most once a second, as each costs a reading of the whole journal.
     fn look_at_grown(&self) -> Result<(), Fault> {
         let now = Instant::now();
-        if !lock(&self.looks).is_due(now) {
+        if !lock(&self.rereads).is_due(now) {
             return Ok(());
         }
         let whose = Whose::of(&self.author);
@@ -176,12 +176,12 @@ impl SessionJournal {
             book.refresh()?;
             return Ok(Some(book.clone()));
         }
-        let patience = if lock(&self.looks).elsewhere.contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
+        let patience = if lock(&self.rereads).elsewhere.contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
         match self.store.acquire(tag, patience)? {
             Acquired::Book(book) => Ok(Some(book)),
             Acquired::Gone => Ok(None),
             Acquired::Elsewhere => {
-                lock(&self.looks).elsewhere.insert(tag);
+                lock(&self.rereads).elsewhere.insert(tag);
                 let left = lock(&self.leftover);
                 let outline = left.own_outlines.iter().find(|outline| outline.tag == tag);
                 outline.map_or(Ok(None), |outline| Err(busy(path, outline)))

@@ -25,7 +25,7 @@ use longhaul_proto::journal::keeper::{
 use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
 
-use self::claim::Looks;
+use self::claim::Rereads;
 use self::proof::Proofs;
 use super::RootJournals;
 use super::file::JournalFile;
@@ -55,8 +55,8 @@ pub(crate) struct SessionJournal {
     proofs: Proofs,
     /// Questions to the owners of paths that it wants.
     questions: Mutex<Questions>,
-    /// Looks at the journals of other sessions.
-    looks: Mutex<Looks>,
+    /// Readings of other sessions' journals, after the first.
+    rereads: Mutex<Rereads>,
 }
 
 /// A session's own journal.
@@ -76,7 +76,7 @@ enum Own {
 #[derive(Debug)]
 struct Claims {
     paths: HashMap<FileId, PathClaim>,
-    /// Those that are recorded in journals.
+    /// Files that are recorded in journals.
     files: RecordedFiles,
     /// Names that were in doubt and were committed anew. They are recorded many at a time, at the
     /// latest when the session ends.
@@ -132,7 +132,7 @@ impl SessionJournal {
             claims: Mutex::new(claims),
             proofs: Proofs::default(),
             questions: Mutex::default(),
-            looks: Mutex::default(),
+            rereads: Mutex::default(),
         }
     }
 
@@ -298,8 +298,8 @@ impl SessionJournal {
         self.follow(tree, placed, &found.given_up(placed), &[])
     }
 
-    /// Takes the steps of a machine that concern journals and names. `placed` is the final name that
-    /// they are about. `opened` are journals that this session has not taken yet.
+    /// Takes the steps of a machine that concern journals and names. `placed` is the final name
+    /// that they are about. `opened` are journals that this session has not taken yet.
     fn follow(
         &self,
         tree: &dyn TargetTree,

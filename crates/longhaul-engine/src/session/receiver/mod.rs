@@ -40,7 +40,7 @@ pub(crate) struct Receiving {
     pub(crate) io: ChunkIo,
     /// The values agreed in the handshake.
     pub(crate) config: ReceiverConfig,
-    /// What its destination's workers keep to.
+    /// The rules of its destination's workers.
     pub(crate) options: DestinationOptions,
     /// The entries that may come.
     pub(crate) allowed: Allowed,

@@ -17,23 +17,23 @@ use crate::journal::Record;
 /// looks through them for temporaries that no record speaks of.
 ///
 /// ```text
-/// state     event                                      next state  steps
-/// (none)    a temporary is to be made in it            Named       append its name, sync
-/// Named     a temporary of it is removed               Thinned
-/// Named     it is at its end                           (none)      append that it was left
-/// Thinned   it is at its end                           Thinned
-/// any       the journal is put away ([`left_behind`])  (none)      sync the names, append that it was left
+/// state     event                            next state  steps
+/// (none)    a temporary is to be made in it  Named       append its name, sync
+/// Named     a temporary of it is removed     Thinned
+/// Named     it is at its end                 (none)      append that it was left
+/// Thinned   it is at its end                 Thinned
+/// any       the journal is put away          (none)      sync the names, append that it was left
 /// ```
 #[derive(Debug, Default)]
 pub struct TempDirs {
     named: HashSet<RelPath>,
-    /// Those of `named` from which a temporary was removed, or may have been. A power cut may bring
-    /// that back until their names are synced, so the journal does not forget them before.
+    /// Directories among `named` from which a temporary was removed, or may have been. A power cut
+    /// may bring that back until their names are synced, so the journal does not forget them before.
     thinned: HashSet<RelPath>,
 }
 
 impl TempDirs {
-    /// Those of these directories that the journal does not name yet, each once. It must name them
+    /// The directories among these that the journal does not name yet, each once. It must name them
     /// before a temporary is made there.
     pub fn unnamed(&self, wanted: impl IntoIterator<Item = RelPath>) -> Vec<RelPath> {
         let mut new: Vec<RelPath> = Vec::new();

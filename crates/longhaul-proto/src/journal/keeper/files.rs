@@ -20,12 +20,12 @@ use crate::journal::{FileRecord, Record, Stretch};
 /// state      event              next state  steps
 /// (none)     announced          Begun
 /// (none)     continued          Held
-/// Begun      chunks are synced  Held        append the identity of its temporary and the chunks, sync
+/// Begun      chunks are synced  Held        append its temporary's identity and the chunks, sync
 /// Held       chunks are synced  Held        append the chunks, sync
 /// Begun/Held committed          (none)      append that it is done
-/// Begun/Held given up           (none)      append that it is dropped; before that, where the journal
-///                                           is an earlier session's, its temporary is removed and the
-///                                           names are synced
+/// Begun/Held given up           (none)      append that it is dropped; before that, in the
+///                                           journal of an earlier session, remove its temporary
+///                                           and sync the names
 /// Begun/Held the session ends   (none)
 /// ```
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct RecordedFile {
     unrecorded: Option<FileNode>,
 }
 
-/// What was found when the held chunks of a partial were read back.
+/// The findings when the held chunks of a partial were read back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// The chunks that the medium does not have.
@@ -105,7 +105,8 @@ impl RecordedFiles {
     ///
     /// The session's `own` journal names that directory until its names are synced. The journal of
     /// an earlier session may have left it already, so that nobody would look for a temporary there
-    /// that could not be removed, or that a power cut brought back: then that is made sure of first.
+    /// that could not be removed, or that a power cut brought back: then that is made sure of
+    /// first.
     pub fn given_up(&mut self, file: FileId, own: SessionTag, dir: Option<RelPath>) -> Vec<KeeperStep> {
         let Some(RecordedFile { at: FileNumber { journal, number }, temp, .. }) = self.files.remove(&file) else {
             return Vec::new();

@@ -1,4 +1,5 @@
-//! [`KeeperStep`]: what is done to journals and to names on the way from one safe state to the next.
+//! [`KeeperStep`]: what is done to journals and to names on the way from one safe state to the
+//! next.
 //!
 //! Made by the machines of this folder; carried out, one after the other, by whoever has the disk.
 
