@@ -98,7 +98,7 @@ impl Book {
         let mut job = Job::new(Then::Opened).in_order(Queue::Journal);
         let mut stray = Vec::new();
         for name in env.fs.cached().names.keys().filter(|name| names::is_journal(name)).cloned().collect::<Vec<_>>() {
-            if env.mishap(env.plan.rates.journals_unread) {
+            if env.mishap(env.plan.rates.names.journals_unread) {
                 env.say(|| format!("s{} cannot read {name}", no.0));
                 book.is_blind = true;
                 env.ledger.blind = Some(no.0);
