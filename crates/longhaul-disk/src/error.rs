@@ -368,12 +368,8 @@ impl DiskError {
         let (code, hint) = self.meaning();
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
         let call = std::error::Error::source(self).and_then(|source| source.downcast_ref::<io::Error>());
-        let number = call.and_then(io::Error::raw_os_error);
-        let fault = Fault { hint, ..Fault::new(code, blame, message) }.with_os_error(number);
-        match self.path() {
-            Some(path) => fault.about(path),
-            None => fault,
-        }
+        let fault = Fault::new(code, blame, message).with_os_error(call.and_then(io::Error::raw_os_error));
+        Fault { hint, ..self.path().map_or(fault.clone(), |path| fault.about(path)) }
     }
 
     /// The code of this error and the hint what to do about it.

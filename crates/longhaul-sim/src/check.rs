@@ -167,7 +167,11 @@ impl Env {
         if self.stands(self.fs.cached(), path, stamp) {
             self.ledger.forget(path);
         }
-        self.ledger.forget_unless_lost(path, stamp, had_partial);
+        let lost = self.ledger.forget_lost(path, stamp);
+        if lost > 0 {
+            let what = if had_partial { "is not found again" } else { "is not offered" };
+            self.violate(|| format!("{path} begins anew: what was journalled of it ({lost} chunks) {what}"));
+        }
     }
 
     /// Whether a journal and a temporary in `view` hold these chunks.

@@ -218,7 +218,7 @@ impl Env {
                 _ => {}
             }
         }
-        if matches!(op, Op::Unlink(_)) && self.mishap(self.plan.rates.removal_faults) {
+        if matches!(op, Op::Unlink(_)) && self.mishap(self.plan.rates.names.removals) {
             return Some(Errno::Io);
         }
         let rate = self.plan.rates.disk_faults;
@@ -264,7 +264,7 @@ impl Env {
 
     /// The result of a look at what stands under one name of a page.
     pub(crate) fn examine(&mut self) -> Result<(), Fault> {
-        if !self.mishap(self.plan.rates.survey_faults) {
+        if !self.mishap(self.plan.rates.names.unseen) {
             return Ok(());
         }
         let code = *self.rng.pick(&[FaultCode::Io, FaultCode::Denied, FaultCode::Busy]);

@@ -1,7 +1,7 @@
 //! The events of a world, and the names of sessions and jobs in them.
 //!
-//! Plain data that the environment keeps until its time and the world gives to the sessions. Decides
-//! nothing, and knows no session.
+//! Plain data that the environment keeps until its time and the world gives to the sessions.
+//! Decides nothing, and knows no session.
 
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, Digest, FileId, LaneId};
 use longhaul_proto::Message;

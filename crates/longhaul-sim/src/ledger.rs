@@ -1,7 +1,7 @@
 //! The promises of the sessions of a world so far.
 //!
-//! Takes what sessions say, and what others do at the destination; gives it back to the checks. Looks
-//! at no medium itself.
+//! Takes what sessions say, and what others do at the destination; gives it back to the checks.
+//! Looks at no medium itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(crate) struct Acked {
     pub(crate) stamp: SourceStamp,
     /// Its chunks.
     pub(crate) map: ChunkMap,
-    /// Those that were called durable, with their digests.
+    /// The chunks that were called durable, with their digests.
     pub(crate) chunks: BTreeMap<ChunkIndex, Digest>,
 }
 
@@ -59,8 +59,8 @@ impl Ledger {
         }
     }
 
-    /// Notes a node that others put there, or that they wrote to: what was committed under that name
-    /// is theirs from now on.
+    /// Notes a node that others put there, or that they wrote to: what was committed under that
+    /// name is theirs from now on.
     pub(crate) fn stands(&mut self, path: &str, standing: Standing) {
         self.committed.remove(path);
         self.standing.entry(path.to_owned()).or_default().push(standing);
@@ -91,16 +91,9 @@ impl Ledger {
         self.acked.remove(path);
     }
 
-    /// Drops the journalled chunks of a file that begins anew. It is a violation if they would
+    /// Drops the journalled chunks of a file that begins anew. Gives the number of those that would
     /// still be good.
-    pub(crate) fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
-        let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
-        if let Some(acked) = lost
-            && self.violation.is_none()
-        {
-            let what = if had_partial { "is not found again" } else { "is not offered" };
-            let chunks = acked.chunks.len();
-            self.violation = Some(format!("{path} begins anew: what was journalled of it ({chunks} chunks) {what}"));
-        }
+    pub(crate) fn forget_lost(&mut self, path: &str, stamp: SourceStamp) -> usize {
+        self.acked.remove(path).filter(|acked| acked.stamp == stamp).map_or(0, |acked| acked.chunks.len())
     }
 }

@@ -71,22 +71,29 @@ pub(crate) struct Rates {
     pub(crate) false_roots: u32,
     /// Operations of the receiver's disk that fail, in part or whole.
     pub(crate) disk_faults: u32,
-    /// Removals of names from the receiver's disk that fail.
-    pub(crate) removal_faults: u32,
     /// Operations of the receiver's disk that take seconds.
     pub(crate) disk_stalls: u32,
-    /// Journals that a session finds and cannot read.
-    pub(crate) journals_unread: u32,
+    /// Names that cannot be read, looked at or removed.
+    pub(crate) names: NameRates,
     /// Looks at files of the receiver's disk that fail.
     pub(crate) read_faults: u32,
-    /// Names of a page that cannot be looked at, each by itself.
-    pub(crate) survey_faults: u32,
     /// Writes of chunks and small files of which the medium keeps other bytes.
     pub(crate) spoils: u32,
     /// Reads of a standing file at which somebody writes to it.
     pub(crate) restless: u32,
     /// Sources that cannot be read, have changed, or give other bytes when they are read again.
     pub(crate) source_faults: u32,
+}
+
+/// How often something fails that is done with a name at the destination, in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NameRates {
+    /// Journals that a session finds and cannot read.
+    pub(crate) journals_unread: u32,
+    /// Names of a page that cannot be looked at, each by itself.
+    pub(crate) unseen: u32,
+    /// Removals that fail.
+    pub(crate) removals: u32,
 }
 
 /// How often a sending costs its lane, in a thousand.
@@ -204,13 +211,13 @@ impl Plan {
 
     fn claiming_late(mut self, rng: &mut Rng) -> Plan {
         self.scene.claims_late = rng.permille(500);
-        self.rates.removal_faults = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
-        self.rates.survey_faults = if rng.permille(150) { rng.below(60) as u32 } else { 0 };
+        self.rates.names.removals = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
+        self.rates.names.unseen = if rng.permille(150) { rng.below(60) as u32 } else { 0 };
         self
     }
 
     fn hiding_journals(mut self, rng: &mut Rng) -> Plan {
-        self.rates.journals_unread = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
+        self.rates.names.journals_unread = if rng.permille(200) { rng.below(400) as u32 } else { 0 };
         self
     }
 

@@ -68,7 +68,7 @@ impl Plan {
         plan.rates = rates(rng);
         plan.scene.claims_late = rng.permille(700);
         plan.scene.hesitates = *rng.pick(&[0, 0, 100, 900]);
-        plan.rates.survey_faults = if rng.permille(300) { rng.below(60) as u32 } else { 0 };
+        plan.rates.names.unseen = if rng.permille(300) { rng.below(60) as u32 } else { 0 };
         plan
     }
 }

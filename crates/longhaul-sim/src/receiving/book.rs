@@ -29,6 +29,7 @@ use crate::names::{self, SHELF, in_dir};
 pub(super) struct JournalOnDisk {
     tag: SessionTag,
     ino: Ino,
+    /// Decides what is written to it.
     pub(super) machine: keeper::Book,
     /// Bytes that were written to it, or are on their way.
     len: usize,
@@ -45,6 +46,7 @@ pub(super) struct JournalOnDisk {
 pub(super) struct Book {
     /// The tag of temporaries, and of the journal in which files are announced.
     pub(super) tag: SessionTag,
+    /// The journals that stood when it began, and its own.
     pub(super) journals: BTreeMap<SessionTag, JournalOnDisk>,
     /// Whether a journal stands that could not be read.
     pub(super) is_blind: bool,
@@ -102,7 +104,7 @@ impl Book {
         let mut job = Job::new(Then::Opened).in_order(Queue::Journal);
         let mut stray = Vec::new();
         for name in env.fs.cached().names.keys().filter(|name| names::is_journal(name)).cloned().collect::<Vec<_>>() {
-            if env.mishap(env.plan.rates.journals_unread) {
+            if env.mishap(env.plan.rates.names.journals_unread) {
                 env.say(|| format!("s{} cannot read {name}", no.0));
                 book.is_blind = true;
                 env.ledger.blind = Some(no.0);
@@ -397,8 +399,8 @@ pub(super) fn given_up(path: &RelPath, kept: &FoundPartial) -> Vec<Step> {
     kept.given_up(path).into_iter().flat_map(|step| steps_of(step, &name, std::slice::from_ref(kept))).collect()
 }
 
-/// The steps of a job by which that is done which a machine of the journal wants. `name` is the final name that it is
-/// about, of which these partials are given up.
+/// A step of the journal's machines as steps of a job. `name` is the final name that it is about, of
+/// which these partials are given up.
 pub(super) fn steps_of(step: KeeperStep, name: &str, given_up: &[FoundPartial]) -> Vec<Step> {
     let step = match step {
         KeeperStep::TakeOver(tag) => JournalStep::TakeOver(tag),

@@ -42,6 +42,7 @@ pub(super) enum After {
 }
 
 impl DirsStep {
+    /// The step of a job that takes it.
     pub(super) fn step(self) -> Step {
         Step::journal(JournalStep::Dirs(self))
     }

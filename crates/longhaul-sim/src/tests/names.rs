@@ -140,7 +140,7 @@ fn a_name_that_cannot_be_looked_at_fails_alone_and_a_directory_with_all_beneath_
     for seed in 0..60 {
         let items = [many(12, 4, 300), vec![file("large", 5 * CHUNK)]].concat();
         let mut plan = Plan::one_session(items);
-        plan.rates.survey_faults = 100;
+        plan.rates.names.unseen = 100;
         let session = play(plan, seed);
         for dir in ["d0", "d1", "d2"] {
             let files = session.sender().outcomes.iter().filter(|(id, _)| {

@@ -28,7 +28,8 @@ use crate::journal::Record;
 pub struct TempDirs {
     named: HashSet<RelPath>,
     /// Directories among `named` from which a temporary was removed, or may have been. A power cut
-    /// may bring that back until their names are synced, so the journal does not forget them before.
+    /// may bring that back until their names are synced, so the journal does not forget them
+    /// before.
     thinned: HashSet<RelPath>,
 }
 
