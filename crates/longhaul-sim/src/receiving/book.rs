@@ -399,8 +399,8 @@ pub(super) fn given_up(path: &RelPath, kept: &FoundPartial) -> Vec<Step> {
     kept.given_up(path).into_iter().flat_map(|step| steps_of(step, &name, std::slice::from_ref(kept))).collect()
 }
 
-/// A step of the journal's machines as steps of a job. `name` is the final name that it is about, of
-/// which these partials are given up.
+/// A step of the journal's machines as steps of a job. `name` is the final name that it is about,
+/// of which these partials are given up.
 pub(super) fn steps_of(step: KeeperStep, name: &str, given_up: &[FoundPartial]) -> Vec<Step> {
     let step = match step {
         KeeperStep::TakeOver(tag) => JournalStep::TakeOver(tag),
