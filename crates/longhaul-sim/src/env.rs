@@ -30,8 +30,8 @@ pub(crate) enum Hesitation {
     No,
     /// At once, as the events are over that were there.
     Over,
-    /// After so many microseconds, behind the events that come until then.
-    For(u64),
+    /// A moment later, behind the events that come until then.
+    Yes,
 }
 
 /// Operations that fail at present.
@@ -136,9 +136,19 @@ impl Env {
     pub(crate) fn hesitates(&mut self) -> Hesitation {
         match self.plan.scene.hesitates {
             0 => Hesitation::No,
-            often if self.rng.permille(often) => Hesitation::For(self.rng.below(self.plan.disk_us)),
+            often if self.rng.permille(often) => Hesitation::Yes,
             _ => Hesitation::Over,
         }
+    }
+
+    /// The time until a side acts that hesitates, in microseconds.
+    pub(crate) fn hesitation(&mut self) -> u64 {
+        self.rng.below(self.plan.disk_us)
+    }
+
+    /// Whether a side that acts has too little memory, or too much that waits, until it acts again.
+    pub(crate) fn is_pressed(&mut self) -> bool {
+        self.rng.permille(50)
     }
 
     /// The time when a message arrives that leaves now.

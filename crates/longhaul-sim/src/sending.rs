@@ -159,18 +159,31 @@ impl SendSession {
             return;
         }
         match env.hesitates() {
-            Hesitation::No | Hesitation::Over => self.carry_out(env),
-            Hesitation::For(us) => {
-                self.units.act_is_due = true;
-                env.clock.after(us, Event::SenderActs(self.no));
-            }
+            Hesitation::No => self.carry_out(env),
+            Hesitation::Over => self.act_late(env),
+            Hesitation::Yes => self.act_soon(env),
         }
     }
 
     /// Carries out the orders of the machine behind the events that were there.
     pub(crate) fn act_late(&mut self, env: &mut Env) {
         self.units.act_is_due = false;
+        let is_backlogged = self.ended.is_none() && env.is_pressed();
+        let had_room = self.machine.has_room();
+        self.machine.handle_backlog(is_backlogged);
+        if !had_room && self.machine.has_room() && !self.scan_over {
+            env.clock.after(0, Event::Scan(self.no));
+        }
         self.carry_out(env);
+        if is_backlogged {
+            self.act_soon(env);
+        }
+    }
+
+    fn act_soon(&mut self, env: &mut Env) {
+        self.units.act_is_due = true;
+        let us = env.hesitation();
+        env.clock.after(us, Event::SenderActs(self.no));
     }
 
     fn carry_out(&mut self, env: &mut Env) {

@@ -51,12 +51,21 @@ pub(crate) struct Seen {
     pub(crate) copies: usize,
     /// Chunks and small files that were read back.
     pub(crate) read_back: usize,
-    /// The most events that were taken in before its orders were carried out.
-    pub(crate) events_at_once: usize,
+    /// The rounds in which it heard events and its orders were carried out.
+    pub(crate) rounds: Rounds,
     /// Times that nothing could happen before a timeout of the machine.
     pub(crate) waits: usize,
     /// `None` while the session goes on.
     pub(crate) end: Option<ReceiverEnd>,
+}
+
+/// The rounds of a machine.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// The most events that were taken in before its orders were carried out.
+    pub(crate) events_at_once: usize,
+    /// Times that it was told of too little memory, or of too much that waits.
+    pub(crate) pressed: usize,
 }
 
 /// The machine. See the module.
@@ -131,7 +140,8 @@ impl Watched {
 
     /// See [`Receiver::handle_landed`].
     pub(crate) fn handle_landed(&mut self, now: Timestamp, landed: Landed) {
-        if let Some(rules) = &mut self.rules {
+        // Behind the end that the machine has decided on, payload goes with its session.
+        if let Some(rules) = self.rules.as_mut().filter(|_| !self.machine.is_over()) {
             rules.landed(&landed);
         }
         self.machine.handle_landed(now, landed);

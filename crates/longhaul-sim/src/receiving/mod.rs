@@ -260,10 +260,7 @@ impl RecvSession {
         match env.hesitates() {
             Hesitation::No => self.carry_out(env),
             Hesitation::Over => self.act_late(env),
-            Hesitation::For(us) => {
-                self.wakes.act_is_due = true;
-                env.clock.after(us, Event::ReceiverActs(self.no));
-            }
+            Hesitation::Yes => self.act_soon(env),
         }
     }
 
@@ -272,14 +269,29 @@ impl RecvSession {
     pub(crate) fn act_late(&mut self, env: &mut Env) {
         self.wakes.act_is_due = false;
         if self.phase == Phase::Running {
-            self.machine.handle_timeout(env.clock.now());
+            let now = env.clock.now();
+            self.machine.handle_timeout(now);
+            let (is_cramped, is_backlogged) = (env.is_pressed(), env.is_pressed());
+            self.machine.handle_cramped(now, is_cramped);
+            self.machine.handle_backlog(now, is_backlogged);
             self.carry_out(env);
+            if is_cramped || is_backlogged {
+                self.machine.seen.rounds.pressed += 1;
+                self.act_soon(env);
+            }
         }
+    }
+
+    fn act_soon(&mut self, env: &mut Env) {
+        self.wakes.act_is_due = true;
+        let us = env.hesitation();
+        env.clock.after(us, Event::ReceiverActs(self.no));
     }
 
     fn carry_out(&mut self, env: &mut Env) {
         let events = std::mem::take(&mut self.wakes.events);
-        self.machine.seen.events_at_once = events.max(self.machine.seen.events_at_once);
+        let rounds = &mut self.machine.seen.rounds;
+        rounds.events_at_once = events.max(rounds.events_at_once);
         while self.phase == Phase::Running
             && let Some(action) = self.machine.poll_action()
         {

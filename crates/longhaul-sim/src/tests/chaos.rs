@@ -37,14 +37,16 @@ fn whatever_happens_in_whatever_order_every_entry_comes_to_its_outcome() {
 /// carried out.
 #[test]
 fn a_machine_whose_orders_wait_for_more_events_comes_to_the_same_end() {
-    let (mut waited, mut most) = (0, 0);
+    let (mut waited, mut most, mut pressed) = (0, 0, 0);
     for seed in 0..200 {
         let mut plan = Plan::varied(seed);
         plan.scene.hesitates = 900;
         let session = Session::new(plan, seed).run_well();
-        let events = session.receiver().seen.events_at_once;
+        let events = session.receiver().seen.rounds.events_at_once;
         waited += usize::from(events > 1);
         most = most.max(events);
+        pressed += session.receiver().seen.rounds.pressed;
     }
     assert!(waited > 180 && most > 32, "in {waited} worlds orders waited, for {most} events at most");
+    assert!(pressed > 200, "a machine was pressed {pressed} times");
 }
