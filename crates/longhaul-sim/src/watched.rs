@@ -51,14 +51,21 @@ pub(crate) struct Seen {
     pub(crate) copies: usize,
     /// Chunks and small files that were read back.
     pub(crate) read_back: usize,
-    /// The most events that were taken in before its orders were carried out.
-    pub(crate) events_at_once: usize,
-    /// Times that it was told of too little memory, or of too much that waits.
-    pub(crate) pressed: usize,
+    /// The rounds in which it heard events and its orders were carried out.
+    pub(crate) rounds: Rounds,
     /// Times that nothing could happen before a timeout of the machine.
     pub(crate) waits: usize,
     /// `None` while the session goes on.
     pub(crate) end: Option<ReceiverEnd>,
+}
+
+/// The rounds of a machine.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// The most events that were taken in before its orders were carried out.
+    pub(crate) events_at_once: usize,
+    /// Times that it was told of too little memory, or of too much that waits.
+    pub(crate) pressed: usize,
 }
 
 /// The machine. See the module.

@@ -278,7 +278,7 @@ impl RecvSession {
             self.machine.handle_backlog(now, is_backlogged);
             self.carry_out(env);
             if is_cramped || is_backlogged {
-                self.machine.seen.pressed += 1;
+                self.machine.seen.rounds.pressed += 1;
                 self.act_soon(env);
             }
         }
@@ -292,7 +292,8 @@ impl RecvSession {
 
     fn carry_out(&mut self, env: &mut Env) {
         let events = std::mem::take(&mut self.wakes.events);
-        self.machine.seen.events_at_once = events.max(self.machine.seen.events_at_once);
+        let rounds = &mut self.machine.seen.rounds;
+        rounds.events_at_once = events.max(rounds.events_at_once);
         while self.phase == Phase::Running
             && let Some(action) = self.machine.poll_action()
         {

@@ -42,10 +42,10 @@ fn a_machine_whose_orders_wait_for_more_events_comes_to_the_same_end() {
         let mut plan = Plan::varied(seed);
         plan.scene.hesitates = 900;
         let session = Session::new(plan, seed).run_well();
-        let events = session.receiver().seen.events_at_once;
+        let events = session.receiver().seen.rounds.events_at_once;
         waited += usize::from(events > 1);
         most = most.max(events);
-        pressed += session.receiver().seen.pressed;
+        pressed += session.receiver().seen.rounds.pressed;
     }
     assert!(waited > 180 && most > 32, "in {waited} worlds orders waited, for {most} events at most");
     assert!(pressed > 200, "a machine was pressed {pressed} times");
