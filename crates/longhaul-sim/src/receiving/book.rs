@@ -162,8 +162,9 @@ impl Book {
             let stands = |taken: &TakenPartial| env.fs.cached().names.contains_key(&in_dir(&name, &taken.file.temp));
             let Some(choice) = PartialChoice::of(found, stands) else { continue };
             // Each of them could have been continued: what was journalled of others is rightly
-            // given up.
-            if choice.losers.iter().any(|loser| stands(&loser.taken)) {
+            // given up. A temporary that does not stand may have got its final name already.
+            let is_renamed = !choice.losers.is_empty() && env.fs.cached().names.contains_key(&name);
+            if is_renamed || choice.losers.iter().any(|loser| stands(&loser.taken)) {
                 env.ledger.forget(&name);
             }
             if choice.losers.is_empty() && env.plan.scene.claims_late {
