@@ -111,9 +111,24 @@ impl<'de> Deserialize<'de> for PlainText {
 /// A name that a peer says and that is looked up here, of a root or of a congestion control: at
 /// most 255 bytes without a [deceptive](is_deceptive) character. A name with such a character does
 /// not parse, as nobody gives such names.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "&str")]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Word(String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Word, D::Error> {
+        struct WordVisitor;
+        impl de::Visitor<'_> for WordVisitor {
+            type Value = Word;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a name")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Word, E> {
+                Word::try_from(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(WordVisitor)
+    }
+}
 
 /// The reason why a text is no [`Word`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

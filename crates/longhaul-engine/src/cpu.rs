@@ -59,13 +59,15 @@ impl StageTimes {
     pub(crate) fn count<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let before = thread_nanos();
         let result = work();
-        self.nanos[stage as usize].fetch_add(thread_nanos().saturating_sub(before), Ordering::Relaxed);
+        if let Some(nanos) = self.nanos.get(stage as usize) {
+            nanos.fetch_add(thread_nanos().saturating_sub(before), Ordering::Relaxed);
+        }
         result
     }
 
     /// CPU seconds of one stage.
     pub(crate) fn of(&self, stage: Stage) -> f64 {
-        self.nanos[stage as usize].load(Ordering::Relaxed) as f64 / 1e9
+        self.nanos.get(stage as usize).map_or(0, |nanos| nanos.load(Ordering::Relaxed)) as f64 / 1e9
     }
 
     /// CPU seconds by stage.

@@ -306,6 +306,7 @@ pub struct Redial {
 
 /// The counters of a transfer, never mixed. Zero where this side cannot know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Progress {
     /// Seconds in which a session stood.
     pub seconds: f64,

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::MEMORY_DEFAULT;
 
-/// How to run a transfer. Settings are added now and then: take the rest from the default.
+/// How to run a transfer. Settings are added now and then: take the rest from the default, as
+/// reading does for those that were written down without them.
 ///
 /// ```
 /// use longhaul_engine::{Settings, Verify};
@@ -24,6 +25,7 @@ use crate::budget::MEMORY_DEFAULT;
 /// # let _ = settings;
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
     /// Data connections; none begins with a few and finds out while data flows how many carry most.
     pub lanes: Option<u32>,
