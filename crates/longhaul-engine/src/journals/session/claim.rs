@@ -172,9 +172,10 @@ impl SessionJournal {
 
     /// Opens a journal that names a path. `None` if it went meanwhile.
     fn acquire(&self, tag: SessionTag, path: &RelPath) -> Result<Option<Arc<JournalFile>>, Fault> {
-        if let Some(book) = lock(&self.taken).get(&tag) {
+        let taken = lock(&self.taken).get(&tag).cloned();
+        if let Some(book) = taken {
             book.refresh()?;
-            return Ok(Some(book.clone()));
+            return Ok(Some(book));
         }
         let patience = if lock(&self.rereads).elsewhere.contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
         match self.store.acquire(tag, patience)? {

@@ -236,13 +236,15 @@ impl SessionJournal {
 
     /// Drops a file whose received bytes are good for nothing. Its temporary was removed.
     pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
-        let (placed, steps) = {
+        let (placed, number, steps) = {
             let mut claims = self.claims();
             let placed = claims.paths.get(&file).and_then(|claim| self.placed(&claim.path)).unwrap_or_default();
+            let number = claims.files.number(file);
             let steps = claims.files.given_up(file, self.holder.tag, placed.parent());
-            (placed, steps)
+            (placed, number, steps)
         };
         if let Err(fault) = self.follow(tree, &placed, &steps, &[]) {
+            self.let_go_of(None, number);
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
         }
     }
@@ -295,7 +297,10 @@ impl SessionJournal {
 
     /// Gives up a partial.
     fn drop_partial(&self, tree: &dyn TargetTree, placed: &RelPath, found: &FoundPartial) -> Result<(), Fault> {
-        self.follow(tree, placed, &found.given_up(placed), &[])
+        let given_up = self.follow(tree, placed, &found.given_up(placed), &[]);
+        // It still is what it was, for another session.
+        let number = FileNumber { journal: found.journal, number: found.taken.number };
+        given_up.inspect_err(|_| self.let_go_of(None, Some(number)))
     }
 
     /// Takes the steps of a machine that concern journals and names. `placed` is the final name
@@ -318,22 +323,24 @@ impl SessionJournal {
     fn write_steps(&self, steps: &[KeeperStep], opened: &[Arc<JournalFile>]) -> Result<(), Fault> {
         let of = |tag: &SessionTag| {
             let opened = opened.iter().find(|book| book.tag() == *tag).cloned();
-            opened.or_else(|| self.journal(*tag))
+            let over = || Fault::new(FaultCode::Interrupted, Blame::Local, "the session has let go of its journals");
+            opened.or_else(|| self.journal(*tag)).ok_or_else(over)
         };
         steps.iter().try_for_each(|step| match step {
-            KeeperStep::TakeOver(tag) => of(tag).map_or(Ok(()), |book| book.take_over(&self.author)),
-            KeeperStep::Append { journal, records } => of(journal).map_or(Ok(()), |book| book.append(records.clone())),
-            KeeperStep::Sync(tag) => of(tag).map_or(Ok(()), |book| book.sync()),
+            KeeperStep::TakeOver(tag) => of(tag)?.take_over(&self.author),
+            KeeperStep::Append { journal, records } => of(journal)?.append(records.clone()),
+            KeeperStep::Sync(tag) => of(tag)?.sync(),
             KeeperStep::RemoveTemp(_) | KeeperStep::SyncNames(_) => Ok(()),
         })
     }
 
     /// A journal that this session began, or whose partials it continues.
     fn journal(&self, tag: SessionTag) -> Option<Arc<JournalFile>> {
-        match &*lock(&self.own_file) {
+        let own = match &*lock(&self.own_file) {
             Own::Book(own) if own.tag() == tag => Some(own.clone()),
-            _ => lock(&self.taken).get(&tag).cloned(),
-        }
+            _ => None,
+        };
+        own.or_else(|| lock(&self.taken).get(&tag).cloned())
     }
 
     /// Ends the claim of a path. What is not at its end is left to the next session.
