@@ -11,6 +11,7 @@
 mod fixture;
 
 mod bench;
+mod check;
 mod choice;
 mod compare;
 mod daemon;

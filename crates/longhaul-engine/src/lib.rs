@@ -33,9 +33,10 @@
 //! ```
 //!
 //! [`Job`], [`Settings`], [`Event`] and [`Report`] are plain data: serde writes them down and reads
-//! them back. A key is none of it: it is given to [`run`] beside the job, as [`Credentials`]. A
-//! [`Fault`](longhaul_core::Fault) says by its code what happened, by its hint what to do, both as
-//! values and not as words of any command line. `examples/push.rs` pushes a directory to a daemon.
+//! them back (but for a path of this host that is not UTF-8, which serde refuses). A key is none of
+//! it: it is given to [`run`] beside the job, as [`Credentials`]. A [`Fault`](longhaul_core::Fault)
+//! says by its code what happened, by its hint what to do, both as values and not as words of any
+//! command line. `examples/push.rs` pushes a directory to a daemon.
 
 mod api;
 mod budget;
@@ -58,6 +59,7 @@ pub use api::{
     Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
+pub use client::digests::digest_sources;
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;

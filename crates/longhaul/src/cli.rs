@@ -58,6 +58,11 @@ pub enum Verb {
     /// List names, sizes and times; `lh://host/` lists the roots that this key may see
     #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
     Ls(LsArgs),
+    /// Read the files that a manifest names, and tell which are changed, missing or not in it
+    #[command(mut_arg("quiet", |arg| arg.help("Tell differences and failures only, no sums")))]
+    #[command(mut_arg("verbose", |arg| arg.help("Tell files that are as they should be too; twice: what happens inside")))]
+    #[command(after_help = help::CHECK)]
+    Check(CheckArgs),
     /// Serve directories to authorised clients
     #[command(mut_arg("json", |arg| arg.help("A `listening` event for each socket on standard output, one JSON object a line")))]
     #[command(mut_arg("quiet", |arg| arg.help("Log warnings and errors only")))]
@@ -311,6 +316,28 @@ pub struct LsArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+}
+
+/// The arguments of `check`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct CheckArgs {
+    /// A list of digests and names as --manifest and b3sum write it; `-` is standard input
+    #[arg(value_name = "MANIFEST")]
+    pub manifest: OsString,
+    /// The directory in which the names lie; files in it that the list does not have are told too
+    /// [default: the current one, and other files are not looked for]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<OsString>,
+    /// The memory that it takes.
+    #[command(flatten)]
+    pub buffers: BufferOptions,
+    /// How disks are read.
+    #[command(flatten)]
+    pub devices: DeviceOptions,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
 }
 
 /// What `serve` takes.

@@ -4,6 +4,7 @@
 //! output. Each module knows only its own command.
 
 mod bench;
+mod check;
 mod key;
 mod ls;
 mod serve;
@@ -80,6 +81,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Pull(args) => transfer::run(transfer::Direction::Pull, &args, context),
         Verb::Copy(args) => transfer::run(transfer::Direction::Copy, &args, context),
         Verb::Ls(args) => ls::run(&args, context),
+        Verb::Check(args) => check::run(&args, context),
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Key(verb) => key::run(verb, context),
         Verb::Bench(verb) => bench::run(verb, context),

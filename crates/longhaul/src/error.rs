@@ -7,6 +7,7 @@
 mod exposed;
 mod flaw;
 mod location;
+mod manifest_line;
 mod origin;
 
 use std::error::Error as StdError;
@@ -22,6 +23,7 @@ pub use exposed::Exposed;
 pub(crate) use exposed::{EVERYBODY_WRITES, OTHERS_WRITE};
 pub use flaw::Flaw;
 pub use location::LocationFlaw;
+pub use manifest_line::{LineFlaw, ManifestFlaw};
 pub use origin::Origin;
 
 /// An error that this crate itself finds.
@@ -84,6 +86,16 @@ pub enum Error {
         column: usize,
         /// The mistake, on one line.
         message: String,
+    },
+    /// A manifest has a line that cannot be used.
+    #[error("{}:{line}: {flaw}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The flaw in it.
+        flaw: ManifestFlaw,
     },
     /// A file that decides who is trusted can be changed by another user.
     #[error("{0}")]
@@ -190,6 +202,9 @@ impl Error {
             Error::NoServeConfig { .. } => {
                 "'longhaul serve --root NAME=DIR' serves a directory without one; 'longhaul key authorize KEY --name NAME \
                  --root NAME=read' begins one"
+            }
+            Error::Manifest { .. } => {
+                "give a list as --manifest or b3sum writes it, and the directory in which its names lie"
             }
             Error::NoHome { .. } => "set HOME, or name the file with its option",
             _ => "",

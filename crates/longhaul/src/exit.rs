@@ -21,11 +21,13 @@ pub enum Exit {
     Denied = 4,
     /// The failure may pass: a retry may work.
     Temporary = 5,
-    /// Bytes that arrived are not those that were sent, after every try.
+    /// Bytes that arrived are not those that were sent, after every try; or `check` found a file
+    /// with other content than the manifest says.
     Mismatch = 6,
     /// This host or the other one cannot do it, as without space on the disk.
     Unable = 7,
-    /// Some files failed, and the rest is done.
+    /// Some files failed, and the rest is done; or `check` found files that are missing, could not
+    /// be read, or are not in the manifest.
     Partial = 23,
     /// Some sources changed or vanished while they were sent, and the rest is done.
     Changed = 24,

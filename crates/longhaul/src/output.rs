@@ -8,6 +8,7 @@
 mod bar;
 mod bench;
 mod causes;
+mod check;
 mod closing;
 mod events;
 mod hints;
@@ -24,6 +25,7 @@ mod voice;
 mod words;
 
 pub use bench::{MatrixCell, MatrixTelling, NetTelling};
+pub use check::{CheckTelling, Checked};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;

@@ -132,6 +132,16 @@ pub fn talk(args: &TalkOptions, layers: &Layers) -> Result<Talk, Error> {
     Ok(Talk { json: layers.switch("json", args.json)?, quiet: layers.switch("quiet", args.quiet)?, verbose, color })
 }
 
+/// Merges the options of reading files of this host.
+///
+/// # Errors
+/// [`Error::Option`] for a value that cannot be used.
+pub fn reading(devices_of: &DeviceOptions, buffers_of: &BufferOptions, layers: &Layers) -> Result<Settings, Error> {
+    let (depth, io, engine) = devices(devices_of, layers)?;
+    let (chunk, memory) = buffers(buffers_of, layers)?;
+    Ok(Settings { depth, io, engine, chunk, memory, ..Settings::default() })
+}
+
 /// Merges the key options.
 ///
 /// # Errors

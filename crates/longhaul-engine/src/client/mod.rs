@@ -7,6 +7,7 @@
 //! that do not exist. `list` asks what is there. The session loops do the rest.
 
 pub(crate) mod connect;
+pub(crate) mod digests;
 pub(crate) mod list;
 pub(crate) mod local_copy;
 mod missing;
@@ -100,8 +101,7 @@ pub async fn run_between(
 ) -> Report {
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
-    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
-    let run = Run { settings, observer: observer.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
+    let run = Run::within_process(settings, observer.clone(), stop);
     let result = run.embedded(source, destination, Arc::new(Nobody)).await;
     conclude(result, &*observer, begun)
 }
@@ -118,11 +118,9 @@ pub async fn run_into(
 ) -> Report {
     let begun = Instant::now();
     let Observers { sender, receiver } = observers;
-    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
     let result = match place::opened_destination(target, &settings) {
         Ok(destination) => {
-            let run =
-                Run { settings, observer: sender.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
+            let run = Run::within_process(settings, sender.clone(), stop);
             run.embedded(source, destination, receiver).await
         }
         Err(fault) => Err(fault),
@@ -179,6 +177,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// A run whose lanes stay within this process.
+    pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Run {
+        let (paths, segments) = (Paths::new(&[]), Segments::new(0));
+        Run { settings, observer, stop, paths, segments, udp: UdpWay::default(), watch: None }
+    }
+
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
         let count = sources.len();

@@ -132,6 +132,14 @@ Examples:
     codes!()
 );
 
+/// Beneath the options of `check`.
+pub(super) const CHECK: &str = "\
+Files are read from the disk and not from the page cache, where the file system can. Nothing is written.
+Exit 0: all is as the manifest says; 6: content differs; 23: files are missing, unreadable, or not in it.
+
+  longhaul push --manifest list data/ lh://node.example/ds/    on the host that has the data
+  longhaul check list /srv/ds                                  on the other one, a year later";
+
 pub(super) const SERVE: &str = "More, with examples: longhaul serve --help";
 
 pub(super) const SERVE_LONG: &str = "\

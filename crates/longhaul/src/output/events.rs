@@ -26,12 +26,12 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, Name, PartialBody, PathBody, PathsBody, ProgressBody,
-    StartBody, Target, WarningBody,
+    EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody, StartBody,
+    Target, WarningBody,
 };
 use printable::Printable;
 
-pub(super) use bodies::CpuPerGb;
+pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
 
 /// Writes events. Each line is flushed: a script reads along.
@@ -313,7 +313,8 @@ fn status(status: &FileStatus) -> &'static str {
     }
 }
 
-fn name(bytes: &[u8]) -> Name<'_> {
+/// A path as an event has it.
+pub(super) fn name(bytes: &[u8]) -> Name<'_> {
     std::str::from_utf8(bytes).map_or_else(|_| Name::Bytes(STANDARD.encode(bytes)), Name::Text)
 }
 

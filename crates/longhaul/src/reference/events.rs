@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 14] = [
+const EVENTS: [Event; 16] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -20,6 +20,8 @@ const EVENTS: [Event; 14] = [
     ("paths", None, "PathsBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
+    ("check", None, "CheckBody"),
+    ("summary", Some("check"), "CheckSummaryBody"),
     ("listening", None, "Listening"),
     ("warning", None, "WarningBody"),
     ("summary", None, "Summary"),

@@ -322,7 +322,7 @@ pub(super) struct PartialBody<'a> {
 
 /// A path as text, or in base64 when it is none.
 #[derive(Serialize)]
-pub(super) enum Name<'a> {
+pub(in crate::output) enum Name<'a> {
     /// This field has it as text, where it is UTF-8.
     #[serde(rename = "path")]
     Text(&'a str),

@@ -1,0 +1,53 @@
+//! Reads sources of this host whole, for the digests of their files: through the path of a
+//! transfer, with its disks, its hashing lanes and its checks for files that change meanwhile, to a
+//! destination that keeps nothing.
+//!
+//! In: local sources and [`Settings`]. Out: a [`FileEvent`](crate::api::FileEvent) with a digest
+//! for each file, and a [`Report`]. It writes nothing, and compares nothing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::{Fault, Preserve};
+use longhaul_disk::{EngineKind, VoidTarget};
+use longhaul_proto::receiver::Landing;
+
+use super::local_copy::{Engines, Nobody, merge_halves};
+use super::{Run, conclude, missing};
+use crate::api::{LocalSource, Observer, Report, Settings, Stop, Verify};
+use crate::budget;
+use crate::session::opened::Destination;
+use crate::session::totals::Totals;
+
+/// Reads sources of this host and tells the digest of each file, by a file event of the status
+/// committed; files that cannot be read fail. Nothing is written. Directories are named only if
+/// they fail, links never have a digest. The settings of what is written do not count.
+pub async fn digest_sources(
+    sources: Vec<LocalSource>,
+    settings: Settings,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Report {
+    let begun = Instant::now();
+    // Others would keep files from being read, or their digests from being told.
+    let settings = Settings { dry_run: false, verify: Verify::Wire, preserve: Preserve::default(), ..settings };
+    let result = match budget::possible(settings.memory) {
+        Ok(()) => Run::within_process(settings, observer.clone(), stop).digests(sources).await,
+        Err(fault) => Err(fault),
+    };
+    conclude(result, &*observer, begun)
+}
+
+impl Run {
+    async fn digests(self, sources: Vec<LocalSource>) -> Result<Totals, Fault> {
+        let (source, shape) = self.local_sources(sources).await?;
+        if let Some(totals) = missing::here(&shape, &*self.observer) {
+            return Ok(totals);
+        }
+        let nothing = Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), String::new());
+        let engines = Engines { sender: self.settings.engine, receiver: EngineKind::Void, noise: false };
+        let (mut totals, received) = self.halves(source, nothing, engines, Arc::new(Nobody)).await?;
+        merge_halves(&mut totals, received);
+        Ok(totals)
+    }
+}

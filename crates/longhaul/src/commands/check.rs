@@ -1,0 +1,232 @@
+//! `check`: reads the files that a manifest names, and tells which of them are something else, are
+//! missing, or are not in it.
+//!
+//! In: a manifest, and a directory. Out: findings, to `output`. The engine reads and hashes, as
+//! fast as for a transfer; this file compares. It knows no daemons.
+
+#![allow(clippy::disallowed_methods, reason = "it looks at the names that a user gave, and writes nothing")]
+
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath};
+use longhaul_engine::{
+    Event, FileEvent, FileStatus, ListedKind, LocalSource, Observer, Report, Settings, Stop, StopTrigger,
+    digest_sources, list_local,
+};
+
+use super::Context;
+use crate::cli::CheckArgs;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::location::Location;
+use crate::manifest::{Expected, Finding};
+use crate::output::{self, CheckTelling, Checked};
+use crate::settings;
+use crate::signals::{self, Asking, Hangup};
+
+/// Runs the command.
+///
+/// # Errors
+/// An error that is found before the form of output is known.
+pub(super) fn run(args: &CheckArgs, context: Context) -> Result<Exit, Error> {
+    let layers = context.layers()?;
+    let talk = settings::talk(&args.talk, &layers)?;
+    context.talk(talk);
+    let prepared = settings::reading(&args.devices, &args.buffers, &layers).and_then(|settings| {
+        let dir = args.dir.as_deref().map(Location::parse).transpose()?;
+        let dir = match dir {
+            None => None,
+            Some(Location::Local(local)) => Some(local.path),
+            Some(Location::Daemon(_)) => {
+                let why = "check reads files of this host, and the directory is at a daemon";
+                return Err(Error::Combination { why, hint: "run it on the host that has the files" });
+            }
+        };
+        let at = dir.clone().unwrap_or_else(|| PathBuf::from("."));
+        // A directory that is none would make every name a missing one.
+        list_local(&at, |_| ControlFlow::Break(()))?;
+        if std::fs::metadata(&at).is_ok_and(|found| !found.is_dir()) {
+            let why = "the names of a manifest lie in a directory, and DIR is none";
+            return Err(Error::Combination { why, hint: "give the directory that was the destination" });
+        }
+        let manifest = PathBuf::from(&args.manifest);
+        Ok(Check { expected: Expected::read(&manifest)?, manifest, at, finds_extra: dir.is_some(), settings })
+    });
+    match prepared {
+        Ok(check) => {
+            let telling = CheckTelling::new(BufWriter::new(io::stdout()), talk);
+            check.run(telling)
+        }
+        Err(error) => Ok(output::refuse(talk.json, error)),
+    }
+}
+
+/// A manifest, and the directory in which its names lie.
+struct Check {
+    expected: Expected,
+    manifest: PathBuf,
+    at: PathBuf,
+    finds_extra: bool,
+    settings: Settings,
+}
+
+/// Hands the engine's files over to the thread that compares.
+struct FileSink(mpsc::SyncSender<FileEvent>);
+
+impl Observer for FileSink {
+    fn event(&self, event: Event) {
+        if let Event::File(file) = event {
+            // It is gone when nobody reads what is told.
+            let _ = self.0.send(file);
+        }
+    }
+}
+
+impl Check {
+    fn run<W: Write + Send>(self, mut telling: CheckTelling<W>) -> Result<Exit, Error> {
+        let Check { mut expected, manifest, at, finds_extra, settings } = self;
+        let (trigger, stop) = Stop::new();
+        let on_signal = trigger.clone();
+        let asking = Asking::default();
+        signals::watch(asking.clone(), Hangup::Stops, move |code| on_signal.stop(code))
+            .map_err(Error::file("watch the signals of", "this process"))?;
+        let names = expected.names();
+        let (sink, files) = mpsc::sync_channel(FILES_WAITING_MAX);
+        let report = std::thread::scope(|scope| {
+            let (expected, telling) = (&mut expected, &mut telling);
+            scope.spawn(move || compare(files, expected, telling, &trigger));
+            // Without a name there is nothing to read, and no list would mean everything.
+            match names.is_empty() {
+                true => Ok(None),
+                false => {
+                    let settings = Settings { files_from: Some(names), ..settings };
+                    let sources = vec![LocalSource::contents(&at)];
+                    super::block_on(digest_sources(sources, settings, Arc::new(FileSink(sink)), stop)).map(Some)
+                }
+            }
+        })?;
+        // What follows has nothing to stop in order.
+        asking.end();
+        let is_over = report.as_ref().is_none_or(|report: &Report| report.fault.is_none());
+        if let Some(fault) = report.as_ref().and_then(|report| report.fault.as_ref()) {
+            telling.fault(fault);
+        }
+        if is_over {
+            for name in expected.missing() {
+                tell_unseen(&at, &name, &mut telling);
+            }
+            if finds_extra {
+                tell_extra(&at, &manifest, &expected, &mut telling)?;
+            }
+        }
+        Ok(telling.end(report.as_ref()))
+    }
+}
+
+/// Compares files with the manifest as they come.
+fn compare<W: Write>(
+    files: mpsc::Receiver<FileEvent>,
+    expected: &mut Expected,
+    telling: &mut CheckTelling<W>,
+    trigger: &StopTrigger,
+) {
+    for FileEvent { path, status, bytes, b3, .. } in files {
+        match status {
+            // It is told with those that were never seen.
+            FileStatus::Failed(fault) if is_absence(fault.code) => {}
+            FileStatus::Failed(fault) => {
+                if expected.find(&path, None) != Finding::Unknown {
+                    telling.found(&path, Checked::Unread, 0, None);
+                }
+                telling.fault(&fault);
+            }
+            _ => match expected.find(&path, b3.as_ref()) {
+                Finding::Same => telling.found(&path, Checked::Ok, bytes, b3),
+                Finding::Changed => telling.found(&path, Checked::Changed, bytes, b3),
+                // It lies beneath a name that is a directory now.
+                Finding::Unknown => {}
+            },
+        }
+        if telling.is_deaf() {
+            return trigger.stop(FaultCode::Terminated);
+        }
+    }
+}
+
+/// Whether a name failed because nothing stands there, or no file does.
+fn is_absence(code: FaultCode) -> bool {
+    matches!(code, FaultCode::NotFound | FaultCode::Vanished | FaultCode::InTheWay)
+}
+
+/// Tells a name of the manifest for which no file came.
+fn tell_unseen<W: Write>(at: &Path, name: &RelPath, telling: &mut CheckTelling<W>) {
+    let lost =
+        || "the manifest has lost bytes of this name, which is not UTF-8: a file of another name may be the same";
+    let checked = match std::fs::symlink_metadata(place_of(at, name)) {
+        Ok(found) if found.is_file() => Checked::Unread,
+        Ok(_) => Checked::Changed,
+        Err(_) if String::from_utf8_lossy(name.as_bytes()).contains(char::REPLACEMENT_CHARACTER) => {
+            telling.fault(&Fault::new(FaultCode::Unsupported, Blame::Local, lost()).about(name.escaped()));
+            Checked::Unread
+        }
+        Err(_) => Checked::Missing,
+    };
+    telling.found(name, checked, 0, None);
+}
+
+/// Tells the regular files beneath a directory that the manifest does not have; itself is none.
+fn tell_extra<W: Write>(
+    at: &Path,
+    manifest: &Path,
+    expected: &Expected,
+    telling: &mut CheckTelling<W>,
+) -> Result<(), Error> {
+    let own = if manifest == Path::new("-") { None } else { whole(manifest) };
+    let is_manifest = |path: &RelPath| own.is_some() && whole(&place_of(at, path)) == own;
+    let mut waiting = vec![RelPath::root()];
+    while let Some(dir) = waiting.pop() {
+        let place = at.join(std::ffi::OsStr::from_bytes(dir.as_bytes()));
+        let listed = list_local(&place, |names| {
+            for listed in names {
+                let path = match dir.join(&listed.name) {
+                    Ok(path) => path,
+                    Err(why) => {
+                        let name = Escaped(&listed.name).to_string();
+                        telling.fault(&Fault::new(FaultCode::Unsupported, Blame::Local, why).about(name));
+                        continue;
+                    }
+                };
+                match listed.kind {
+                    ListedKind::Dir => waiting.push(path),
+                    ListedKind::File if !expected.has(&path) && !is_manifest(&path) => {
+                        telling.found(&path, Checked::Extra, 0, None);
+                    }
+                    _ => {}
+                }
+            }
+            if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match listed {
+            Ok(()) => {}
+            Err(fault) if dir.is_root() => return Err(fault.into()),
+            Err(fault) => telling.fault(&fault),
+        }
+    }
+    Ok(())
+}
+
+/// Files that wait to be compared while what is told waits for its reader.
+const FILES_WAITING_MAX: usize = 64 << 10;
+
+fn place_of(at: &Path, path: &RelPath) -> PathBuf {
+    at.join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+}
+
+/// A path without links.
+fn whole(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok()
+}
