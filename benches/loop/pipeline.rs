@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::filter::Filter;
-use longhaul_core::{Entry, Place, Preserve, SessionTag, TempName};
+use longhaul_core::{ChunkMap, ChunkSize, Entry, Place, Preserve, SessionTag, TempName};
 use longhaul_disk::{
     ChunkIo, DirectMode, DiskError, EngineKind, FsSource, FsTarget, Replace, ScanRequest, Scanned, SourceFile,
     SourceSpec, SourceTree, TargetFile, TargetTree,
@@ -22,7 +22,8 @@ pub(crate) fn copy(source: &Path, dir: &Path) -> Result<Sides> {
     let tree = FsSource::open(vec![SourceSpec { path: source.to_owned(), contents: false }], DirectMode::Auto);
     let (entry, file) = open(&tree)?;
     let target = FsTarget::open(dir, DirectMode::Auto)?;
-    let written = target.create(&entry.path, file.len(), false, &TempName::new(SessionTag(*b"benchmrk"), [0; 8]))?;
+    let map = ChunkMap::new(file.len(), ChunkSize::DEFAULT);
+    let written = target.create(&entry.path, map, false, &TempName::new(SessionTag(*b"benchmrk"), [0; 8]))?;
     let slab = Slab::new(CHUNK, SLOTS)?;
     let engine = || ChunkIo::start(EngineKind::Auto, DEPTH, &slab);
     Pipeline {

@@ -70,6 +70,17 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// The length of a file's body on a target, in bytes: the chunks that lie there, one after the
+    /// other.
+    pub fn len_on(self, map: ChunkMap, target: TargetId) -> u64 {
+        let (targets, first) = (u64::from(self.targets.get()), u64::from(target.0));
+        let Some(rounds) = map.chunks().checked_sub(first + 1) else { return 0 };
+        let last = ChunkIndex(rounds / targets * targets + first);
+        self.place_of(map, last).offset + map.len_of(last).unwrap_or(0)
+    }
+}
+
 impl Default for Layout {
     fn default() -> Layout {
         Layout::WHOLE
@@ -91,5 +102,21 @@ mod tests {
         };
         assert_eq!(places(1), [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)]);
         assert_eq!(places(3), [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn a_body_is_as_long_as_the_chunks_that_lie_in_it() {
+        let size = ChunkSize::from_log2(10).expect("a size");
+        let lens = |targets: u32, len: u64| {
+            let layout = Layout::over(NonZeroU32::new(targets).expect("some"));
+            layout.targets().map(|target| layout.len_on(ChunkMap::new(len, size), target)).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(1, 7 * 1024 - 1), [7 * 1024 - 1]);
+        assert_eq!(lens(3, 7 * 1024 - 1), [3 * 1024 - 1, 2 * 1024, 2 * 1024]);
+        assert_eq!(lens(3, 8 * 1024 - 1), [3 * 1024, 3 * 1024 - 1, 2 * 1024]);
+        assert_eq!(lens(3, 1025), [1024, 1, 0]);
+        for len in 0..9000 {
+            assert_eq!(lens(4, len).iter().sum::<u64>(), len, "{len} bytes");
+        }
     }
 }

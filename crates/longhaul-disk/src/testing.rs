@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Meta, Mtime, PathList, Place, Preserve, RelPath, SessionTag, TempName};
+use longhaul_core::{ChunkMap, ChunkSize, Meta, Mtime, PathList, Place, Preserve, RelPath, SessionTag, TempName};
 use longhaul_sys::Slot;
 
 use crate::{
@@ -34,6 +34,11 @@ const ASKED_MAX: usize = 50_000;
 /// A path beneath a root.
 pub(crate) fn path(bytes: impl Into<Vec<u8>>) -> RelPath {
     RelPath::new(bytes).expect("a relative path")
+}
+
+/// The chunks of a file, of the default size.
+pub(crate) fn map(len: u64) -> ChunkMap {
+    ChunkMap::new(len, ChunkSize::DEFAULT)
 }
 
 /// A name for a temporary that nothing else has.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use longhaul_core::{
-    ByteCount, ChunkSize, Entry, EntryKind, FaultCode, Inode, Meta, Mtime, Preserve, RelPath, TempName,
+    ByteCount, ChunkMap, ChunkSize, Entry, EntryKind, FaultCode, Inode, Meta, Mtime, Preserve, RelPath, TempName,
 };
 use longhaul_disk::{
     Body, DiskError, Identity, Made, ReadAt, Replace, ScanRequest, Scanned, SourceFile, SourceRef, Staged, Standing,
@@ -139,7 +139,8 @@ impl TargetTree for MemoryTarget {
         Ok(Made::Created)
     }
 
-    fn create(&self, path: &RelPath, len: u64, _sparse: bool, _: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+    fn create(&self, path: &RelPath, map: ChunkMap, _sparse: bool, _: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+        let len = map.len();
         let bytes = Mutex::new(vec![0; len as usize]);
         let received = Arc::new(Received { bytes, spoils: self.spoils.clone(), ..Received::default() });
         Ok(Arc::new(TargetFile::new(path, len, vec![Body::of(len, 0, received)])))

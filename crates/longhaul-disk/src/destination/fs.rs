@@ -1,18 +1,19 @@
 //! [`FsTarget`]: a destination in a file system, reached from its held directory, never by a link.
 
+mod bodies;
+
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, fstatvfs, statat};
+use longhaul_core::{ChunkMap, Meta, Preserve, RelPath, SessionTag, TempName};
+use rustix::fs::{AtFlags, FileType, Mode, fstatvfs, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::base;
-use super::body::{Began, Body, Zeros};
 use super::device;
 use super::device::{Device, Mark, SyncMethod};
 use super::dirs::DirHandle;
@@ -21,7 +22,6 @@ use super::meta::{Modes, mode};
 use super::policy::{LinkPolicy, TreePolicy};
 use super::readback;
 use super::readback::Back;
-use super::reopen::{Attempt, PRIVATE, claim, difference, reopen};
 use super::room::{Asker, room_of};
 use super::spelling::Spellings;
 use super::staged::{Content, HeldFd, Staged};
@@ -29,14 +29,16 @@ use super::standing;
 use super::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
 use super::temp::{Temp, random, stat_of};
 use super::{Journalled, Made, Reopened, Replace, Room, TargetFile, TargetTree};
-use crate::direct::{DirectMode, Handle};
+use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind};
 use crate::kernel::{Interposer, Kernel};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::times;
-use crate::stat::{Identity, Standing, node_of_statx, type_of};
+use crate::stat::{Identity, Standing, type_of};
 use crate::tree::{Tree, examine};
 use crate::walk::{Dir, Walk, cached_dirs_max};
+
+pub use bodies::ReopenedBody;
 
 /// A destination directory.
 pub struct FsTarget {
@@ -164,23 +166,6 @@ impl FsTarget {
         &self.shelf
     }
 
-    /// Creates a body of `len` bytes for the file that will be `path` under a temporary name of its
-    /// own: the only body of a file, or one of several on several destinations.
-    ///
-    /// # Errors
-    /// The system's error; nothing is left of it then.
-    pub fn create_body(&self, path: &RelPath, len: u64, zeros: Zeros, temp: &TempName) -> Result<Body, DiskError> {
-        let (dir, device) = self.parent(path)?;
-        let mark = Mark::now(&device);
-        let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
-            .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
-        claim(&fd);
-        device.made(&fd, b"");
-        // A failure here leaves nothing: the file is of no more use.
-        let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
-        Ok(Body::disk((len, zeros), (handle, node_of_statx(&stat)), temp, (Began::Empty, mark)))
-    }
-
     fn places(&self) -> MutexGuard<'_, HashMap<RelPath, (u64, u64)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,18 +229,6 @@ impl FsTarget {
         let (dir, _) = self.walk.parent(path)?;
         let device = self.syncer.watch(&dir, path)?;
         Ok((dir, device))
-    }
-
-    /// Prepares an open temporary for chunk writes. Returns its handle, and its `statx` from
-    /// before.
-    fn begin(&self, path: &RelPath, len: u64, fd: OwnedFd, flags: OFlags) -> Result<(Handle, Statx), DiskError> {
-        let (handle, stat) = Handle::adopt(fd, path.into(), self.direct, flags)?;
-        // Writes within the file's length may run side by side; each that would extend it would
-        // wait for the others.
-        let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
-        let handle = handle.written_by(self.kernel());
-        self.kernel().ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
-        Ok((handle, stat))
     }
 
     fn unfinished(&self) -> MutexGuard<'_, HashMap<RelPath, Option<u32>>> {
@@ -369,35 +342,30 @@ impl TargetTree for FsTarget {
         }
     }
 
-    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        let body = self.create_body(path, len, sparse.into(), temp)?;
-        Ok(Arc::new(TargetFile::new(path, len, vec![body])))
+    fn create(
+        &self,
+        path: &RelPath,
+        map: ChunkMap,
+        sparse: bool,
+        temp: &TempName,
+    ) -> Result<Arc<TargetFile>, DiskError> {
+        let body = self.create_body(path, map.len(), sparse.into(), temp)?;
+        Ok(Arc::new(TargetFile::new(path, map.len(), vec![body])))
     }
 
     fn reopen(
         &self,
         path: &RelPath,
-        len: u64,
+        map: ChunkMap,
         sparse: bool,
         temp: &TempName,
         journalled: &Journalled,
     ) -> Result<Option<Reopened>, DiskError> {
-        let (dir, device) = match self.parent(path) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            outcome => outcome?,
-        };
-        let mark = Mark::now(&device);
-        let fd = match reopen(&dir, temp) {
-            Ok(Attempt::Usable(fd)) => fd,
-            Ok(Attempt::Unusable) => return Ok(None),
-            Ok(Attempt::InUse) => return Err(DiskError::InUse { path: path.into() }),
-            Err(error) => return Err(DiskError::call("open the temporary file of", path, error)),
-        };
-        let (handle, stat) = self.begin(path, len, fd, OFlags::NONBLOCK)?;
-        let differs = difference(&stat, len, sparse || !device.counts_blocks(), journalled);
-        let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
-        let body = Body::disk((len, sparse.into()), opened, temp, (Began::Written, mark));
-        Ok(Some(Reopened { file: Arc::new(TargetFile::new(path, len, vec![body])), differs }))
+        let reopened = self.reopen_body(path, map.len(), sparse.into(), temp, journalled)?;
+        Ok(reopened.map(|ReopenedBody { body, differs }| {
+            let file = Arc::new(TargetFile::new(path, map.len(), vec![body]));
+            Reopened { file, differs }
+        }))
     }
 
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {

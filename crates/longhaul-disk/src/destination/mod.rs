@@ -27,7 +27,7 @@ mod void;
 
 use std::sync::Arc;
 
-use longhaul_core::{FileNode, Layout, Meta, Place, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, TempName};
 use rustix::io::Errno;
 
 use crate::error::DiskError;
@@ -38,7 +38,7 @@ pub(crate) use body::DiskBody;
 pub use body::{Body, Zeros};
 pub use device::SyncMethod;
 pub use file::TargetFile;
-pub use fs::FsTarget;
+pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub use readback::Back;
 pub use staged::Staged;
@@ -131,15 +131,21 @@ pub trait TargetTree: Send + Sync + 'static {
         }
     }
 
-    /// Creates a temporary of this name for a file of `len` bytes that will be `path`, ready for
-    /// chunk writes. `sparse`: blocks that are all zero stay holes. It stands until it is published
+    /// Creates a temporary of this name for a file that will be `path`, ready for writes of the
+    /// chunks of `map`. Where several targets hold it, the map says how long each body is. `sparse`: blocks that are all zero stay holes. It stands until it is published
     /// or discarded, even if this process dies.
     ///
     /// # Errors
     /// The system's error.
-    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+    fn create(
+        &self,
+        path: &RelPath,
+        map: ChunkMap,
+        sparse: bool,
+        temp: &TempName,
+    ) -> Result<Arc<TargetFile>, DiskError> {
         match self.beneath() {
-            Some(tree) => tree.create(path, len, sparse, temp),
+            Some(tree) => tree.create(path, map, sparse, temp),
             None => Err(lacking("create a temporary file for", path)),
         }
     }
@@ -155,13 +161,13 @@ pub trait TargetTree: Send + Sync + 'static {
     fn reopen(
         &self,
         path: &RelPath,
-        len: u64,
+        map: ChunkMap,
         sparse: bool,
         temp: &TempName,
         journalled: &Journalled,
     ) -> Result<Option<Reopened>, DiskError> {
         match self.beneath() {
-            Some(tree) => tree.reopen(path, len, sparse, temp, journalled),
+            Some(tree) => tree.reopen(path, map, sparse, temp, journalled),
             None => Ok(None),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{Meta, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkMap, Meta, Preserve, RelPath, TempName};
 
 use super::{Made, Replace, Staged, TargetFile, TargetTree};
 use crate::error::DiskError;
@@ -21,8 +21,8 @@ impl TargetTree for VoidTarget {
     fn make_dir(&self, _path: &RelPath) -> Result<Made, DiskError> {
         Ok(Made::Created)
     }
-    fn create(&self, path: &RelPath, len: u64, _: bool, _temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        Ok(Arc::new(TargetFile::new(path, len, Vec::new())))
+    fn create(&self, path: &RelPath, map: ChunkMap, _: bool, _temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+        Ok(Arc::new(TargetFile::new(path, map.len(), Vec::new())))
     }
     fn write_small(&self, path: &RelPath, _bytes: &[u8], _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
         Ok(Staged::void(path))

@@ -9,7 +9,7 @@ use longhaul_core::Preserve;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::testing::{META, Mounted, content, find, path, read, source_of, temp, write};
+use crate::testing::{META, Mounted, content, find, map, path, read, source_of, temp, write};
 use crate::{DirectMode, FsTarget, IoMode, Replace, SourceTree, TargetTree, TimedVoid};
 
 mod registration;
@@ -49,7 +49,7 @@ fn start(kind: EngineKind, slots: usize) -> (ChunkIo, Arc<Slab>) {
 
 /// Writes a file in chunks, last chunk first, and publishes it.
 fn put(io: &ChunkIo, slab: &Arc<Slab>, target: &FsTarget, name: &str, bytes: &[u8], sparse: bool) -> IoMode {
-    let file = target.create(&path(name), bytes.len() as u64, sparse, &temp()).expect("create");
+    let file = target.create(&path(name), map(bytes.len() as u64), sparse, &temp()).expect("create");
     for (n, chunk) in bytes.chunks(CHUNK).enumerate().rev() {
         let mut slot = slab.claim().expect("slot");
         slot.fill(0xee);
@@ -128,7 +128,7 @@ fn ramfs_falls_back_to_buffered_or_fails_where_direct_is_required() {
     let modes = round_trip(&ramfs.path, DirectMode::Auto);
     assert!(modes.iter().all(|mode| *mode == IoMode::Buffered));
     let target = FsTarget::open(&ramfs.path, DirectMode::Direct).expect("target");
-    let refused = target.create(&path("f"), 5000, false, &temp()).expect_err("no direct I/O here");
+    let refused = target.create(&path("f"), map(5000), false, &temp()).expect_err("no direct I/O here");
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     let left = std::fs::read_dir(&ramfs.path).expect("dir").filter_map(Result::ok);
     assert!(left.into_iter().all(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".longhaul")));
@@ -141,7 +141,7 @@ fn unaligned_requests_leave_direct_io_or_fail_where_it_is_required() {
         let (io, slab) = start(kind, 2);
         for direct in [DirectMode::Auto, DirectMode::Direct] {
             let target = FsTarget::open(dir.path(), direct).expect("target");
-            let file = match target.create(&path("odd"), 10_000, false, &temp()) {
+            let file = match target.create(&path("odd"), map(10_000), false, &temp()) {
                 Ok(file) => file,
                 Err(error) => {
                     eprintln!("SKIPPED: no direct I/O on the scratch directory: {error}");
@@ -188,7 +188,7 @@ fn requests_beyond_the_file_or_the_slot_give_the_slot_back() {
     let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
     for kind in engines() {
         let (io, slab) = start(kind, 1);
-        let file = target.create(&path("f"), 10 * CHUNK as u64, false, &temp()).expect("create");
+        let file = target.create(&path("f"), map(10 * CHUNK as u64), false, &temp()).expect("create");
         for (offset, len) in [(0, CHUNK + 1), (10 * CHUNK as u64, 1), (u64::MAX, 2)] {
             let (slot, result) = write(&io, &file, offset, len, slab.claim().expect("slot"));
             assert_eq!(result.expect_err("out of bounds").kind(), ErrorKind::Bounds);
@@ -223,7 +223,7 @@ fn a_chunk_of_a_sparse_file_that_is_written_again_leaves_nothing_of_the_first_tr
     let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
     for kind in engines() {
         let (io, slab) = start(kind, 1);
-        let file = target.create(&path(format!("{kind:?}")), CHUNK as u64, true, &temp()).expect("create");
+        let file = target.create(&path(format!("{kind:?}")), map(CHUNK as u64), true, &temp()).expect("create");
         for fill in [0xff, 0] {
             let mut slot = slab.claim().expect("slot");
             slot.fill(fill);
@@ -242,7 +242,7 @@ fn blocks_are_reserved_ahead_but_never_for_the_whole_of_a_huge_file() {
     for kind in engines() {
         let (io, slab) = start(kind, 1);
         let target = FsTarget::open(&ext4.path, DirectMode::Auto).expect("target");
-        let file = target.create(&path("huge"), 1 << 40, false, &temp()).expect("more than there is room for");
+        let file = target.create(&path("huge"), map(1 << 40), false, &temp()).expect("more than there is room for");
         write(&io, &file, 0, CHUNK, slab.claim().expect("slot")).1.expect("write");
         let temp = std::fs::read_dir(&ext4.path).expect("dir").filter_map(Result::ok);
         let temp = temp.into_iter().find(|entry| entry.file_name().as_encoded_bytes().starts_with(b".longhaul"));
@@ -257,7 +257,7 @@ fn a_full_disk_is_no_space_and_its_temporary_can_be_discarded() {
     for kind in engines() {
         let (io, slab) = start(kind, 1);
         let target = FsTarget::open(&ext4.path, DirectMode::Auto).expect("target");
-        let file = target.create(&path("big"), 64 << 20, false, &temp()).expect("create");
+        let file = target.create(&path("big"), map(64 << 20), false, &temp()).expect("create");
         let mut slot = slab.claim().expect("slot");
         let mut offset = 0;
         let error = loop {
@@ -282,7 +282,7 @@ fn dropping_the_engine_waits_for_every_request() {
     for kind in engines() {
         let (io, slab) = start(kind, 32);
         let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-        let file = target.create(&path("f"), 32 * CHUNK as u64, false, &temp()).expect("create");
+        let file = target.create(&path("f"), map(32 * CHUNK as u64), false, &temp()).expect("create");
         let (tx, rx) = mpsc::channel();
         for n in 0..32 {
             let mut slot = slab.claim().expect("slot");
@@ -306,7 +306,7 @@ fn the_last_handle_may_be_dropped_inside_of_a_callback() {
     let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
     for kind in engines() {
         let (io, slab) = start(kind, 1);
-        let file = target.create(&path("f"), CHUNK as u64, false, &temp()).expect("create");
+        let file = target.create(&path("f"), map(CHUNK as u64), false, &temp()).expect("create");
         let (tx, rx) = mpsc::channel();
         let last = io.clone();
         let done = move |_, result: Result<(), DiskError>| {
@@ -326,7 +326,7 @@ fn a_panicking_callback_stops_nothing_else() {
     for kind in engines() {
         let slab = Slab::new(CHUNK, 1).expect("slab");
         let io = ChunkIo::start(kind, 1, &slab).expect("engine");
-        let file = target.create(&path("f"), CHUNK as u64, false, &temp()).expect("create");
+        let file = target.create(&path("f"), map(CHUNK as u64), false, &temp()).expect("create");
         let slot = slab.claim().expect("slot");
         io.write(Arc::clone(&file), Place::whole(0), 1, slot, Box::new(|_, _| panic!("as the test wants")));
         write(&io, &file, 0, CHUNK, slab.claim().expect("slot")).1.expect("write");
@@ -349,7 +349,7 @@ fn the_void_engine_touches_nothing() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (io, slab) = start(EngineKind::Void, 1);
     let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-    let file = target.create(&path("f"), CHUNK as u64, false, &temp()).expect("create");
+    let file = target.create(&path("f"), map(CHUNK as u64), false, &temp()).expect("create");
     let mut slot = slab.claim().expect("slot");
     slot.fill(9);
     write(&io, &file, 0, CHUNK, slot).1.expect("nothing to fail");

@@ -9,7 +9,7 @@ use rustix::fs::StatVfs;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::testing::{META, Mounted, all, path, temp};
+use crate::testing::{META, Mounted, all, map, path, temp};
 
 const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 const DROP: Preserve = Preserve { mode: false, times: false, links: true, sparse: true };
@@ -54,7 +54,7 @@ fn a_final_name_appears_only_at_publication_with_all_its_metadata() {
 #[test]
 fn large_files_get_their_length_mode_and_times_when_sealed() {
     let (dir, target) = target();
-    let file = target.create(&path("big"), 1_000_001, false, &temp()).expect("create");
+    let file = target.create(&path("big"), map(1_000_001), false, &temp()).expect("create");
     let temp = names(dir.path()).remove(0);
     assert_eq!(std::fs::metadata(dir.path().join(&temp)).expect("stat").mode() & 0o7777, 0o600);
     target.sync_data(&file).expect("sync");
@@ -72,7 +72,7 @@ fn what_is_not_preserved_follows_the_mask_and_the_clock() {
     let (dir, target) = target();
     let staged = target.write_small(&path("f"), b"", &META, DROP).expect("write");
     target.publish(&staged, Replace::Never).expect("publish");
-    let file = target.create(&path("g"), 10, false, &temp()).expect("create");
+    let file = target.create(&path("g"), map(10), false, &temp()).expect("create");
     let staged = target.seal(file, &META, DROP).expect("seal");
     target.publish(&staged, Replace::Never).expect("publish");
     let ordinary = std::fs::File::create(dir.path().join("ordinary")).expect("file").metadata().expect("stat");
@@ -86,8 +86,8 @@ fn what_is_not_preserved_follows_the_mask_and_the_clock() {
 #[test]
 fn what_is_discarded_or_small_and_dropped_leaves_nothing() {
     let (dir, target) = target();
-    let file = target.create(&path("a"), 100, false, &temp()).expect("create");
-    let other = target.create(&path("b"), 100, false, &temp()).expect("create");
+    let file = target.create(&path("a"), map(100), false, &temp()).expect("create");
+    let other = target.create(&path("b"), map(100), false, &temp()).expect("create");
     let staged = target.seal(Arc::clone(&other), &META, KEEP).expect("seal");
     let small = target.write_small(&path("c"), b"c", &META, KEEP).expect("write");
     let link = target.make_link(&path("d"), b"x", &META, KEEP).expect("link");
@@ -138,7 +138,7 @@ fn a_link_above_is_refused_by_every_operation() {
     let at = path("out/f");
     escape(target.examine(&at).map(drop), "examine");
     escape(target.make_dir(&path("out/new")).map(drop), "make_dir");
-    escape(target.create(&at, 1, false, &temp()).map(drop), "create");
+    escape(target.create(&at, map(1), false, &temp()).map(drop), "create");
     escape(target.write_small(&at, b"x", &META, KEEP).map(drop), "write_small");
     escape(target.make_link(&at, b"x", &META, KEEP).map(drop), "make_link");
     escape(target.finish_dir(&path("out/sub"), &META, KEEP), "finish_dir");
@@ -366,7 +366,7 @@ fn what_a_temporary_occupies_counts_what_was_written_and_not_its_length() {
     assert_eq!(target.occupied(&path("f"), &name), None);
     assert!(!target.has_temp(&path("f"), &name).expect("it is looked for"));
     assert!(!target.has_temp(&path("none/f"), &name).expect("a directory that is not there holds none"));
-    let file = target.create(&path("f"), 1 << 30, true, &name).expect("created");
+    let file = target.create(&path("f"), map(1 << 30), true, &name).expect("created");
     let occupied = target.occupied(&path("f"), &name).expect("it stands");
     assert!(target.has_temp(&path("f"), &name).expect("it is looked for"));
     assert!(occupied < 1 << 20, "{occupied}");

@@ -11,7 +11,7 @@ use longhaul_sys::Slab;
 use super::*;
 use crate::destination::DiskBody;
 use crate::error::ErrorKind;
-use crate::testing::{META, Mounted, TAG, content, once_let_go, path, temp, write};
+use crate::testing::{META, Mounted, TAG, content, map, once_let_go, path, temp, write};
 use crate::{ChunkIo, DirectMode, EngineKind, FsTarget, Replace, TargetFile, TargetTree, Tree};
 
 const CHUNK: usize = 64 << 10;
@@ -47,7 +47,7 @@ fn put(file: &Arc<TargetFile>, bytes: &[u8], chunks: &[usize]) {
 }
 
 fn again(target: &FsTarget, name: &TempName) -> Option<Arc<TargetFile>> {
-    let reopen = || target.reopen(&path("f"), LEN, true, name, &Journalled::default());
+    let reopen = || target.reopen(&path("f"), map(LEN), true, name, &Journalled::default());
     Some(once_let_go(reopen, is_in_use).expect("reopen")?.file)
 }
 
@@ -65,7 +65,7 @@ fn commit(target: &FsTarget, file: Arc<TargetFile>) {
 fn a_partial_that_was_dropped_is_gone_on_with() {
     let (dir, target) = target();
     let (name, bytes) = (temp(), content(LEN));
-    let file = target.create(&path("f"), LEN, false, &name).expect("create");
+    let file = target.create(&path("f"), map(LEN), false, &name).expect("create");
     put(&file, &bytes, &[3, 1]);
     drop((file, target));
     let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("another session");
@@ -80,7 +80,7 @@ fn a_partial_that_was_dropped_is_gone_on_with() {
 fn a_sealed_file_that_is_dropped_stays_and_is_opened_again_whatever_its_mode() {
     let (dir, target) = target();
     let (name, bytes) = (temp(), content(LEN));
-    let file = target.create(&path("f"), LEN, false, &name).expect("create");
+    let file = target.create(&path("f"), map(LEN), false, &name).expect("create");
     put(&file, &bytes, &[0, 1, 2, 3]);
     let shut = Meta { mode: 0o444, ..META };
     drop(target.seal(file, &shut, Preserve::default()).expect("seal"));
@@ -95,7 +95,7 @@ fn a_sealed_file_that_is_dropped_stays_and_is_opened_again_whatever_its_mode() {
 fn zeros_overwrite_what_an_earlier_session_left() {
     let (dir, target) = target();
     let name = temp();
-    let file = target.create(&path("f"), LEN, true, &name).expect("create");
+    let file = target.create(&path("f"), map(LEN), true, &name).expect("create");
     put(&file, &[0xff; LEN as usize], &[0, 1, 2, 3]);
     drop(file);
     let file = again(&target, &name).expect("it stands");
@@ -108,7 +108,7 @@ fn zeros_overwrite_what_an_earlier_session_left() {
 #[test]
 fn a_hole_is_made_only_where_something_was_written() {
     let (_dir, target) = target();
-    let file = target.create(&path("f"), LEN, true, &temp()).expect("create");
+    let file = target.create(&path("f"), map(LEN), true, &temp()).expect("create");
     assert!(!body(&file).may_hold_data(0..LEN));
     put(&file, &content(LEN), &[1]);
     assert!(!body(&file).may_hold_data(0..CHUNK as u64) && body(&file).may_hold_data(0..CHUNK as u64 + 1));
@@ -121,7 +121,7 @@ fn where_no_holes_can_be_made_zeros_are_written() {
     let Some(ramfs) = Mounted::new(&["-t", "ramfs", "ramfs"]) else { return };
     let target = FsTarget::open(&ramfs.path, DirectMode::Auto).expect("target");
     let name = temp();
-    let file = target.create(&path("f"), LEN, true, &name).expect("create");
+    let file = target.create(&path("f"), map(LEN), true, &name).expect("create");
     put(&file, &[0xff; LEN as usize], &[0, 1, 2, 3]);
     drop(file);
     let file = again(&target, &name).expect("it stands");
@@ -137,15 +137,15 @@ fn where_no_holes_can_be_made_zeros_are_written() {
 fn a_partial_in_use_is_not_opened_twice() {
     let (_dir, target) = target();
     let name = temp();
-    let file = target.create(&path("f"), LEN, false, &name).expect("create");
+    let file = target.create(&path("f"), map(LEN), false, &name).expect("create");
     assert_eq!(
-        target.reopen(&path("f"), LEN, false, &name, &Journalled::default()).expect_err("in use").kind(),
+        target.reopen(&path("f"), map(LEN), false, &name, &Journalled::default()).expect_err("in use").kind(),
         ErrorKind::InUse
     );
     drop(file);
     let file = again(&target, &name).expect("free");
     assert_eq!(
-        target.reopen(&path("f"), LEN, false, &name, &Journalled::default()).expect_err("in use").kind(),
+        target.reopen(&path("f"), map(LEN), false, &name, &Journalled::default()).expect_err("in use").kind(),
         ErrorKind::InUse
     );
     file.discard();
@@ -158,7 +158,9 @@ fn nothing_is_gone_on_with_that_is_not_a_file_of_ours_alone() {
     let name = temp();
     let at = at(dir.path(), &name);
     assert!(again(&target, &name).is_none(), "absent");
-    assert!(target.reopen(&path("no/f"), LEN, false, &name, &Journalled::default()).expect("no directory").is_none());
+    assert!(
+        target.reopen(&path("no/f"), map(LEN), false, &name, &Journalled::default()).expect("no directory").is_none()
+    );
     let other = dir.path().join("other");
     std::fs::write(&other, b"safe").expect("file");
     symlink(&other, &at).expect("link");
@@ -185,7 +187,7 @@ fn nothing_is_gone_on_with_that_is_not_a_file_of_ours_alone() {
 fn a_temporary_is_removed_by_its_name_or_was_gone_before() {
     let (dir, target) = target();
     let name = temp();
-    drop(target.create(&path("f"), LEN, false, &name).expect("create"));
+    drop(target.create(&path("f"), map(LEN), false, &name).expect("create"));
     for _ in 0..2 {
         target.remove_temp(&path("f"), &name).expect("remove");
         assert!(!at(dir.path(), &name).exists());
@@ -198,7 +200,7 @@ fn a_taken_temporary_name_is_refused() {
     let (dir, target) = target();
     let name = temp();
     std::fs::write(at(dir.path(), &name), b"safe").expect("file");
-    assert_eq!(target.create(&path("f"), LEN, false, &name).expect_err("taken").kind(), ErrorKind::Exists);
+    assert_eq!(target.create(&path("f"), map(LEN), false, &name).expect_err("taken").kind(), ErrorKind::Exists);
     assert_eq!(std::fs::read(at(dir.path(), &name)).expect("content"), b"safe");
 }
 
@@ -208,13 +210,13 @@ fn a_sync_of_data_makes_the_name_durable_once_with_all_new_directories_above() {
     for made in ["a", "a/b", "x"] {
         target.make_dir(&path(made)).expect("make");
     }
-    let file = target.create(&path("a/b/f"), LEN, false, &temp()).expect("create");
+    let file = target.create(&path("a/b/f"), map(LEN), false, &temp()).expect("create");
     target.sync_data(&file).expect("sync");
     let counts = target.sync_counts();
     assert_eq!((counts.fdatasync, counts.dirsync), (1, 3), "a/b for the name, a for b, the top for a");
     target.sync_data(&file).expect("sync");
     assert_eq!((target.sync_counts().fdatasync, target.sync_counts().dirsync), (2, 3));
-    let beside = target.create(&path("a/b/g"), LEN, false, &temp()).expect("create");
+    let beside = target.create(&path("a/b/g"), map(LEN), false, &temp()).expect("create");
     target.sync_data(&beside).expect("sync");
     assert_eq!(target.sync_counts().dirsync, 4, "what lies above is durable already");
     target.sync_dirs(&[]).expect("sync");
@@ -246,7 +248,7 @@ fn orphans_are_swept_and_nothing_else() {
     file(&named(dead, 1));
     symlink("nowhere", at(dir.path(), &named(dead, 2))).expect("link");
     std::fs::create_dir(at(dir.path(), &named(dead, 3))).expect("directory");
-    let open = target.create(&path("f"), LEN, false, &named(dead, 4)).expect("create");
+    let open = target.create(&path("f"), map(LEN), false, &named(dead, 4)).expect("create");
     file(&named(living, 1));
     std::fs::write(dir.path().join(".longhaul-note"), b"").expect("file");
     std::fs::write(dir.path().join("kept"), b"").expect("file");
@@ -281,7 +283,7 @@ fn the_shelf_of_a_destination_beneath_a_tree_is_the_trees() {
 fn a_temporary_is_the_file_that_was_written_or_differs() {
     let (dir, target) = target();
     let name = temp();
-    let file = target.create(&path("f"), LEN, false, &name).expect("create");
+    let file = target.create(&path("f"), map(LEN), false, &name).expect("create");
     put(&file, &content(LEN), &[0, 1, 2, 3]);
     target.sync_data(&file).expect("sync");
     let written = Journalled { node: file.node(), bytes: LEN };
@@ -289,7 +291,7 @@ fn a_temporary_is_the_file_that_was_written_or_differs() {
     drop(file);
     let at = at(dir.path(), &name);
     let difference = |journalled: &Journalled, sparse| {
-        let reopen = || target.reopen(&path("f"), LEN, sparse, &name, journalled);
+        let reopen = || target.reopen(&path("f"), map(LEN), sparse, &name, journalled);
         once_let_go(reopen, is_in_use).expect("reopen").expect("it stands").differs
     };
     assert_eq!(difference(&written, false), None);

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::*;
 use crate::kernel::{Call, InodeId, Interposer, Passage};
-use crate::testing::{META, all, path, temp};
+use crate::testing::{META, all, map, path, temp};
 use crate::{DirectMode, FsTarget, Replace, TargetTree};
 
 /// A file system of one type. It counts syncs, and the next few fail.
@@ -127,7 +127,7 @@ fn a_failed_sync_of_directories_keeps_what_was_staged_meanwhile_from_being_publi
 #[test]
 fn a_large_file_is_proven_by_its_own_descriptor_after_the_sync_of_others_failed() {
     let (_scratch, target, failing) = target(EXT4);
-    let file = target.create(&path("large"), 1 << 20, false, &temp()).expect("created");
+    let file = target.create(&path("large"), map(1 << 20), false, &temp()).expect("created");
     let beside = stage(&target, "b");
     failing.failures.store(1, Ordering::Relaxed);
     assert!(target.barrier(&all(&beside)).is_err());
@@ -142,7 +142,7 @@ fn a_large_file_is_proven_by_its_own_descriptor_after_the_sync_of_others_failed(
 #[test]
 fn a_large_file_whose_own_sync_failed_is_not_believed_though_the_next_one_goes_well() {
     let (_scratch, target, failing) = target(OVERLAY);
-    let file = target.create(&path("large"), 1 << 20, false, &temp()).expect("created");
+    let file = target.create(&path("large"), map(1 << 20), false, &temp()).expect("created");
     let large = target.seal(file, &META, Preserve::default()).expect("sealed");
     failing.file_failures.store(1, Ordering::Relaxed);
     assert!(target.barrier(&[&large]).is_err());
@@ -160,7 +160,7 @@ fn where_a_sync_of_everything_means_nothing_each_file_and_directory_is_synced() 
     }
     let small = stage(&target, "a");
     assert!(failing.each.load(Ordering::Relaxed) >= small.len() as u32);
-    let file = target.create(&path("large"), 1 << 20, false, &temp()).expect("created");
+    let file = target.create(&path("large"), map(1 << 20), false, &temp()).expect("created");
     let large = target.seal(file, &META, Preserve::default()).expect("sealed");
     let before = failing.each.load(Ordering::Relaxed);
     target.barrier(&[&large]).expect("synced");

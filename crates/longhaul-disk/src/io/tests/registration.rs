@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use longhaul_core::Preserve;
 
 use super::*;
-use crate::testing::{byte_at, temp};
+use crate::testing::{byte_at, map, temp};
 
 #[test]
 fn slots_are_registered_only_as_far_as_they_are_used() {
@@ -46,7 +46,7 @@ fn little_lockable_memory_registers_what_fits_and_serves_the_rest() {
         let slab = Slab::new(4 << 20, 16).expect("slab");
         let io = ChunkIo::start(EngineKind::Uring, 4, &slab).expect("engine");
         let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-        let file = target.create(&path("f"), 48 << 20, false, &temp()).expect("create");
+        let file = target.create(&path("f"), map(48 << 20), false, &temp()).expect("create");
         let mut slots: Vec<Slot> = (0..12).filter_map(|_| slab.claim()).collect();
         for round in 0..3 {
             for n in 0..12 {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::testing::{content, find, path, source_of, temp};
+use crate::testing::{content, find, map, path, source_of, temp};
 use crate::{DirectMode, FsTarget, SourceTree, TargetTree};
 
 const SLOT: usize = 64 << 10;
@@ -26,7 +26,7 @@ impl Scratch {
 
     fn write(&self, direct: DirectMode, file_len: u64, offset: u64, sparse: bool) -> Job {
         let target = FsTarget::open(self.dir.path(), direct).expect("target");
-        let file = target.create(&path("f"), file_len, sparse, &temp()).expect("create");
+        let file = target.create(&path("f"), map(file_len), sparse, &temp()).expect("create");
         let place = Place::whole(offset);
         Job::Write { file, place }
     }
@@ -108,7 +108,7 @@ fn where_direct_io_is_required_a_refusal_is_an_error() {
     let mut scratch = Scratch::new();
     std::fs::write(scratch.dir.path().join("probe"), b"").expect("file");
     let target = FsTarget::open(scratch.dir.path(), DirectMode::Direct).expect("target");
-    let Ok(file) = target.create(&path("f"), 4096, false, &temp()) else {
+    let Ok(file) = target.create(&path("f"), map(4096), false, &temp()) else {
         eprintln!("SKIPPED: no direct I/O on the scratch directory");
         return;
     };

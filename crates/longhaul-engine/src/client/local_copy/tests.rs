@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Layout, Meta, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Layout, Meta, Preserve, RelPath, TargetId, TempName};
 use longhaul_disk::{
     Body, DirectMode, DiskError, FsSource, FsTarget, Journalled, Made, Reopened, Replace, SourceSpec, Staged, Standing,
     TargetFile, TargetTree, WriteAt,
@@ -84,9 +84,11 @@ impl Disks {
         Arc::new(Disks { layout, temps, published, writes_left: Arc::new(AtomicUsize::new(usize::MAX)) })
     }
 
-    fn file(&self, path: &RelPath, len: u64, disks: &[Arc<Disk>]) -> Arc<TargetFile> {
-        let body = |(queue, disk): (u64, &Arc<Disk>)| Body::of(len, queue, disk.clone());
-        Arc::new(TargetFile::new(path, len, (0..).zip(disks).map(body).collect()))
+    fn file(&self, path: &RelPath, map: ChunkMap, disks: &[Arc<Disk>]) -> Arc<TargetFile> {
+        let body = |(target, disk): (TargetId, &Arc<Disk>)| {
+            Body::of(self.layout.len_on(map, target), u64::from(target.0), disk.clone())
+        };
+        Arc::new(TargetFile::new(path, map.len(), self.layout.targets().zip(disks).map(body).collect()))
     }
 }
 
@@ -103,10 +105,16 @@ impl TargetTree for Disks {
         Ok(Made::Created)
     }
 
-    fn create(&self, path: &RelPath, len: u64, _sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+    fn create(
+        &self,
+        path: &RelPath,
+        map: ChunkMap,
+        _sparse: bool,
+        temp: &TempName,
+    ) -> Result<Arc<TargetFile>, DiskError> {
         let disk = |_| Arc::new(Disk { bytes: Mutex::default(), writes_left: self.writes_left.clone() });
         let disks: Vec<Arc<Disk>> = self.layout.targets().map(disk).collect();
-        let file = self.file(path, len, &disks);
+        let file = self.file(path, map, &disks);
         lock(&self.temps).insert(*temp, disks);
         Ok(file)
     }
@@ -114,13 +122,13 @@ impl TargetTree for Disks {
     fn reopen(
         &self,
         path: &RelPath,
-        len: u64,
+        map: ChunkMap,
         _sparse: bool,
         temp: &TempName,
         _journalled: &Journalled,
     ) -> Result<Option<Reopened>, DiskError> {
         let temps = lock(&self.temps);
-        Ok(temps.get(temp).map(|disks| Reopened { file: self.file(path, len, disks), differs: None }))
+        Ok(temps.get(temp).map(|disks| Reopened { file: self.file(path, map, disks), differs: None }))
     }
 
     fn remove_temp(&self, _path: &RelPath, temp: &TempName) -> Result<(), DiskError> {

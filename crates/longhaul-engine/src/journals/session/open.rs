@@ -81,7 +81,7 @@ impl SessionJournal {
         let record = FileRecord { number: 0, path, map, source, sparse, temp };
         let announced = book.as_ref().map(|book| book.announce(record));
         let entered = book.zip(announced.transpose()?);
-        match (tree.create(&entry.placed, map.len(), sparse, &temp), entered) {
+        match (tree.create(&entry.placed, map, sparse, &temp), entered) {
             (Ok(file), entered) => {
                 if let Some((book, record)) = entered {
                     self.claims().files.begun(entry.id, book.tag(), &record, file.node());
@@ -108,9 +108,9 @@ impl SessionJournal {
     ) -> Result<Option<GoneOn>, Fault> {
         let taken = &found.taken;
         let journalled = Journalled { node: taken.placed.map(|placed| placed.node), bytes: partial.bytes() };
-        let len = partial.map().len();
+        let map = partial.map();
         let reopened =
-            once_let_go(|| tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled), LET_GO_WITHIN);
+            once_let_go(|| tree.reopen(&entry.placed, map, sparse, &taken.file.temp, &journalled), LET_GO_WITHIN);
         let Some(reopened) = reopened? else { return Ok(None) };
         let held = longhaul_core::ByteCount(partial.bytes());
         tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");

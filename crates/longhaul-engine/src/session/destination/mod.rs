@@ -174,7 +174,7 @@ impl DestinationWorkers {
             let opened = match &ledger {
                 Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
                 None => tree
-                    .create(&held.placed, len, sparse && preserve_holes, &unwritten())
+                    .create(&held.placed, ChunkMap::new(len, chunk), sparse && preserve_holes, &unwritten())
                     .map(|target| (target, Created::Fresh))
                     .map_err(Fault::from),
             };
