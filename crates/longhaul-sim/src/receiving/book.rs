@@ -58,6 +58,11 @@ pub(super) struct Book {
     files: RecordedFiles,
     /// The directories that its own journal names.
     pub(super) dirs: TempDirs,
+    /// Whether its own journal stands.
+    pub(super) is_begun: bool,
+    /// Whether its own journal is that of an earlier session, of which temporaries may lie where it
+    /// has none.
+    pub(super) is_adopted: bool,
 }
 
 /// A step of a job that a machine decides when it is reached.
@@ -100,6 +105,8 @@ impl Book {
             done: BTreeMap::new(),
             files: RecordedFiles::new(Layout::WHOLE),
             dirs: TempDirs::default(),
+            is_begun: false,
+            is_adopted: false,
         };
         let mut job = Job::new(Then::Opened).in_order(Queue::Journal);
         let mut stray = Vec::new();
@@ -113,25 +120,34 @@ impl Book {
             }
         }
         job = book.choose(env).into_iter().fold(job, Job::step);
-        for tag in book.journals.keys().filter(|_| !env.plan.scene.claims_late) {
-            job = job.journal(JournalStep::TakeOver(*tag));
+        if let Some(first) = book.journals.keys().next().filter(|_| !env.plan.scene.claims_late) {
+            // Harsher than the engine, whose sessions begin a journal of their own: this one goes on
+            // in a journal whose name may not be durable.
+            (book.tag, book.is_begun, book.is_adopted) = (*first, true, true);
+            for tag in book.journals.keys() {
+                job = job.journal(JournalStep::TakeOver(*tag));
+            }
         }
-        job = book.begin(env, no, job);
         let gone = stray.into_iter().map(Op::Unlink);
         let job = gone.fold(job, |job, op| job.step(Step::new(op).anyway()));
         (book, job)
     }
 
-    fn begin(&mut self, env: &mut Env, no: SessionNo, job: Job) -> Job {
+    /// The steps by which the session begins a journal of its own, when it first needs one: one that
+    /// only continues partials has none. What an attempt that failed left of it goes first.
+    pub(super) fn begin(&mut self, env: &mut Env, no: SessionNo) -> Vec<Step> {
         let (name, ino) = (names::journal(self.tag), env.fs.new_ino());
+        let stale = env.fs.cached().names.contains_key(&name).then(|| Op::Unlink(name.clone()));
         let (machine, change) = keeper::Book::begin(JournalId(env.rng.array()), &beginning(no), Vec::new());
         let mut journal = JournalOnDisk::new(self.tag, ino, machine, 0);
-        let job = job.ops([Op::MakeDir(SHELF.to_owned()), Op::SyncDir(String::new()), Op::MakeFile(name, ino)]);
-        let job = journal.steps(env, change, Reason::Records).into_iter().fold(job, Job::step);
+        let made = [Op::MakeDir(SHELF.to_owned()), Op::SyncDir(String::new()), Op::MakeFile(name, ino)];
+        let made = stale.into_iter().chain(made).map(Step::new);
+        let opened = journal.steps(env, change, Reason::Records);
         self.journals.insert(self.tag, journal);
         // Its name is synced last, which is later than on a real shelf: so journals are met whose
         // name is not durable.
-        job.journal(JournalStep::Sync(self.tag)).op(Op::SyncDir(SHELF.to_owned()))
+        let durable = [Step::journal(JournalStep::Sync(self.tag)), Step::new(Op::SyncDir(SHELF.to_owned()))];
+        made.chain(opened).chain(durable).collect()
     }
 
     /// Reads a journal that was left. Gives whether it promised anything.
@@ -212,7 +228,7 @@ impl Book {
                 self.files.begun(file, self.tag, &record, None);
                 (self.tag, JournalStep::Append(self.tag, vec![Record::File(record)]))
             }
-            JournalStep::Dirs(step) => return Ok(self.resolve_dirs(env, step)),
+            JournalStep::Dirs(step) => return Ok(self.resolve_dirs(env, no, step)),
             JournalStep::TakeOver(tag) | JournalStep::Append(tag, _) | JournalStep::Sync(tag) => (tag, step),
         };
         let Some(journal) = self.journals.get_mut(&tag) else { return Ok(Vec::new()) };

@@ -11,6 +11,7 @@ use longhaul_proto::journal::keeper::{self, KeeperStep, TempDirs};
 use super::book::{Book, JournalOnDisk, JournalStep, steps_of, text};
 use super::job::Step;
 use crate::env::Env;
+use crate::events::SessionNo;
 use crate::fs::{Op, parent};
 use crate::mutants::Mutant;
 use crate::names;
@@ -20,6 +21,8 @@ use crate::names;
 pub(super) enum DirsStep {
     /// Names directories in the session's own journal before temporaries are made there.
     Name(Vec<RelPath>),
+    /// The session's own journal stands.
+    Begun,
     /// The own journal names these directories, durably.
     Named(Vec<RelPath>),
     /// A directory is at its end.
@@ -50,23 +53,36 @@ impl DirsStep {
 
 impl Book {
     /// The operations of a step that is reached.
-    pub(super) fn resolve_dirs(&mut self, env: &mut Env, step: DirsStep) -> Vec<Step> {
+    pub(super) fn resolve_dirs(&mut self, env: &mut Env, no: SessionNo, step: DirsStep) -> Vec<Step> {
         match step {
             DirsStep::Name(wanted) => {
                 let new = self.dirs.unnamed(wanted);
-                if new.is_empty() || env.is(Mutant::DirUnnamed) {
+                if new.is_empty() {
+                    return Vec::new();
+                }
+                if !self.is_begun {
+                    let begin = self.begin(env, no);
+                    return begin.into_iter().chain([DirsStep::Begun.step(), DirsStep::Name(new).step()]).collect();
+                }
+                if env.is(Mutant::DirUnnamed) {
                     return Vec::new();
                 }
                 let naming = TempDirs::naming(self.tag, &new).into_iter().flat_map(|step| steps_of(step, "", &[]));
                 naming.chain([DirsStep::Named(new).step()]).collect()
             }
+            DirsStep::Begun => {
+                self.is_begun = true;
+                Vec::new()
+            }
             DirsStep::Named(dirs) => {
                 self.dirs.named(dirs);
                 Vec::new()
             }
+            // They are looked for at the end.
+            DirsStep::Leave(_) if self.is_adopted => Vec::new(),
             DirsStep::Leave(dir) => match self.dirs.left(self.tag, &dir) {
                 Some(KeeperStep::Append { journal, records }) => {
-                    self.resolve_dirs(env, DirsStep::Forget(journal, records))
+                    self.resolve_dirs(env, no, DirsStep::Forget(journal, records))
                 }
                 _ => Vec::new(),
             },
