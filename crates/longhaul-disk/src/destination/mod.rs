@@ -132,8 +132,9 @@ pub trait TargetTree: Send + Sync + 'static {
     }
 
     /// Creates a temporary of this name for a file that will be `path`, ready for writes of the
-    /// chunks of `map`. Where several targets hold it, the map says how long each body is. `sparse`: blocks that are all zero stay holes. It stands until it is published
-    /// or discarded, even if this process dies.
+    /// chunks of `map`. Where several targets hold it, the map says how long each body is.
+    /// `sparse`: blocks that are all zero stay holes. It stands until it is published or discarded,
+    /// even if this process dies.
     ///
     /// # Errors
     /// The system's error.

@@ -121,8 +121,8 @@ impl Book {
         }
         job = book.choose(env).into_iter().fold(job, Job::step);
         if let Some(first) = book.journals.keys().next().filter(|_| !env.plan.scene.claims_late) {
-            // Harsher than the engine, whose sessions begin a journal of their own: this one goes on
-            // in a journal whose name may not be durable.
+            // Harsher than the engine, whose sessions begin a journal of their own: this one goes
+            // on in a journal whose name may not be durable.
             (book.tag, book.is_begun, book.is_adopted) = (*first, true, true);
             for tag in book.journals.keys() {
                 job = job.journal(JournalStep::TakeOver(*tag));
@@ -133,8 +133,8 @@ impl Book {
         (book, job)
     }
 
-    /// The steps by which the session begins a journal of its own, when it first needs one: one that
-    /// only continues partials has none. What an attempt that failed left of it goes first.
+    /// The steps by which the session begins a journal of its own, when it first needs one: one
+    /// that only continues partials has none. What an attempt that failed left of it goes first.
     pub(super) fn begin(&mut self, env: &mut Env, no: SessionNo) -> Vec<Step> {
         let (name, ino) = (names::journal(self.tag), env.fs.new_ino());
         let stale = env.fs.cached().names.contains_key(&name).then(|| Op::Unlink(name.clone()));
