@@ -153,6 +153,13 @@ impl Env {
         }
     }
 
+    /// Whether any version that was offered stands under a final name.
+    pub(crate) fn stands_offered(&self, path: &str) -> bool {
+        let view = self.fs.cached();
+        let content = view.file(path).map(|ino| &view.content(ino).bytes);
+        content.is_some_and(|content| self.source.versions(path).iter().any(|version| version.bytes == *content))
+    }
+
     /// Whether that version stands under its final name.
     fn stands(&self, view: &View, path: &str, stamp: SourceStamp) -> bool {
         view.file(path).is_some_and(|ino| {

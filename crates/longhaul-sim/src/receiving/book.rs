@@ -179,7 +179,7 @@ impl Book {
             let Some(choice) = PartialChoice::of(found, stands) else { continue };
             // Each of them could have been continued: what was journalled of others is rightly
             // given up. A temporary that does not stand may have got its final name already.
-            let is_renamed = !choice.losers.is_empty() && env.fs.cached().names.contains_key(&name);
+            let is_renamed = !choice.losers.is_empty() && env.stands_offered(&name);
             if is_renamed || choice.losers.iter().any(|loser| stands(&loser.taken)) {
                 env.ledger.forget(&name);
             }
