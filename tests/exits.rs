@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::process::{Signal, geteuid};
 
@@ -320,7 +321,10 @@ impl Shared {
         files::set_mode(host.dir(), 0o777);
         fs::create_dir(host.config_home()).unwrap();
         files::set_mode(host.config_home(), 0o777);
-        fs::copy(PROGRAM, host.path("longhaul")).unwrap();
+        // By a process of its own: one that another test starts meanwhile would keep this process's
+        // descriptor open, and a file that is open for writing cannot be run.
+        let copied = Command::new("cp").arg(PROGRAM).arg(host.path("longhaul")).status().unwrap();
+        assert!(copied.success());
         Shared { host }
     }
 
