@@ -85,6 +85,16 @@ fn a_list_of_b3sum_is_taken_in_the_directory_where_it_was_made() {
 }
 
 #[test]
+fn an_empty_list_is_found_whole_and_everything_beside_it_is_extra() {
+    let host = Host::new();
+    files::make(host.path("d/f"), 1, 10);
+    fs::write(host.path("list"), "").expect("written");
+    host.run(["check", "list"]).succeed();
+    let outcome = host.run(["check", "--json", "list", "d"]).fail(23);
+    assert_eq!(statuses(&outcome), pairs(&[("f", "extra")]), "{outcome}");
+}
+
+#[test]
 fn what_is_no_manifest_and_no_directory_is_refused_before_anything_is_read() {
     let host = Host::new();
     files::make(host.path("f"), 1, 100);

@@ -163,6 +163,27 @@ fn unreadable_files_are_named_and_the_rest_arrives() {
 }
 
 #[test]
+fn a_file_that_check_cannot_look_at_is_unread_and_not_missing() {
+    let host = Shared::new();
+    files::make(host.host.path("d/closed/inside"), 1, 100);
+    files::make(host.host.path("d/bad"), 1, 100);
+    let digest = files::b3sum(host.host.path("d/bad"));
+    fs::write(host.host.path("list"), format!("{digest}  bad\n{digest}  closed/inside\n{digest}  gone\n")).unwrap();
+    host.give_away("d");
+    for name in ["d/bad", "d/closed"] {
+        files::set_mode(host.host.path(name), 0);
+    }
+    let outcome = host.run(["check", "--json", "list", "d"]).fail(23);
+    files::set_mode(host.host.path("d/closed"), 0o700);
+    let status = |path: &str| {
+        let events = outcome.events_of("check");
+        let event = events.iter().find(|event| event["path"] == path).unwrap_or_else(|| panic!("{path}: {outcome}"));
+        event["status"].as_str().unwrap().to_owned()
+    };
+    assert_eq!([status("bad"), status("closed/inside"), status("gone")], ["unread", "unread", "missing"], "{outcome}");
+}
+
+#[test]
 fn one_unreadable_file_is_4() {
     let host = Shared::new();
     files::make(host.host.path("f"), 1, 100);

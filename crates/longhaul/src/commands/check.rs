@@ -6,7 +6,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "it looks at the names that a user gave, and writes nothing")]
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,9 @@ impl Check {
         // What follows has nothing to stop in order.
         asking.end();
         let is_over = report.as_ref().is_none_or(|report: &Report| report.fault.is_none());
-        if let Some(fault) = report.as_ref().and_then(|report| report.fault.as_ref()) {
+        if let Some(fault) = report.as_ref().and_then(|report| report.fault.as_ref())
+            && !telling.is_deaf()
+        {
             telling.fault(fault);
         }
         if is_over {
@@ -120,7 +122,7 @@ impl Check {
                 tell_unseen(&at, &name, &mut telling);
             }
             if finds_extra {
-                tell_extra(&at, &manifest, &expected, &mut telling)?;
+                tell_extra(&at, &manifest, &expected, &mut telling);
             }
         }
         Ok(telling.end(report.as_ref()))
@@ -164,33 +166,39 @@ fn is_absence(code: FaultCode) -> bool {
 
 /// Tells a name of the manifest for which no file came.
 fn tell_unseen<W: Write>(at: &Path, name: &RelPath, telling: &mut CheckTelling<W>) {
-    let lost =
-        || "the manifest has lost bytes of this name, which is not UTF-8: a file of another name may be the same";
-    let checked = match std::fs::symlink_metadata(place_of(at, name)) {
-        Ok(found) if found.is_file() => Checked::Unread,
-        Ok(_) => Checked::Changed,
-        Err(_) if String::from_utf8_lossy(name.as_bytes()).contains(char::REPLACEMENT_CHARACTER) => {
-            telling.fault(&Fault::new(FaultCode::Unsupported, Blame::Local, lost()).about(name.escaped()));
-            Checked::Unread
-        }
-        Err(_) => Checked::Missing,
+    let unread = |code, why: &dyn std::fmt::Display| {
+        let why = format_args!("'{}' was not read: {why}", name.escaped());
+        Some(Fault::new(code, Blame::Local, why).about(name.escaped()))
     };
+    let is_lossy = String::from_utf8_lossy(name.as_bytes()).contains(char::REPLACEMENT_CHARACTER);
+    let (checked, fault) = match std::fs::symlink_metadata(place_of(at, name)) {
+        Ok(found) if found.is_file() => {
+            (Checked::Unread, unread(FaultCode::Changed, &"it came to stand there meanwhile; check once more"))
+        }
+        Ok(_) => (Checked::Changed, None),
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            (Checked::Unread, unread(FaultCode::Denied, &error))
+        }
+        Err(_) if is_lossy => (Checked::Unread, unread(FaultCode::Unsupported, &LOST_BYTES)),
+        Err(_) => (Checked::Missing, None),
+    };
+    if let Some(fault) = fault {
+        telling.fault(&fault);
+    }
     telling.found(name, checked, 0, None);
 }
 
+/// The reason why a name with a replacement character may be that of a file under another name.
+const LOST_BYTES: &str =
+    "the manifest has lost bytes of its name, which is not UTF-8; the file stands under another one";
+
 /// Tells the regular files beneath a directory that the manifest does not have; itself is none.
-fn tell_extra<W: Write>(
-    at: &Path,
-    manifest: &Path,
-    expected: &Expected,
-    telling: &mut CheckTelling<W>,
-) -> Result<(), Error> {
+fn tell_extra<W: Write>(at: &Path, manifest: &Path, expected: &Expected, telling: &mut CheckTelling<W>) {
     let own = if manifest == Path::new("-") { None } else { whole(manifest) };
     let is_manifest = |path: &RelPath| own.is_some() && whole(&place_of(at, path)) == own;
     let mut waiting = vec![RelPath::root()];
     while let Some(dir) = waiting.pop() {
-        let place = at.join(std::ffi::OsStr::from_bytes(dir.as_bytes()));
-        let listed = list_local(&place, |names| {
+        let listed = list_local(&place_of(at, &dir), |names| {
             for listed in names {
                 let path = match dir.join(&listed.name) {
                     Ok(path) => path,
@@ -210,13 +218,13 @@ fn tell_extra<W: Write>(
             }
             if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        match listed {
-            Ok(()) => {}
-            Err(fault) if dir.is_root() => return Err(fault.into()),
-            Err(fault) => telling.fault(&fault),
+        if let Err(fault) = listed {
+            telling.fault(&fault);
+        }
+        if telling.is_deaf() {
+            return;
         }
     }
-    Ok(())
 }
 
 /// Files that wait to be compared while what is told waits for its reader.

@@ -149,7 +149,10 @@ impl<W: Write> CheckTelling<W> {
         let seconds = report.map_or(0.0, |report| report.seconds);
         if !self.json {
             self.written = self.written.and_then(|()| self.out.flush());
-            self.talker.note(self.closing(seconds));
+            if self.written.is_ok() {
+                let line = self.closing(seconds);
+                self.talker.note(line);
+            }
         } else if self.written.is_ok() {
             let body = CheckSummaryBody {
                 status: exit.status(),
