@@ -68,9 +68,7 @@ impl Layout {
         let before = ChunkIndex(index.0 / targets);
         Place { target: TargetId((index.0 % targets) as u32), offset: map.start_of(before).0 }
     }
-}
 
-impl Layout {
     /// The length of a file's body on a target, in bytes: the chunks that lie there, one after the
     /// other.
     pub fn len_on(self, map: ChunkMap, target: TargetId) -> u64 {

@@ -59,7 +59,7 @@ impl StageTimes {
     pub(crate) fn count<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let before = thread_nanos();
         let result = work();
-        if let Some(nanos) = self.nanos.get(stage as usize) {
+        if let Some(nanos) = self.cell(stage) {
             nanos.fetch_add(thread_nanos().saturating_sub(before), Ordering::Relaxed);
         }
         result
@@ -67,7 +67,13 @@ impl StageTimes {
 
     /// CPU seconds of one stage.
     pub(crate) fn of(&self, stage: Stage) -> f64 {
-        self.nanos.get(stage as usize).map_or(0, |nanos| nanos.load(Ordering::Relaxed)) as f64 / 1e9
+        self.cell(stage).map_or(0, |nanos| nanos.load(Ordering::Relaxed)) as f64 / 1e9
+    }
+
+    /// Where the time of a stage is summed up. `None` for one that a session does not count.
+    fn cell(&self, stage: Stage) -> Option<&AtomicU64> {
+        let at = COUNTED.iter().position(|counted| *counted == stage)?;
+        self.nanos.get(at)
     }
 
     /// CPU seconds by stage.

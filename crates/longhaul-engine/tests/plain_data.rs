@@ -51,7 +51,7 @@ fn settings_are_read_back_with_their_rules_and_names() {
         files_from: Some(Arc::new(PathList::new(&[path("b"), path("a/c")]))),
         verify: Verify::Disk,
         retry_for: Duration::from_millis(1),
-        paths: vec!["192.0.2.1-192.0.2.2".parse().unwrap_or_default()],
+        paths: vec!["192.0.2.1=192.0.2.2".parse().expect("a pair of addresses")],
         ..Settings::default()
     };
     assert_same(settings);

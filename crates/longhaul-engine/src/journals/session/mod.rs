@@ -330,7 +330,9 @@ impl SessionJournal {
             KeeperStep::TakeOver(tag) => of(tag)?.take_over(&self.author),
             KeeperStep::Append { journal, records } => of(journal)?.append(records.clone()),
             KeeperStep::Sync(tag) => of(tag)?.sync(),
-            KeeperStep::RemoveTemp(_) | KeeperStep::SyncNames(_) => Ok(()),
+            KeeperStep::RemoveTemp(_) | KeeperStep::SyncNames(_) => {
+                Err(Fault::new(FaultCode::Internal, Blame::Bug, "a step on names where only journals are written"))
+            }
         })
     }
 

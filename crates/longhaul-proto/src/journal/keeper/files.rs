@@ -156,8 +156,8 @@ impl FoundPartial {
     /// The steps that come before anything of the partial is written anew. `offered` is the version
     /// of the source if that has changed; `proof` is there if the chunks were read back.
     ///
-    /// Of another version none of the chunks is held until they were compared with it: a crash in
-    /// the middle must not leave a journal that calls the old version's chunks those of the new.
+    /// No chunk of another version is held until it was compared with that version: a crash in the
+    /// middle must not leave a journal that calls the old version's chunks those of the new.
     pub fn continuing(&self, offered: Option<SourceStamp>, proof: Option<Proof>) -> Vec<KeeperStep> {
         let (number, file) = (self.taken.number, &self.taken.file);
         let (lost, temporary) = proof.map_or((Vec::new(), None), |proof| (proof.lost, proof.node));
