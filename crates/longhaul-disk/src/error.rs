@@ -10,6 +10,8 @@ use std::path::Path;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hint, PathError, RelPath, hint};
 use rustix::io::Errno;
 
+use crate::set::SetError;
+
 /// The bytes of a path in an error; shown escaped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PathText(Box<[u8]>);
@@ -186,6 +188,21 @@ pub enum DiskError {
         /// Its length in bytes.
         len: usize,
     },
+    /// A name stands on two targets of a set, which does not guess which of them is meant.
+    #[error("'{path}' stands on two targets of the set, {first} and {second}: {what}. `longhaul set check` shows both")]
+    TwoTargets {
+        /// The name.
+        path: PathText,
+        /// The number of one target.
+        first: u32,
+        /// The number of the other.
+        second: u32,
+        /// The kind of conflict.
+        what: &'static str,
+    },
+    /// Directories are not the target set that they should be.
+    #[error(transparent)]
+    Set(#[from] SetError),
     /// The I/O engine cannot be started.
     #[error("cannot start the {engine} engine")]
     Engine {
@@ -239,6 +256,10 @@ pub enum ErrorKind {
     LinkRefused,
     /// This file system takes other names for our reserved ones.
     Alias,
+    /// A name stands on two targets of a set.
+    TwoTargets,
+    /// Directories are not the target set that they should be, or a target is missing.
+    Set,
 }
 
 impl From<DiskError> for Fault {
@@ -278,6 +299,8 @@ impl DiskError {
                 ErrorKind::Exists
             }
             DiskError::Alias { .. } => ErrorKind::Alias,
+            DiskError::TwoTargets { .. } => ErrorKind::TwoTargets,
+            DiskError::Set(_) => ErrorKind::Set,
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::Moved { .. } => ErrorKind::Moved,
             DiskError::LinkRefused { .. } => ErrorKind::LinkRefused,
@@ -315,8 +338,9 @@ impl DiskError {
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
             | DiskError::Doubted { path }
+            | DiskError::TwoTargets { path, .. }
             | DiskError::Bounds { path, .. } => Some(path),
-            DiskError::Engine { .. } => None,
+            DiskError::Engine { .. } | DiskError::Set(_) => None,
         }
     }
 
@@ -352,8 +376,9 @@ impl DiskError {
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
             | DiskError::Doubted { path }
+            | DiskError::TwoTargets { path, .. }
             | DiskError::Bounds { path, .. } => Some(path),
-            DiskError::Engine { .. } => None,
+            DiskError::Engine { .. } | DiskError::Set(_) => None,
         }
     }
 
@@ -403,10 +428,14 @@ impl ErrorKind {
             ErrorKind::ReadOnly => FaultCode::ReadOnly,
             ErrorKind::Io => FaultCode::Io,
             ErrorKind::Exists => FaultCode::Exists,
-            ErrorKind::NotADirectory | ErrorKind::Escape | ErrorKind::Moved => FaultCode::InTheWay,
+            ErrorKind::NotADirectory | ErrorKind::Escape | ErrorKind::Moved | ErrorKind::TwoTargets => FaultCode::InTheWay,
             ErrorKind::Changed => FaultCode::Changed,
             ErrorKind::Vanished => FaultCode::Vanished,
-            ErrorKind::Unsupported | ErrorKind::TooLong | ErrorKind::Alias | ErrorKind::OnlyReplaces => {
+            ErrorKind::Unsupported
+            | ErrorKind::TooLong
+            | ErrorKind::Alias
+            | ErrorKind::OnlyReplaces
+            | ErrorKind::Set => {
                 FaultCode::Unsupported
             }
             ErrorKind::Exhausted => FaultCode::Exhausted,
@@ -417,7 +446,13 @@ impl ErrorKind {
 
     fn hint(self) -> Option<Hint> {
         Some(match self {
-            ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Vanished | ErrorKind::TooLong => return None,
+            // Errors of sets say themselves what to do.
+            ErrorKind::NotFound
+            | ErrorKind::Exists
+            | ErrorKind::Vanished
+            | ErrorKind::TooLong
+            | ErrorKind::TwoTargets
+            | ErrorKind::Set => return None,
             ErrorKind::Denied => hint::Storage::CheckPermissions.into(),
             ErrorKind::NoSpace => hint::Storage::FreeSpace.into(),
             ErrorKind::ReadOnly => hint::Storage::MountForWriting.into(),

@@ -17,8 +17,10 @@ mod direct;
 mod error;
 mod io;
 mod kernel;
+mod load;
 mod names;
 mod overlap;
+mod set;
 mod shelf;
 mod source;
 mod stat;
@@ -36,7 +38,12 @@ pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
+pub use load::{LoadFigures, TargetLoad};
 pub use overlap::way_into;
+pub use set::{
+    Marks, MissingTarget, OnMissing, SameDevice, SetError, SetId, SetLayout, SetMark, TargetDirs, TargetRoom,
+    SpreadTarget, TargetSet, Writing,
+};
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,

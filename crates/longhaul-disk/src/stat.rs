@@ -46,7 +46,7 @@ pub enum Standing {
     },
     /// Anything else.
     Special {
-        /// `fifo`, `socket`, `device` or `unknown`.
+        /// `fifo`, `socket`, `device`, `unknown`, or `on two targets` of a set.
         what: &'static str,
         /// Permissions and times.
         meta: Meta,

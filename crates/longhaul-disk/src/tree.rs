@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Clock, RelPath, TempName};
-use rustix::fs::{AtFlags, FileType, Stat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, Stat, fstatvfs, readlinkat, statat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
+use crate::destination::{Asker, room_of};
 use crate::error::{DiskError, ErrorKind};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
@@ -33,6 +35,22 @@ impl Tree {
     pub fn open(dir: &Path) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_named(dir)?);
         Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
+    }
+
+    /// The path that the operator named.
+    pub fn named(&self) -> &Path {
+        &self.named
+    }
+
+    /// Bytes free on its file system, as this user may take them. `None` if that is not known.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let asker = if geteuid().is_root() { Asker::Root } else { Asker::Others };
+        room_of(&fstatvfs(self.walk.root().as_ref()).ok()?, asker).map(|(bytes, _)| bytes)
+    }
+
+    /// Its top.
+    pub(crate) fn root(&self) -> &Arc<Dir> {
+        self.walk.root()
     }
 
     /// Checks that the held directory is still the one at its path.

@@ -61,13 +61,15 @@ pub use api::{
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
+pub use client::sets::{SetFind, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
-    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, SyncMethod, TargetTree,
-    TreePolicy, VoidSource, VoidTarget,
+    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, Marks, MissingTarget, ModePolicy, OnMissing, SameDevice,
+    SetId, SetLayout, SetMark, SourceTree, SyncMethod, TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource,
+    VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

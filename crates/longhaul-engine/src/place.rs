@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath, Word, hint};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Layout, RelPath, SessionTag, Word, hint};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
-    TreePolicy, VoidTarget,
+    DirectMode, FsSource, FsTarget, Marks, SameName, Shape, SourceSpec, SourceTree, SpreadTarget, Standing, SyncMethod,
+    TargetSet, TargetTree, Tree, TreePolicy, VoidTarget, Writing,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
@@ -72,7 +72,7 @@ pub(crate) fn local_sources(
 
 /// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether its
 /// content is meant.
-pub(crate) type ServedSource = (Word, Arc<Tree>, RelPath, bool);
+pub(crate) type ServedSource = (Word, Arc<TargetSet>, RelPath, bool);
 
 /// Opens sources beneath served trees, likewise.
 ///
@@ -88,7 +88,7 @@ pub(crate) fn served_sources(
         let below = if path.is_root() { String::new() } else { format!("/{}", path.escaped()) };
         format!("{root}{below}{}", if *contents { "/" } else { "" })
     };
-    let places = sources.iter().map(|(_, tree, path, contents)| (tree.clone(), path.clone(), *contents)).collect();
+    let places = sources.iter().map(|(_, set, path, contents)| (set.clone(), path.clone(), *contents)).collect();
     let source = FsSource::beneath(places, direct).called(sources.iter().map(|(root, ..)| &**root));
     refuse_same_name(&source, wanted, shown)?;
     let shape = source.shape();
@@ -114,6 +114,7 @@ fn spec(source: &LocalSource) -> SourceSpec {
 /// first of them made there.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSite {
+    ground: Ground,
     dir: PathBuf,
     landing: Landing,
     opening: Opening,
@@ -121,15 +122,60 @@ pub(crate) struct LocalSite {
     run: [u8; 16],
 }
 
+/// The ground that a destination of this host lies on.
+#[derive(Clone, Debug)]
+enum Ground {
+    /// The file tree of this host.
+    Host,
+    /// A target set, beneath which the paths lie.
+    Set(Arc<TargetSet>),
+}
+
+impl Ground {
+    fn of(dest: &LocalDest, dry_run: bool) -> Result<Ground, Fault> {
+        let Some(targets) = &dest.targets else { return Ok(Ground::Host) };
+        let marks = if dry_run { Marks::Imagined } else { Marks::Made };
+        Ok(Ground::Set(TargetSet::open(targets, marks, Writing::Wanted)?))
+    }
+
+    /// Whether a directory stands at a path.
+    fn has_directory(&self, path: &Path) -> Result<bool, Fault> {
+        match self {
+            Ground::Host => Ok(is_directory(path)),
+            Ground::Set(set) => Ok(matches!(set.stat(&beneath_set(path)?)?, Some(Standing::Dir { .. }))),
+        }
+    }
+}
+
+/// A path as the user gave it, beneath a set.
+fn beneath_set(path: &Path) -> Result<RelPath, Fault> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut beneath = RelPath::root();
+    for name in bytes.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+        beneath = beneath.join(name).map_err(|e| {
+            Fault::new(FaultCode::Usage, Blame::Local, format_args!("the destination in the set: {e}"))
+                .about(Escaped(bytes))
+        })?;
+    }
+    match path.is_absolute() {
+        false => Ok(beneath),
+        true => {
+            let why = "with targets, the destination is a path beneath them: leave out the slash at its beginning";
+            Err(Fault::new(FaultCode::Usage, Blame::Local, why).about(Escaped(bytes)))
+        }
+    }
+}
+
 impl LocalSite {
     /// Resolves a destination. A link to a directory that the user names is followed, as by rsync.
     pub(crate) fn new(dest: &LocalDest, opening: Opening) -> Result<LocalSite, Fault> {
-        let (dir, name) = landing_at(dest, opening.placing)?;
+        let ground = Ground::of(dest, opening.dry_run)?;
+        let (dir, name) = landing_at(dest, opening.placing, &ground)?;
         let landing = match name {
             Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
             None => Landing::beneath(),
         };
-        Ok(LocalSite { dir: dir.to_owned(), landing, opening, run: nonce()? })
+        Ok(LocalSite { dir: dir.to_owned(), ground, landing, opening, run: nonce()? })
     }
 
     /// The same place for one source that turned out to be a directory: it keeps its name beneath
@@ -148,13 +194,17 @@ impl LocalSite {
 
     /// Whether its directory stands already, and so may hold partials.
     pub(crate) fn stands(&self) -> bool {
-        is_directory(&self.dir)
+        self.ground.has_directory(&self.dir).unwrap_or(false)
     }
 
     /// How small files and names are made durable there. `None` in a dry run, or where nothing is
     /// known.
     pub(crate) fn sync_method(&self) -> Option<SyncMethod> {
-        SyncMethod::at(&self.dir).filter(|_| !self.opening.dry_run)
+        let dir = match &self.ground {
+            Ground::Host => &self.dir,
+            Ground::Set(set) => set.first().named(),
+        };
+        SyncMethod::at(dir).filter(|_| !self.opening.dry_run)
     }
 
     /// Opens it for a session, and makes its directory if that is missing.
@@ -164,10 +214,17 @@ impl LocalSite {
         if opening.dry_run && !self.stands() {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
         }
+        if let Ground::Set(set) = &self.ground {
+            set.check_place()?;
+            let store = RootJournals::new(set.shelf(), Layout::WHOLE);
+            let (who, dir) = ((&Principal::local(), self.run), beneath_set(&self.dir)?);
+            let destination = opened_in_tree((set, &store, TreePolicy::default()), who, dir, landing, opening)?;
+            return Ok(Destination { place: format!("set {}", set.shown()), ..destination });
+        }
         let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone(), target.layout());
         let destination =
-            written(target, landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
+            written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         Ok(Destination { place: Escaped(whole.as_os_str().as_bytes()).to_string(), ..destination })
     }
@@ -180,7 +237,7 @@ pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Resul
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
     let store = RootJournals::new(target.shelf().clone(), target.layout());
     written(
-        target,
+        |tag| Arc::new(target.tagged(tag)),
         Landing::beneath(),
         String::new(),
         opening,
@@ -189,9 +246,10 @@ pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Resul
     )
 }
 
-/// A destination whose sessions are journalled, unless it is a dry run.
+/// A destination whose sessions are journalled, unless it is a dry run. `target` gives the tree in
+/// which small files are made under names of a tag.
 fn written(
-    target: FsTarget,
+    target: impl FnOnce(SessionTag) -> Arc<dyn TargetTree>,
     landing: Landing,
     base: String,
     opening: Opening,
@@ -199,18 +257,22 @@ fn written(
     prefix: RelPath,
 ) -> Result<Destination, Fault> {
     if opening.dry_run {
-        return Ok(Destination::fleeting(Arc::new(target), landing, base));
+        return Ok(Destination::fleeting(target(SessionTag([0; 8])), landing, base));
     }
     let presence = Arc::<Presence>::default();
     let ledger = store.begin(who, run, prefix, presence.clone())?;
-    let tree = Arc::new(target.tagged(ledger.tag()));
+    let tree = target(ledger.tag());
     Ok(Destination { tree, landing, place: base.clone(), base, ledger: Some(Arc::new(ledger)), presence })
 }
 
 /// The directory into which names go, and the name that the one source takes there if it does not
 /// keep its own.
-fn landing_at(dest: &LocalDest, placing: Placing) -> Result<(&Path, Option<&OsStr>), Fault> {
-    if placing == Placing::Beneath || is_directory(&dest.path) {
+fn landing_at<'d>(
+    dest: &'d LocalDest,
+    placing: Placing,
+    ground: &Ground,
+) -> Result<(&'d Path, Option<&'d OsStr>), Fault> {
+    if placing == Placing::Beneath || ground.has_directory(&dest.path)? {
         return Ok((&dest.path, None));
     }
     let name = dest.path.file_name().ok_or_else(|| no_name(dest.path.as_os_str().as_bytes()))?;
@@ -226,15 +288,21 @@ pub(crate) fn refuse_into_itself(
     placing: Placing,
     asked: &Allowed,
 ) -> Result<(), Fault> {
-    let (dir, new_name) = landing_at(dest, placing)?;
-    for source in sources {
+    // Nothing is made here, so that a set is only imagined.
+    let ground = Ground::of(dest, true)?;
+    let (dir, new_name) = landing_at(dest, placing, &ground)?;
+    let tops: Vec<PathBuf> = match &ground {
+        Ground::Host => vec![PathBuf::new()],
+        Ground::Set(set) => set.loads().map(|target| target.dir().to_owned()).collect(),
+    };
+    for (source, on) in sources.iter().flat_map(|source| tops.iter().map(move |top| (source, top))) {
         let own_name = if source.contents { None } else { source.path.file_name() };
         let becomes = match (new_name, own_name) {
             (Some(_), _) => dest.path.clone(),
             (None, Some(name)) => dir.join(name),
             (None, None) => dir.to_owned(),
         };
-        let Some(way) = longhaul_disk::way_into(&spec(source), &becomes) else { continue };
+        let Some(way) = longhaul_disk::way_into(&spec(source), &on.join(becomes)) else { continue };
         let top = own_name.and_then(|name| RelPath::new(name.as_bytes()).ok()).unwrap_or_default();
         if way.is_root() || top.concat(&way).is_ok_and(|found| asked.has_dir(&found)) {
             let whose =
@@ -249,7 +317,7 @@ pub(crate) fn refuse_into_itself(
 
 /// The destination beneath a served tree, under the policy of its root.
 pub(crate) fn served_destination(
-    (root, store, policy): (&Arc<Tree>, &Arc<RootJournals>, TreePolicy),
+    (root, store, policy): (&Arc<TargetSet>, &Arc<RootJournals>, TreePolicy),
     (who, run): (&Principal, [u8; 16]),
     path: &RelPath,
     opening: Opening,
@@ -264,14 +332,30 @@ pub(crate) fn served_destination(
         }
         _ => (path.clone(), Landing::beneath()),
     };
+    opened_in_tree((root, store, policy), (who, run), dir, landing, opening)
+}
+
+/// The directory at a path of a tree as a destination.
+fn opened_in_tree(
+    (root, store, policy): (&Arc<TargetSet>, &Arc<RootJournals>, TreePolicy),
+    (who, run): (&Principal, [u8; 16]),
+    dir: RelPath,
+    landing: Landing,
+    opening: Opening,
+) -> Result<Destination, Fault> {
     let stands = matches!(root.stat(&dir).or_else(absent)?, Some(Standing::Dir { .. }));
     let base = dir.escaped().to_string();
     if opening.dry_run && !stands {
         return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
     }
-    let target = FsTarget::beneath(root, &dir, opening.direct, policy)?;
+    if root.is_set() {
+        let target = SpreadTarget::beneath(root, &dir, opening.direct, policy)?;
+        let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
+        return written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (store, who, run), dir);
+    }
+    let target = FsTarget::beneath(root.first(), &dir, opening.direct, policy)?;
     let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
-    written(target, landing, base, opening, (store, who, run), dir)
+    written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (store, who, run), dir)
 }
 
 /// Maps a missing parent to `None`: nothing stands there.

@@ -34,7 +34,7 @@ async fn copy(from: &Path, to: &Path, settings: Settings) -> (Report, Vec<Event>
     let log = Arc::new(Log::default());
     let job = Job {
         from: JobSource::Local(vec![LocalSource { path: from.to_owned(), contents: true }]),
-        to: JobDestination::Local(LocalDest { path: to.to_owned(), slash: true }),
+        to: JobDestination::Local(LocalDest::directory(to)),
     };
     let (_trigger, stop) = Stop::new();
     let report = run(job, None, settings, log.clone(), stop).await;

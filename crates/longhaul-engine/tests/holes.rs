@@ -32,7 +32,7 @@ async fn lanes_that_bring_nothing_but_holes_for_longer_than_the_stall_time_are_n
     for protect in [Protection::Safe, Protection::Private] {
         let job = Job {
             from: JobSource::Local(vec![LocalSource { path: source.clone(), contents: false }]),
-            to: JobDestination::Local(LocalDest { path: scratch.path().join("to"), slash: true }),
+            to: JobDestination::Local(LocalDest::directory(scratch.path().join("to"))),
         };
         let settings = Settings {
             lanes: Some(2),

@@ -37,7 +37,7 @@ fn a_job_is_read_back_as_it_was_written_down() {
     let far = || RemotePath { root: Word::try_from("data").expect("a word"), path: path("a\n/b"), slash: true };
     assert_same(Job::push(vec![LocalSource::named("/a"), LocalSource::contents("b")], reach(), far()));
     assert_same(Job::pull(reach(), vec![far()], LocalDest::directory(PathBuf::from("/to"))));
-    assert_same(Job::copy(vec![LocalSource::named("a")], LocalDest { path: "b".into(), slash: false }));
+    assert_same(Job::copy(vec![LocalSource::named("a")], LocalDest { path: "b".into(), slash: false, targets: Some(TargetDirs::set(vec!["/d1".into(), "/d2".into()])) }));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod filter;
 mod foreign;
 mod help;
 mod misuse;
+mod set;
 
 use std::ffi::OsString;
 
@@ -25,6 +26,7 @@ pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::help::version;
 pub use self::misuse::explain;
+pub use self::set::{SetArgs, SetInitArgs, SetVerb, TargetOptions};
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
 #[derive(Debug, Parser)]
@@ -69,6 +71,9 @@ pub enum Verb {
     #[command(mut_arg("verbose", |arg| arg.help("Log more: what each connection came to, and why")))]
     #[command(after_help = help::SERVE, after_long_help = help::SERVE_LONG)]
     Serve(ServeArgs),
+    /// Make and look over target sets: trees that are spread over several disks
+    #[command(subcommand)]
+    Set(SetVerb),
     /// Make, show, authorise and trust keys
     #[command(subcommand)]
     Key(KeyVerb),
@@ -95,6 +100,9 @@ pub struct TransferArgs {
     /// How disks are read and written.
     #[command(flatten)]
     pub devices: DeviceOptions,
+    /// The targets of a destination on this host.
+    #[command(flatten)]
+    pub targets: TargetOptions,
     /// How what was written becomes durable.
     #[command(flatten)]
     pub writes: WriteOptions,
@@ -428,6 +436,8 @@ impl TransferArgs {
 
 /// The name of `--path`.
 pub const PATH: &str = "path";
+/// The name of `--target`.
+pub const TARGET: &str = "target";
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod check;
 mod key;
 mod ls;
 mod serve;
+mod set;
 mod transfer;
 
 use std::ffi::OsString;
@@ -83,6 +84,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Serve(args) => serve::run(&args, context),
+        Verb::Set(verb) => set::run(&verb, context),
         Verb::Key(verb) => key::run(verb, context),
         Verb::Bench(verb) => bench::run(verb, context),
     }

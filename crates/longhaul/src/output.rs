@@ -19,6 +19,7 @@ mod meter;
 mod narrator;
 mod progress;
 mod screen;
+mod set;
 mod speaker;
 mod units;
 mod voice;
@@ -26,6 +27,7 @@ mod words;
 
 pub use bench::{MatrixCell, MatrixTelling, NetTelling};
 pub use check::{CheckTelling, Checked};
+pub use set::{SetTelling, TellsFiles};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;

@@ -8,6 +8,7 @@
 mod bench;
 mod files_from;
 mod layers;
+mod targets;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{ByteCount, ChunkSize};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, Transport, host_memory,
+    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport, host_memory,
 };
 use longhaul_net::PublicKey;
 
@@ -29,12 +30,15 @@ use crate::values::{self, ColorWhen, ProgressForm};
 
 pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
 pub use layers::Layers;
+pub use targets::new_set;
 
 /// Everything a transfer needs but its locations.
 #[derive(Debug)]
 pub struct TransferSettings {
     /// The engine's settings.
     pub engine: Settings,
+    /// The targets of a destination on this host. `None`: it is one directory.
+    pub targets: Option<TargetDirs>,
     /// The path of the manifest. `None` if none is wanted.
     pub manifest: Option<PathBuf>,
     /// Notes for users about texts that were read otherwise than they were written.
@@ -112,6 +116,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         engine,
+        targets: targets::targets(&args.targets, layers)?,
         manifest,
         notes: listed.and_then(|listed| listed.note()).into_iter().collect(),
         progress: layers.parsed("progress", &args.output.progress, values::progress)?.unwrap_or_default(),

@@ -14,7 +14,7 @@ use longhaul_core::limits::{
 };
 use longhaul_core::units::{parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, IfExists};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, OnMissing, Protection, RATE_MIN, SetLayout, Transport, Verify};
 use longhaul_net::PublicKey;
 
 use crate::error::Flaw;
@@ -197,6 +197,21 @@ pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
         "direct" => Ok(DirectMode::Direct),
         "buffered" => Ok(DirectMode::Buffered),
         _ => Err(unknown(text, "auto, direct, buffered")),
+    }
+}
+
+/// Reads the layout of a set.
+pub(crate) fn set_layout(text: &str) -> Result<SetLayout, Flaw> {
+    SetLayout::parse(text).ok_or_else(|| unknown(text, "spread"))
+}
+
+/// Reads the rule for a set of which a target is missing.
+pub(crate) fn on_missing(text: &str) -> Result<OnMissing, Flaw> {
+    match text {
+        "refuse" => Ok(OnMissing::Refuse),
+        "readonly" => Ok(OnMissing::ReadOnly),
+        "continue" => Ok(OnMissing::Continue),
+        _ => Err(unknown(text, "refuse, readonly, continue")),
     }
 }
 

@@ -22,6 +22,7 @@ use super::temp::Temp;
 use crate::bytes::WriteAt;
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
+use crate::load::LoadShare;
 
 /// The bytes of a file on one target.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(crate) struct DiskBody {
     turn: tokio::sync::Mutex<()>,
     /// The moment from which on no sync of its file system may have failed: its own last good sync.
     mark: Mark,
+    /// What of it is still to be written.
+    share: LoadShare,
     /// Whether the temporary name is durable.
     is_named: AtomicBool,
     began: Began,
@@ -108,7 +111,7 @@ impl Body {
         (len, zeros): (u64, Zeros),
         (handle, node): (Handle, FileNode),
         temp: Temp,
-        (began, mark): (Began, Mark),
+        (began, mark, share): (Began, Mark, LoadShare),
     ) -> Body {
         let reserved = Reserved { end: 0, off: zeros == Zeros::LeftOut || len < RESERVED_FILE_BYTES_MIN };
         let body = DiskBody {
@@ -117,6 +120,7 @@ impl Body {
             temp,
             turn: tokio::sync::Mutex::default(),
             mark,
+            share,
             is_named: AtomicBool::new(false),
             began,
             zeros,
@@ -222,6 +226,11 @@ impl DiskBody {
     /// The moment from which on no sync of its file system may have failed.
     pub(crate) fn mark(&self) -> &Mark {
         &self.mark
+    }
+
+    /// What of it is still to be written, as a part of its target's load.
+    pub(crate) fn share(&self) -> &LoadShare {
+        &self.share
     }
 
     /// The device that it lies on (`st_dev`).

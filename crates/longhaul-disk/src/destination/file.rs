@@ -47,6 +47,11 @@ impl TargetFile {
         self.len == 0
     }
 
+    /// The target of its first body.
+    pub fn home(&self) -> TargetId {
+        self.on_disk().next().map_or(TargetId::FIRST, |body| body.share().target())
+    }
+
     /// Its bodies, in the order of their targets.
     pub fn bodies(&self) -> &[Body] {
         &self.bodies

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{ChunkMap, Meta, Preserve, RelPath, SessionTag, TempName};
+use longhaul_core::{ChunkMap, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, fstatvfs, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -32,6 +32,7 @@ use super::{Journalled, Made, Reopened, Replace, Room, TargetFile, TargetTree};
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind};
 use crate::kernel::{Interposer, Kernel};
+use crate::load::TargetLoad;
 use crate::shelf::{Shelf, sweep};
 use crate::stat::times;
 use crate::stat::{Identity, Standing, type_of};
@@ -62,6 +63,8 @@ pub struct FsTarget {
     home: Home,
     links: LinkPolicy,
     spellings: Spellings,
+    /// The load of the target that it is.
+    load: Arc<TargetLoad>,
 }
 
 /// The place of the destination, as the operator named it.
@@ -102,7 +105,8 @@ impl FsTarget {
 
     fn opened(path: &Path, direct: DirectMode, kernel: &Kernel) -> Result<FsTarget, DiskError> {
         let root = base::named(path, kernel)?;
-        FsTarget::new(Shelf::of(&root), root, direct, (Home::Named(path.to_owned()), TreePolicy::default()))
+        let load = TargetLoad::of(TargetId::FIRST, path);
+        FsTarget::new((Shelf::of(&root), load), root, direct, (Home::Named(path.to_owned()), TreePolicy::default()))
     }
 
     /// Opens a directory beneath a served tree as the destination, without following any link on
@@ -118,11 +122,12 @@ impl FsTarget {
         policy: TreePolicy,
     ) -> Result<FsTarget, DiskError> {
         let home = Home::Beneath(Arc::clone(tree), path.clone());
-        FsTarget::new(tree.shelf(), base::beneath(tree, path, policy.modes)?, direct, (home, policy))
+        let load = TargetLoad::of(TargetId::FIRST, tree.named());
+        FsTarget::new((tree.shelf(), load), base::beneath(tree, path, policy.modes)?, direct, (home, policy))
     }
 
     fn new(
-        shelf: Shelf,
+        (shelf, load): (Shelf, Arc<TargetLoad>),
         root: Arc<Dir>,
         direct: DirectMode,
         (home, policy): (Home, TreePolicy),
@@ -144,6 +149,7 @@ impl FsTarget {
             home,
             links: policy.links,
             spellings: Spellings::default(),
+            load,
         })
     }
 
@@ -158,6 +164,25 @@ impl FsTarget {
     #[must_use]
     pub fn tagged(self, tag: SessionTag) -> FsTarget {
         FsTarget { tag, ..self }
+    }
+
+    /// Counts what is written here as the load of this target.
+    #[must_use]
+    pub(crate) fn loading(self, load: Arc<TargetLoad>) -> FsTarget {
+        FsTarget { load, ..self }
+    }
+
+    /// The entry that stands at `path`; nothing is noted to be made durable.
+    pub(crate) fn look_at(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        match examine(&self.walk, path) {
+            Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
+            outcome => outcome,
+        }
+    }
+
+    /// Makes names durable as [`TargetTree::sync_dirs`] does, of these files among others.
+    pub(crate) fn sync_dirs_of(&self, staged: &[&Staged]) -> Result<(), DiskError> {
+        self.syncer.dirs(&self.walk, staged)
     }
 
     /// The shelf with the journals of sessions that write here: at the top of this destination, or
@@ -415,7 +440,7 @@ impl TargetTree for FsTarget {
                 Content::Synced
             }
         };
-        Ok(Staged::small(path, temp, content, mark))
+        Ok(Staged::small(path, temp, content, (mark, self.load.begin(bytes.len() as u64))))
     }
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
@@ -429,7 +454,7 @@ impl TargetTree for FsTarget {
             let set = self.kernel().utimensat(&dir, temp.name(), &times(meta));
             set.map_err(|error| DiskError::call("set the times of", path, error))?;
         }
-        Ok(Staged::small(path, temp, Content::Link, mark))
+        Ok(Staged::small(path, temp, Content::Link, (mark, self.load.begin(0))))
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
@@ -502,7 +527,11 @@ impl TargetTree for FsTarget {
     }
 
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
-        self.syncer.dirs(&self.walk, staged)
+        self.sync_dirs_of(&staged.iter().collect::<Vec<_>>())
+    }
+
+    fn loads(&self) -> Vec<Arc<TargetLoad>> {
+        vec![Arc::clone(&self.load)]
     }
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {

@@ -31,10 +31,12 @@ use longhaul_core::{ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, 
 use rustix::io::Errno;
 
 use crate::error::DiskError;
+use crate::load::TargetLoad;
 pub use crate::kernel::Replace;
 use crate::stat::{Identity, Standing};
 
 pub(crate) use body::DiskBody;
+pub(crate) use room::{Asker, room_of};
 pub use body::{Body, Zeros};
 pub use device::SyncMethod;
 pub use file::TargetFile;
@@ -435,6 +437,11 @@ pub trait TargetTree: Send + Sync + 'static {
     /// does not stand, or the number is not known.
     fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
         self.beneath()?.occupied(path, temp)
+    }
+
+    /// The loads of its targets, in order. Empty for a tree that is not on a disk.
+    fn loads(&self) -> Vec<Arc<TargetLoad>> {
+        self.beneath().map_or_else(Vec::new, |tree| tree.loads())
     }
 
     /// The number of syncs so far.

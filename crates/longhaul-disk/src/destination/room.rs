@@ -7,7 +7,7 @@ use rustix::fs::StatVfs;
 
 /// The user for whom room is counted: file systems keep a reserve for root.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asker {
+pub(crate) enum Asker {
     Root,
     Others,
 }
@@ -15,7 +15,7 @@ pub(super) enum Asker {
 /// Bytes and inodes that are free to this user. `None` where the file system reports no size:
 /// ramfs, a tmpfs without a limit and FUSE without `statfs` say that nothing is free, and take all
 /// data.
-pub(super) fn room_of(stat: &StatVfs, asker: Asker) -> Option<(u64, Option<u64>)> {
+pub(crate) fn room_of(stat: &StatVfs, asker: Asker) -> Option<(u64, Option<u64>)> {
     if stat.f_blocks == 0 {
         return None;
     }

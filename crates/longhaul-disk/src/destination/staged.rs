@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use longhaul_core::RelPath;
+use longhaul_core::{RelPath, TargetId};
 use rustix::io::Errno;
 
 use super::body::{Body, DiskBody};
@@ -13,6 +13,7 @@ use super::temp::Temp;
 use super::{Replace, TargetFile};
 use crate::bytes::WriteAt;
 use crate::error::DiskError;
+use crate::load::LoadShare;
 use crate::walk::Dir;
 
 /// A file or link that is complete but not published. Dropped unpublished, a small file or link is
@@ -34,6 +35,8 @@ enum StagedContent {
         content: Content,
         /// The moment from which on no sync of its file system may have failed.
         mark: Mark,
+        /// What of it is still to be written.
+        share: LoadShare,
     },
     /// A large file, still open.
     Large(Arc<TargetFile>),
@@ -110,8 +113,8 @@ impl Staged {
     }
 
     /// A small file or link that was begun at `mark`.
-    pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, mark: Mark) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Small { temp, content, mark } }
+    pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, (mark, share): (Mark, LoadShare)) -> Staged {
+        Staged { path: path.clone(), content: StagedContent::Small { temp, content, mark, share } }
     }
 
     /// A large file, all of whose bodies are sealed.
@@ -121,6 +124,15 @@ impl Staged {
 
     pub(crate) fn void(path: &RelPath) -> Staged {
         Staged { path: path.clone(), content: StagedContent::Void }
+    }
+
+    /// The target on which it lies, or the first of its bodies does.
+    pub fn home(&self) -> TargetId {
+        match &self.content {
+            StagedContent::Small { share, .. } => share.target(),
+            StagedContent::Large(file) => file.home(),
+            StagedContent::Void | StagedContent::Given(_) => TargetId::FIRST,
+        }
     }
 
     /// Its final name.
@@ -153,7 +165,7 @@ impl Staged {
     pub(crate) fn parts(&self) -> impl DoubleEndedIterator<Item = StagedPart<'_>> {
         let path = &self.path;
         let (small, large) = match &self.content {
-            StagedContent::Small { temp, content, mark } => {
+            StagedContent::Small { temp, content, mark, .. } => {
                 (Some(StagedPart { path, temp, mark, unsynced: content.unsynced() }), None)
             }
             StagedContent::Large(file) => (None, Some(file)),

@@ -35,6 +35,18 @@ pub struct SyncCounts {
     pub dirsync: u64,
 }
 
+impl SyncCounts {
+    /// The syncs of two targets together.
+    pub(crate) fn plus(self, other: SyncCounts) -> SyncCounts {
+        SyncCounts {
+            fsync: self.fsync + other.fsync,
+            syncfs: self.syncfs + other.syncfs,
+            fdatasync: self.fdatasync + other.fdatasync,
+            dirsync: self.dirsync + other.dirsync,
+        }
+    }
+}
+
 /// The syncs of one target.
 #[derive(Debug, Default)]
 pub(crate) struct Syncer {
@@ -174,7 +186,7 @@ impl Syncer {
     }
 
     /// Syncs the directories of `staged` and all that were noted as changed.
-    pub(crate) fn dirs(&self, walk: &Walk, staged: &[Staged]) -> Result<(), DiskError> {
+    pub(crate) fn dirs(&self, walk: &Walk, staged: &[&Staged]) -> Result<(), DiskError> {
         let (noted, overflow) = {
             let unsynced = lock(&self.unsynced);
             (unsynced.dirs.clone(), unsynced.overflow)

@@ -138,6 +138,7 @@ impl ChunkIo {
     }
 
     fn submit(&self, request: Request) {
+        request.job.queued(request.len);
         match self.shared.queue_for(request.job.queue()) {
             Ok(queue) => queue.submit(request),
             Err(error) => request.finish(Err(error)),

@@ -29,6 +29,7 @@ pub(crate) enum Queue {
 impl Request {
     /// Gives the slot back with the result.
     pub(crate) fn finish(self, result: Result<(), DiskError>) {
+        self.job.served(self.len, None);
         finish(self.done, self.slot, result);
     }
 }

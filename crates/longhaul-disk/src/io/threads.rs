@@ -3,6 +3,7 @@
 
 use std::io;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_sys::Slot;
@@ -66,7 +67,9 @@ impl Drop for ThreadsQueue {
 fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
     let mut account = account.of_this_thread();
     for Request { job, len, mut slot, done } in requests {
+        let began = Instant::now();
         let result = work(&job, len, &mut slot);
+        job.served(len, result.is_ok().then(|| began.elapsed()));
         // This may close the file: do it before the callback tells that the request is over.
         drop(job);
         account.add();

@@ -8,6 +8,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::Place;
 use rustix::io::Errno;
@@ -96,6 +97,20 @@ impl Job {
 
     fn disk_body(&self) -> Option<&DiskBody> {
         self.body().and_then(Body::on_disk)
+    }
+
+    /// Notes in the load of its target that it waits from now on.
+    pub(crate) fn queued(&self, len: usize) {
+        if let Some(body) = self.disk_body() {
+            body.share().queue(len as u64);
+        }
+    }
+
+    /// Notes there that it is over, and how long the system had it. `None`: it failed.
+    pub(crate) fn served(&self, len: usize, took: Option<Duration>) {
+        if let Some(body) = self.disk_body() {
+            body.share().serve(len as u64, took);
+        }
     }
 
     fn offset(&self) -> u64 {

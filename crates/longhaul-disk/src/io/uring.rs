@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use longhaul_sys::{RingSlots, Slab, Slot};
 use rustix::fs::FallocateFlags;
@@ -116,7 +117,9 @@ async fn serve(
         let (ring, account) = (Rc::clone(&ring), Rc::clone(&account));
         tokio_uring::spawn(async move {
             let Request { job, len, slot, done } = request;
+            let began = Instant::now();
             let (result, slot) = run(&ring, &job, len, slot).await;
+            job.served(len, result.is_ok().then(|| began.elapsed()));
             drop(job);
             account.borrow_mut().add();
             finish(done, slot, result);

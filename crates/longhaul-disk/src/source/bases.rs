@@ -80,6 +80,11 @@ impl Bases {
         id
     }
 
+    /// Whether a directory has this number.
+    pub(super) fn has(&self, id: BaseId) -> bool {
+        (id as usize) < self.bases.len()
+    }
+
     /// Gives a name for users to the tree that a directory lies in.
     pub(super) fn call(&mut self, id: BaseId, tree: &str) {
         let known = &mut self.bases[id as usize];

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use longhaul_core::{PathError, RelPath};
+use longhaul_core::{PathError, RelPath, TargetId};
 use rustix::io::Errno;
 
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::names::each_name;
+use crate::set::{SetTarget, TargetSet};
 use crate::source::bases::{Base, BaseId, Bases, HELD_MAX};
 use crate::source::read::open_checked;
 use crate::source::same_name::{self, HASHES_MAX, SameName};
-use crate::source::scan::Scan;
+use crate::source::scan::{Scan, ScanPart};
 use crate::source::shape::{self, Shape};
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
-use crate::tree::Tree;
 use crate::walk::Walk;
 
 /// A source as the user named it.
@@ -40,11 +40,15 @@ pub struct FsSource {
     noatime: AtomicBool,
 }
 
-/// One source: the directory that its paths are resolved beneath, and the part of it that is sent.
+/// One source: the directory that its paths are resolved beneath, on each target if it lies in a
+/// set, and the part of it that is sent.
 pub(super) struct Top {
-    base: BaseId,
+    bases: Vec<(TargetId, BaseId)>,
     kind: What,
 }
+
+/// The directory that a source is resolved beneath, on each target.
+type OnTargets = Vec<(TargetId, Base)>;
 
 /// The part of a directory that is sent.
 enum What {
@@ -65,14 +69,18 @@ impl FsSource {
 
     /// Holds sources beneath served trees. Each has a tree, a path in it, and whether its content
     /// is sent rather than itself.
-    pub fn beneath(sources: Vec<(Arc<Tree>, RelPath, bool)>, direct: DirectMode) -> FsSource {
-        let placed = |(tree, path, contents)| beneath(tree, path, contents);
+    pub fn beneath(sources: Vec<(Arc<TargetSet>, RelPath, bool)>, direct: DirectMode) -> FsSource {
+        let placed = |(set, path, contents): (Arc<TargetSet>, _, _)| beneath(&set, path, contents);
         FsSource::new(sources.into_iter().map(placed), HELD_MAX, direct)
     }
 
-    fn new(placed: impl Iterator<Item = (Base, What)>, held_max: usize, direct: DirectMode) -> FsSource {
+    fn new(placed: impl Iterator<Item = (OnTargets, What)>, held_max: usize, direct: DirectMode) -> FsSource {
         let mut bases = Bases::holding(held_max);
-        let tops = placed.map(|(base, what)| Top { base: bases.add(base), kind: what }).collect();
+        let mut top = |(places, kind): (OnTargets, What)| Top {
+            bases: places.into_iter().map(|(target, base)| (target, bases.add(base))).collect(),
+            kind,
+        };
+        let tops = placed.map(&mut top).collect();
         // The scan reports those that cannot be opened now.
         bases.hold();
         FsSource { tops, bases, direct, noatime: AtomicBool::new(true) }
@@ -82,6 +90,12 @@ impl FsSource {
     /// subdirectories. `None` if there is none.
     pub fn same_name(&self, what: &ScanRequest<'_>) -> Option<SameName> {
         self.same_name_among(what, HASHES_MAX)
+    }
+
+    /// The target on which an entry that was found lies.
+    pub fn target_of(&self, at: &SourceRef) -> TargetId {
+        let mut bases = self.tops.iter().flat_map(|top| &top.bases);
+        bases.find(|(_, base)| *base == at.source).map_or(TargetId::FIRST, |(target, _)| *target)
     }
 
     /// The shape of the sources, as they are now.
@@ -94,7 +108,7 @@ impl FsSource {
     #[must_use]
     pub fn called<'n>(mut self, trees: impl IntoIterator<Item = &'n str>) -> FsSource {
         for (top, tree) in self.tops.iter().zip(trees) {
-            self.bases.call(top.base, tree);
+            top.bases.iter().for_each(|(_, base)| self.bases.call(*base, tree));
         }
         self
     }
@@ -104,9 +118,29 @@ impl FsSource {
         same_name::find(self, what, hashes_max)
     }
 
-    /// The directory that a source is resolved beneath.
-    pub(super) fn walk(&self, top: &Top) -> Result<Arc<Walk>, DiskError> {
-        self.bases.walk(top.base)
+    /// The parts of a source: the directory that it is resolved beneath, on each target where it
+    /// stands.
+    ///
+    /// # Errors
+    /// As [`Bases::walk`]: if it stands on no target, or cannot be opened where it does.
+    pub(super) fn parts(&self, top: &Top) -> Result<Vec<ScanPart>, DiskError> {
+        let mut parts = Vec::new();
+        let mut absent = None;
+        for &(target, base) in &top.bases {
+            match self.bases.walk(base) {
+                Ok(walk) => parts.push(ScanPart { base, target, walk }),
+                Err(error) if error.kind() == ErrorKind::NotFound => drop(absent.get_or_insert(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        match absent {
+            Some(error) if parts.is_empty() => Err(error),
+            _ => Ok(parts),
+        }
+    }
+
+    fn prefix(&self, top: &Top) -> &[u8] {
+        top.bases.first().map_or(b"", |(_, base)| self.bases.prefix(*base))
     }
 
     /// Gives each top-level name of a source to `sink`: its own, or those in its content. A source
@@ -114,10 +148,10 @@ impl FsSource {
     pub(super) fn each_name(&self, top: &Top, sink: &mut dyn FnMut(&[u8])) {
         match &top.kind {
             What::Path(path) if path.is_root() => {
-                if let Ok(walk) = self.walk(top)
-                    && let Ok(dir) = walk.root().readable()
-                {
-                    let _ = each_name(dir, sink);
+                for part in self.parts(top).unwrap_or_default() {
+                    if let Ok(dir) = part.walk.root().readable() {
+                        let _ = each_name(dir, &mut *sink);
+                    }
                 }
             }
             What::Path(path) => sink(path.as_bytes()),
@@ -127,7 +161,7 @@ impl FsSource {
 
     /// An error beneath the directory of a source, with the path that users know.
     pub(super) fn whole(&self, top: &Top, error: DiskError) -> DiskError {
-        error.beneath(self.bases.prefix(top.base))
+        error.beneath(self.prefix(top))
     }
 
     /// The error of a directory that cannot be held. If the directory is missing, so is the source,
@@ -142,26 +176,24 @@ impl FsSource {
     }
 
     fn walk_of(&self, at: &SourceRef) -> Result<(Arc<Walk>, &[u8]), DiskError> {
-        match self.tops.get(at.source as usize) {
-            Some(top) => Ok((self.walk(top)?, self.bases.prefix(top.base))),
-            None => Err(DiskError::Vanished { path: (&at.path).into() }),
+        match self.bases.has(at.source) {
+            true => Ok((self.bases.walk(at.source)?, self.bases.prefix(at.source))),
+            false => Err(DiskError::Vanished { path: (&at.path).into() }),
         }
     }
 }
 
 impl SourceTree for FsSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
-        for (source, top) in self.tops.iter().enumerate() {
-            let flow = match (self.walk(top), &top.kind) {
+        for top in &self.tops {
+            let flow = match (self.parts(top), &top.kind) {
                 (_, What::Unnameable(path, source)) => {
                     let error = DiskError::Name { path: path.clone(), source: *source };
                     sink(Scanned::Failed { path: RelPath::root(), error })
                 }
-                (Ok(walk), What::Path(path)) => {
-                    Scan::new(source as u32, &walk, what, &mut self.naming(top, sink)).run(path)
-                }
-                (Ok(walk), What::Reserved(name)) => {
-                    Scan::new(source as u32, &walk, what, &mut self.naming(top, sink)).reserved_top(name)
+                (Ok(parts), What::Path(path)) => Scan::new(&parts, what, &mut self.naming(top, sink)).run(path),
+                (Ok(parts), What::Reserved(name)) => {
+                    Scan::new(&parts, what, &mut self.naming(top, sink)).reserved_top(name)
                 }
                 (Err(error), What::Path(path)) => {
                     sink(Scanned::Failed { path: path.clone(), error: self.out_of_reach(top, error) })
@@ -216,26 +248,30 @@ impl Top {
 }
 
 /// The directory of a source that an operator named, and the part of it that is sent.
-fn named(spec: SourceSpec) -> (Base, What) {
+fn named(spec: SourceSpec) -> (OnTargets, What) {
     let name = if spec.contents { None } else { spec.path.file_name() };
     // `/`, `..` and the like have no name of their own: their content is meant.
     let Some(name) = name.map(|name| name.as_encoded_bytes().to_vec()) else {
-        return (Base::Named(spec.path), What::Path(RelPath::root()));
+        return (vec![(TargetId::FIRST, Base::Named(spec.path))], What::Path(RelPath::root()));
     };
     let above = spec.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let what = What::named(name, || spec.path.as_path().into());
-    (Base::Named(above.to_owned()), what)
+    (vec![(TargetId::FIRST, Base::Named(above.to_owned()))], what)
 }
 
 /// The same for a source beneath a served tree.
-fn beneath(tree: Arc<Tree>, path: RelPath, contents: bool) -> (Base, What) {
+fn beneath(set: &TargetSet, path: RelPath, contents: bool) -> (OnTargets, What) {
+    let on_targets = |path: &RelPath| {
+        let beneath = |target: &SetTarget| (target.id, Base::Beneath(target.tree.clone(), path.clone()));
+        set.targets().iter().map(beneath).collect()
+    };
     let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
     match (name, path.parent()) {
         (Some(name), Some(above)) => {
             let what = What::named(name, || (&path).into());
-            (Base::Beneath(tree, above), what)
+            (on_targets(&above), what)
         }
-        _ => (Base::Beneath(tree, path), What::Path(RelPath::root())),
+        _ => (on_targets(&path), What::Path(RelPath::root())),
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, FileType, statat};
 
 use crate::source::ScanRequest;
 use crate::source::fs::FsSource;
+use crate::source::scan::ScanPart;
 use crate::stat::type_of;
 
 /// A top-level name that two sources would send.
@@ -74,6 +75,10 @@ impl Search<'_> {
             }
             Entry::Occupied(mut entry) => {
                 let first = *entry.get();
+                // The same directory on another target of its set.
+                if first == at {
+                    return;
+                }
                 if !sends(self.source, self.what, first, name) {
                     entry.insert(at);
                 } else if self.found.is_none() && sends(self.source, self.what, at, name) {
@@ -86,8 +91,9 @@ impl Search<'_> {
 
 /// Whether the source at a place sends something under this top-level name.
 fn sends(source: &FsSource, what: &ScanRequest<'_>, at: usize, name: &[u8]) -> bool {
-    let (Ok(walk), Ok(path)) = (source.walk(&source.tops[at]), RelPath::new(name)) else { return false };
-    let Ok(stat) = statat(walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
+    let (Ok(parts), Ok(path)) = (source.parts(&source.tops[at]), RelPath::new(name)) else { return false };
+    let stat = |part: &ScanPart| statat(part.walk.root(), name, AtFlags::SYMLINK_NOFOLLOW).ok();
+    let Some(stat) = parts.iter().find_map(stat) else { return false };
     let kind = type_of(&stat);
     let is_sent = match kind {
         FileType::RegularFile | FileType::Directory => true,

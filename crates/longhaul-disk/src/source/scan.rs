@@ -1,6 +1,9 @@
 //! Walks one source depth first, streaming: a stack of open directories, each with one batch of
 //! names.
 //!
+//! A source in a target set is walked on all targets at once: a directory is the union of those of
+//! its name, and a name that stands on two targets and is no directory on both is a failure.
+//!
 //! Gives every find to the sink at once. Resolves nothing by itself: each name is looked up in the
 //! open directory that listed it, and never followed.
 
@@ -8,30 +11,58 @@ use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use longhaul_core::limits::RESERVED_PREFIX;
-use longhaul_core::{Entry, EntryKind, PathError, RelPath, TempName};
+use longhaul_core::{Entry, EntryKind, PathError, RelPath, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use crate::error::DiskError;
+use crate::error::{DiskError, ErrorKind};
+use crate::set::{DIR_NAME, conflict, two_targets};
 use crate::source::{ScanRequest, Scanned, SourceRef};
 use crate::stat::{identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
-use crate::walk::Walk;
+use crate::walk::{Dir, Walk};
 
 /// One source being scanned.
 pub(crate) struct Scan<'s> {
-    source: u32,
-    pub(crate) walk: &'s Walk,
+    parts: &'s [ScanPart],
     pub(crate) what: &'s ScanRequest<'s>,
     sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     stack: Vec<Level>,
     scratch: Box<[MaybeUninit<u8>]>,
 }
 
+/// The part of a source on one target: the whole source, unless it lies in a target set.
+pub(crate) struct ScanPart {
+    /// The number by which its files are opened.
+    pub(crate) base: u32,
+    /// The number of the target.
+    pub(crate) target: TargetId,
+    /// The walk beneath its directory.
+    pub(crate) walk: Arc<Walk>,
+}
+
+/// A directory of one part.
+struct PartDir<D> {
+    /// The place of the part.
+    part: usize,
+    dir: D,
+}
+
+/// An entry that was looked up by its path.
+pub(crate) struct FoundAt {
+    /// The directories that it was found in, each of another part: more than one for a directory.
+    dirs: Vec<PartDir<Arc<Dir>>>,
+    pub(crate) stat: Stat,
+}
+
 /// A directory being read.
 struct Level {
-    fd: Rc<OwnedFd>,
+    /// The directories of its name, each of another part.
+    dirs: Rc<[PartDir<OwnedFd>]>,
+    /// The place of the one that is being read.
+    reading: usize,
     path: RelPath,
     stat: Stat,
     /// Names listed and not yet visited, each followed by a NUL.
@@ -51,12 +82,11 @@ enum Next {
 
 impl<'s> Scan<'s> {
     pub(crate) fn new(
-        source: u32,
-        walk: &'s Walk,
+        parts: &'s [ScanPart],
         what: &'s ScanRequest<'s>,
         sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     ) -> Scan<'s> {
-        Scan { source, walk, what, sink, stack: Vec::new(), scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
+        Scan { parts, what, sink, stack: Vec::new(), scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
     }
 
     /// Scans `top`: one name in the walk's root, or (as the root path) its whole content.
@@ -70,25 +100,53 @@ impl<'s> Scan<'s> {
     /// Scans `path` and all beneath it.
     pub(crate) fn tree(&mut self, path: &RelPath) -> ControlFlow<()> {
         match self.look_up(path) {
-            Ok((dir, stat)) => self.found(&*dir, path.clone(), &stat)?,
+            Ok(found) if !self.is_wanted(path, &found.stat) => {}
+            Ok(found) => self.found(&found.dirs, path.clone(), &found.stat)?,
             Err(error) => self.failed(path, error)?,
         }
         self.drain()
     }
 
-    /// The `stat` of the entry at `path`, and the directory that it was looked up in.
-    pub(crate) fn look_up(&self, path: &RelPath) -> Result<(std::sync::Arc<crate::walk::Dir>, Stat), DiskError> {
-        let dir = match path.is_root() {
-            true => self.walk.root().clone(),
-            false => self.walk.parent(path)?.0,
-        };
-        let stat = statat(&dir, name_in_parent(path), AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| DiskError::call("examine", path, error))?;
-        // The user named it, the directory did not list it: it may be another spelling.
-        if !path.is_root() && type_of(&stat) == FileType::Directory && dir.has_shelf_at(place_of(&stat)) {
-            return Err(DiskError::Alias { path: path.into() });
+    /// The entry at `path`.
+    pub(crate) fn look_up(&self, path: &RelPath) -> Result<FoundAt, DiskError> {
+        let mut found: Option<FoundAt> = None;
+        let mut absent = None;
+        for (part, known) in self.parts.iter().enumerate() {
+            let (dir, stat) = match look_up_in(&known.walk, path) {
+                Ok(seen) => seen,
+                // On one target a file may stand where another one has a directory: that name
+                // itself is refused.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    absent.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match &mut found {
+                None => found = Some(FoundAt { dirs: vec![PartDir { part, dir }], stat }),
+                Some(before) => match self.together(path, (before.dirs[0].part, &before.stat), (part, &stat)) {
+                    None => before.dirs.push(PartDir { part, dir }),
+                    Some(error) => return Err(error),
+                },
+            }
         }
-        Ok((dir, stat))
+        match (found, absent) {
+            (Some(found), _) => Ok(found),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(DiskError::call("examine", path, Errno::NOENT)),
+        }
+    }
+
+    /// The error of one name in two parts. `None` if it is a directory in both.
+    fn together(&self, path: &RelPath, one: (usize, &Stat), other: (usize, &Stat)) -> Option<DiskError> {
+        let dirs = [one, other].iter().filter(|(_, stat)| type_of(stat) == FileType::Directory).count();
+        let targets = [one.0, other.0].map(|part| self.parts[part].target);
+        (dirs < 2).then(|| two_targets(path, targets.into(), conflict(dirs > 0)))
+    }
+
+    /// Whether the filter lets an entry through.
+    fn is_wanted(&self, path: &RelPath, stat: &Stat) -> bool {
+        path.is_root() || self.what.filter.verdict(path, type_of(stat) == FileType::Directory)
     }
 
     /// Visits all entries of the directories on the stack.
@@ -96,12 +154,12 @@ impl<'s> Scan<'s> {
         while let Some(level) = self.stack.last_mut() {
             match level.next(&mut self.scratch) {
                 Next::Child(path) => {
-                    let dir = Rc::clone(&level.fd);
-                    self.child(&dir, path)?;
+                    let (dirs, at) = (Rc::clone(&level.dirs), level.reading);
+                    self.child(&dirs, at, path)?;
                 }
                 Next::Reserved(name) => {
-                    let (dir, path) = (Rc::clone(&level.fd), level.path.clone());
-                    self.reserved(&*dir, path, name)?;
+                    let (dirs, at, path) = (Rc::clone(&level.dirs), level.reading, level.path.clone());
+                    self.reserved(&dirs[at].dir, path, name)?;
                 }
                 Next::Unnameable(error) => {
                     let path = level.path.clone();
@@ -113,7 +171,7 @@ impl<'s> Scan<'s> {
                 }
                 Next::End => {
                     if let Some(level) = self.stack.pop() {
-                        self.entry(level.path, EntryKind::DirEnd, &level.stat)?;
+                        self.entry(level.dirs[0].part, level.path, EntryKind::DirEnd, &level.stat)?;
                     }
                 }
             }
@@ -121,20 +179,41 @@ impl<'s> Scan<'s> {
         ControlFlow::Continue(())
     }
 
-    fn child(&mut self, dir: &OwnedFd, path: RelPath) -> ControlFlow<()> {
-        match statat(dir, name_in_parent(&path), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => self.found(dir, path, &stat),
+    /// Visits a name that the directory at a place among `dirs` listed.
+    fn child(&mut self, dirs: &[PartDir<OwnedFd>], at: usize, path: RelPath) -> ControlFlow<()> {
+        let name = name_in_parent(&path);
+        let failed = |error| DiskError::call("examine", &path, error);
+        let stat = match statat(&dirs[at].dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
             // Gone since it was listed: treated as if it had never been.
-            Err(Errno::NOENT) => ControlFlow::Continue(()),
-            Err(error) => self.failed(&path, DiskError::call("examine", &path, error)),
+            Err(Errno::NOENT) => return ControlFlow::Continue(()),
+            Err(error) => return self.failed(&path, failed(error)),
+        };
+        if !self.is_wanted(&path, &stat) {
+            return ControlFlow::Continue(());
         }
+        let mut on = vec![PartDir { part: dirs[at].part, dir: dirs[at].dir.as_fd() }];
+        for (place, other) in dirs.iter().enumerate().filter(|(place, _)| *place != at) {
+            match statat(&other.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                // It was visited there, or its conflict was told.
+                Ok(_) if place < at => return ControlFlow::Continue(()),
+                Ok(there) => match self.together(&path, (dirs[at].part, &stat), (other.part, &there)) {
+                    None => on.push(PartDir { part: other.part, dir: other.dir.as_fd() }),
+                    Some(error) => return self.failed(&path, error),
+                },
+                Err(Errno::NOENT) => {}
+                Err(error) => return self.failed(&path, failed(error)),
+            }
+        }
+        self.found(&on, path, &stat)
     }
 
     /// Reports that a source itself, which has this reserved name in the walk's root, is not sent.
     pub(crate) fn reserved_top(&mut self, name: &[u8]) -> ControlFlow<()> {
         let root = RelPath::root();
-        match statat(self.walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => (self.sink)(Scanned::Reserved { dir: root, name: name.to_vec() }),
+        let stat = |part: &ScanPart| statat(part.walk.root(), name, AtFlags::SYMLINK_NOFOLLOW).map(drop);
+        match self.parts.iter().map(stat).reduce(Result::or).unwrap_or(Err(Errno::NOENT)) {
+            Ok(()) => (self.sink)(Scanned::Reserved { dir: root, name: name.to_vec() }),
             Err(error) => self.failed(&root, DiskError::call("examine", name, error)),
         }
     }
@@ -152,27 +231,24 @@ impl<'s> Scan<'s> {
             }
         };
         let is_dir = type_of(&stat) == FileType::Directory;
-        let is_ours = if is_dir { name == RESERVED_PREFIX } else { TempName::parse(&name).is_some() };
+        let is_ours = if is_dir { name == RESERVED_PREFIX || name == DIR_NAME } else { TempName::parse(&name).is_some() };
         if is_ours || !self.what.filter.verdict_of_bytes(&beneath(&at, &name), is_dir) {
             return ControlFlow::Continue(());
         }
         (self.sink)(Scanned::Reserved { dir: at, name })
     }
 
-    /// Reports the entry `path`, a name in `dir`; a directory goes onto the stack.
-    fn found(&mut self, dir: impl AsFd, path: RelPath, stat: &Stat) -> ControlFlow<()> {
-        let kind = type_of(stat);
-        if !path.is_root() && !self.what.filter.verdict(&path, kind == FileType::Directory) {
-            return ControlFlow::Continue(());
-        }
-        match kind {
+    /// Reports the entry `path`, a name in `dirs`; a directory goes onto the stack.
+    fn found<D: AsFd>(&mut self, dirs: &[PartDir<D>], path: RelPath, stat: &Stat) -> ControlFlow<()> {
+        let PartDir { part, dir } = &dirs[0];
+        match type_of(stat) {
             FileType::RegularFile => {
                 let kind = EntryKind::File { len: len_of(stat), sparse: is_sparse(stat), inode: inode_of(stat) };
-                self.entry(path, kind, stat)
+                self.entry(*part, path, kind, stat)
             }
-            FileType::Directory => self.enter(dir, path, stat),
+            FileType::Directory => self.enter(dirs, path, stat),
             FileType::Symlink if self.what.preserve.links => match readlinkat(dir, name_in_parent(&path), Vec::new()) {
-                Ok(target) => self.entry(path, EntryKind::Symlink { target: target.into_bytes() }, stat),
+                Ok(target) => self.entry(*part, path, EntryKind::Symlink { target: target.into_bytes() }, stat),
                 Err(error) => self.failed(&path, DiskError::call("read the link", &path, error)),
             },
             FileType::Symlink => (self.sink)(Scanned::Skipped { path, why: "symbolic link" }),
@@ -180,25 +256,30 @@ impl<'s> Scan<'s> {
         }
     }
 
-    fn enter(&mut self, dir: impl AsFd, path: RelPath, stat: &Stat) -> ControlFlow<()> {
+    fn enter<D: AsFd>(&mut self, dirs: &[PartDir<D>], path: RelPath, stat: &Stat) -> ControlFlow<()> {
         if self.stack.len() >= DEPTH_MAX {
             let error = DiskError::TooDeep { path: (&path).into(), limit: DEPTH_MAX };
             return self.failed(&path, error);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(dir, name_in_parent(&path), flags, Mode::empty()) {
-            Ok(fd) => {
-                self.entry(path.clone(), EntryKind::Dir, stat)?;
-                self.stack.push(Level { fd: Rc::new(fd), path, stat: *stat, names: Vec::new(), next: 0, ended: false });
+        let open = |PartDir { part, dir }: &PartDir<D>| {
+            let dir = openat(dir, name_in_parent(&path), flags, Mode::empty())?;
+            Ok(PartDir { part: *part, dir })
+        };
+        match dirs.iter().map(open).collect::<Result<Rc<[_]>, Errno>>() {
+            Ok(open) => {
+                self.entry(open[0].part, path.clone(), EntryKind::Dir, stat)?;
+                let (reading, names, next, ended) = (0, Vec::new(), 0, false);
+                self.stack.push(Level { dirs: open, reading, path, stat: *stat, names, next, ended });
                 ControlFlow::Continue(())
             }
             Err(error) => self.failed(&path, DiskError::call("list", &path, error)),
         }
     }
 
-    /// Gives an entry to send to the sink.
-    pub(crate) fn entry(&mut self, path: RelPath, kind: EntryKind, stat: &Stat) -> ControlFlow<()> {
-        let source = SourceRef { source: self.source, path: path.clone() };
+    /// Gives an entry to send, which lies in a part of the source, to the sink.
+    pub(crate) fn entry(&mut self, part: usize, path: RelPath, kind: EntryKind, stat: &Stat) -> ControlFlow<()> {
+        let source = SourceRef { source: self.parts[part].base, path: path.clone() };
         let entry = Entry { path, kind, meta: meta_of(stat) };
         (self.sink)(Scanned::Entry { entry, source, identity: identity_of(stat) })
     }
@@ -226,7 +307,10 @@ impl Level {
                 }
             }
             if self.ended {
-                return Next::End;
+                if self.reading + 1 == self.dirs.len() {
+                    return Next::End;
+                }
+                (self.reading, self.ended) = (self.reading + 1, false);
             }
             if let Err(error) = self.refill(scratch) {
                 self.ended = true;
@@ -239,7 +323,7 @@ impl Level {
     fn refill(&mut self, scratch: &mut [MaybeUninit<u8>]) -> Result<(), Errno> {
         self.names.clear();
         self.next = 0;
-        let mut listing = RawDir::new(&*self.fd, scratch);
+        let mut listing = RawDir::new(&self.dirs[self.reading].dir, scratch);
         loop {
             match listing.next() {
                 Some(entry) => self.names.extend_from_slice(entry?.file_name().to_bytes_with_nul()),
@@ -250,6 +334,28 @@ impl Level {
             }
         }
     }
+}
+
+impl FoundAt {
+    /// The part in which it was found first.
+    pub(crate) fn part(&self) -> usize {
+        self.dirs[0].part
+    }
+}
+
+/// The `stat` of the entry at `path` of one part, and the directory that it was looked up in.
+fn look_up_in(walk: &Walk, path: &RelPath) -> Result<(Arc<Dir>, Stat), DiskError> {
+    let dir = match path.is_root() {
+        true => walk.root().clone(),
+        false => walk.parent(path)?.0,
+    };
+    let stat = statat(&dir, name_in_parent(path), AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|error| DiskError::call("examine", path, error))?;
+    // The user named it, the directory did not list it: it may be another spelling.
+    if !path.is_root() && type_of(&stat) == FileType::Directory && dir.has_shelf_at(place_of(&stat)) {
+        return Err(DiskError::Alias { path: path.into() });
+    }
+    Ok((dir, stat))
 }
 
 /// The bytes of a path for messages, even if its name cannot travel.

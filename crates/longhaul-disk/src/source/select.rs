@@ -10,8 +10,9 @@ use crate::error::DiskError;
 use crate::source::scan::Scan;
 use crate::stat::type_of;
 
-/// The directories above the current name that were begun and not yet ended, outermost first.
-type Open = Vec<(RelPath, Stat)>;
+/// The directories above the current name that were begun and not yet ended, outermost first, with
+/// the part of the source in which each was found.
+type Open = Vec<(RelPath, usize, Stat)>;
 
 impl Scan<'_> {
     /// Scans the names beneath `top`.
@@ -31,9 +32,9 @@ impl Scan<'_> {
         };
         self.end_all(open, |dir| !lies_in(&full, dir))?;
         for above in between(top, &full).into_iter().skip(open.len()) {
-            let stat = match self.look_up(&above) {
-                Ok((_, stat)) if type_of(&stat) == FileType::Directory => stat,
-                Ok((_, stat)) if type_of(&stat) == FileType::Symlink => {
+            let (part, stat) = match self.look_up(&above) {
+                Ok(found) if type_of(&found.stat) == FileType::Directory => (found.part(), found.stat),
+                Ok(found) if type_of(&found.stat) == FileType::Symlink => {
                     return self.failed(&full, DiskError::Escape { path: (&above).into() });
                 }
                 Ok(_) => return self.failed(&full, DiskError::NotADirectory { path: (&above).into() }),
@@ -42,16 +43,16 @@ impl Scan<'_> {
             if !above.is_root() && !self.what.filter.verdict(&above, true) {
                 return ControlFlow::Continue(());
             }
-            self.entry(above.clone(), EntryKind::Dir, &stat)?;
-            open.push((above, stat));
+            self.entry(part, above.clone(), EntryKind::Dir, &stat)?;
+            open.push((above, part, stat));
         }
         self.tree(&full)
     }
 
     /// Ends open directories from the innermost on, as long as `is_over` says so.
     fn end_all(&mut self, open: &mut Open, is_over: impl Fn(&RelPath) -> bool) -> ControlFlow<()> {
-        while let Some((dir, stat)) = open.pop_if(|(dir, _)| is_over(dir)) {
-            self.entry(dir, EntryKind::DirEnd, &stat)?;
+        while let Some((dir, part, stat)) = open.pop_if(|(dir, ..)| is_over(dir)) {
+            self.entry(part, dir, EntryKind::DirEnd, &stat)?;
         }
         ControlFlow::Continue(())
     }

@@ -6,9 +6,11 @@
 
 use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, FileType, statat};
+use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::source::fs::{FsSource, Top};
+use crate::source::scan::ScanPart;
 use crate::stat::type_of;
 
 /// The sources of a transfer, as far as their placing goes.
@@ -40,9 +42,10 @@ pub(super) fn of(source: &FsSource) -> Shape {
 /// sent.
 fn look(source: &FsSource, top: &Top) -> Result<Option<FileType>, (RelPath, DiskError)> {
     let (path, name) = top.own_name();
-    let walk = source.walk(top).map_err(|error| (path.clone(), source.out_of_reach(top, error)))?;
+    let parts = source.parts(top).map_err(|error| (path.clone(), source.out_of_reach(top, error)))?;
     let Some(name) = name else { return Ok(None) };
-    match statat(walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) {
+    let stat = |part: &ScanPart| statat(part.walk.root(), name, AtFlags::SYMLINK_NOFOLLOW);
+    match parts.iter().map(stat).reduce(Result::or).unwrap_or(Err(Errno::NOENT)) {
         Ok(stat) => Ok(Some(type_of(&stat))),
         Err(error) => Err((path, source.whole(top, DiskError::call("examine", name, error)))),
     }

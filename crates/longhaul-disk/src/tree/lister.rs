@@ -19,8 +19,9 @@ use longhaul_core::{Clock, RelPath, is_reserved};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 
-use super::{Tree, standing};
-use crate::error::DiskError;
+use super::standing;
+use crate::error::{DiskError, ErrorKind};
+use crate::set::TargetSet;
 use crate::stat::Standing;
 use crate::walk::Dir;
 
@@ -37,8 +38,8 @@ pub struct Listed {
 #[derive(Debug)]
 pub struct Lister {
     path: RelPath,
-    /// The directory. `None` for anything else, which is listed itself.
-    dir: Option<Arc<Dir>>,
+    /// The directory, on each target where it stands. Empty for anything else, which is listed itself.
+    dirs: Vec<Arc<Dir>>,
     /// The next names.
     batch: VecDeque<Box<[u8]>>,
     /// The single find, if the path is no directory.
@@ -61,16 +62,22 @@ impl Lister {
     /// is asked for.
     ///
     /// # Errors
-    /// As [`Tree::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands
+    /// As [`TargetSet::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands
     /// there.
-    pub fn new(tree: &Tree, path: &RelPath) -> Result<Lister, DiskError> {
+    pub fn new(set: &TargetSet, path: &RelPath) -> Result<Lister, DiskError> {
         let batch = VecDeque::new();
         let (unread, unwanted) = (Unread::Nothing, Arc::default());
-        let mut lister = Lister { path: path.clone(), dir: None, batch, itself: None, unread, unwanted };
-        match tree.stat(path)? {
+        let mut lister = Lister { path: path.clone(), dirs: Vec::new(), batch, itself: None, unread, unwanted };
+        match set.stat(path)? {
             None => return Err(DiskError::call("list", path, Errno::NOENT)),
             Some(Standing::Dir { .. }) => {
-                lister.dir = Some(tree.dir(path)?);
+                for target in set.targets() {
+                    match target.tree.dir(path) {
+                        Ok(dir) => lister.dirs.push(dir),
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
+                }
                 lister.unread = Unread::All;
             }
             Some(standing) => {
@@ -115,16 +122,29 @@ impl Lister {
         while page.len() < max.max(1)
             && said < bytes
             && let Some(name) = self.batch.pop_front()
-            && let Some(dir) = &self.dir
         {
             self.need_wanted()?;
-            let found = standing(dir.as_ref(), &name, Clock::Unknown);
+            let found = self.standing(&name);
             if let Some(standing) = found.map_err(|error| shown_beneath(&self.path, &name, error))? {
                 said += name.len() + if let Standing::Symlink { target, .. } = &standing { target.len() } else { 0 };
                 page.push(Listed { name: name.into_vec(), standing });
             }
         }
         Ok(page)
+    }
+
+    /// The entry of a name, on whichever target it stands.
+    fn standing(&self, name: &[u8]) -> Result<Option<Standing>, Errno> {
+        let mut first: Option<Standing> = None;
+        for dir in &self.dirs {
+            let Some(found) = standing(dir.as_ref(), name, Clock::Unknown)? else { continue };
+            match &first {
+                None => first = Some(found),
+                Some(Standing::Dir { .. }) if matches!(found, Standing::Dir { .. }) => {}
+                Some(before) => return Ok(Some(Standing::Special { what: "on two targets", meta: before.meta() })),
+            }
+        }
+        Ok(first)
     }
 
     fn need_wanted(&self) -> Result<(), DiskError> {
@@ -141,12 +161,23 @@ impl Lister {
 
     /// Reads the directory for the first names behind `after`.
     fn read_names(&mut self, after: Option<&[u8]>, memory: usize) -> Result<(), DiskError> {
-        let Some(dir) = &self.dir else { return Ok(()) };
+        let mut first = FirstNames { names: BinaryHeap::new(), held_bytes: 0, memory, more: false };
+        self.dirs.iter().try_for_each(|dir| self.offer_names(dir, after, &mut first))?;
+        let more = first.more;
+        let mut names = first.names.into_sorted_vec();
+        // A directory may stand on several targets.
+        names.dedup();
+        self.batch = names.into();
+        self.unread = self.batch.back().filter(|_| more).map_or(Unread::Nothing, |last| Unread::Behind(last.clone()));
+        Ok(())
+    }
+
+    /// Offers the names in one directory behind `after`.
+    fn offer_names(&self, dir: &Dir, after: Option<&[u8]>, first: &mut FirstNames) -> Result<(), DiskError> {
         let failed = |error| DiskError::call("list", &self.path, error);
         let fd = dir.readable().map_err(failed)?;
         let mut scratch = [MaybeUninit::uninit(); SCRATCH_BYTES];
         let mut entries = RawDir::new(&fd, &mut scratch);
-        let mut first = FirstNames { names: BinaryHeap::new(), held_bytes: 0, memory, more: false };
         loop {
             // A batch of entries is some hundred names.
             if entries.is_buffer_empty() {
@@ -160,9 +191,6 @@ impl Lister {
                 first.offer(name);
             }
         }
-        let more = first.more;
-        self.batch = first.names.into_sorted_vec().into();
-        self.unread = self.batch.back().filter(|_| more).map_or(Unread::Nothing, |last| Unread::Behind(last.clone()));
         Ok(())
     }
 }

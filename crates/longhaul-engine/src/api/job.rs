@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::{Fault, RelPath, Word};
+use longhaul_disk::TargetDirs;
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -82,12 +83,16 @@ pub struct LocalDest {
     pub path: PathBuf,
     /// Given with a trailing slash: a directory that receives the sources under it.
     pub slash: bool,
+    /// The targets over which it is spread; `path` then lies beneath all of them, and is relative.
+    /// `None`: it is one directory.
+    #[serde(default)]
+    pub targets: Option<TargetDirs>,
 }
 
 impl LocalDest {
     /// A directory that receives the sources under it; it is made if it does not stand.
     pub fn directory(path: impl Into<PathBuf>) -> LocalDest {
-        LocalDest { path: path.into(), slash: true }
+        LocalDest { path: path.into(), slash: true, targets: None }
     }
 }
 

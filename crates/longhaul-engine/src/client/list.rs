@@ -5,10 +5,11 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, hint};
-use longhaul_disk::{ErrorKind, Lister, Tree};
+use longhaul_disk::{ErrorKind, Lister, TargetSet, Tree};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
 pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
@@ -102,7 +103,7 @@ pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>)
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let name = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(name))
                 .map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
-            list_tree(&*Tree::open(parent)?, &name, sink)
+            list_tree(&Tree::open(parent)?, &name, sink)
         }
     }
 }
@@ -145,8 +146,8 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
     }
 }
 
-fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
-    let mut lister = Lister::new(tree, path)?;
+fn list_tree(tree: &Arc<Tree>, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
+    let mut lister = Lister::new(&TargetSet::plain(tree.clone()), path)?;
     while !lister.is_over() {
         if sink(name_page(&mut lister, NAMES_BYTES)?).is_break() {
             break;

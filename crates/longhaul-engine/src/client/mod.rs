@@ -13,6 +13,7 @@ pub(crate) mod local_copy;
 mod missing;
 mod retry;
 mod session;
+pub(crate) mod sets;
 mod start_event;
 pub(crate) mod udp_way;
 mod wish;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, hint};
-use longhaul_disk::{Lister, Tree};
+use longhaul_disk::{Lister, TargetSet};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Listed, ListedKind, Listing};
@@ -63,9 +63,9 @@ impl ListedNames {
     }
 
     /// The names at a path.
-    pub(super) async fn beneath(tree: Arc<Tree>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
+    pub(super) async fn beneath(set: Arc<TargetSet>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
         blocking(move || {
-            let lister = Lister::new(&tree, &path)?;
+            let lister = Lister::new(&set, &path)?;
             Ok(ListedNames::new(NameSource::Directory(lister), places))
         })
         .await
@@ -73,7 +73,7 @@ impl ListedNames {
 
     /// The partials of a principal at a path and beneath it.
     pub(super) async fn partials(
-        (tree, store): (Arc<Tree>, Arc<RootJournals>),
+        (set, store): (Arc<TargetSet>, Arc<RootJournals>),
         principal: String,
         path: RelPath,
         mut places: Places,
@@ -89,7 +89,7 @@ impl ListedNames {
                 left -= bytes;
                 Ok(())
             };
-            let names = partials(&tree, &store, (&principal, &path), &mut room)?;
+            let names = partials(&set, &store, (&principal, &path), &mut room)?;
             Ok(ListedNames::new(NameSource::Known(names), places))
         })
         .await
@@ -223,15 +223,15 @@ impl ListingWriter<'_> {
 
 /// The partials of a principal at a path, which may have no other name yet.
 fn partials(
-    tree: &Tree,
+    set: &TargetSet,
     store: &RootJournals,
     (principal, path): (&str, &RelPath),
     room: &mut dyn FnMut(u64) -> Result<(), Fault>,
 ) -> Result<Vec<Listed>, Fault> {
     let partials = store.partials_within(principal, path, room)?;
-    if partials.is_empty() && tree.stat(path)?.is_none() {
+    if partials.is_empty() && set.stat(path)?.is_none() {
         // Fails as any other listing of this path does.
-        Lister::new(tree, path)?;
+        Lister::new(set, path)?;
     }
     Ok(partials)
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
-use longhaul_disk::{DirectMode, EngineKind, Tree, TreePolicy};
+use longhaul_disk::{DirectMode, EngineKind, Marks, TargetDirs, TargetSet, TreePolicy, Writing};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 
@@ -55,8 +55,8 @@ use shares::ClientShares;
 pub struct RootConfig {
     /// Its name.
     pub name: String,
-    /// Where it is.
-    pub dir: PathBuf,
+    /// Where it is: one directory, or a target set.
+    pub targets: TargetDirs,
     /// The rights that any client may have on it at most.
     pub allow: Rights,
     /// The protections that it allows.
@@ -144,7 +144,7 @@ pub struct Service {
 /// The state that all connections of a daemon share.
 struct Daemon {
     config: ServeConfig,
-    roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<RootJournals>)>,
+    roots: BTreeMap<String, (RootConfig, Arc<TargetSet>, Arc<RootJournals>)>,
     registry: Registry,
     lobby: Lobby,
     notices: Notices,
@@ -165,9 +165,11 @@ impl Service {
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
         let mut roots = BTreeMap::new();
         for root in &config.roots {
-            let tree = Tree::open(&root.dir).map_err(|e| e.fault().about(&root.name))?;
-            let store = RootJournals::keeping(tree.shelf(), config.unfinished);
-            roots.insert(root.name.clone(), (root.clone(), tree, store));
+            let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
+            let set = TargetSet::open(&root.targets, Marks::Made, writing);
+            let set = set.map_err(|e| e.fault().about(&root.name))?;
+            let store = RootJournals::keeping(set.shelf(), config.unfinished);
+            roots.insert(root.name.clone(), (root.clone(), set, store));
         }
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathList, Role, hint};
-use longhaul_disk::{ErrorKind, Shape, SourceTree, Tree};
+use longhaul_disk::{ErrorKind, Shape, SourceTree, TargetSet};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
 
@@ -53,12 +53,12 @@ pub(super) async fn open(
             let (config, rights) = daemon.root(client, root)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
-            let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
+            let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
             let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);
             let within = config.policy;
-            let place = move || place::served_destination((&tree, &store, within), (&who, run), &path, opening);
+            let place = move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
             let destination = Destination { place: format!("root {root}"), ..destination };
             Ok((Side::Receive(destination, policy), what))
@@ -68,13 +68,13 @@ pub(super) async fn open(
             let mut roots = BTreeMap::new();
             for source in sources {
                 if !roots.contains_key(&source.root) {
-                    let (tree, _) = daemon.root_parts(&source.root).await?;
-                    roots.insert(source.root.clone(), tree);
+                    let (set, _) = daemon.root_parts(&source.root).await?;
+                    roots.insert(source.root.clone(), set);
                 }
             }
             let place = |source: &FarSource| {
-                let tree = roots.get(&source.root).cloned().ok_or_else(contradiction)?;
-                Ok((source.root.clone(), tree, source.path.clone(), source.contents))
+                let set = roots.get(&source.root).cloned().ok_or_else(contradiction)?;
+                Ok((source.root.clone(), set, source.path.clone(), source.contents))
             };
             let places = sources.iter().map(place).collect::<Result<Vec<_>, Fault>>()?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
@@ -101,13 +101,13 @@ pub(super) fn contradiction() -> Fault {
 impl Daemon {
     /// A root's tree and its partials, if the directory that is open for it is still the one at its
     /// path.
-    pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<RootJournals>), Fault> {
-        let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
-        let (tree, store) =
+    pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<TargetSet>, Arc<RootJournals>), Fault> {
+        let known = self.roots.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
+        let (set, store) =
             known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;
         let root = root.to_owned();
-        blocking(move || match tree.check_place() {
-            Ok(()) => Ok((tree, store)),
+        blocking(move || match set.check_place() {
+            Ok(()) => Ok((set, store)),
             Err(error) if error.kind() == ErrorKind::Moved => Err(Fault::new(
                 FaultCode::Io,
                 Blame::Local,

@@ -1,6 +1,6 @@
 //! Clears away partials that nobody came back for.
 //!
-//! In: the tree at whose top the shelf lies, and how long a journal must have been left alone. Out:
+//! In: the root's tree, at whose top the shelf lies, and how long a journal must have been left alone. Out:
 //! temporaries and then their journals removed, and a log line for each journal. It takes only
 //! journals that it can lock, so none that a session writes. It knows no clocks and no
 //! configuration.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
-use longhaul_disk::{ErrorKind, Journal, Shelved, Tree};
+use longhaul_disk::{ErrorKind, Journal, Shelved, TargetSet};
 use longhaul_proto::journal::{JournalError, Replayed};
 
 use super::RootJournals;
@@ -23,20 +23,20 @@ impl RootJournals {
     ///
     /// # Errors
     /// A [`Fault`] when the shelf cannot be looked at.
-    pub(crate) fn collect(&self, tree: &Tree, age: Duration, now: SystemTime) -> Result<(), Fault> {
+    pub(crate) fn collect(&self, set: &TargetSet, age: Duration, now: SystemTime) -> Result<(), Fault> {
         let Some(before) = now.checked_sub(age).and_then(|then| then.duration_since(UNIX_EPOCH).ok()) else {
             return Ok(());
         };
         let before = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
         for tag in self.shelf.list()? {
-            if let Err(fault) = self.collect_one(tree, tag, before) {
+            if let Err(fault) = self.collect_one(set, tag, before) {
                 tracing::warn!(target: "longhaul::journal", %tag, %fault, "an abandoned partial cannot be removed");
             }
         }
         Ok(())
     }
 
-    fn collect_one(&self, tree: &Tree, tag: SessionTag, before: i64) -> Result<(), Fault> {
+    fn collect_one(&self, set: &TargetSet, tag: SessionTag, before: i64) -> Result<(), Fault> {
         let Some(looked) = self.shelf.look(tag)? else { return Ok(()) };
         if looked.written()?.secs >= before || looked.is_live()? {
             return Ok(());
@@ -53,13 +53,13 @@ impl RootJournals {
         if journal.written()?.secs >= before {
             return Ok(());
         }
-        remove(tree, self, journal)
+        remove(set, self, journal)
     }
 }
 
 /// Removes the temporaries that a locked journal names, durably, then the journal. If this stops in
 /// between, the rest is still known.
-fn remove(tree: &Tree, root: &RootJournals, journal: Journal) -> Result<(), Fault> {
+fn remove(set: &TargetSet, root: &RootJournals, journal: Journal) -> Result<(), Fault> {
     let (tag, shelf) = (journal.tag(), &root.shelf);
     let replayed = match replay(&journal, root.layout)? {
         Ok(replayed) => replayed,
@@ -78,7 +78,7 @@ fn remove(tree: &Tree, root: &RootJournals, journal: Journal) -> Result<(), Faul
     let mut temporaries = 0;
     for dir in dirs_of(&replayed) {
         // All temporaries of that session: those of small files are in no journal.
-        temporaries += match tree.sweep(&dir, &|temp| temp.tag() == tag) {
+        temporaries += match set.sweep(&dir, &|temp| temp.tag() == tag) {
             Ok(removed) => removed,
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
             Err(error) => return Err(error.into()),

@@ -118,7 +118,7 @@ impl Run {
             Some(dir) => {
                 let opening =
                     Opening { direct: self.settings.io, dry_run: false, placing: Placing::Beneath, may_modify: true };
-                LocalSite::new(&LocalDest { path: dir.clone(), slash: true }, opening)?.open()?
+                LocalSite::new(&LocalDest::directory(dir.clone()), opening)?.open()?
             }
             None => Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), "memory".to_owned()),
         };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::FaultCode;
-use longhaul_engine::{ServeConfig, Service};
+use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing};
 use longhaul_net::Identity;
 use tokio::sync::oneshot;
 
@@ -53,6 +53,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let config = daemon.config;
     if args.check_config {
         check_identity(&identity)?;
+        doubts.extend(check_targets(&config)?);
         doubts.iter().for_each(|doubt| talker.warn(doubt));
         let count = |number: usize, what| output::count(number as u64, what);
         let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
@@ -69,6 +70,22 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     tell_the_lonely(&config, path.as_deref(), talker);
     let identity = keys::load_or_make(&identity, talker)?;
     super::block_on(listen_until_stopped(config, identity, talk, talker))?
+}
+
+/// Looks at the targets of all sets, and writes nothing. Returns what is missing.
+fn check_targets(config: &ServeConfig) -> Result<Vec<String>, Error> {
+    let mut doubts = Vec::new();
+    for root in config.roots.iter().filter(|root| root.targets.dirs.len() > 1) {
+        let is_written = root.allow.create || root.allow.modify;
+        let writing = if is_written { Writing::Wanted } else { Writing::Never };
+        let set = TargetSet::open(&root.targets, Marks::Imagined, writing);
+        let set = set.map_err(|error| error.fault().about(&root.name))?;
+        doubts.extend(set.missing().iter().map(|target| {
+            let (name, number, dir, why) = (&root.name, target.id.0, target.dir.display(), &target.why);
+            format!("root '{name}': target {number} ({dir}) is missing: {why}")
+        }));
+    }
+    Ok(doubts)
 }
 
 /// Tells the doubts and the end of a check, as events.

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{
     Credentials, Job, JobDestination, JobSource as Sources, LocalDest, LocalSource, Settings, Stop, StopTrigger,
+    TargetDirs,
 };
 
 use super::Context;
@@ -111,7 +112,7 @@ fn prepare(
     settings.notes.iter().for_each(|note| talker.note(note));
     let credentials = || keys::credentials(&settings.keys, &context.places(), talker, &asking);
     let credentials = ends.reaches_daemon().then(credentials).transpose()?;
-    let job = ends.job()?;
+    let job = ends.job(settings.targets)?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
@@ -242,12 +243,18 @@ impl Ends {
         !matches!(self, Ends::Local(..))
     }
 
-    fn job(self) -> Result<Job, Error> {
+    fn job(self, targets: Option<TargetDirs>) -> Result<Job, Error> {
+        if targets.is_some() && matches!(self, Ends::Push(..)) {
+            let why = "--target spreads a destination on this host, and the destination is at a daemon";
+            let hint = "leave it out; targets = [..] in the daemon's config spreads a root";
+            return Err(Error::Combination { why, hint });
+        }
         let sources = |paths: Vec<LocalPath>| {
             let source = |LocalPath { path, slash }| LocalSource { path, contents: slash };
             Sources::Local(paths.into_iter().map(source).collect())
         };
-        let to_local = |LocalPath { path, slash }| JobDestination::Local(LocalDest { path, slash });
+        let to_local =
+            |LocalPath { path, slash }| JobDestination::Local(LocalDest { path, slash, targets: targets.clone() });
         Ok(match self {
             Ends::Local(paths, dest) => Job { from: sources(paths), to: to_local(dest) },
             Ends::Push(paths, daemon) => {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup, TreePolicy};
+use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup, TargetDirs, TreePolicy};
 
 use super::parse_rights;
 use crate::error::{Error, Flaw, Origin};
@@ -61,7 +61,7 @@ impl CommandLineRoot {
         let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
         let dir = PathBuf::from(OsStr::from_bytes(dir));
         let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
-        Ok(CommandLineRoot(RootConfig { name, dir, allow, protect, rate: None, policy }))
+        Ok(CommandLineRoot(RootConfig { name, targets: TargetDirs::one(dir), allow, protect, rate: None, policy }))
     }
 }
 
@@ -78,8 +78,11 @@ impl Daemon {
         };
         daemon.config.file = path.map(Path::to_owned);
         for root in &daemon.config.roots {
-            if !root.dir.is_dir() {
-                return Err(Error::RootDir { root: root.name.clone(), dir: root.dir.clone() });
+            // Of a set a target may be missing; the engine looks at all of them.
+            if let [dir] = root.targets.dirs.as_slice()
+                && !dir.is_dir()
+            {
+                return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone() });
             }
         }
         Ok(daemon)

@@ -94,7 +94,7 @@ impl<'a> Layers<'a> {
         let Some(text) = (self.environment)(&variable).filter(|text| !text.is_empty()) else { return Vec::new() };
         let given = |text: &OsStr| Given { text: text.to_owned(), origin: Origin::Variable(variable.clone()) };
         match name {
-            crate::cli::INCLUDE | crate::cli::EXCLUDE | crate::cli::PATH => {
+            crate::cli::INCLUDE | crate::cli::EXCLUDE | crate::cli::PATH | crate::cli::TARGET => {
                 let lines = text.as_bytes().split(|&b| b == b'\n').filter(|line| !line.is_empty());
                 lines.map(|line| given(OsStr::from_bytes(line))).collect()
             }

@@ -44,7 +44,8 @@ impl FsTarget {
         device.made(&fd, b"");
         // A failure here leaves nothing: the file is of no more use.
         let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
-        Ok(Body::disk((len, zeros), (handle, node_of_statx(&stat)), temp, (Began::Empty, mark)))
+        let opened = (handle, node_of_statx(&stat));
+        Ok(Body::disk((len, zeros), opened, temp, (Began::Empty, mark, self.load.begin(len))))
     }
 
     /// Opens a body that [`FsTarget::create_body`] made earlier, and compares it with what is
@@ -77,7 +78,8 @@ impl FsTarget {
         let may_have_holes = zeros == Zeros::LeftOut || !device.counts_blocks();
         let differs = difference(&stat, len, may_have_holes, journalled);
         let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
-        let body = Body::disk((len, zeros), opened, temp, (Began::Written, mark));
+        let share = self.load.begin(len.saturating_sub(journalled.bytes));
+        let body = Body::disk((len, zeros), opened, temp, (Began::Written, mark, share));
         Ok(Some(ReopenedBody { body, differs }))
     }
 

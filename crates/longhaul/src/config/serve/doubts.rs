@@ -14,7 +14,12 @@ impl Daemon {
     /// Settings that an administrator should look at again. `files` are the config and the identity
     /// that the daemon runs with.
     pub fn doubts(&self, files: &[&Path]) -> Vec<String> {
-        let roots: Vec<(&RootConfig, PathBuf)> = self.config.roots.iter().map(|root| (root, real(&root.dir))).collect();
+        let roots: Vec<(&RootConfig, PathBuf)> = self
+            .config
+            .roots
+            .iter()
+            .flat_map(|root| root.targets.dirs.iter().map(move |dir| (root, real(dir))))
+            .collect();
         let mut doubts = Vec::new();
         if geteuid().is_root() {
             doubts.push(

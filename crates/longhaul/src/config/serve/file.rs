@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::units::parse_size;
-use longhaul_engine::{ClientConfig, Protection, Rights, RootConfig, ServeConfig};
+use longhaul_engine::{ClientConfig, Protection, Rights, RootConfig, SameDevice, ServeConfig, TargetDirs};
 use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
@@ -89,10 +89,20 @@ struct Limits {
 struct Root {
     /// The name of the root, one printable path component: the first one of `lh://HOST/ROOT/PATH`.
     name: Text,
-    /// The directory, as a list of one.
+    /// The directory, as a list of one; or the targets of a set, 2 to 1024 directories on different
+    /// disks, in the order of their numbers.
     targets: Spanned<Vec<PathBuf>>,
-    /// Reserved for sets of several targets; a file that has this key is refused. [default: none]
+    /// The layout over several targets: `spread` (whole files, each on the target that will have it
+    /// soonest). [default: "spread"]
     layout: Option<Text>,
+    /// The use of a set of which a target is missing: `refuse`, `readonly` (what is there is served,
+    /// unfinished files may finish, no new name comes) or `continue` (as if the target held
+    /// nothing). [default: "readonly"]
+    on_missing: Option<Text>,
+    /// Whether targets may lie on one file system, where they are no faster than one. [default:
+    /// false]
+    #[serde(default)]
+    allow_same_device: Option<Spanned<bool>>,
     /// Rights that any client may have here at most: of `read`, `create` and `modify`. [default:
     /// ["read"]]
     allow: Option<Vec<Text>>,
@@ -245,17 +255,39 @@ fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
     if before.iter().any(|known| known.name == name) {
         return Err(wrong(&root.name, format!("there are two roots '{name}'")));
     }
-    if let Some(layout) = &root.layout {
-        return Err(wrong(layout, "layout: target sets are not built yet, a root has one directory"));
-    }
-    let [dir] = root.targets.get_ref().as_slice() else {
-        let message = "targets must name one directory: target sets of several are not built yet";
-        return Err(wrong(&root.targets, message));
-    };
+    let targets = judge_targets(&root)?;
     let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
     let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref())?;
-    Ok(RootConfig { name, dir: dir.clone(), allow, protect, rate: rate(root.rate)?, policy })
+    Ok(RootConfig { name, targets, allow, protect, rate: rate(root.rate)?, policy })
+}
+
+fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
+    let mut targets = TargetDirs::set(root.targets.get_ref().clone());
+    if targets.dirs.is_empty() {
+        return Err(wrong(&root.targets, "targets must name a directory, or the directories of a set"));
+    }
+    let needless = "one directory is no set: this key is for several targets";
+    let alone = targets.dirs.len() == 1;
+    if let Some(layout) = &root.layout {
+        targets.layout = at(layout, values::set_layout(layout.get_ref()))?;
+        if alone {
+            return Err(wrong(layout, needless));
+        }
+    }
+    if let Some(rule) = &root.on_missing {
+        targets.on_missing = at(rule, values::on_missing(rule.get_ref()))?;
+        if alone {
+            return Err(wrong(rule, needless));
+        }
+    }
+    if let Some(allowed) = &root.allow_same_device {
+        targets.same_device = if *allowed.get_ref() { SameDevice::Allowed } else { SameDevice::Refused };
+        if alone {
+            return Err(wrong(allowed, needless));
+        }
+    }
+    Ok(targets)
 }
 
 fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {

@@ -1,0 +1,144 @@
+//! How busy a target is, and which of several targets will have some bytes soonest: pure machines,
+//! fed with completions and time.
+//!
+//! In: requests that are queued and served, and the time, which counts from any moment that the
+//! owner chose. Out: the rate of a target, the latency of its requests, and the choice among
+//! targets. Knows no disk, no file and no clock.
+//!
+//! A rate is bytes over the time in which something was queued, and each moment counts half as much
+//! as one [`HALF_LIFE`] of such time later: a disk that had nothing to do is not slow for that, and
+//! one that became slow is known to be slow within seconds.
+
+mod choice;
+mod latency;
+
+use std::time::Duration;
+
+pub use choice::{Candidate, soonest};
+pub use latency::{Latency, LatencyLog};
+
+/// The load of one target.
+#[derive(Clone, Debug, Default)]
+pub struct LoadMeter {
+    queued_bytes: u64,
+    queued_requests: u64,
+    /// When the meter was told something last.
+    seen: Duration,
+    /// Bytes served, and seconds in which something was queued, each moment with its weight.
+    bytes: f64,
+    busy_s: f64,
+    latency: LatencyLog,
+}
+
+impl LoadMeter {
+    /// Notes a request of so many bytes that waits from now on.
+    pub fn queue(&mut self, now: Duration, bytes: u64) {
+        self.pass(now);
+        self.queued_bytes = self.queued_bytes.saturating_add(bytes);
+        self.queued_requests += 1;
+    }
+
+    /// Notes that a request of so many bytes is over. `took` is how long the system had it; `None`:
+    /// it failed, and says nothing of the target's speed.
+    pub fn serve(&mut self, now: Duration, bytes: u64, took: Option<Duration>) {
+        self.pass(now);
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        self.queued_requests = self.queued_requests.saturating_sub(1);
+        if let Some(took) = took {
+            self.bytes += bytes as f64;
+            self.latency.add(now, took);
+        }
+    }
+
+    /// Bytes that wait or are under way.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Requests that wait or are under way.
+    pub fn queued_requests(&self) -> u64 {
+        self.queued_requests
+    }
+
+    /// Bytes per second while something was queued. `None` before enough was measured
+    /// ([`KNOWN_AFTER`]).
+    pub fn rate(&self, now: Duration) -> Option<f64> {
+        let mut here = self.clone();
+        here.pass(now);
+        (here.busy_s >= KNOWN_AFTER.as_secs_f64()).then(|| here.bytes / here.busy_s)
+    }
+
+    /// The latency of recent requests. `None` before the first.
+    pub fn latency(&self) -> Option<Latency> {
+        self.latency.quantiles()
+    }
+
+    /// Lets the time since the last call pass: it was busy if something was queued.
+    fn pass(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.seen);
+        self.seen = self.seen.max(now);
+        if self.queued_requests > 0 {
+            let fading = 0.5_f64.powf(passed.as_secs_f64() / HALF_LIFE.as_secs_f64());
+            self.bytes *= fading;
+            self.busy_s = self.busy_s * fading + passed.as_secs_f64();
+        }
+    }
+}
+
+/// The busy time in which a measurement loses half of its weight.
+pub const HALF_LIFE: Duration = Duration::from_secs(2);
+/// The busy time after which a rate is known: some requests of any disk.
+pub const KNOWN_AFTER: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Serves one request of 1 MB each `every` ms, `count` times, with one more always queued.
+    fn serve(meter: &mut LoadMeter, from: u64, every: u64, count: u64) -> u64 {
+        for n in 1..=count {
+            meter.queue(ms(from + (n - 1) * every), 1_000_000);
+            meter.serve(ms(from + n * every), 1_000_000, Some(ms(every)));
+        }
+        from + count * every
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_time_in_which_there_was_something_to_do() {
+        let mut meter = LoadMeter::default();
+        assert_eq!(meter.rate(ms(0)), None);
+        let end = serve(&mut meter, 0, 10, 100);
+        let rate = meter.rate(ms(end)).expect("measured");
+        assert!((rate / 100e6 - 1.0).abs() < 0.02, "{rate}");
+        let later = meter.rate(ms(end + 60_000)).expect("known still");
+        assert!((later / rate - 1.0).abs() < 1e-9, "a minute of idleness says nothing: {later}");
+    }
+
+    #[test]
+    fn a_target_that_became_slow_is_known_to_be_slow_within_seconds() {
+        let mut meter = LoadMeter::default();
+        let end = serve(&mut meter, 0, 10, 1000);
+        let end = serve(&mut meter, end, 50, 60);
+        let rate = meter.rate(ms(end)).expect("measured");
+        assert!(rate < 60e6, "3 s at 20 MB/s behind 10 s at 100 MB/s: {rate}");
+        // Bytes that do not come back count against it, too.
+        meter.queue(ms(end), 1_000_000);
+        let hung = meter.rate(ms(end + 4000)).expect("known");
+        assert!(hung < rate / 3.0, "{hung}");
+    }
+
+    #[test]
+    fn failed_requests_leave_the_queue_and_say_nothing_of_the_speed() {
+        let mut meter = LoadMeter::default();
+        meter.queue(ms(0), 7);
+        meter.queue(ms(0), 8);
+        assert_eq!((meter.queued_bytes(), meter.queued_requests()), (15, 2));
+        meter.serve(ms(1), 7, None);
+        meter.serve(ms(1), 8, None);
+        assert_eq!((meter.queued_bytes(), meter.queued_requests(), meter.latency()), (0, 0, None));
+    }
+}

@@ -1,0 +1,164 @@
+//! The load of one target, as all sessions that write to it make it: what it was given, what it
+//! wrote, and how long that took.
+//!
+//! In: files that are begun there, and their requests ([`ChunkIo`](crate::ChunkIo)). Out: figures
+//! for people, and what the choice among targets needs. Knows no files.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Latency, LoadMeter, TargetId};
+
+/// The load of one target. One for each target in a process.
+#[derive(Debug)]
+pub struct TargetLoad {
+    id: TargetId,
+    dir: PathBuf,
+    began: Instant,
+    meter: Mutex<LoadMeter>,
+    /// Bytes of files that were begun there, less those that were written.
+    assigned: AtomicU64,
+    /// Bytes that were written there.
+    written: AtomicU64,
+}
+
+/// The figures of a target at a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadFigures {
+    /// Bytes written since the process began to use it.
+    pub written_bytes: u64,
+    /// Bytes of requests that wait or are under way.
+    pub queued_bytes: u64,
+    /// Requests that wait or are under way.
+    pub queued: u64,
+    /// Bytes per second while it was busy, recent times counting most. `None`: not known yet.
+    pub rate: Option<f64>,
+    /// Quantiles of the latency of its recent requests. `None` before the first.
+    pub latency: Option<Latency>,
+}
+
+/// The part of a target's load that one file is: what of its bytes is still to be written there.
+/// Dropping it takes the rest off.
+#[derive(Debug)]
+pub(crate) struct LoadShare {
+    load: Arc<TargetLoad>,
+    left: AtomicU64,
+}
+
+impl TargetLoad {
+    /// The load of the target of this number, which the operator knows by `dir`.
+    pub(crate) fn of(id: TargetId, dir: &Path) -> Arc<TargetLoad> {
+        let (began, meter) = (Instant::now(), Mutex::default());
+        let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(TargetLoad { id, dir: dir.to_owned(), began, meter, assigned, written })
+    }
+
+    /// The number of the target.
+    pub fn id(&self) -> TargetId {
+        self.id
+    }
+
+    /// Its directory, as the operator named it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its figures now.
+    pub fn figures(&self) -> LoadFigures {
+        let meter = self.meter();
+        LoadFigures {
+            written_bytes: self.written.load(Ordering::Relaxed),
+            queued_bytes: meter.queued_bytes(),
+            queued: meter.queued_requests(),
+            rate: meter.rate(self.began.elapsed()),
+            latency: meter.latency(),
+        }
+    }
+
+    /// Bytes of files that were begun there and are still to be written.
+    pub(crate) fn assigned_bytes(&self) -> u64 {
+        self.assigned.load(Ordering::Relaxed)
+    }
+
+    /// Bytes per second while it was busy. `None`: not known yet.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.meter().rate(self.began.elapsed())
+    }
+
+    /// Begins a file that has so many bytes still to be written there.
+    pub(crate) fn begin(self: &Arc<Self>, bytes: u64) -> LoadShare {
+        self.assigned.fetch_add(bytes, Ordering::Relaxed);
+        LoadShare { load: Arc::clone(self), left: AtomicU64::new(bytes) }
+    }
+
+    fn meter(&self) -> MutexGuard<'_, LoadMeter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LoadShare {
+    /// The target.
+    pub(crate) fn target(&self) -> TargetId {
+        self.load.id
+    }
+
+    /// Notes a request of so many bytes that waits from now on.
+    pub(crate) fn queue(&self, bytes: u64) {
+        let load = &self.load;
+        load.meter().queue(load.began.elapsed(), bytes);
+    }
+
+    /// Notes that a request of so many bytes is over. `took` is how long the system had it; `None`:
+    /// it failed.
+    pub(crate) fn serve(&self, bytes: u64, took: Option<Duration>) {
+        let load = &self.load;
+        load.meter().serve(load.began.elapsed(), bytes, took);
+        if took.is_some() {
+            load.written.fetch_add(bytes, Ordering::Relaxed);
+            self.take_off(bytes);
+        }
+    }
+
+    fn take_off(&self, bytes: u64) {
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_sub(bytes))
+        });
+        let gone = before.unwrap_or(0).min(bytes);
+        self.load.assigned.fetch_sub(gone, Ordering::Relaxed);
+    }
+}
+
+impl Drop for LoadShare {
+    fn drop(&mut self) {
+        self.take_off(u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_weighs_on_its_target_until_it_is_written_or_given_up() {
+        let load = TargetLoad::of(TargetId::FIRST, Path::new("/d1"));
+        let (one, other) = (load.begin(100), load.begin(50));
+        assert_eq!(load.assigned_bytes(), 150);
+        one.queue(60);
+        assert_eq!((load.figures().queued_bytes, load.figures().queued), (60, 1));
+        one.serve(60, Some(Duration::from_millis(1)));
+        assert_eq!((load.assigned_bytes(), load.figures().written_bytes), (90, 60));
+        other.queue(50);
+        other.serve(50, None);
+        assert_eq!(load.assigned_bytes(), 90, "what failed is still to be written");
+        drop(other);
+        assert_eq!(load.assigned_bytes(), 40);
+        // A chunk that is written twice is no less to do.
+        one.queue(60);
+        one.serve(60, Some(Duration::from_millis(1)));
+        assert_eq!(load.assigned_bytes(), 0);
+        drop(one);
+        assert_eq!((load.assigned_bytes(), load.figures().written_bytes), (0, 120));
+    }
+}

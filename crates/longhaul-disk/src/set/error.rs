@@ -1,0 +1,138 @@
+//! The reasons why directories are no target set, or not the one that they should be.
+//!
+//! Made by the opening of a set; becomes a [`DiskError`](crate::DiskError). Knows no files.
+
+use crate::error::PathText;
+
+/// A reason why some directories are not used as a target set. Each message says what stands there
+/// and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// Two targets are one file system.
+    #[error(
+        "targets '{first}' and '{second}' lie on the same file system: together they are no faster than one, and fail \
+         together. Name directories on different disks, or allow it (--allow-same-device, allow_same_device = true)"
+    )]
+    SameDevice {
+        /// The first target.
+        first: PathText,
+        /// The second target.
+        second: PathText,
+    },
+    /// A directory is named twice.
+    #[error("target '{dir}' is named twice")]
+    NamedTwice {
+        /// The directory.
+        dir: PathText,
+    },
+    /// A target cannot be written to.
+    #[error("target '{dir}' is not writable: {why}")]
+    NotWritable {
+        /// The target.
+        dir: PathText,
+        /// The system's reason.
+        why: String,
+    },
+    /// A mark belongs to another set.
+    #[error(
+        "target '{dir}' belongs to another set ({theirs}, not {ours}): another disk is mounted there, or the directory was named \
+         by mistake"
+    )]
+    OtherSet {
+        /// The target.
+        dir: PathText,
+        /// The set that its mark names.
+        theirs: String,
+        /// The set of the other targets.
+        ours: String,
+    },
+    /// A target has another number than its place says.
+    #[error(
+        "target '{dir}' is target {number} of its set and is named as target {place}: disks are mounted in each other's place, or \
+         the targets are named in another order than before"
+    )]
+    OtherPlace {
+        /// The target.
+        dir: PathText,
+        /// The number in its mark.
+        number: u32,
+        /// Its place among the directories that were named.
+        place: u32,
+    },
+    /// The set has another number of targets.
+    #[error("the set of target '{dir}' has {count} targets, and {named} are named: name all of them, in their order")]
+    OtherCount {
+        /// A target of it.
+        dir: PathText,
+        /// The number in its mark.
+        count: u32,
+        /// The directories that were named.
+        named: u32,
+    },
+    /// Marks of one set differ in what they say of it.
+    #[error(
+        "targets '{first}' and '{second}' say different things of their set (generations {one} and {other}): one of them was away \
+         while the set was changed"
+    )]
+    Generations {
+        /// A target.
+        first: PathText,
+        /// Another one.
+        second: PathText,
+        /// The generation in the first mark.
+        one: u64,
+        /// The generation in the other mark.
+        other: u64,
+    },
+    /// A target is missing, and the set may not be used without it.
+    #[error("target '{dir}' is missing: {why}. Mount it, or say what to do without it (--on-missing, on_missing)")]
+    Missing {
+        /// The target.
+        dir: PathText,
+        /// The reason.
+        why: String,
+    },
+    /// Marks cannot be made, as names stand already where only the first target may have some.
+    #[error(
+        "target '{dir}' has no mark and is not empty ('{name}' stands in it): only the first target of a new set may be a tree that \
+         stands already"
+    )]
+    NotEmpty {
+        /// The target.
+        dir: PathText,
+        /// A name in it.
+        name: PathText,
+    },
+    /// A mark that is none.
+    #[error("the mark of target '{dir}' cannot be read: {why}")]
+    BadMark {
+        /// The target.
+        dir: PathText,
+        /// The respect in which it is wrong.
+        why: &'static str,
+    },
+    /// No mark stands on any target, and none may be made now.
+    #[error("'{dir}' is no target of a set: it has no mark. `longhaul set init` makes a set")]
+    NoSet {
+        /// The directory.
+        dir: PathText,
+    },
+    /// A set has at least two targets and at most 1024.
+    #[error("a set has 2 to {max} targets, not {count}")]
+    Count {
+        /// The number that was named.
+        count: usize,
+        /// The most.
+        max: usize,
+    },
+    /// A new name would go to a set of which a target is missing.
+    #[error(
+        "no new name is given to the set while its target {number} is missing, which may hold the same name: mount it, or let new \
+         names come all the same (--on-missing continue, on_missing = \"continue\")"
+    )]
+    ReadOnly {
+        /// The number of the missing target.
+        number: u32,
+    },
+}

@@ -1,0 +1,303 @@
+//! The mark of a target: a small text file in `.longhaul-set` at its top that says of which set it
+//! is, its number there and how many targets there are.
+//!
+//! In: an open directory. Out: its mark, or a new one, durable before the call returns. The format
+//! is that of `docs/SETS.md`. Follows no link. Knows nothing of the other targets.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::io::{Errno, pread};
+use serde::{Deserialize, Serialize};
+
+use crate::destination::Replace;
+use crate::error::{DiskError, PathText};
+use crate::set::error::SetError;
+use crate::stat::{len_of, type_of};
+use crate::walk::Dir;
+
+/// The id of a target set, made once with the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SetId(pub [u8; 16]);
+
+/// The way in which a set lays files over its targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SetLayout {
+    /// Each file lies whole on one target, under its own path.
+    #[default]
+    Spread,
+}
+
+/// The mark of one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetMark {
+    /// The set.
+    pub set: SetId,
+    /// Its layout.
+    pub layout: SetLayout,
+    /// The number of changes of the set's targets so far, from 1.
+    pub generation: u64,
+    /// The number of this target, from 0.
+    pub number: u32,
+    /// The directories of all targets, in order, as they were named when the set was made or changed
+    /// last: where to look for the others. A disk may be mounted elsewhere by now.
+    pub places: Vec<PathBuf>,
+}
+
+impl SetLayout {
+    /// Its name, for people and scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SetLayout::Spread => "spread",
+        }
+    }
+
+    /// The layout of a name. `None` if there is none.
+    pub fn parse(name: &str) -> Option<SetLayout> {
+        (name == "spread").then_some(SetLayout::Spread)
+    }
+}
+
+impl fmt::Display for SetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl SetId {
+    /// A new one.
+    pub(crate) fn new() -> Result<SetId, Errno> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|_| Errno::AGAIN)?;
+        Ok(SetId(id))
+    }
+
+    fn parse(text: &str) -> Option<SetId> {
+        let mut id = [0; 16];
+        if text.len() != 2 * id.len() || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        for (byte, at) in id.iter_mut().zip((0..).step_by(2)) {
+            *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+        }
+        Some(SetId(id))
+    }
+}
+
+impl SetMark {
+    /// The bytes of its file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let SetMark { set, layout, generation, number, places } = self;
+        let (layout, count) = (layout.name(), places.len());
+        let mut text =
+            format!("{HEADER}\nset {set}\nlayout {layout}\ngeneration {generation}\ntarget {number} of {count}\n")
+                .into_bytes();
+        for place in places {
+            text.extend_from_slice(b"place ");
+            for byte in place.as_os_str().as_bytes() {
+                match byte {
+                    b'\\' => text.extend_from_slice(br"\\"),
+                    b'\n' => text.extend_from_slice(br"\n"),
+                    byte => text.push(*byte),
+                }
+            }
+            text.push(b'\n');
+        }
+        text.extend_from_slice(b"end\n");
+        text
+    }
+
+    /// The number of targets.
+    pub fn count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// The mark of a text.
+    ///
+    /// # Errors
+    /// The respect in which it is none.
+    pub fn parse(text: &[u8]) -> Result<SetMark, &'static str> {
+        let mut lines = text.strip_suffix(b"\nend\n").ok_or("it is not whole")?.split(|&b| b == b'\n');
+        let header = lines.next().unwrap_or_default();
+        if header != HEADER.as_bytes() {
+            let ours = header.starts_with(HEADER.trim_end_matches(char::is_numeric).as_bytes());
+            return Err(if ours { "it is of another version of longhaul" } else { "it is no mark of longhaul" });
+        }
+        let mut field = |name: &str| str::from_utf8(lines.next()?).ok()?.strip_prefix(name)?.strip_prefix(' ');
+        let set = field("set").and_then(SetId::parse).ok_or("it names no set")?;
+        let layout = field("layout").and_then(SetLayout::parse).ok_or("it names no layout that is known")?;
+        let generation = field("generation").and_then(|n| n.parse().ok()).ok_or("it has no generation")?;
+        let target = field("target").and_then(|text| text.split_once(" of "));
+        let numbers = target.and_then(|(number, count)| Some((number.parse().ok()?, count.parse().ok()?)));
+        let (number, count): (u32, usize) = numbers.ok_or("it has no number")?;
+        let places: Option<Vec<PathBuf>> = lines.map(|line| place_of(line.strip_prefix(b"place ")?)).collect();
+        let places = places.ok_or("it says more than is known")?;
+        if number as usize >= count || generation == 0 || places.len() != count {
+            return Err("its numbers contradict each other");
+        }
+        Ok(SetMark { set, layout, generation, number, places })
+    }
+
+    /// Reads the mark of the target at `root`. `None` if it has none.
+    pub(super) fn read(root: &Dir, dir: &PathText) -> Result<Option<SetMark>, DiskError> {
+        let bad = |why| DiskError::from(SetError::BadMark { dir: dir.clone(), why });
+        let failed = |error| DiskError::call("read the mark of", dir, error);
+        let Some(own) = own_dir(root).map_err(failed)? else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = match openat(&own, MARK_NAME, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(bad("it is a symbolic link")),
+            Err(error) => return Err(failed(error)),
+        };
+        let stat = fstat(&fd).map_err(failed)?;
+        if type_of(&stat) != FileType::RegularFile {
+            return Err(bad("it is no regular file"));
+        }
+        if len_of(&stat) > MARK_BYTES_MAX as u64 {
+            return Err(bad("it is longer than any mark"));
+        }
+        let mut text = vec![0; MARK_BYTES_MAX + 1];
+        let mut len = 0;
+        loop {
+            match pread(&fd, &mut text[len..], len as u64) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        SetMark::parse(&text[..len]).map(Some).map_err(bad)
+    }
+
+    /// Writes the mark of the target at `root` in the place of the one that stands, if any. It is
+    /// durable when this returns.
+    pub(super) fn write(&self, root: &Dir, dir: &PathText) -> Result<(), DiskError> {
+        self.try_write(root).map_err(|error| DiskError::call("write the mark of", dir, error))
+    }
+
+    fn try_write(&self, root: &Dir) -> Result<(), Errno> {
+        let kernel = root.kernel();
+        match kernel.mkdirat(root, DIR_NAME, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        let own = own_dir(root)?.ok_or(Errno::NOENT)?;
+        if statat(&own, README_NAME, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+            place(kernel, &own, README_NAME, README.as_bytes())?;
+        }
+        place(kernel, &own, MARK_NAME, &self.to_bytes())?;
+        kernel.fsync(&own)?;
+        root.sync()
+    }
+}
+
+/// The path of a line. `None` if it is none.
+fn place_of(line: &[u8]) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(line.len());
+    let mut rest = line.iter();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next()? {
+                b'\\' => b'\\',
+                b'n' => b'\n',
+                _ => return None,
+            },
+            byte => *byte,
+        });
+    }
+    (!bytes.is_empty()).then(|| PathBuf::from(OsString::from_vec(bytes)))
+}
+
+/// Writes a small file under a name, durable before the name shows it.
+fn place(kernel: &crate::kernel::Kernel, dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> Result<(), Errno> {
+    let new = [name, b".new"].concat();
+    match kernel.unlinkat(dir, &new) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    let fd = kernel.create(dir, &new, OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
+    let mut done = 0;
+    while done < bytes.len() {
+        match kernel.pwrite(&fd, &bytes[done..], done as u64) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    kernel.fsync(&fd)?;
+    kernel.renameat(dir, &new, name, Replace::Allowed)
+}
+
+/// The directory of a set's own files at the top of a target. `None` if it does not stand.
+fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(root, DIR_NAME, flags, Mode::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The directory of a set's own files, at the top of each target. Its name is reserved.
+pub(crate) const DIR_NAME: &[u8] = b".longhaul-set";
+const MARK_NAME: &[u8] = b"mark";
+const README_NAME: &[u8] = b"README";
+const HEADER: &str = "longhaul target set mark 1";
+/// Longer than any mark: 1024 targets, each with a path of 4095 bytes.
+const MARK_BYTES_MAX: usize = 5 << 20;
+const README: &str = "\
+This directory is one target of a longhaul target set: files of one tree are spread over several
+directories on different disks. The file `mark` says of which set it is. Files beside this directory
+are whole, plain files, and may be read by any program. Do not move them between targets by hand:
+`longhaul set` does that. Do not remove or copy this directory.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> SetMark {
+        SetMark { set: SetId([0xa5; 16]), layout: SetLayout::Spread, generation: 3, number: 1, places: ["/d0", "/d1\nb", "/d\\2", "/d3"].map(PathBuf::from).to_vec() }
+    }
+
+    /// The golden text of `docs/SETS.md`: targets that were marked once are read for ever.
+    const GOLDEN: &str = "longhaul target set mark 1\nset a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\nlayout spread\ngeneration 3\n\
+                          target 1 of 4\nplace /d0\nplace /d1\\nb\nplace /d\\\\2\nplace /d3\nend\n";
+
+    #[test]
+    fn a_mark_is_the_golden_text_and_is_read_from_it() {
+        assert_eq!(mark().to_bytes(), GOLDEN.as_bytes());
+        assert_eq!(SetMark::parse(GOLDEN.as_bytes()), Ok(mark()));
+    }
+
+    #[test]
+    fn a_text_that_is_torn_changed_or_newer_is_no_mark() {
+        for len in 0..GOLDEN.len() {
+            assert!(SetMark::parse(&GOLDEN.as_bytes()[..len]).is_err(), "{len} bytes");
+        }
+        for (from, to) in [
+            ("mark 1", "mark 2"),
+            ("longhaul", "shorthaul"),
+            ("a5a5\n", "a5A5\n"),
+            ("spread", "braid"),
+            ("generation 3", "generation 0"),
+            ("1 of 4", "4 of 4"),
+            ("1 of 4", "-1 of 4"),
+            ("end\n", "more\nend\n"),
+            ("place /d3\n", ""),
+            ("/d3", ""),
+            (r"d1\n", r"d1\m"),
+            ("layout", "LAYOUT"),
+        ] {
+            let text = GOLDEN.replacen(from, to, 1);
+            assert!(SetMark::parse(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(SetMark::parse(b"\xff").is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! A target set: one tree whose files lie in several directories on different disks.
+//!
+//! In: directories as the operator named them. Out: a [`TargetSet`], which answers what stands at a
+//! path of the tree, and from which a source or a destination is opened
+//! ([`FsSource`](crate::FsSource), [`SpreadTarget`]). One directory is a set as well, without a mark.
+//! Knows nothing of sessions and peers.
+
+mod error;
+mod mark;
+mod open;
+mod spread;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::{Escaped, RelPath, TargetId, TempName};
+
+use crate::error::{DiskError, ErrorKind};
+use crate::load::TargetLoad;
+use crate::shelf::Shelf;
+use crate::stat::Standing;
+use crate::tree::Tree;
+
+pub use error::SetError;
+pub(crate) use mark::DIR_NAME;
+pub use mark::{SetId, SetLayout, SetMark};
+pub use open::{Marks, OnMissing, SameDevice, TargetDirs, Writing};
+pub use spread::SpreadTarget;
+
+/// A tree over one or more directories.
+#[derive(Debug)]
+pub struct TargetSet {
+    /// The targets that are there, in order.
+    targets: Vec<SetTarget>,
+    /// The targets that are not.
+    missing: Vec<MissingTarget>,
+    /// The mark of the first target that is there. `None`: a plain tree, of one directory.
+    mark: Option<SetMark>,
+    on_missing: OnMissing,
+    /// Held while a name is looked for on all targets and then given on one.
+    naming: Mutex<()>,
+}
+
+/// A target of a set.
+#[derive(Debug)]
+pub(crate) struct SetTarget {
+    pub(crate) id: TargetId,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) load: Arc<TargetLoad>,
+}
+
+/// A target of a set that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingTarget {
+    /// Its number.
+    pub id: TargetId,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// The reason why it is not used.
+    pub why: String,
+}
+
+/// The room on a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetRoom {
+    /// Its number.
+    pub id: TargetId,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Bytes free on its file system, as this user may take them. `None`: not known.
+    pub free_bytes: Option<u64>,
+}
+
+impl TargetSet {
+    /// The set of one directory, which has no mark.
+    pub fn plain(tree: Arc<Tree>) -> Arc<TargetSet> {
+        let load = TargetLoad::of(TargetId::FIRST, tree.named());
+        let target = SetTarget { id: TargetId::FIRST, tree, load };
+        let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
+        Arc::new(TargetSet { targets: vec![target], missing, mark: None, on_missing, naming: Mutex::default() })
+    }
+
+    /// Whether it is a set of several targets.
+    pub fn is_set(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// Its mark, as its first target has it. `None` for a plain tree.
+    pub fn mark(&self) -> Option<&SetMark> {
+        self.mark.as_ref()
+    }
+
+    /// Its directories, as the operator named them, for people.
+    pub fn shown(&self) -> String {
+        let shown = |target: &SetTarget| Escaped(target.tree.named().as_os_str().as_encoded_bytes()).to_string();
+        self.targets.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The targets that are missing.
+    pub fn missing(&self) -> &[MissingTarget] {
+        &self.missing
+    }
+
+    /// The room on each target that is there.
+    pub fn rooms(&self) -> impl Iterator<Item = TargetRoom> {
+        self.targets.iter().map(|target| TargetRoom {
+            id: target.id,
+            dir: target.tree.named().to_owned(),
+            free_bytes: target.tree.free_bytes(),
+        })
+    }
+
+    /// The loads of its targets.
+    pub fn loads(&self) -> impl Iterator<Item = &Arc<TargetLoad>> {
+        self.targets.iter().map(|target| &target.load)
+    }
+
+    /// The targets that are there.
+    pub(crate) fn targets(&self) -> &[SetTarget] {
+        &self.targets
+    }
+
+    /// The tree of the first target that is there: journals lie there, and so do directories of which
+    /// none stands yet.
+    pub fn first(&self) -> &Arc<Tree> {
+        &self.targets[0].tree
+    }
+
+    /// The shelf with the journals of sessions that write beneath this tree.
+    pub fn shelf(&self) -> Shelf {
+        self.first().shelf()
+    }
+
+    /// Checks that the held directories are still the ones at their paths.
+    ///
+    /// # Errors
+    /// [`DiskError::Moved`] if something was mounted over one, or another directory took its place.
+    pub fn check_place(&self) -> Result<(), DiskError> {
+        self.targets.iter().try_for_each(|target| target.tree.check_place())
+    }
+
+    /// The entry that stands at `path`. `None` if nothing does.
+    ///
+    /// # Errors
+    /// [`DiskError::TwoTargets`] if it stands on two targets and is no directory on both; otherwise as
+    /// [`Tree::stat`].
+    pub fn stat(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        let found = one_of(&self.targets, path, |_, target| stat_below(&target.tree, path))?;
+        Ok(found.map(|(_, standing)| standing))
+    }
+
+    /// Removes from the directory at `path` the temporaries that are orphans, on all targets: see
+    /// [`Tree::sweep`].
+    ///
+    /// # Errors
+    /// As [`Tree::stat`]; [`ErrorKind::NotFound`] if the directory stands on no target.
+    pub fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        let mut swept = None;
+        let mut absent = None;
+        for target in &self.targets {
+            match target.tree.sweep(path, orphan) {
+                Ok(count) => swept = Some(swept.unwrap_or(0) + count),
+                Err(error) if error.kind() == ErrorKind::NotFound => absent = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (swept, absent) {
+            (None, Some(error)) => Err(error),
+            (swept, _) => Ok(swept.unwrap_or(0)),
+        }
+    }
+
+    /// The lock under which a name is looked for on all targets and then given on one.
+    pub(crate) fn naming(&self) -> MutexGuard<'_, ()> {
+        self.naming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a new name while a target is missing, unless new names may come all the same.
+    pub(crate) fn need_all_for_new_names(&self) -> Result<(), DiskError> {
+        match self.missing.first() {
+            Some(missing) if self.on_missing != OnMissing::Continue => {
+                Err(SetError::ReadOnly { number: missing.id.0 }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The entry at a path of one target. A link above it on this target is an error as everywhere; a
+/// file above it means that nothing stands there.
+pub(crate) fn stat_below(tree: &Tree, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+    match tree.stat(path) {
+        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
+        outcome => outcome,
+    }
+}
+
+/// The one entry among those that `look` finds at `path` on the targets, and the place of its target
+/// among them: a directory may stand on several, anything else on one.
+pub(crate) fn one_of(
+    targets: &[SetTarget],
+    path: &RelPath,
+    look: impl Fn(usize, &SetTarget) -> Result<Option<Standing>, DiskError>,
+) -> Result<Option<(usize, Standing)>, DiskError> {
+    let mut first: Option<(usize, Standing)> = None;
+    for (at, target) in targets.iter().enumerate() {
+        let Some(standing) = look(at, target)? else { continue };
+        match &first {
+            None => first = Some((at, standing)),
+            Some((_, before)) if is_dir(before) && is_dir(&standing) => {}
+            Some((other, before)) => {
+                let what = conflict(is_dir(before) || is_dir(&standing));
+                return Err(two_targets(path, (targets[*other].id, target.id), what));
+            }
+        }
+    }
+    Ok(first)
+}
+
+/// The error of a name that stands on two targets.
+pub(crate) fn two_targets(path: &RelPath, (first, second): (TargetId, TargetId), what: &'static str) -> DiskError {
+    DiskError::TwoTargets { path: path.into(), first: first.0, second: second.0, what }
+}
+
+/// The kind of conflict between two entries of one name.
+pub(crate) fn conflict(one_is_dir: bool) -> &'static str {
+    if one_is_dir { "a directory on one and something else on the other" } else { "either may be the right one" }
+}
+
+fn is_dir(standing: &Standing) -> bool {
+    matches!(standing, Standing::Dir { .. })
+}

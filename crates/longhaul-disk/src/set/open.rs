@@ -1,0 +1,304 @@
+//! Opens the directories of a set, and makes sure that they are the set: the right disks, in their
+//! places, each there once.
+//!
+//! In: [`TargetDirs`]. Out: a [`TargetSet`]; nothing is written unless marks
+//! are to be made, and then only once everything else was found right. Knows nothing of the files.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use longhaul_core::{TargetId, is_reserved};
+use rustix::fs::{Access, AtFlags, StatVfsMountFlags, accessat, fstatvfs};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{DiskError, ErrorKind, PathText};
+use crate::load::TargetLoad;
+use crate::names::each_name;
+use crate::set::error::SetError;
+use crate::set::mark::{SetId, SetLayout, SetMark};
+use crate::set::{MissingTarget, SetTarget, TargetSet};
+use crate::tree::Tree;
+
+/// The use of a set of which a target is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OnMissing {
+    /// It is not used.
+    Refuse,
+    /// The names on the other targets are read, and unfinished files there may be finished. No new
+    /// name is given.
+    #[default]
+    ReadOnly,
+    /// It is used as if the missing target held nothing.
+    Continue,
+}
+
+/// Whether targets may lie on one file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SameDevice {
+    /// They may not.
+    #[default]
+    Refused,
+    /// They may.
+    Allowed,
+}
+
+/// Whether directories without marks become a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Marks {
+    /// They do, if none of them has a mark: the marks are written.
+    Made,
+    /// They would, and nothing is written: for a look at what would happen.
+    Imagined,
+    /// They do not.
+    Needed,
+}
+
+/// Whether a set is going to be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Writing {
+    /// It is: a target that cannot be written to is refused.
+    Wanted,
+    /// It is only read.
+    Never,
+}
+
+/// The directories of a destination or of a served root, and the operator's rules for them if they
+/// are several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetDirs {
+    /// The directories, in the order of their numbers: one, or 2 to 1024 that are a set.
+    pub dirs: Vec<PathBuf>,
+    /// The layout of a new set. A set that stands must have the same.
+    #[serde(default)]
+    pub layout: SetLayout,
+    /// Its use while a target is missing.
+    #[serde(default)]
+    pub on_missing: OnMissing,
+    /// Whether targets may lie on one file system.
+    #[serde(default)]
+    pub same_device: SameDevice,
+}
+
+impl TargetDirs {
+    /// One directory.
+    pub fn one(dir: impl Into<PathBuf>) -> TargetDirs {
+        TargetDirs::set(vec![dir.into()])
+    }
+
+    /// Several directories, under the default rules.
+    pub fn set(dirs: Vec<PathBuf>) -> TargetDirs {
+        let (layout, on_missing) = (SetLayout::default(), OnMissing::default());
+        TargetDirs { dirs, layout, on_missing, same_device: SameDevice::default() }
+    }
+}
+
+/// A directory that was named, looked at.
+struct Looked<'d> {
+    dir: &'d Path,
+    tree: Arc<Tree>,
+    mark: Option<SetMark>,
+}
+
+impl TargetDirs {
+    /// The directories of the set that `dir` is a target of, as its mark says.
+    ///
+    /// # Errors
+    /// [`DiskError::Set`] if it has no mark, or one that cannot be read.
+    pub fn of_target(dir: &Path) -> Result<TargetDirs, DiskError> {
+        let shown = PathText::from(dir);
+        let mark = SetMark::read(Tree::open(dir)?.root(), &shown)?.ok_or(SetError::NoSet { dir: shown })?;
+        let mut dirs = mark.places;
+        // It is where it is, wherever it was when the set was made.
+        dirs[mark.number as usize] = dir.to_owned();
+        Ok(TargetDirs { layout: mark.layout, ..TargetDirs::set(dirs) })
+    }
+}
+
+impl TargetSet {
+    /// Opens the set of these directories, in the order of their numbers. One directory is a plain
+    /// tree.
+    ///
+    /// # Errors
+    /// [`DiskError::Set`] with the reason why they are not a set, or may not be used as one; the
+    /// system's error.
+    pub fn open(named: &TargetDirs, marks: Marks, writing: Writing) -> Result<Arc<TargetSet>, DiskError> {
+        let dirs = &named.dirs;
+        if let [dir] = dirs.as_slice() {
+            return Tree::open(dir).map(TargetSet::plain);
+        }
+        if !(2..=TARGETS_MAX).contains(&dirs.len()) {
+            return Err(SetError::Count { count: dirs.len(), max: TARGETS_MAX }.into());
+        }
+        let (found, mut missing) = look(dirs)?;
+        refuse_same(&found, named.same_device)?;
+        let Some(ours) = found.iter().find_map(|(_, looked)| looked.mark.clone()) else {
+            return begin(&found, &missing, (named, marks));
+        };
+        // A directory without a mark where others have one: no disk is mounted there, or a new one.
+        let (found, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, looked)| looked.mark.is_some());
+        missing.extend(bare.into_iter().map(|(id, looked)| {
+            let why = "it has no mark: its disk is not mounted, or another one is mounted in its place".to_owned();
+            MissingTarget { id, dir: looked.dir.to_owned(), why }
+        }));
+        missing.sort_by_key(|target| target.id);
+        found.iter().try_for_each(|(id, looked)| agrees(&ours, *id, looked, dirs.len()))?;
+        one_generation(&found)?;
+        if let (OnMissing::Refuse, Some(MissingTarget { dir, why, .. })) = (named.on_missing, missing.first()) {
+            return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
+        }
+        if writing == Writing::Wanted {
+            found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
+        }
+        for MissingTarget { id, dir, why } in &missing {
+            tracing::warn!(target = id.0, dir = %dir.display(), why, "a target of the set is missing");
+        }
+        Ok(opened(found, missing, Some(ours), named.on_missing))
+    }
+}
+
+/// Looks at each directory. One that cannot be reached is missing.
+fn look(dirs: &[PathBuf]) -> Result<(Vec<(TargetId, Looked<'_>)>, Vec<MissingTarget>), DiskError> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (id, dir) in (0..).map(TargetId).zip(dirs) {
+        match Tree::open(dir) {
+            Ok(tree) => {
+                let mark = SetMark::read(tree.root(), &dir.as_path().into())?;
+                found.push((id, Looked { dir, tree, mark }));
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Io) => {
+                missing.push(MissingTarget { id, dir: dir.clone(), why: error.fault().message.to_string() });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, missing))
+}
+
+/// Refuses a directory that is named twice, and two on one file system unless that is allowed.
+fn refuse_same(found: &[(TargetId, Looked<'_>)], same_device: SameDevice) -> Result<(), DiskError> {
+    let mut by_device: HashMap<u64, &Looked<'_>> = HashMap::new();
+    let mut by_place: HashMap<(u64, u64), ()> = HashMap::new();
+    for (_, looked) in found {
+        let root = looked.tree.root();
+        if by_place.insert(root.place(), ()).is_some() {
+            return Err(SetError::NamedTwice { dir: looked.dir.into() }.into());
+        }
+        if let Some(other) = by_device.insert(root.dev(), looked)
+            && same_device == SameDevice::Refused
+        {
+            return Err(SetError::SameDevice { first: other.dir.into(), second: looked.dir.into() }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Makes a set of directories of which none has a mark.
+fn begin(
+    found: &[(TargetId, Looked<'_>)],
+    missing: &[MissingTarget],
+    (named, marks): (&TargetDirs, Marks),
+) -> Result<Arc<TargetSet>, DiskError> {
+    if let Some(MissingTarget { dir, why, .. }) = missing.first() {
+        return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
+    }
+    if let (Marks::Needed, Some((_, looked))) = (marks, found.first()) {
+        return Err(SetError::NoSet { dir: looked.dir.into() }.into());
+    }
+    for (id, looked) in found {
+        need_writable(looked)?;
+        if *id != TargetId::FIRST {
+            need_empty(looked)?;
+        }
+    }
+    let set = SetId::new().map_err(|error| DiskError::call("name a set at", found[0].1.dir, error))?;
+    let places: Vec<PathBuf> = named.dirs.iter().map(|dir| std::path::absolute(dir).unwrap_or(dir.clone())).collect();
+    let mark = |number| SetMark { set, layout: named.layout, generation: 1, number, places: places.clone() };
+    if marks == Marks::Made {
+        for (id, looked) in found {
+            mark(id.0).write(looked.tree.root(), &looked.dir.into())?;
+        }
+        tracing::info!(%set, targets = places.len(), layout = named.layout.name(), "a target set was made");
+    }
+    let found = found.iter().map(|(id, looked)| (*id, Looked { tree: looked.tree.clone(), mark: None, ..*looked }));
+    Ok(opened(found.collect(), Vec::new(), Some(mark(0)), named.on_missing))
+}
+
+/// Checks that a target is the one of the set that its place says.
+fn agrees(ours: &SetMark, id: TargetId, looked: &Looked<'_>, named: usize) -> Result<(), DiskError> {
+    let (dir, Some(mark)) = (|| PathText::from(looked.dir), &looked.mark) else { return Ok(()) };
+    if mark.set != ours.set {
+        return Err(SetError::OtherSet { dir: dir(), theirs: mark.set.to_string(), ours: ours.set.to_string() }.into());
+    }
+    if mark.number != id.0 {
+        return Err(SetError::OtherPlace { dir: dir(), number: mark.number, place: id.0 }.into());
+    }
+    if mark.count() as usize != named {
+        return Err(SetError::OtherCount { dir: dir(), count: mark.count(), named: named as u32 }.into());
+    }
+    Ok(())
+}
+
+fn one_generation(found: &[(TargetId, Looked<'_>)]) -> Result<(), DiskError> {
+    let marked = || found.iter().filter_map(|(_, looked)| Some((looked, looked.mark.as_ref()?)));
+    let Some((first, mark)) = marked().next() else { return Ok(()) };
+    match marked().find(|(_, other)| (other.generation, other.layout) != (mark.generation, mark.layout)) {
+        None => Ok(()),
+        Some((second, other)) => Err(SetError::Generations {
+            first: first.dir.into(),
+            second: second.dir.into(),
+            one: mark.generation,
+            other: other.generation,
+        }
+        .into()),
+    }
+}
+
+fn need_writable(looked: &Looked<'_>) -> Result<(), DiskError> {
+    let root = looked.tree.root();
+    let read_only = fstatvfs(root.as_ref()).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let access = match read_only {
+        true => Err(Errno::ROFS),
+        false => accessat(root.as_ref(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS),
+    };
+    let why = |error: Errno| SetError::NotWritable {
+        dir: looked.dir.into(),
+        why: std::io::Error::from(error).to_string(),
+    };
+    access.map_err(|error| why(error).into())
+}
+
+fn need_empty(looked: &Looked<'_>) -> Result<(), DiskError> {
+    let failed = |error| DiskError::call("list", looked.dir, error);
+    let mut standing = None;
+    let names = looked.tree.root().readable().map_err(failed)?;
+    each_name(names, |name| {
+        // A new ext4 has this one.
+        if standing.is_none() && name != b"lost+found" && !is_reserved(name) {
+            standing = Some(PathText::from(name));
+        }
+    })
+    .map_err(failed)?;
+    standing.map_or(Ok(()), |name| Err(SetError::NotEmpty { dir: looked.dir.into(), name }.into()))
+}
+
+fn opened(
+    found: Vec<(TargetId, Looked<'_>)>,
+    missing: Vec<MissingTarget>,
+    mark: Option<SetMark>,
+    on_missing: OnMissing,
+) -> Arc<TargetSet> {
+    let target = |(id, Looked { dir, tree, .. }): (TargetId, Looked<'_>)| {
+        let load = TargetLoad::of(id, dir);
+        SetTarget { id, tree, load }
+    };
+    let targets = found.into_iter().map(target).collect();
+    Arc::new(TargetSet { targets, missing, mark, on_missing, naming: Mutex::default() })
+}
+
+/// Targets of a set at most. Each is a disk; the largest shelves have some hundred.
+const TARGETS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests;

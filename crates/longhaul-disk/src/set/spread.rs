@@ -1,0 +1,341 @@
+//! [`SpreadTarget`]: a destination over a set in which each file lies whole on one target.
+//!
+//! Each file goes to the target that will have it soonest (`core/load`), one that stands already to
+//! the target where it stands. Each target is an [`FsTarget`] of its own, which does the work: this
+//! one decides which, makes directories on the targets where files need them, and keeps a name from
+//! standing on two. Knows nothing of digests and peers.
+
+mod dirs;
+
+use std::sync::Arc;
+use std::thread;
+
+use longhaul_core::{Candidate, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest};
+use rustix::io::Errno;
+
+use super::error::SetError;
+use super::{TargetSet, conflict, one_of, two_targets};
+use crate::destination::{
+    Back, FsTarget, Journalled, Made, Reopened, Replace, Room, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree,
+    TreePolicy,
+};
+use crate::direct::DirectMode;
+use crate::error::{DiskError, ErrorKind};
+use crate::load::TargetLoad;
+use crate::stat::{Identity, Standing};
+
+use dirs::OpenDirs;
+
+/// A destination over all targets of a set.
+pub struct SpreadTarget {
+    set: Arc<TargetSet>,
+    /// In the order of the set's targets that are there.
+    targets: Vec<FsTarget>,
+    dirs: OpenDirs,
+}
+
+impl SpreadTarget {
+    /// Opens the directory at `path` beneath a set as the destination, on all of its targets, as
+    /// [`FsTarget::beneath`] does on one.
+    ///
+    /// # Errors
+    /// As [`FsTarget::beneath`]; [`DiskError::Set`] if the directory stands on no target and a target
+    /// is missing.
+    pub fn beneath(
+        set: &Arc<TargetSet>,
+        path: &RelPath,
+        direct: DirectMode,
+        policy: TreePolicy,
+    ) -> Result<SpreadTarget, DiskError> {
+        if set.stat(path)?.is_none() {
+            set.need_all_for_new_names()?;
+        }
+        let targets = set.targets().iter().map(|target| {
+            Ok(FsTarget::beneath(&target.tree, path, direct, policy)?.loading(Arc::clone(&target.load)))
+        });
+        let targets = targets.collect::<Result<Vec<_>, DiskError>>()?;
+        Ok(SpreadTarget { set: Arc::clone(set), targets, dirs: OpenDirs::default() })
+    }
+
+    /// As [`FsTarget::keeping_standing_dirs`].
+    #[must_use]
+    pub fn keeping_standing_dirs(self) -> SpreadTarget {
+        let targets = self.targets.into_iter().map(FsTarget::keeping_standing_dirs).collect();
+        SpreadTarget { targets, dirs: self.dirs.keeping_standing(), ..self }
+    }
+
+    /// As [`FsTarget::tagged`].
+    #[must_use]
+    pub fn tagged(self, tag: SessionTag) -> SpreadTarget {
+        SpreadTarget { targets: self.targets.into_iter().map(|target| target.tagged(tag)).collect(), ..self }
+    }
+
+    /// The target at a place among those that are there.
+    fn at(&self, at: usize) -> &FsTarget {
+        &self.targets[at]
+    }
+
+    /// The target of a file that was made here.
+    fn home(&self, id: TargetId) -> &FsTarget {
+        self.at(self.set.targets().iter().position(|target| target.id == id).unwrap_or(0))
+    }
+
+    /// The entry that stands at `path`, and its target.
+    fn standing(&self, path: &RelPath) -> Result<Option<(usize, Standing)>, DiskError> {
+        one_of(self.set.targets(), path, |at, _| match self.at(at).examine(path) {
+            // Something else than a directory stands above it on this target: if a directory does
+            // on another, that name itself is refused.
+            Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
+            outcome => outcome,
+        })
+    }
+
+    /// The target where the file at `path` stands, for what is done to standing files.
+    fn where_it_stands(&self, path: &RelPath) -> Result<&FsTarget, DiskError> {
+        Ok(self.at(self.standing(path)?.map_or(0, |(at, _)| at)))
+    }
+
+    /// The target for `len` bytes under the name `path`, with the directories above it made there.
+    fn choose(&self, path: &RelPath, len: u64) -> Result<&FsTarget, DiskError> {
+        let standing = self.standing(path)?.map(|(at, _)| at);
+        if standing.is_none() {
+            self.set.need_all_for_new_names()?;
+        }
+        let may_take = |at: &usize| standing.is_none_or(|standing| standing == *at);
+        let candidates: Vec<_> = (0..self.targets.len()).filter(may_take).map(|at| self.candidate(at)).collect();
+        // Its place among the candidates, as these have only that.
+        let at = match soonest(&candidates, len) {
+            Some(TargetId(at)) => at as usize,
+            None => return Err(DiskError::call("find a target with room for", path, Errno::NOSPC)),
+        };
+        self.dirs.reach(&self.targets, at, path)?;
+        Ok(self.at(at))
+    }
+
+    fn candidate(&self, at: usize) -> Candidate {
+        let load = &self.set.targets()[at].load;
+        Candidate {
+            target: TargetId(at as u32),
+            assigned_bytes: load.assigned_bytes(),
+            rate: load.rate(),
+            free_bytes: self.at(at).room(&RelPath::root()).filter(|room| room.is_firm).map(|room| room.bytes),
+            reserve_bytes: RESERVE_BYTES,
+        }
+    }
+
+    /// The target on which a temporary stands. `None` if it stands on none.
+    ///
+    /// # Errors
+    /// The system's error; [`DiskError::Set`] if it may stand on a target that is missing.
+    fn target_of_temp(&self, path: &RelPath, temp: &TempName) -> Result<Option<&FsTarget>, DiskError> {
+        for target in &self.targets {
+            match target.has_temp(path, temp) {
+                Ok(true) => return Ok(Some(target)),
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::NotADirectory => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.set.missing().first() {
+            Some(missing) => {
+                Err(SetError::Missing { dir: missing.dir.as_path().into(), why: missing.why.clone() }.into())
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Does something on each target with the staged files that lie there, on all at once.
+    fn on_each(
+        &self,
+        staged: &[&Staged],
+        act: impl Fn(&FsTarget, &[&Staged]) -> Result<(), DiskError> + Sync,
+    ) -> Result<(), DiskError> {
+        let parts = self.set.targets().iter().zip(&self.targets).map(|(known, target)| {
+            let own: Vec<&Staged> = staged.iter().copied().filter(|one| one.home() == known.id).collect();
+            (target, own)
+        });
+        let parts: Vec<_> = parts.collect();
+        let act = &act;
+        thread::scope(|scope| {
+            let others: Vec<_> = parts[1..].iter().map(|(target, own)| scope.spawn(move || act(target, own))).collect();
+            let first = act(parts[0].0, &parts[0].1);
+            let others = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
+            others.fold(first, Result::and)
+        })
+    }
+}
+
+impl TargetTree for SpreadTarget {
+    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        Ok(self.standing(path)?.map(|(_, standing)| standing))
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
+        let standing = self.standing(path)?;
+        if standing.is_none() {
+            self.set.need_all_for_new_names()?;
+        }
+        self.dirs.open(&self.targets, path, standing)
+    }
+
+    fn create(
+        &self,
+        path: &RelPath,
+        map: ChunkMap,
+        sparse: bool,
+        temp: &TempName,
+    ) -> Result<Arc<TargetFile>, DiskError> {
+        self.choose(path, map.len())?.create(path, map, sparse, temp)
+    }
+
+    fn reopen(
+        &self,
+        path: &RelPath,
+        map: ChunkMap,
+        sparse: bool,
+        temp: &TempName,
+        journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError> {
+        match self.target_of_temp(path, temp)? {
+            Some(target) => target.reopen(path, map, sparse, temp, journalled),
+            None => Ok(None),
+        }
+    }
+
+    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
+        self.target_of_temp(path, temp)?.map_or(Ok(()), |target| target.remove_temp(path, temp))
+    }
+
+    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        self.targets.iter().try_fold(0, |swept, target| Ok(swept + target.sweep(path, orphan)?))
+    }
+
+    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
+        self.targets.iter().try_for_each(|target| target.sync_names(dirs))
+    }
+
+    fn make_hole(&self, file: &TargetFile, place: Place, len: u64) -> Result<(), DiskError> {
+        self.home(file.home()).make_hole(file, place, len)
+    }
+
+    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        self.choose(path, bytes.len() as u64)?.write_small(path, bytes, meta, preserve)
+    }
+
+    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        self.choose(path, 0)?.make_link(path, target, meta, preserve)
+    }
+
+    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+        self.home(file.home()).sync_data(file)
+    }
+
+    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        self.home(staged.home()).read_staged(staged, len, slot)
+    }
+
+    fn read_standing(
+        &self,
+        path: &RelPath,
+        offset: u64,
+        len: usize,
+        slot: &mut [u8],
+    ) -> Result<(Back, Identity), DiskError> {
+        self.where_it_stands(path)?.read_standing(path, offset, len, slot)
+    }
+
+    fn fit_mode(&self, path: &RelPath, is: &Meta, wanted: &Meta) -> Result<(), DiskError> {
+        self.where_it_stands(path)?.fit_mode(path, is, wanted)
+    }
+
+    fn retouch(
+        &self,
+        path: &RelPath,
+        expect: &Identity,
+        meta: Option<&Meta>,
+        preserve: Preserve,
+    ) -> Result<(), DiskError> {
+        self.where_it_stands(path)?.retouch(path, expect, meta, preserve)
+    }
+
+    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        let home = self.home(file.home());
+        home.seal(file, meta, preserve)
+    }
+
+    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
+        self.on_each(staged, |target, own| if own.is_empty() { Ok(()) } else { target.barrier(own) })
+    }
+
+    fn believe(&self, staged: &Staged) {
+        self.home(staged.home()).believe(staged);
+    }
+
+    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
+        let _naming = self.set.naming();
+        let own = |at: usize| self.set.targets()[at].id == staged.home();
+        if let Some((at, standing)) = one_of(self.set.targets(), staged.path(), |at, _| {
+            if own(at) { Ok(None) } else { self.at(at).look_at(staged.path()) }
+        })? {
+            let what = conflict(matches!(standing, Standing::Dir { .. }));
+            return Err(two_targets(staged.path(), (self.set.targets()[at].id, staged.home()), what));
+        }
+        self.home(staged.home()).publish(staged, replace)
+    }
+
+    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
+        let staged: Vec<&Staged> = staged.iter().collect();
+        self.on_each(&staged, FsTarget::sync_dirs_of)
+    }
+
+    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        self.dirs.finish(&self.targets, path, (meta, preserve))
+    }
+
+    fn check_place(&self) -> Result<(), DiskError> {
+        self.targets.iter().try_for_each(TargetTree::check_place)
+    }
+
+    /// The room of all targets together, which has the first one's device number: a file that fits
+    /// all of them and no single one is refused when its temporary is made.
+    fn room(&self, path: &RelPath) -> Option<Room> {
+        let rooms: Option<Vec<Room>> = self.targets.iter().map(|target| target.room(path)).collect();
+        rooms?.into_iter().reduce(|sum, room| Room {
+            device: sum.device,
+            bytes: sum.bytes.saturating_add(room.bytes),
+            inodes: sum.inodes.zip(room.inodes).map(|(sum, more)| sum.saturating_add(more)),
+            is_firm: sum.is_firm && room.is_firm,
+        })
+    }
+
+    fn has_temp(&self, path: &RelPath, temp: &TempName) -> Result<bool, DiskError> {
+        self.target_of_temp(path, temp).map(|target| target.is_some())
+    }
+
+    fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
+        self.target_of_temp(path, temp).ok()??.occupied(path, temp)
+    }
+
+    fn sync_counts(&self) -> SyncCounts {
+        self.targets.iter().map(TargetTree::sync_counts).fold(SyncCounts::default(), SyncCounts::plus)
+    }
+
+    fn sync_method(&self) -> Option<SyncMethod> {
+        self.targets.iter().filter_map(TargetTree::sync_method).next()
+    }
+
+    fn loads(&self) -> Vec<Arc<TargetLoad>> {
+        self.set.loads().cloned().collect()
+    }
+}
+
+fn panicked() -> DiskError {
+    DiskError::call("sync", &RelPath::root(), Errno::IO)
+}
+
+/// Bytes that stay free on a target as long as another one has more: a file system that is all but
+/// full is slow, and has no room for what its other users write.
+const RESERVE_BYTES: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests;

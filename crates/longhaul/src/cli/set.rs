@@ -1,0 +1,79 @@
+//! The arguments of target sets: the targets of a local destination, and the `set` commands.
+//!
+//! The doc comments are the help texts. Knows no values and no defaults.
+
+use std::ffi::OsString;
+
+use clap::{ArgAction, Args, Subcommand};
+
+use super::TalkOptions;
+
+/// The targets of a destination on this host.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Disk")]
+pub struct TargetOptions {
+    /// Spread a destination on this host over several disks: a directory on one of them; repeat it
+    /// for each. DEST is then a path beneath all of them, `.` their top
+    #[arg(long, value_name = "DIR", action = ArgAction::Append)]
+    pub target: Vec<OsString>,
+    /// The layout over several targets: spread, whole files, each to the target that will have it
+    /// soonest [default: spread]
+    #[arg(long, value_name = "LAYOUT", hide_short_help = true)]
+    pub layout: Option<OsString>,
+    /// While a target is missing: refuse, readonly (unfinished files may finish, no new name
+    /// comes), or continue as if it held nothing [default: readonly]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub on_missing: Option<OsString>,
+    /// Let targets lie on one file system, where they are no faster than one
+    #[arg(long, hide_short_help = true)]
+    pub allow_same_device: bool,
+}
+
+/// The `set` commands.
+#[derive(Debug, Subcommand)]
+pub enum SetVerb {
+    /// Make a target set of several directories on different disks
+    Init(SetInitArgs),
+    /// List the files of a set, each with its target, and how full the targets are
+    Ls(SetArgs),
+    /// Look for names that stand on two targets, and for targets that are missing; changes nothing
+    Check(SetArgs),
+}
+
+/// What `set init` takes.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetInitArgs {
+    /// The directories, in the order of their numbers; the first one may be a tree that stands
+    #[arg(value_name = "DIR", required = true, num_args = 2..)]
+    pub dirs: Vec<OsString>,
+    /// The layout: spread, whole files, each to the target that will have it soonest [default:
+    /// spread]
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<OsString>,
+    /// Let targets lie on one file system, where they are no faster than one
+    #[arg(long)]
+    pub allow_same_device: bool,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// What names a set.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetArgs {
+    /// A target of the set: its mark says where the others are. Or all of them, in their order
+    #[arg(value_name = "DIR", num_args = 1.., required_unless_present = "root")]
+    pub dirs: Vec<OsString>,
+    /// The set that is this root of the daemon's config
+    #[arg(long, value_name = "NAME", conflicts_with = "dirs")]
+    pub root: Option<String>,
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else
+    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
+    #[arg(long, value_name = "FILE", requires = "root")]
+    pub config: Option<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}

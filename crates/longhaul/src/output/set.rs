@@ -1,0 +1,199 @@
+//! Tells what lies in a target set: a line or an event for each file and for each finding, and the
+//! targets at the end.
+//!
+//! In: files, faults, and the set. Out: lines on standard output, and the exit code. It looks at no
+//! file.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use longhaul_core::{ByteCount, Escaped, Fault, RelPath};
+use longhaul_engine::TargetSet;
+use serde::Serialize;
+
+use super::events::{JsonLines, Name, name};
+use super::human::{Talker, clean};
+use super::units;
+use crate::exit::Exit;
+use crate::settings::Talk;
+
+/// Whether each file is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TellsFiles {
+    /// Each.
+    Each,
+    /// None: only what is wrong.
+    No,
+}
+
+/// A file of a set.
+#[derive(Serialize)]
+struct SetFileBody<'a> {
+    /// The path beneath the set.
+    #[serde(flatten)]
+    path: Name<'a>,
+    /// The number of its target.
+    target: u32,
+    /// Its length in bytes.
+    bytes: u64,
+}
+
+/// A target of a set.
+#[derive(Serialize)]
+struct SetTargetBody<'a> {
+    /// Its number.
+    target: u32,
+    /// Its directory.
+    #[serde(flatten)]
+    dir: Name<'a>,
+    /// `present` or `missing`.
+    state: &'static str,
+    /// Files and links on it. 0 for `init`, which looks at none.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+    /// Bytes that are free on its file system. Null where that is not known.
+    free_bytes: Option<u64>,
+}
+
+/// The last line of a `set` command.
+#[derive(Serialize)]
+struct SetSummaryBody {
+    /// The name of the exit code; see [EXIT-CODES.md](EXIT-CODES.md).
+    status: &'static str,
+    /// The exit code.
+    exit: u8,
+    /// The id of the set, 32 hex digits.
+    set: String,
+    /// Its layout.
+    layout: &'static str,
+    /// Files and links on all targets that are there.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+    /// Names that stand on two targets or could not be looked at; a `fault` event tells each.
+    findings: u64,
+    /// Targets that are missing.
+    missing: u64,
+}
+
+/// Tells what lies in a set.
+pub struct SetTelling<W: Write> {
+    out: W,
+    talker: Talker,
+    json: bool,
+    files: TellsFiles,
+    /// Files and bytes by the number of their target.
+    sums: BTreeMap<u32, (u64, u64)>,
+    findings: u64,
+    written: io::Result<()>,
+}
+
+impl<W: Write> SetTelling<W> {
+    /// Tells on `out`, as events or as lines.
+    pub fn new(out: W, talk: Talk, files: TellsFiles) -> SetTelling<W> {
+        let (talker, json) = (Talker::new(talk), talk.json);
+        SetTelling { out, talker, json, files, sums: BTreeMap::new(), findings: 0, written: Ok(()) }
+    }
+
+    /// Tells a file.
+    pub fn file(&mut self, path: &RelPath, target: u32, bytes: u64) {
+        let (files, sum) = self.sums.entry(target).or_default();
+        (*files, *sum) = (*files + 1, *sum + bytes);
+        if self.written.is_err() || self.files == TellsFiles::No {
+            return;
+        }
+        self.written = if self.json {
+            JsonLines::new(&mut self.out).say("set_file", SetFileBody { path: name(path.as_bytes()), target, bytes })
+        } else {
+            writeln!(self.out, "{target}\t{bytes}\t{}", clean(&path.escaped().to_string()))
+        };
+    }
+
+    /// Tells a name that is wrong.
+    pub fn wrong(&mut self, fault: &Fault) {
+        self.findings += 1;
+        self.talker.fault(fault);
+        if self.json && self.written.is_ok() {
+            self.written = JsonLines::new(&mut self.out).fault(fault);
+        }
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_deaf(&self) -> bool {
+        self.written.is_err()
+    }
+
+    /// Ends with the targets and the sums.
+    pub fn end(mut self, set: &TargetSet) -> Exit {
+        let missing = set.missing().len() as u64;
+        let exit = if self.findings == 0 && missing == 0 { Exit::Complete } else { Exit::Partial };
+        for room in set.rooms() {
+            self.target(room.id.0, &room.dir, "present", room.free_bytes);
+        }
+        for target in set.missing() {
+            self.target(target.id.0, &target.dir, "missing", None);
+            self.talker.warn(&format!("target {} ({}) is missing: {}", target.id.0, target.dir.display(), target.why));
+        }
+        let (files, bytes) = self.sums.values().fold((0, 0), |(files, bytes), sum| (files + sum.0, bytes + sum.1));
+        if let Some(mark) = set.mark() {
+            let (id, layout) = (mark.set.to_string(), mark.layout.name());
+            if self.json && self.written.is_ok() {
+                let (findings, status) = (self.findings, exit.status());
+                let body = SetSummaryBody {
+                    status,
+                    exit: exit.code(),
+                    set: id,
+                    layout,
+                    files,
+                    bytes,
+                    findings,
+                    missing,
+                };
+                self.written = JsonLines::new(&mut self.out).say("summary", body);
+            } else {
+                let targets = units::count(u64::from(mark.count()), "target");
+                let wrong = units::count(self.findings, "finding");
+                self.talker.note(format_args!("set {id}, {layout} over {targets}: {wrong}"));
+            }
+        }
+        let flushed = self.out.flush();
+        match self.written.and(flushed) {
+            Ok(()) => exit,
+            Err(error) => super::stdout_failed(error),
+        }
+    }
+
+    fn target(&mut self, target: u32, dir: &Path, state: &'static str, free_bytes: Option<u64>) {
+        if self.written.is_err() {
+            return;
+        }
+        let (files, bytes) = self.sums.get(&target).copied().unwrap_or_default();
+        let shown = dir.as_os_str().as_encoded_bytes();
+        self.written = if self.json {
+            let body = SetTargetBody { target, dir: name(shown), state, files, bytes, free_bytes };
+            JsonLines::new(&mut self.out).say("set_target", body)
+        } else {
+            let free = free_bytes.map_or("?".to_owned(), |free| ByteCount(free).to_string());
+            let (files, held) = (units::count(files, "file"), ByteCount(bytes));
+            writeln!(self.out, "target {target}: {} {state}, {files}, {held}, {free} free", clean(&Escaped(shown).to_string()))
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_a_line_with_its_target_only_where_they_are_asked_for() {
+        for (files, told) in [(TellsFiles::Each, "3\t5\ta\\x0ab\n"), (TellsFiles::No, "")] {
+            let mut out = Vec::new();
+            let mut telling = SetTelling::new(&mut out, Talk { quiet: true, ..Talk::default() }, files);
+            telling.file(&RelPath::new("a\nb").unwrap(), 3, 5);
+            drop(telling);
+            assert_eq!(String::from_utf8(out).unwrap(), told);
+        }
+    }
+}
