@@ -37,6 +37,7 @@ mod overlap;
 mod partials;
 mod readme;
 mod resume;
+mod set;
 mod settings;
 mod sizes;
 mod terminal;

@@ -11,11 +11,13 @@
 
 mod choice;
 mod latency;
+mod slow;
 
 use std::time::Duration;
 
 pub use choice::{Candidate, soonest};
 pub use latency::{Latency, LatencyLog};
+pub use slow::{SLOW_SHARE, slow};
 
 /// The load of one target.
 #[derive(Clone, Debug, Default)]

@@ -7,11 +7,13 @@
 
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::chunkmap::ChunkMap;
 use crate::units::ChunkIndex;
 
 /// The number of a target among those that a destination spreads a file over, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
 /// The place of some bytes of a file.

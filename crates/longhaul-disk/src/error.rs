@@ -428,16 +428,16 @@ impl ErrorKind {
             ErrorKind::ReadOnly => FaultCode::ReadOnly,
             ErrorKind::Io => FaultCode::Io,
             ErrorKind::Exists => FaultCode::Exists,
-            ErrorKind::NotADirectory | ErrorKind::Escape | ErrorKind::Moved | ErrorKind::TwoTargets => FaultCode::InTheWay,
+            ErrorKind::NotADirectory | ErrorKind::Escape | ErrorKind::Moved | ErrorKind::TwoTargets => {
+                FaultCode::InTheWay
+            }
             ErrorKind::Changed => FaultCode::Changed,
             ErrorKind::Vanished => FaultCode::Vanished,
             ErrorKind::Unsupported
             | ErrorKind::TooLong
             | ErrorKind::Alias
             | ErrorKind::OnlyReplaces
-            | ErrorKind::Set => {
-                FaultCode::Unsupported
-            }
+            | ErrorKind::Set => FaultCode::Unsupported,
             ErrorKind::Exhausted => FaultCode::Exhausted,
             ErrorKind::Bounds => FaultCode::Internal,
             ErrorKind::InUse => FaultCode::Busy,

@@ -41,8 +41,8 @@ pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use load::{LoadFigures, TargetLoad};
 pub use overlap::way_into;
 pub use set::{
-    Marks, MissingTarget, OnMissing, SameDevice, SetError, SetId, SetLayout, SetMark, TargetDirs, TargetRoom,
-    SpreadTarget, TargetSet, Writing,
+    Marks, MissingTarget, OnMissing, SameDevice, SetError, SetId, SetLayout, SetMark, SpreadTarget, TargetDirs,
+    TargetRoom, TargetSet, Writing,
 };
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{

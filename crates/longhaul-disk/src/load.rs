@@ -122,9 +122,8 @@ impl LoadShare {
     }
 
     fn take_off(&self, bytes: u64) {
-        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            Some(left.saturating_sub(bytes))
-        });
+        let before =
+            self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(bytes)));
         let gone = before.unwrap_or(0).min(bytes);
         self.load.assigned.fetch_sub(gone, Ordering::Relaxed);
     }

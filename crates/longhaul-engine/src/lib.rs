@@ -56,7 +56,8 @@ mod workers;
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange,
     LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial,
-    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, Transport, Trust, Verify,
+    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, TargetFigures, TargetState,
+    Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -65,7 +66,7 @@ pub use client::sets::{SetFind, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
-pub use longhaul_core::Rights;
+pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
     DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, Marks, MissingTarget, ModePolicy, OnMissing, SameDevice,
     SetId, SetLayout, SetMark, SourceTree, SyncMethod, TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource,

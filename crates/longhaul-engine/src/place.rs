@@ -170,6 +170,9 @@ impl LocalSite {
     /// Resolves a destination. A link to a directory that the user names is followed, as by rsync.
     pub(crate) fn new(dest: &LocalDest, opening: Opening) -> Result<LocalSite, Fault> {
         let ground = Ground::of(dest, opening.dry_run)?;
+        if let Ground::Set(set) = &ground {
+            set.log_missing();
+        }
         let (dir, name) = landing_at(dest, opening.placing, &ground)?;
         let landing = match name {
             Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
@@ -223,8 +226,14 @@ impl LocalSite {
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone(), target.layout());
-        let destination =
-            written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
+        let destination = written(
+            |tag| Arc::new(target.tagged(tag)),
+            landing,
+            base,
+            opening,
+            (&store, &Principal::local(), self.run),
+            RelPath::root(),
+        )?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         Ok(Destination { place: Escaped(whole.as_os_str().as_bytes()).to_string(), ..destination })
     }

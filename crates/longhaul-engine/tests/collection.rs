@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    DirectMode, EngineKind, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TreePolicy,
+    DirectMode, EngineKind, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TargetDirs, TreePolicy,
 };
 use longhaul_net::Identity;
 
@@ -28,7 +28,7 @@ fn config(root: &Path) -> ServeConfig {
     let allow = Rights { read: true, create: true, modify: true };
     let root = RootConfig {
         name: "data".to_owned(),
-        dir: root.to_owned(),
+        targets: TargetDirs::one(root),
         allow,
         protect: vec![Protection::Private],
         rate: None,

@@ -10,7 +10,7 @@ use longhaul_core::hint::Network;
 use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, Word};
 use longhaul_engine::{
     Event, FileEvent, FileStatus, Job, LanesChange, LanesReason, LanesTuned, LocalDest, LocalSource, Observer,
-    Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, Verify, Why,
+    Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, TargetDirs, Verify, Why,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,7 +37,10 @@ fn a_job_is_read_back_as_it_was_written_down() {
     let far = || RemotePath { root: Word::try_from("data").expect("a word"), path: path("a\n/b"), slash: true };
     assert_same(Job::push(vec![LocalSource::named("/a"), LocalSource::contents("b")], reach(), far()));
     assert_same(Job::pull(reach(), vec![far()], LocalDest::directory(PathBuf::from("/to"))));
-    assert_same(Job::copy(vec![LocalSource::named("a")], LocalDest { path: "b".into(), slash: false, targets: Some(TargetDirs::set(vec!["/d1".into(), "/d2".into()])) }));
+    assert_same(Job::copy(
+        vec![LocalSource::named("a")],
+        LocalDest { path: "b".into(), slash: false, targets: Some(TargetDirs::set(vec!["/d1".into(), "/d2".into()])) },
+    ));
 }
 
 #[test]

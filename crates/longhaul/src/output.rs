@@ -20,6 +20,7 @@ mod narrator;
 mod progress;
 mod screen;
 mod set;
+mod slow;
 mod speaker;
 mod units;
 mod voice;
@@ -27,7 +28,6 @@ mod words;
 
 pub use bench::{MatrixCell, MatrixTelling, NetTelling};
 pub use check::{CheckTelling, Checked};
-pub use set::{SetTelling, TellsFiles};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;
@@ -35,6 +35,7 @@ pub use log::{ClientLog, LogLines};
 pub use narrator::{End, Narrator, Telling};
 pub use progress::Show;
 pub use screen::leave_screen;
+pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
 pub use units::{count, time};
 

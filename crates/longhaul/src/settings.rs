@@ -17,7 +17,8 @@ use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{ByteCount, ChunkSize};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport, host_memory,
+    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport,
+    host_memory,
 };
 use longhaul_net::PublicKey;
 

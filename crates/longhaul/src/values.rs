@@ -14,7 +14,9 @@ use longhaul_core::limits::{
 };
 use longhaul_core::units::{parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, IfExists};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, OnMissing, Protection, RATE_MIN, SetLayout, Transport, Verify};
+use longhaul_engine::{
+    Congestion, DirectMode, EngineKind, NetPath, OnMissing, Protection, RATE_MIN, SetLayout, Transport, Verify,
+};
 use longhaul_net::PublicKey;
 
 use crate::error::Flaw;

@@ -36,9 +36,10 @@ enum Fit {
 /// best room for them. A target whose rate is not known counts as fast as the fastest that is:
 /// else it would never be known. `None` if no target has room.
 pub fn soonest(candidates: &[Candidate], len: u64) -> Option<TargetId> {
-    let fastest = candidates.iter().filter_map(|candidate| candidate.rate).fold(None, |most: Option<f64>, rate| {
-        Some(most.map_or(rate, |most| most.max(rate)))
-    });
+    let fastest = candidates
+        .iter()
+        .filter_map(|candidate| candidate.rate)
+        .fold(None, |most: Option<f64>, rate| Some(most.map_or(rate, |most| most.max(rate))));
     let finish = |candidate: &Candidate| {
         let rate = candidate.rate.or(fastest).unwrap_or(1.0).max(RATE_MIN);
         candidate.assigned_bytes.saturating_add(len).saturating_add(FILE_COST_BYTES) as f64 / rate
@@ -78,7 +79,13 @@ mod tests {
     use super::*;
 
     fn candidate(target: u32, rate: Option<f64>) -> Candidate {
-        Candidate { target: TargetId(target), assigned_bytes: 0, rate, free_bytes: Some(1 << 40), reserve_bytes: 1 << 30 }
+        Candidate {
+            target: TargetId(target),
+            assigned_bytes: 0,
+            rate,
+            free_bytes: Some(1 << 40),
+            reserve_bytes: 1 << 30,
+        }
     }
 
     /// Gives `count` files of `len` bytes to targets of these rates, which write nothing meanwhile.

@@ -31,18 +31,18 @@ use longhaul_core::{ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, 
 use rustix::io::Errno;
 
 use crate::error::DiskError;
-use crate::load::TargetLoad;
 pub use crate::kernel::Replace;
+use crate::load::TargetLoad;
 use crate::stat::{Identity, Standing};
 
 pub(crate) use body::DiskBody;
-pub(crate) use room::{Asker, room_of};
 pub use body::{Body, Zeros};
 pub use device::SyncMethod;
 pub use file::TargetFile;
 pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub use readback::Back;
+pub(crate) use room::{Asker, room_of};
 pub use staged::Staged;
 pub use sync::SyncCounts;
 pub use void::VoidTarget;

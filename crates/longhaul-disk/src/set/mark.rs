@@ -263,7 +263,13 @@ mod tests {
     use super::*;
 
     fn mark() -> SetMark {
-        SetMark { set: SetId([0xa5; 16]), layout: SetLayout::Spread, generation: 3, number: 1, places: ["/d0", "/d1\nb", "/d\\2", "/d3"].map(PathBuf::from).to_vec() }
+        SetMark {
+            set: SetId([0xa5; 16]),
+            layout: SetLayout::Spread,
+            generation: 3,
+            number: 1,
+            places: ["/d0", "/d1\nb", "/d\\2", "/d3"].map(PathBuf::from).to_vec(),
+        }
     }
 
     /// The golden text of `docs/SETS.md`: targets that were marked once are read for ever.

@@ -96,6 +96,19 @@ impl TargetSet {
         self.targets.iter().map(shown).collect::<Vec<_>>().join(", ")
     }
 
+    /// Says in the log which targets are missing, if any are.
+    pub fn log_missing(&self) {
+        for MissingTarget { id, dir, why } in &self.missing {
+            tracing::warn!(
+                target: "longhaul::disk",
+                number = id.0,
+                dir = %dir.display(),
+                why,
+                "a target of the set is missing"
+            );
+        }
+    }
+
     /// The targets that are missing.
     pub fn missing(&self) -> &[MissingTarget] {
         &self.missing

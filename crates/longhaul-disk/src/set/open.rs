@@ -151,9 +151,6 @@ impl TargetSet {
         if writing == Writing::Wanted {
             found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
         }
-        for MissingTarget { id, dir, why } in &missing {
-            tracing::warn!(target = id.0, dir = %dir.display(), why, "a target of the set is missing");
-        }
         Ok(opened(found, missing, Some(ours), named.on_missing))
     }
 }
@@ -262,10 +259,8 @@ fn need_writable(looked: &Looked<'_>) -> Result<(), DiskError> {
         true => Err(Errno::ROFS),
         false => accessat(root.as_ref(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS),
     };
-    let why = |error: Errno| SetError::NotWritable {
-        dir: looked.dir.into(),
-        why: std::io::Error::from(error).to_string(),
-    };
+    let why =
+        |error: Errno| SetError::NotWritable { dir: looked.dir.into(), why: std::io::Error::from(error).to_string() };
     access.map_err(|error| why(error).into())
 }
 

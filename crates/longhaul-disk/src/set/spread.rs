@@ -50,9 +50,10 @@ impl SpreadTarget {
         if set.stat(path)?.is_none() {
             set.need_all_for_new_names()?;
         }
-        let targets = set.targets().iter().map(|target| {
-            Ok(FsTarget::beneath(&target.tree, path, direct, policy)?.loading(Arc::clone(&target.load)))
-        });
+        let targets = set
+            .targets()
+            .iter()
+            .map(|target| Ok(FsTarget::beneath(&target.tree, path, direct, policy)?.loading(Arc::clone(&target.load))));
         let targets = targets.collect::<Result<Vec<_>, DiskError>>()?;
         Ok(SpreadTarget { set: Arc::clone(set), targets, dirs: OpenDirs::default() })
     }

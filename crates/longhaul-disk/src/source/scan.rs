@@ -231,7 +231,8 @@ impl<'s> Scan<'s> {
             }
         };
         let is_dir = type_of(&stat) == FileType::Directory;
-        let is_ours = if is_dir { name == RESERVED_PREFIX || name == DIR_NAME } else { TempName::parse(&name).is_some() };
+        let is_ours =
+            if is_dir { name == RESERVED_PREFIX || name == DIR_NAME } else { TempName::parse(&name).is_some() };
         if is_ours || !self.what.filter.verdict_of_bytes(&beneath(&at, &name), is_dir) {
             return ControlFlow::Continue(());
         }

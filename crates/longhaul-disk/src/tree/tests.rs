@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::set::TargetSet;
 use crate::testing::path;
 
 fn tree() -> (tempfile::TempDir, Arc<Tree>) {
@@ -37,14 +38,20 @@ fn listings_are_sorted_without_what_is_ours() {
     let (_dir, tree) = tree();
     assert_eq!(listed(&tree, "d", 1 << 20), ["e", "fifo", "file", "up"]);
     assert_eq!(listed(&tree, "d/file", 1 << 20), ["file"]);
-    assert_eq!(Lister::new(&tree, &path("gone")).expect_err("gone").kind(), ErrorKind::NotFound);
-    assert_eq!(Lister::new(&tree, &path("d/up/d")).expect_err("link").kind(), ErrorKind::Escape);
+    assert_eq!(
+        Lister::new(&TargetSet::plain(tree.clone()), &path("gone")).expect_err("gone").kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        Lister::new(&TargetSet::plain(tree.clone()), &path("d/up/d")).expect_err("link").kind(),
+        ErrorKind::Escape
+    );
 }
 
 /// All that is listed in pages of seven.
-fn listed(tree: &Tree, at: &str, memory: usize) -> Vec<String> {
+fn listed(tree: &Arc<Tree>, at: &str, memory: usize) -> Vec<String> {
     let at = if at.is_empty() { RelPath::root() } else { path(at) };
-    let mut lister = Lister::new(tree, &at).expect("list");
+    let mut lister = Lister::new(&TargetSet::plain(tree.clone()), &at).expect("list");
     let mut all = Vec::new();
     while !lister.is_over() {
         let page = lister.next_page(7, usize::MAX, memory).expect("page");
@@ -73,7 +80,7 @@ fn a_page_ends_at_its_bytes_and_its_names() {
         symlink("t".repeat(1000), dir.path().join(format!("link-{n}"))).expect("link");
     }
     let tree = Tree::open(dir.path()).expect("tree");
-    let mut lister = Lister::new(&tree, &RelPath::root()).expect("list");
+    let mut lister = Lister::new(&TargetSet::plain(tree.clone()), &RelPath::root()).expect("list");
     assert_eq!(lister.next_page(100, 3000, 1 << 20).expect("page").len(), 3);
     assert_eq!(lister.next_page(5, usize::MAX, 1 << 20).expect("page").len(), 5);
     assert_eq!(lister.next_page(100, usize::MAX, 1 << 20).expect("page").len(), 2);
@@ -85,7 +92,7 @@ fn names_that_are_held_go_by_the_memory_and_not_by_the_directory() {
     let dir = tempfile::tempdir().expect("tempdir");
     (0..2000).for_each(|n| std::fs::write(dir.path().join(format!("{n:0200}")), b"").expect("file"));
     let tree = Tree::open(dir.path()).expect("tree");
-    let mut lister = Lister::new(&tree, &RelPath::root()).expect("list");
+    let mut lister = Lister::new(&TargetSet::plain(tree.clone()), &RelPath::root()).expect("list");
     let mut all = 0;
     while !lister.is_over() {
         assert!(lister.held() * 248 <= 50_000, "{} names are held", lister.held());
@@ -99,8 +106,8 @@ fn a_listing_that_nobody_wants_is_broken_off() {
     let dir = tempfile::tempdir().expect("tempdir");
     (0..20).for_each(|n| std::fs::write(dir.path().join(format!("{n}")), b"").expect("file"));
     let tree = Tree::open(dir.path()).expect("tree");
-    let mut unread = Lister::new(&tree, &RelPath::root()).expect("list");
-    let mut begun = Lister::new(&tree, &RelPath::root()).expect("list");
+    let mut unread = Lister::new(&TargetSet::plain(tree.clone()), &RelPath::root()).expect("list");
+    let mut begun = Lister::new(&TargetSet::plain(tree.clone()), &RelPath::root()).expect("list");
     assert_eq!(begun.next_page(5, usize::MAX, 1 << 20).expect("page").len(), 5);
     for lister in [&mut unread, &mut begun] {
         lister.unwanted().store(true, std::sync::atomic::Ordering::Relaxed);
@@ -117,7 +124,7 @@ fn names_of_any_bytes_are_listed_as_they_are() {
         std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(name)), b"").expect("file");
     }
     let tree = Tree::open(dir.path()).expect("tree");
-    let mut lister = Lister::new(&tree, &RelPath::root()).expect("list");
+    let mut lister = Lister::new(&TargetSet::plain(tree.clone()), &RelPath::root()).expect("list");
     let page = lister.next_page(100, usize::MAX, 1 << 20).expect("page");
     let mut wanted = odd.map(<[u8]>::to_vec);
     wanted.sort();

@@ -12,6 +12,8 @@ use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
 use serde::{Deserialize, Serialize};
 
+use super::TargetFigures;
+
 /// Hears events while the engine works. It is called from the session loop, and must return
 /// quickly.
 pub trait Observer: Send + Sync {
@@ -47,6 +49,8 @@ pub enum Event {
     Redialled(String),
     /// About once a second, where there are several paths: what each has carried.
     Paths(Vec<PathFigures>),
+    /// About once a second, where this side receives into several targets: how each does.
+    Targets(Vec<TargetFigures>),
     /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that
     /// large packets do not pass.
     Lanes(LanesTuned),

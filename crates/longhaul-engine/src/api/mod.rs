@@ -8,6 +8,7 @@ mod job;
 mod report;
 mod settings;
 mod stop;
+mod targets;
 
 pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
@@ -17,3 +18,4 @@ pub use job::{Credentials, Job, JobDestination, JobSource, LocalDest, LocalSourc
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};
+pub use targets::{TargetFigures, TargetState};

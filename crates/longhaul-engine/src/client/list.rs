@@ -146,7 +146,11 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
     }
 }
 
-fn list_tree(tree: &Arc<Tree>, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
+fn list_tree(
+    tree: &Arc<Tree>,
+    path: &RelPath,
+    mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+) -> Result<(), Fault> {
     let mut lister = Lister::new(&TargetSet::plain(tree.clone()), path)?;
     while !lister.is_over() {
         if sink(name_page(&mut lister, NAMES_BYTES)?).is_break() {

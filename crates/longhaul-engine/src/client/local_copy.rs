@@ -65,7 +65,8 @@ impl Run {
         };
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
         let destination = LocalSite::new(dest, opening)?.open()?;
-        self.embedded(source, destination, Arc::new(Nobody)).await
+        let receiver = Arc::new(TargetsOnly(self.observer.clone()));
+        self.embedded(source, destination, receiver).await
     }
 
     /// Each half of a copy has half of the memory; the least that is allowed for both leaves two
@@ -221,6 +222,17 @@ impl Observer for OneHost {
 fn said_here(mut totals: Totals) -> Totals {
     totals.fault = totals.fault.map(Fault::said_here);
     totals
+}
+
+/// The observer of the receiving half of a copy: the sending half tells everything else.
+struct TargetsOnly(Arc<dyn Observer>);
+
+impl Observer for TargetsOnly {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Targets(_)) {
+            self.0.event(event);
+        }
+    }
 }
 
 /// An observer for the half of a copy that nobody watches.

@@ -168,6 +168,7 @@ impl Service {
             let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
             let set = TargetSet::open(&root.targets, Marks::Made, writing);
             let set = set.map_err(|e| e.fault().about(&root.name))?;
+            set.log_missing();
             let store = RootJournals::keeping(set.shelf(), config.unfinished);
             roots.insert(root.name.clone(), (root.clone(), set, store));
         }

@@ -222,7 +222,7 @@ mod tests {
     fn a_session_on_several_roots_stands_beneath_the_caps_of_all() {
         let root = |name: &str, rate| RootConfig {
             name: name.to_owned(),
-            dir: std::path::PathBuf::new(),
+            targets: longhaul_disk::TargetDirs::one(""),
             allow: crate::Rights::default(),
             protect: Vec::new(),
             rate,

@@ -86,9 +86,10 @@ fn targets_of_root(root: &str, config: Option<PathBuf>, context: Context) -> Res
     let found = daemon.config.roots.into_iter().find(|known| known.name == root);
     match found {
         Some(found) if found.targets.dirs.len() > 1 => Ok(found.targets),
-        Some(_) => {
-            Err(Error::Combination { why: "this root is one directory and no set", hint: "name a root with several targets" })
-        }
+        Some(_) => Err(Error::Combination {
+            why: "this root is one directory and no set",
+            hint: "name a root with several targets",
+        }),
         None => Err(Error::Combination { why: "the config has no root of this name", hint: "see its [[root]] tables" }),
     }
 }

@@ -8,13 +8,14 @@ mod bodies;
 mod printable;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, SyncMethod,
+    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind, ListedPartial,
+    PathFigures, Progress, Protection, Report, Stage, Start, SyncMethod, TargetFigures,
 };
 use serde::Serialize;
 
@@ -27,7 +28,7 @@ use super::words::note;
 use crate::exit::Exit;
 use bodies::{
     EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody, StartBody,
-    Target, WarningBody,
+    Target, TargetBody, TargetsBody, WarningBody,
 };
 use printable::Printable;
 
@@ -94,6 +95,11 @@ impl<W: Write> JsonLines<W> {
     /// Tells the bytes that each of several paths has carried.
     pub(super) fn paths(&mut self, figures: &[PathFigures]) -> io::Result<()> {
         self.say("paths", PathsBody { paths: path_bodies(figures) })
+    }
+
+    /// Tells how each of several targets does.
+    pub(super) fn targets(&mut self, figures: &[TargetFigures]) -> io::Result<()> {
+        self.say("targets", TargetsBody { targets: figures.iter().map(target_body).collect() })
     }
 
     /// Tells that the sending side changed its lanes, or decided not to.
@@ -287,6 +293,23 @@ fn path_bodies(figures: &[PathFigures]) -> Vec<PathBody> {
         PathBody { path, lanes, bytes, down: is_down }
     };
     figures.iter().map(body).collect()
+}
+
+fn target_body(figures: &TargetFigures) -> TargetBody<'_> {
+    let ms = |of: fn(Latency) -> Duration| figures.latency.map(|latency| millis(of(latency).as_secs_f64() * 1000.0));
+    TargetBody {
+        target: figures.target.0,
+        dir: name(figures.dir.as_os_str().as_encoded_bytes()),
+        bytes_per_s: figures.bytes_per_s,
+        busy_bytes_per_s: figures.busy_bytes_per_s,
+        queued_bytes: figures.queued_bytes,
+        queued: figures.queued,
+        p50_ms: ms(|latency| latency.p50),
+        p90_ms: ms(|latency| latency.p90),
+        p99_ms: ms(|latency| latency.p99),
+        share: millis(figures.share),
+        state: figures.state.name(),
+    }
 }
 
 fn io_body(io: &EngineReport) -> IoBody {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode};
 use longhaul_engine::{
-    Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
+    Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger, TargetFigures,
 };
 
 use super::causes::Causes;
@@ -17,6 +17,7 @@ use super::closing::{self, ClosingRun, Failed};
 use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
+use super::slow::SlowTargets;
 use super::{JsonLines, Summary, Talker, units, words};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -63,6 +64,8 @@ pub struct Narrator {
     shown: Shown,
     meter: Meter,
     planned: Planned,
+    /// The targets that were named as slow.
+    slow: SlowTargets,
     failed: Failed,
     /// The causes by which files failed.
     causes: Causes,
@@ -96,6 +99,7 @@ impl Narrator {
             telling,
             meter: Meter::default(),
             planned: Planned::default(),
+            slow: SlowTargets::default(),
             failed: Failed::default(),
             causes: Causes::default(),
             reported: None,
@@ -122,6 +126,7 @@ impl Narrator {
             }
             Event::Lanes(tuned) => self.lanes(&tuned),
             Event::Paths(figures) => self.paths(&figures),
+            Event::Targets(figures) => self.targets(&figures),
             Event::Fault(fault) => self.fault(fault),
             // Nothing that a program must know has no words here.
             _ => {}
@@ -271,6 +276,16 @@ impl Narrator {
     fn paths(&mut self, figures: &[PathFigures]) {
         if self.telling.json {
             self.print(|json| json.paths(figures));
+        }
+    }
+
+    /// Tells how the targets do, and names one when it becomes slow.
+    fn targets(&mut self, figures: &[TargetFigures]) {
+        for note in self.slow.news(figures) {
+            self.telling.talker.note(note);
+        }
+        if self.telling.json {
+            self.print(|json| json.targets(figures));
         }
     }
 

@@ -141,16 +141,8 @@ impl<W: Write> SetTelling<W> {
             let (id, layout) = (mark.set.to_string(), mark.layout.name());
             if self.json && self.written.is_ok() {
                 let (findings, status) = (self.findings, exit.status());
-                let body = SetSummaryBody {
-                    status,
-                    exit: exit.code(),
-                    set: id,
-                    layout,
-                    files,
-                    bytes,
-                    findings,
-                    missing,
-                };
+                let body =
+                    SetSummaryBody { status, exit: exit.code(), set: id, layout, files, bytes, findings, missing };
                 self.written = JsonLines::new(&mut self.out).say("summary", body);
             } else {
                 let targets = units::count(u64::from(mark.count()), "target");
@@ -177,7 +169,11 @@ impl<W: Write> SetTelling<W> {
         } else {
             let free = free_bytes.map_or("?".to_owned(), |free| ByteCount(free).to_string());
             let (files, held) = (units::count(files, "file"), ByteCount(bytes));
-            writeln!(self.out, "target {target}: {} {state}, {files}, {held}, {free} free", clean(&Escaped(shown).to_string()))
+            writeln!(
+                self.out,
+                "target {target}: {} {state}, {files}, {held}, {free} free",
+                clean(&Escaped(shown).to_string())
+            )
         };
     }
 }

@@ -12,16 +12,20 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 16] = [
+const EVENTS: [Event; 20] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
     ("lanes", None, "LanesBody"),
     ("paths", None, "PathsBody"),
+    ("targets", None, "TargetsBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
     ("check", None, "CheckBody"),
     ("summary", Some("check"), "CheckSummaryBody"),
+    ("set_file", None, "SetFileBody"),
+    ("set_target", None, "SetTargetBody"),
+    ("summary", Some("set"), "SetSummaryBody"),
     ("listening", None, "Listening"),
     ("warning", None, "WarningBody"),
     ("summary", None, "Summary"),

@@ -40,7 +40,12 @@ pub(super) fn targets(args: &TargetOptions, layers: &Layers) -> Result<Option<Ta
 ///
 /// # Errors
 /// [`Error::Option`] for a layout that is none.
-pub fn new_set(dirs: &[OsString], layout: &Option<OsString>, same_device: bool, layers: &Layers) -> Result<TargetDirs, Error> {
+pub fn new_set(
+    dirs: &[OsString],
+    layout: &Option<OsString>,
+    same_device: bool,
+    layers: &Layers,
+) -> Result<TargetDirs, Error> {
     let layout = layers.parsed("layout", layout, values::set_layout)?;
     Ok(dirs_of(dirs.iter().map(PathBuf::from).collect(), layout, None, same_device))
 }

@@ -83,9 +83,8 @@ impl OpenDirs {
         path: &RelPath,
     ) -> Result<(), DiskError> {
         let above = std::iter::successors(path.parent(), RelPath::parent).take_while(|dir| !dir.is_root());
-        let mut missing: Vec<RelPath> = above
-            .take_while(|dir| open.get(dir).is_none_or(|dir| !dir.on.contains(&at)))
-            .collect();
+        let mut missing: Vec<RelPath> =
+            above.take_while(|dir| open.get(dir).is_none_or(|dir| !dir.on.contains(&at))).collect();
         while let Some(dir) = missing.pop() {
             match open.get_mut(&dir) {
                 Some(known) => {

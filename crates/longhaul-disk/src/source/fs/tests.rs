@@ -10,6 +10,7 @@ use longhaul_core::{EntryKind, Preserve};
 use super::*;
 use crate::error::ErrorKind;
 use crate::testing::{content, find, path, scan, source_of};
+use crate::tree::Tree;
 use crate::{IoMode, VoidSource};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
@@ -371,13 +372,21 @@ fn sources_beneath_a_served_tree_never_leave_it() {
     let dir = sample();
     symlink("/etc", dir.path().join("d/sub/out")).expect("link");
     let tree = Tree::open(dir.path()).expect("tree");
-    let found = scan(&FsSource::beneath(vec![(tree.clone(), path("d/sub"), false)], DirectMode::Auto), &all(), None);
+    let found = scan(
+        &FsSource::beneath(vec![(TargetSet::plain(tree.clone()), path("d/sub"), false)], DirectMode::Auto),
+        &all(),
+        None,
+    );
     assert_eq!(sorted(&found), ["sub (", "sub )", "sub/empty (", "sub/empty )", "sub/g 20", "sub/out -> /etc"]);
-    let contents = FsSource::beneath(vec![(tree.clone(), path("d/sub"), true)], DirectMode::Auto);
+    let contents = FsSource::beneath(vec![(TargetSet::plain(tree.clone()), path("d/sub"), true)], DirectMode::Auto);
     let (at, identity) = find(&contents, &path("g"));
     assert_eq!(contents.open(&at, &identity).expect("open").len(), 20);
     for (at, trailing) in [("d/sub/out", true), ("d/sub/out/passwd", false)] {
-        let found = scan(&FsSource::beneath(vec![(tree.clone(), path(at), trailing)], DirectMode::Auto), &all(), None);
+        let found = scan(
+            &FsSource::beneath(vec![(TargetSet::plain(tree.clone()), path(at), trailing)], DirectMode::Auto),
+            &all(),
+            None,
+        );
         assert!(matches!(&found[..], [Scanned::Failed { error, .. }] if error.kind() == ErrorKind::Escape), "{at}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use longhaul_disk::Tree;
 use longhaul_net::Identity;
 use tokio::io::duplex;
 
@@ -25,7 +26,7 @@ async fn names(dir: &std::path::Path, files: usize) -> (ListedNames, ClientShare
     (0..files).for_each(|n| fs::write(dir.join(format!("{n:0200}")), b"").expect("a file"));
     let (listings, memory) = shares();
     let places = Places::take(&listings, &memory, key()).expect("places");
-    let tree = Tree::open(dir).expect("a tree");
+    let tree = TargetSet::plain(Tree::open(dir).expect("a tree"));
     (ListedNames::beneath(tree, RelPath::root(), places).await.expect("names"), listings)
 }
 

@@ -107,6 +107,9 @@ impl ReceiverLoop<'_> {
             ..Progress::default()
         });
         self.link.observer().event(api::Event::Progress(progress));
+        if let Some(figures) = self.targets.look(self.link.seconds()) {
+            self.link.observer().event(api::Event::Targets(figures));
+        }
     }
 
     /// Ends everything in order: lanes, then disk work, then unpublished files are removed.

@@ -6,6 +6,7 @@
 
 mod figures;
 mod intake;
+mod targets;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +20,7 @@ use longhaul_sys::Slab;
 
 use self::figures::ReceiveFigures;
 use self::intake::Intake;
+use self::targets::TargetWatch;
 use super::SessionEvent;
 use super::allowed::Allowed;
 use super::control::{ControlLink, Incoming, RoundState, Wake};
@@ -79,6 +81,7 @@ struct ReceiverLoop<'a> {
     renamed: bool,
     course: &'a mut ReceiveCourse,
     figures: ReceiveFigures,
+    targets: TargetWatch,
     verdict: Option<Result<Ending, Fault>>,
     refused_by_peer: bool,
     /// Whether the batch that was under way has ended.
@@ -90,6 +93,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
     course.begin();
     let options = receiving.options;
     let whereabouts = Whereabouts::new(&receiving.place);
+    let targets = TargetWatch::new(receiving.tree.loads());
     let started = DestinationWorkers::start(
         receiving.tree,
         receiving.io.clone(),
@@ -121,6 +125,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         renamed,
         course,
         figures: ReceiveFigures::new(digests),
+        targets,
         verdict: None,
         refused_by_peer: false,
         batch_over: false,

@@ -130,9 +130,11 @@ fn mistakes_are_named_with_line_and_column() {
     for (text, want) in [
         ("port = 7214", ":1:1: unknown key 'port'; the keys here are listen, identity"),
         ("[[root]]\nname = \"r\"", ":1:1: the key 'targets' is missing here"),
-        ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']", ":3:11: targets must name one directory"),
-        ("[[root]]\nname = 'r'\ntargets = []", ":3:11: targets must name one directory"),
-        ("[[root]]\nname = 'r'\ntargets = ['/a']\nlayout = 'spread'", ":4:10: layout: target sets are not built yet"),
+        ("[[root]]\nname = 'r'\ntargets = []", ":3:11: targets must name a directory"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nlayout = 'spread'", ":4:10: one directory is no set"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\non_missing = 'refuse'", ":4:14: one directory is no set"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']\nlayout = 'braid'", ":4:10: 'braid' is not one of spread"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']\non_missing = 'hope'", ":4:14: 'hope' is not one of refuse"),
         ("[[root]]\nname = 'a/b'\ntargets = ['/a']", ":2:8: a root's name is one printable path component"),
         ("[[root]]\nname = 'r'\ntargets = ['/a']\nallow = ['write']", ":4:10: 'write' is not one of read, create"),
         ("[[root]]\nname = 'r'\ntargets = ['/a']\nprotect = ['clear']", ":4:12: 'clear' is not one of private, safe"),
@@ -176,7 +178,11 @@ fn roots_of_the_command_line_take_rights_behind_the_last_colon() {
         ("r=/a=b", "r", "/a=b", READ),
     ] {
         let CommandLineRoot(root) = root(text);
-        assert_eq!((root.name.as_str(), root.dir.as_path(), root.allow), (name, Path::new(dir), allow), "{text}");
+        assert_eq!(
+            (root.name.as_str(), root.targets.dirs[0].as_path(), root.allow),
+            (name, Path::new(dir), allow),
+            "{text}"
+        );
     }
     for bad in ["r", "=dir", "r=", "a/b=/d", "..=/d", "r=:read", "r=/d:read,write"] {
         assert!(CommandLineRoot::parse(OsStr::new(bad)).is_err(), "{bad}");

@@ -211,6 +211,41 @@ pub(super) struct PathBody {
     pub(super) down: bool,
 }
 
+/// The figures of each target, about once a second, where this side receives into several.
+#[derive(Serialize)]
+pub(super) struct TargetsBody<'a> {
+    /// One object for each target that is there.
+    pub(super) targets: Vec<TargetBody<'a>>,
+}
+
+/// The figures of a target.
+#[derive(Serialize)]
+pub(super) struct TargetBody<'a> {
+    /// Its number.
+    pub(super) target: u32,
+    /// Its directory.
+    #[serde(flatten)]
+    pub(super) dir: Name<'a>,
+    /// Bytes per second written there since the event before.
+    pub(super) bytes_per_s: u64,
+    /// Bytes per second while it was busy, recent times counting most. Null while it is not known.
+    pub(super) busy_bytes_per_s: Option<u64>,
+    /// Bytes of requests that wait or are under way there.
+    pub(super) queued_bytes: u64,
+    /// Requests that wait or are under way there.
+    pub(super) queued: u64,
+    /// Milliseconds that half of its recent requests took at most. Null before the first.
+    pub(super) p50_ms: Option<f64>,
+    /// Milliseconds that nine of ten took at most.
+    pub(super) p90_ms: Option<f64>,
+    /// Milliseconds that 99 of 100 took at most.
+    pub(super) p99_ms: Option<f64>,
+    /// Its share of the bytes written on all targets since the event before, 0 to 1.
+    pub(super) share: f64,
+    /// `ok`, or `slow`: below half of the median rate of its siblings.
+    pub(super) state: &'static str,
+}
+
 /// The sending side changed its lanes, or tried and decided not to.
 #[derive(Serialize)]
 pub(super) struct LanesBody<'a> {

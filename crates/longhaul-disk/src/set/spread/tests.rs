@@ -1,0 +1,187 @@
+//! Tests of receiving into a set: where files go, which directories are made, and names that stand
+//! on two targets.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use longhaul_core::Mtime;
+
+use super::*;
+use crate::set::{Marks, SameDevice, TargetDirs, Writing};
+use crate::testing::{META, map, path, temp};
+
+const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
+
+struct Scene {
+    _top: tempfile::TempDir,
+    dirs: Vec<PathBuf>,
+    set: Arc<TargetSet>,
+}
+
+impl Scene {
+    fn new(count: usize) -> Scene {
+        let top = tempfile::tempdir().expect("scratch");
+        let dirs: Vec<PathBuf> = (0..count).map(|n| top.path().join(format!("d{n}"))).collect();
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).expect("made"));
+        let named = TargetDirs { same_device: SameDevice::Allowed, ..TargetDirs::set(dirs.clone()) };
+        let set = TargetSet::open(&named, Marks::Made, Writing::Wanted).expect("a set");
+        Scene { _top: top, dirs, set }
+    }
+
+    fn target(&self) -> SpreadTarget {
+        SpreadTarget::beneath(&self.set, &RelPath::root(), DirectMode::Auto, TreePolicy::default()).expect("opened")
+    }
+
+    /// The places of the targets on which a path stands.
+    fn on(&self, at: &str) -> Vec<usize> {
+        let stands = |dir: &PathBuf| dir.join(at).symlink_metadata().is_ok();
+        (0..self.dirs.len()).filter(|n| stands(&self.dirs[*n])).collect()
+    }
+}
+
+fn put(target: &SpreadTarget, at: &str, bytes: &[u8], replace: Replace) -> Result<(), DiskError> {
+    publish(target, target.write_small(&path(at), bytes, &META, KEEP)?, replace)
+}
+
+fn publish(target: &SpreadTarget, staged: Staged, replace: Replace) -> Result<(), DiskError> {
+    target.barrier(&[&staged])?;
+    target.publish(&staged, replace)?;
+    target.sync_dirs(&[staged])
+}
+
+/// Names in a directory that are not of the set itself.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter(|name| name != ".longhaul-set").collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_that_are_open_at_a_time_go_to_different_targets_and_one_that_stands_keeps_its_own() {
+    let scene = Scene::new(3);
+    let target = scene.target();
+    let files: Vec<_> =
+        (0..3).map(|n| target.create(&path(format!("f{n}")), map(1 << 20), false, &temp()).expect("made")).collect();
+    let mut homes: Vec<_> = files.iter().map(|file| file.home().0).collect();
+    homes.sort_unstable();
+    assert_eq!(homes, [0, 1, 2], "each is busy with one");
+    for file in files {
+        let staged = target.seal(file, &META, KEEP).expect("sealed");
+        publish(&target, staged, Replace::Never).expect("published");
+    }
+    for at in ["f0", "f1", "f2"] {
+        let before = scene.on(at);
+        assert_eq!(before.len(), 1);
+        put(&target, at, b"new", Replace::Allowed).expect("replaced");
+        assert_eq!(scene.on(at), before, "{at}");
+        assert_eq!(std::fs::read(scene.dirs[before[0]].join(at)).expect("there"), b"new");
+    }
+}
+
+#[test]
+fn directories_are_made_where_files_need_them_with_the_same_mode_and_time_everywhere() {
+    let scene = Scene::new(3);
+    let target = scene.target();
+    for dir in ["a", "a/b", "empty"] {
+        assert_eq!(target.make_dir(&path(dir)).expect("made"), Made::Created);
+    }
+    assert_eq!((scene.on("a/b").len(), scene.on("empty").len()), (1, 1));
+    let open: Vec<_> = (0..3)
+        .map(|n| target.write_small(&path(format!("a/b/f{n}")), &[7; 99], &META, KEEP).expect("staged"))
+        .collect();
+    open.into_iter().for_each(|staged| publish(&target, staged, Replace::Never).expect("published"));
+    assert_eq!(scene.on("a/b"), [0, 1, 2]);
+    let meta = Meta { mode: 0o751, mtime: Mtime::said(1_000_000, 5) };
+    for dir in ["a/b", "a", "empty"] {
+        target.finish_dir(&path(dir), &meta, KEEP).expect("finished");
+    }
+    for dir in ["a/b", "a", "empty"] {
+        for on in scene.on(dir) {
+            let found = scene.dirs[on].join(dir).metadata().expect("there");
+            assert_eq!(found.permissions().mode() & 0o7777, 0o751, "{dir} on {on}");
+            assert_eq!(std::os::unix::fs::MetadataExt::mtime(&found), 1_000_000, "{dir} on {on}");
+        }
+    }
+    // What stands on all of them is opened on all of them.
+    assert_eq!(target.make_dir(&path("a/b")).expect("stands"), Made::Stood);
+    target.finish_dir(&path("a/b"), &Meta { mode: 0o700, ..meta }, KEEP).expect("finished");
+    for dir in &scene.dirs {
+        assert_eq!(dir.join("a/b").metadata().expect("there").permissions().mode() & 0o777, 0o700);
+    }
+}
+
+#[test]
+fn a_directory_that_is_needed_on_one_more_target_later_is_like_the_others() {
+    let scene = Scene::new(2);
+    std::fs::create_dir(scene.dirs[0].join("old")).expect("made");
+    std::fs::set_permissions(scene.dirs[0].join("old"), PermissionsExt::from_mode(0o750)).expect("set");
+    let target = scene.target();
+    let busy = target.create(&path("busy"), map(64 << 20), false, &temp()).expect("made");
+    assert_eq!(busy.home().0, 0);
+    // The directory is not among those that this session opened.
+    put(&target, "old/f", b"x", Replace::Never).expect("put");
+    assert_eq!((scene.on("old/f"), scene.on("old")), (vec![1], vec![0, 1]));
+    assert_eq!(scene.dirs[1].join("old").metadata().expect("there").permissions().mode() & 0o777, 0o750);
+}
+
+#[test]
+fn a_name_on_two_targets_is_refused_and_neither_of_its_files_is_touched() {
+    let scene = Scene::new(3);
+    for (on, text) in [(0, "one"), (2, "two")] {
+        std::fs::write(scene.dirs[on].join("f"), text).expect("written");
+    }
+    std::fs::create_dir(scene.dirs[0].join("d")).expect("made");
+    std::fs::write(scene.dirs[1].join("d"), "file").expect("written");
+    let target = scene.target();
+    for (at, first, second) in [("f", 0, 2), ("d", 0, 1)] {
+        let refused = |error: DiskError| match error {
+            DiskError::TwoTargets { first: one, second: other, .. } => {
+                assert_eq!((one, other), (first, second), "{at}")
+            }
+            other => panic!("{at}: {other}"),
+        };
+        refused(target.examine(&path(at)).expect_err("two"));
+        refused(put(&target, at, b"new", Replace::Allowed).expect_err("two"));
+        refused(target.make_dir(&path(at)).expect_err("two"));
+    }
+    assert_eq!(std::fs::read(scene.dirs[0].join("f")).expect("there"), b"one");
+    assert_eq!(std::fs::read(scene.dirs[2].join("f")).expect("there"), b"two");
+    assert_eq!(names(&scene.dirs[1]), ["d"]);
+}
+
+#[test]
+fn of_two_sessions_that_send_one_name_the_second_does_not_make_it_stand_twice() {
+    let scene = Scene::new(2);
+    let (one, other) = (scene.target(), scene.target());
+    let early = one.write_small(&path("f"), b"early", &META, KEEP).expect("staged");
+    let late = other.write_small(&path("f"), b"late", &META, KEEP).expect("staged");
+    assert_ne!(early.home(), late.home(), "the first one made its target busy");
+    publish(&one, early, Replace::Allowed).expect("published");
+    let refused = publish(&other, late, Replace::Allowed).expect_err("it stands on the other target");
+    assert_eq!(refused.kind(), ErrorKind::TwoTargets);
+    assert_eq!(scene.on("f").len(), 1);
+    assert!(names(&scene.dirs[1]).len() + names(&scene.dirs[0]).len() == 1, "no temporary is left");
+}
+
+#[test]
+fn a_temporary_is_found_again_on_the_target_where_it_lies() {
+    let scene = Scene::new(3);
+    let target = scene.target();
+    let names: Vec<_> = (0..3).map(|_| temp()).collect();
+    let homes: Vec<_> = (0..3)
+        .map(|n| target.create(&path(format!("f{n}")), map(1 << 20), false, &names[n]).expect("made").home())
+        .collect();
+    let again = scene.target();
+    for (n, home) in homes.into_iter().enumerate() {
+        let at = path(format!("f{n}"));
+        assert!(again.has_temp(&at, &names[n]).expect("looked"));
+        let journalled = Journalled::default();
+        let found = again.reopen(&at, map(1 << 20), false, &names[n], &journalled).expect("opened").expect("stands");
+        assert_eq!(found.file.home(), home);
+        drop(found);
+        again.remove_temp(&at, &names[n]).expect("removed");
+        assert!(!again.has_temp(&at, &names[n]).expect("looked"));
+    }
+}

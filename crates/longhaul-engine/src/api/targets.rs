@@ -1,0 +1,51 @@
+//! The figures of the targets of a destination that has several.
+//!
+//! In: from the receiving session. Out: to an observer. Plain data.
+
+use std::path::PathBuf;
+
+use longhaul_core::{Latency, TargetId};
+use serde::{Deserialize, Serialize};
+
+/// The figures of one target at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetFigures {
+    /// Its number.
+    pub target: TargetId,
+    /// Its directory, as the operator named it.
+    pub dir: PathBuf,
+    /// Bytes per second written there since the event before.
+    pub bytes_per_s: u64,
+    /// Bytes per second while it was busy, recent times counting most. `None`: not known yet.
+    pub busy_bytes_per_s: Option<u64>,
+    /// Bytes of requests that wait or are under way.
+    pub queued_bytes: u64,
+    /// Requests that wait or are under way.
+    pub queued: u64,
+    /// Quantiles of the latency of its recent requests. `None` before the first.
+    pub latency: Option<Latency>,
+    /// Its share of the bytes written on all targets since the event before, 0 to 1.
+    pub share: f64,
+    /// Whether it keeps up with its siblings.
+    pub state: TargetState,
+}
+
+/// How a target does beside its siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum TargetState {
+    /// As fast as they are.
+    Ok,
+    /// Far slower: below half of their median rate.
+    Slow,
+}
+
+impl TargetState {
+    /// Its name, for people and scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TargetState::Ok => "ok",
+            TargetState::Slow => "slow",
+        }
+    }
+}
