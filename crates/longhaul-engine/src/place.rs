@@ -11,7 +11,7 @@ use std::sync::Arc;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Layout, RelPath, SessionTag, Word, hint};
 use longhaul_disk::{
     DirectMode, FsSource, FsTarget, Marks, SameName, Shape, SourceSpec, SourceTree, SpreadTarget, Standing, SyncMethod,
-    TargetSet, TargetTree, Tree, TreePolicy, VoidTarget, Writing,
+    TargetDirs, TargetSet, TargetTree, Tree, TreePolicy, VoidTarget, Writing,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
@@ -115,6 +115,8 @@ fn spec(source: &LocalSource) -> SourceSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSite {
     ground: Ground,
+    /// The targets that are the ground, if it is a set.
+    targets: Option<TargetDirs>,
     dir: PathBuf,
     landing: Landing,
     opening: Opening,
@@ -132,10 +134,11 @@ enum Ground {
 }
 
 impl Ground {
-    fn of(dest: &LocalDest, dry_run: bool) -> Result<Ground, Fault> {
+    /// Looks at the ground of a destination, and makes nothing.
+    fn of(dest: &LocalDest) -> Result<Ground, Fault> {
         let Some(targets) = &dest.targets else { return Ok(Ground::Host) };
-        let marks = if dry_run { Marks::Imagined } else { Marks::Made };
-        Ok(Ground::Set(TargetSet::open(targets, marks, Writing::Wanted)?))
+        beneath_set(&dest.path)?;
+        Ok(Ground::Set(TargetSet::open(targets, Marks::Imagined, Writing::Wanted)?))
     }
 
     /// Whether a directory stands at a path.
@@ -169,7 +172,7 @@ fn beneath_set(path: &Path) -> Result<RelPath, Fault> {
 impl LocalSite {
     /// Resolves a destination. A link to a directory that the user names is followed, as by rsync.
     pub(crate) fn new(dest: &LocalDest, opening: Opening) -> Result<LocalSite, Fault> {
-        let ground = Ground::of(dest, opening.dry_run)?;
+        let ground = Ground::of(dest)?;
         if let Ground::Set(set) = &ground {
             set.log_missing();
         }
@@ -178,7 +181,8 @@ impl LocalSite {
             Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
             None => Landing::beneath(),
         };
-        Ok(LocalSite { dir: dir.to_owned(), ground, landing, opening, run: nonce()? })
+        let targets = dest.targets.clone();
+        Ok(LocalSite { ground, targets, dir: dir.to_owned(), landing, opening, run: nonce()? })
     }
 
     /// The same place for one source that turned out to be a directory: it keeps its name beneath
@@ -217,11 +221,14 @@ impl LocalSite {
         if opening.dry_run && !self.stands() {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
         }
-        if let Ground::Set(set) = &self.ground {
-            set.check_place()?;
+        if let (Ground::Set(imagined), Some(targets)) = (&self.ground, &self.targets) {
+            let set = match opening.dry_run {
+                true => imagined.clone(),
+                false => TargetSet::open(targets, Marks::Made, Writing::Wanted)?,
+            };
             let store = RootJournals::new(set.shelf(), Layout::WHOLE);
             let (who, dir) = ((&Principal::local(), self.run), beneath_set(&self.dir)?);
-            let destination = opened_in_tree((set, &store, TreePolicy::default()), who, dir, landing, opening)?;
+            let destination = opened_in_tree((&set, &store, TreePolicy::default()), who, dir, landing, opening)?;
             return Ok(Destination { place: format!("set {}", set.shown()), ..destination });
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
@@ -297,8 +304,7 @@ pub(crate) fn refuse_into_itself(
     placing: Placing,
     asked: &Allowed,
 ) -> Result<(), Fault> {
-    // Nothing is made here, so that a set is only imagined.
-    let ground = Ground::of(dest, true)?;
+    let ground = Ground::of(dest)?;
     let (dir, new_name) = landing_at(dest, placing, &ground)?;
     let tops: Vec<PathBuf> = match &ground {
         Ground::Host => vec![PathBuf::new()],

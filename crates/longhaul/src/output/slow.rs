@@ -74,7 +74,8 @@ mod tests {
     fn a_slow_target_is_named_once_with_its_evidence_and_once_more_when_it_recovers() {
         let mut slow = SlowTargets::default();
         let second = |state| {
-            let rates: [(u64, TargetState); 4] = [(98, TargetState::Ok), (101, TargetState::Ok), (100, TargetState::Ok), (21, state)];
+            let rates: [(u64, TargetState); 4] =
+                [(98, TargetState::Ok), (101, TargetState::Ok), (100, TargetState::Ok), (21, state)];
             let figures = |(number, (rate, state)): (u32, (u64, TargetState))| figures(number, rate * 1_000_000, state);
             (0..).zip(rates).map(figures).collect::<Vec<_>>()
         };
