@@ -19,6 +19,7 @@ mod io;
 mod kernel;
 mod names;
 mod overlap;
+mod scratch;
 mod shelf;
 mod source;
 mod stat;
@@ -37,6 +38,7 @@ pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use overlap::way_into;
+pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,
