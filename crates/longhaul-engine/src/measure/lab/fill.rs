@@ -6,12 +6,12 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{ByteCount, Fault};
 use longhaul_disk::{ChunkIo, Fullness, IoMode, ScratchDir, ScratchFile};
 use longhaul_sys::Slab;
-use std::sync::Arc;
 
 use super::flow::{self, LabStream, Tally};
 use super::ground::{self, LabDevices, PREPARE_BYTES, PREPARE_DEPTH};
@@ -86,6 +86,7 @@ pub fn bench_fill(
     let dir = ground::open(&run.dir, run.devices, 0)?;
     let slab = ground::buffers(PREPARE_BYTES, PREPARE_DEPTH)?;
     let io = ChunkIo::start(run.devices.engine, PREPARE_DEPTH, &slab)?;
+    let dir = Arc::new(dir);
     let mut filling = Filling { run, dir, io, slab, files: Vec::new(), sum: LatencyHistogram::new(), cpu_seconds: 0.0 };
     let (began, mut bytes) = (Instant::now(), 0);
     let step = step_bytes(wanted(run, filling.dir.fullness()?).0);
@@ -122,7 +123,7 @@ pub fn bench_fill(
 
 struct Filling<'r> {
     run: &'r FillRun,
-    dir: ScratchDir,
+    dir: Arc<ScratchDir>,
     io: ChunkIo,
     slab: Arc<Slab>,
     /// Every file that was written. Their blocks are freed when they are closed.
@@ -136,10 +137,10 @@ impl Filling<'_> {
     fn step(&mut self, len: u64, stop: &Stop) -> Result<(Tally, f64), Fault> {
         let file = self.dir.create(len)?;
         let mut next = ground::sequence(&file, len, PREPARE_BYTES);
-        let (run, dir) = (self.run.clone(), ScratchDir::open(self.dir.path(), self.run.devices.direct)?);
+        let (reserve, dir) = (self.run.reserve.get(), Arc::clone(&self.dir));
         let next = Box::new(move || {
             // What others take meanwhile is not ours to give.
-            let is_free = dir.fullness().is_ok_and(|fullness| fullness.available >= run.reserve.get());
+            let is_free = dir.fullness().is_ok_and(|fullness| fullness.available >= reserve);
             if is_free { next() } else { None }
         });
         let began = Instant::now();

@@ -100,8 +100,9 @@ impl Tally {
         both
     }
 
-    /// Adds the count of a stream that ran at the same time. Seconds stay, as they are common.
+    /// Adds the count of a stream that ran at the same time: the longer time counts.
     pub(super) fn merge(&mut self, other: Tally) {
+        self.seconds = self.seconds.max(other.seconds);
         self.reads.merge(&other.reads);
         self.writes.merge(&other.writes);
         self.bytes += other.bytes;

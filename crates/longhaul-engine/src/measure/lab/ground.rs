@@ -27,10 +27,14 @@ pub struct LabDevices {
 /// Opens a directory on whose file system `needed` bytes must be free, with some to spare.
 pub(super) fn open(dir: &Path, devices: LabDevices, needed: u64) -> Result<ScratchDir, Fault> {
     let scratch = ScratchDir::open(dir, devices.direct).map_err(|error| {
-        let fault = error.fault();
-        // A directory was asked for: a file in its place is a wrong command and no wrong source.
-        let code = if error.kind() == ErrorKind::NotADirectory { FaultCode::Usage } else { fault.code };
-        Fault { code, ..fault }
+        match error.kind() {
+            // The user named it: a wrong command, and nothing that stands in the way.
+            ErrorKind::NotADirectory => {
+                let message = format!("'{}' is not a directory", dir.display());
+                Fault::new(FaultCode::Usage, Blame::Local, message).about(dir.display())
+            }
+            _ => error.fault(),
+        }
     })?;
     let (free, needed) = (ByteCount(scratch.fullness()?.available), ByteCount(needed.saturating_add(SPARE)));
     if free < needed {

@@ -62,7 +62,7 @@ pub struct RandomReport {
     pub reads: u64,
     /// Writes that ended.
     pub writes: u64,
-    /// Seconds until the last worker had ended.
+    /// Seconds from a worker's first request to the end of its last; of the slowest worker.
     pub seconds: f64,
     /// The times of reads.
     pub read_latency: LatencyFigures,
@@ -140,7 +140,7 @@ impl RandomGround {
         }
         let cores = cores();
         let start = Barrier::new(case.workers + 1);
-        let (tally, seconds, cpu_seconds) = thread::scope(|scope| {
+        let (tally, cpu_seconds) = thread::scope(|scope| {
             let workers: Vec<_> = (0..case.workers)
                 .map(|worker| {
                     let core = cores.get(worker % cores.len().max(1)).copied();
@@ -150,7 +150,7 @@ impl RandomGround {
                 })
                 .collect();
             start.wait();
-            let (began, cpu_before) = (Instant::now(), cpu::process_micros());
+            let cpu_before = cpu::process_micros();
             let mut sum: Option<Tally> = None;
             let mut failed = None;
             for worker in workers {
@@ -164,8 +164,7 @@ impl RandomGround {
                 }
             }
             let cpu_seconds = cpu::process_micros().saturating_sub(cpu_before) as f64 / 1e6;
-            let seconds = began.elapsed().as_secs_f64();
-            failed.map_or(Ok((sum, seconds, cpu_seconds)), Err)
+            failed.map_or(Ok((sum, cpu_seconds)), Err)
         })?;
         let Some(tally) = tally else {
             return Err(Fault::new(FaultCode::Usage, Blame::Local, "there must be at least one worker"));
@@ -175,7 +174,7 @@ impl RandomGround {
             case,
             reads: tally.reads.count(),
             writes: tally.writes.count(),
-            seconds,
+            seconds: tally.seconds,
             read_latency: tally.reads.figures(),
             write_latency: tally.writes.figures(),
             cpu_seconds,

@@ -39,7 +39,7 @@ struct IopsBody {
     direct: bool,
     /// Reads and writes that ended.
     requests: RequestsBody,
-    /// Seconds until the last worker had ended.
+    /// Seconds from a worker's first request to the end of its last; of the slowest worker.
     seconds: f64,
     /// Reads and writes per second.
     requests_per_s: f64,
