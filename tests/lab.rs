@@ -120,7 +120,7 @@ fn each_command_tells_an_object_a_row_and_the_summary_last() {
             let latency = event.get("latency_us").unwrap_or(&event["read_latency_us"]);
             let times: Vec<f64> = ["p50", "p90", "p99", "max"].iter().map(|name| number(latency, name)).collect();
             assert!(times[0] > 0.0 && times.is_sorted(), "{event}");
-            assert!(number(event, "seconds") > 0.0, "{event}");
+            assert!(number(event, "seconds") >= 0.0, "{event}");
         }
         let summary = outcome.summary();
         assert_eq!((&summary["status"], &summary["runs_done"]), (&"complete".into(), &case.rows.into()), "{outcome}");
@@ -252,7 +252,7 @@ fn refusals_say_why_by_their_exit_code_and_make_nothing() {
         (&["scan", "no/such"], 3, "cannot open 'no/such'"),
         (&["scan", "disk"], 7, "is not a regular file"),
         (&["scan", "empty"], 2, "is empty"),
-        (&["scan", "f", "--plot", "no/such/plot.svg"], 3, "cannot write no/such/plot.svg"),
+        (&["scan", "f", "--plot", "no/such/plot.svg"], 2, "cannot write no/such/plot.svg"),
         (&["disk", "disk", "--plot", "plot.png"], 2, "ends in .svg or .html"),
     ] {
         let outcome = host.run(["bench"]).args(args).fail(code);

@@ -2,7 +2,7 @@
 //! files and devices that a measurement only reads.
 //!
 //! In: a directory that an operator named, or the path of a file or device. Out: a [`ScratchFile`]
-//! whose two faces, a [`TargetFile`] and a [`SourceFile`], are the ones that a transfer has, so that
+//! whose two faces, a [`TargetFile`] and a [`SourceFile`], are those that a transfer has, so that
 //! [`ChunkIo`](crate::ChunkIo) moves their bytes as it moves those of a transfer. Because the name
 //! is gone, the system frees the blocks when the process ends, whatever ends it. Knows nothing of
 //! what is measured.

@@ -148,7 +148,7 @@ pub(crate) struct SessionBuffers {
     pub(crate) depth: usize,
 }
 
-/// Fills all slots that are free with the same noise. Its pages are there afterwards, and no storage
+/// Fills all slots that are free with the same noise. Its pages are there afterwards, and no disk
 /// can make less of it.
 pub(crate) fn fill_with_noise(slab: &Arc<Slab>) {
     let mut slots: Vec<_> = std::iter::from_fn(|| slab.try_claim()).collect();

@@ -35,7 +35,7 @@ pub use human::{Talker, clean};
 pub use label::set_color;
 pub use log::{ClientLog, LogLines};
 pub use narrator::{End, Narrator, Telling};
-pub use plot::PlotPlace;
+pub use plot::plot_text;
 pub use progress::Show;
 pub use screen::leave_screen;
 pub use speaker::Speaker;

@@ -4,6 +4,7 @@
 //! text nor any default.
 
 mod given;
+mod plot;
 mod preserve;
 
 use std::ops::RangeInclusive;
@@ -21,6 +22,8 @@ use longhaul_net::PublicKey;
 use crate::error::Flaw;
 
 pub use given::{Environment, Given, variable};
+pub(crate) use plot::plot;
+pub use plot::{PlotForm, PlotPlace};
 pub(crate) use preserve::preserve;
 
 /// The rule when labels on standard error are coloured.

@@ -22,7 +22,7 @@ pub struct LabOptions {
     pub engine: Option<OsString>,
 }
 
-/// What `bench disk` takes.
+/// The arguments of `bench disk`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_DISK_HELP)]
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
@@ -42,7 +42,7 @@ pub struct BenchDiskArgs {
     /// read, write or both [default: both]
     #[arg(long, value_name = "ACCESS")]
     pub access: Option<OsString>,
-    /// What a cell moves on each target at most, 1MiB to 1TiB; twice that must be free there
+    /// Data a cell moves on each target at most, 1MiB to 1TiB; twice that must be free there
     /// [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub bytes: Option<OsString>,
@@ -53,7 +53,7 @@ pub struct BenchDiskArgs {
     /// not do it either [default: that of a transfer]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
-    /// What every measurement of a disk takes.
+    /// The options of every measurement of a disk.
     #[command(flatten)]
     pub lab: LabOptions,
     /// How much is said.
@@ -61,7 +61,7 @@ pub struct BenchDiskArgs {
     pub talk: TalkOptions,
 }
 
-/// What `bench iops` takes.
+/// The arguments of `bench iops`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_IOPS_HELP)]
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
@@ -89,7 +89,7 @@ pub struct BenchIopsArgs {
     /// How long each combination takes: 100ms to 1h [default: 5s]
     #[arg(long, value_name = "TIME")]
     pub time: Option<OsString>,
-    /// What every measurement of a disk takes.
+    /// The options of every measurement of a disk.
     #[command(flatten)]
     pub lab: LabOptions,
     /// How much is said.
@@ -97,7 +97,7 @@ pub struct BenchIopsArgs {
     pub talk: TalkOptions,
 }
 
-/// What `bench pileup` takes.
+/// The arguments of `bench pileup`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_PILEUP_HELP)]
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
@@ -120,7 +120,7 @@ pub struct BenchPileupArgs {
     /// How long each number of threads takes: 100ms to 1h [default: 5s]
     #[arg(long, value_name = "TIME")]
     pub time: Option<OsString>,
-    /// What every measurement of a disk takes.
+    /// The options of every measurement of a disk.
     #[command(flatten)]
     pub lab: LabOptions,
     /// How much is said.
@@ -128,7 +128,7 @@ pub struct BenchPileupArgs {
     pub talk: TalkOptions,
 }
 
-/// What `bench fill` takes.
+/// The arguments of `bench fill`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_FILL_HELP)]
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
@@ -139,10 +139,10 @@ pub struct BenchFillArgs {
     /// The used share to reach, 1% to 100%, as df counts it [default: 90%]
     #[arg(long, value_name = "PERCENT")]
     pub to: Option<OsString>,
-    /// What stays free in any case, also when others write meanwhile [default: 1GiB]
+    /// Space kept free in any case, also when others write meanwhile [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub reserve: Option<OsString>,
-    /// What every measurement of a disk takes.
+    /// The options of every measurement of a disk.
     #[command(flatten)]
     pub lab: LabOptions,
     /// How much is said.
@@ -150,7 +150,7 @@ pub struct BenchFillArgs {
     pub talk: TalkOptions,
 }
 
-/// What `bench scan` takes.
+/// The arguments of `bench scan`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_SCAN_HELP)]
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
@@ -164,7 +164,7 @@ pub struct BenchScanArgs {
     /// Read only so much at the start of each region, at least 1MiB [default: all of it]
     #[arg(long, value_name = "SIZE")]
     pub sample: Option<OsString>,
-    /// What every measurement of a disk takes.
+    /// The options of every measurement of a disk.
     #[command(flatten)]
     pub lab: LabOptions,
     /// How much is said.

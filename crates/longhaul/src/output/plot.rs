@@ -1,5 +1,5 @@
-//! Plots of measurements, as SVG or within a page: axes with units, and lines that differ by dash and
-//! marker, so that they can be told apart in black and white.
+//! Plots of measurements, as SVG or within a page: axes with units, and lines that differ by dash
+//! and marker, so that they can be told apart in black and white.
 //!
 //! In: [`PlotPanel`]s of the measurements in `bench`, and their table. Out: the text of a file, to
 //! `commands`. It writes no file and knows no measurement.
@@ -7,7 +7,6 @@
 use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
@@ -17,24 +16,7 @@ use plotters::prelude::{
 };
 use plotters::style::ShapeStyle;
 
-use crate::error::Flaw;
-
-/// The form of a plot's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PlotForm {
-    /// The picture alone.
-    Svg,
-    /// A page with the picture and the table.
-    Html,
-}
-
-/// The file that takes a plot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlotPlace {
-    /// Its path.
-    pub path: PathBuf,
-    form: PlotForm,
-}
+use crate::values::PlotForm;
 
 /// One chart of a plot.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,30 +53,15 @@ pub struct PlotLine {
     pub points: Vec<(f64, f64)>,
 }
 
-impl PlotPlace {
-    /// Reads the path of a plot, whose ending says its form.
-    ///
-    /// # Errors
-    /// [`Flaw::Form`] for another ending.
-    pub fn parse(text: &str) -> Result<PlotPlace, Flaw> {
-        let form = match text.rsplit_once('.') {
-            Some((_, "svg")) => PlotForm::Svg,
-            Some((_, "html")) => PlotForm::Html,
-            _ => return Err(Flaw::Form { given: text.to_owned(), form: "a file name that ends in .svg or .html" }),
-        };
-        Ok(PlotPlace { path: text.into(), form })
-    }
-
-    /// The content of the file: the panels one above the other, and in a page the table beneath.
-    ///
-    /// # Errors
-    /// The error of drawing.
-    pub fn content(&self, panels: &[PlotPanel], table: &str) -> io::Result<String> {
-        let picture = picture(panels).map_err(|error| io::Error::other(error.to_string()))?;
-        match self.form {
-            PlotForm::Svg => Ok(picture),
-            PlotForm::Html => Ok(page(&picture, table)),
-        }
+/// The content of a plot's file: the panels one above the other, and in a page the table beneath.
+///
+/// # Errors
+/// The error of drawing.
+pub fn plot_text(form: PlotForm, panels: &[PlotPanel], table: &str) -> io::Result<String> {
+    let picture = picture(panels).map_err(|error| io::Error::other(error.to_string()))?;
+    match form {
+        PlotForm::Svg => Ok(picture),
+        PlotForm::Html => Ok(page(&picture, table)),
     }
 }
 
@@ -309,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_picture_has_axes_with_units_and_a_dashed_line_for_each_name() {
-        let text = PlotPlace::parse("a.svg").unwrap().content(&[panel(3), panel(2)], "").unwrap();
+        let text = plot_text(PlotForm::Svg, &[panel(3), panel(2)], "").unwrap();
         assert!(text.starts_with("<svg ") && text.trim_end().ends_with("</svg>"), "{text}");
         for label in ["rate (MB/s)", "chunk size", "64 KiB", "128 KiB", "depth 0", "depth 2"] {
             assert!(text.contains(label), "{label}: {text}");
@@ -323,16 +290,13 @@ mod tests {
 
     #[test]
     fn a_page_has_the_picture_and_the_table_with_its_signs_escaped() {
-        let text = PlotPlace::parse("a.html").unwrap().content(&[panel(1)], "a < b & c\n").unwrap();
+        let text = plot_text(PlotForm::Html, &[panel(1)], "a < b & c\n").unwrap();
         assert!(text.contains("<svg ") && text.contains("a &lt; b &amp; c\n</pre>"), "{text}");
     }
 
     #[test]
-    fn nothing_measured_makes_an_empty_chart_and_other_endings_make_none() {
-        assert!(PlotPlace::parse("a.svg").unwrap().content(&[panel(0)], "").is_ok());
-        for bad in ["a.png", "svg", "a.svg.gz", ""] {
-            assert!(PlotPlace::parse(bad).is_err(), "{bad}");
-        }
+    fn nothing_measured_makes_an_empty_chart() {
+        assert!(plot_text(PlotForm::Svg, &[panel(0)], "").is_ok());
     }
 
     #[test]

@@ -21,8 +21,7 @@ use super::Layers;
 use crate::cli::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 use crate::config::ClientFile;
 use crate::error::{Error, Flaw};
-use crate::output::PlotPlace;
-use crate::values;
+use crate::values::{self, PlotPlace};
 
 /// The options of every measurement of a disk.
 #[derive(Clone, Debug)]
@@ -198,7 +197,7 @@ pub fn scan_bench(args: &BenchScanArgs, layers: &Layers) -> Result<ScanBench, Er
 fn lab(args: &LabOptions, layers: &Layers) -> Result<LabTalk, Error> {
     let direct = layers.parsed("io", &args.io, values::io)?.unwrap_or_default();
     let engine = layers.parsed("engine", &args.engine, values::engine)?.unwrap_or_default();
-    let plot = flags().parsed("plot", &args.plot, PlotPlace::parse)?;
+    let plot = flags().parsed("plot", &args.plot, values::plot)?;
     Ok(LabTalk { plot, devices: LabDevices { direct, engine } })
 }
 

@@ -1,8 +1,8 @@
 //! The ground of a measurement at a disk: its buffers, its engine, and the files that it makes.
 //!
-//! In: a directory and [`LabDevices`]. Out: open directories, engines and files full of noise to the
-//! measurements of this folder. Files have no name, so that nothing is left of them whatever ends
-//! the process. It knows no figures.
+//! In: a directory and [`LabDevices`]. Out: open directories, buffers and files full of noise, to
+//! the measurements of this folder. Files have no name, so that nothing is left of them whatever
+//! ends the process. It knows no figures.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! What the measurements of disks share: options, signals, the plot's file, and the end.
+//! The common frame of the measurements of disks: options, signals, the plot's file, and the end.
 //!
-//! In: parsed arguments and a measurement. Out: an exit code. It writes the plot's file and no other.
+//! In: parsed arguments and a measurement. Out: an exit code. It writes the plot's file and no
+//! other.
 
 #![allow(clippy::disallowed_methods, reason = "the plot goes to the file that the user named")]
 
@@ -15,9 +16,10 @@ use crate::cli::TalkOptions;
 use crate::commands::Context;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::output::{self, LabTelling, PlotPlace};
+use crate::output::{self, LabTelling, plot_text};
 use crate::settings::{self, LabTalk, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
+use crate::values::PlotPlace;
 
 /// Runs a measurement: merges its options, watches signals, measures, draws and ends.
 ///
@@ -59,7 +61,7 @@ pub(super) fn run<B, T: LabTelling>(
 }
 
 fn draw(place: &PlotPlace, telling: &impl LabTelling) -> Result<(), Error> {
-    let content = place.content(&telling.panels(), telling.table());
+    let content = plot_text(place.form, &telling.panels(), telling.table());
     write(&place.path, &content.map_err(Error::file("draw", &place.path))?)
 }
 

@@ -1,8 +1,8 @@
-//! What the tellings of all measurements of disks share: rows of a table or JSON objects as they
-//! come, and the last line.
+//! The common part of the tellings of all measurements of disks: rows of a table or JSON objects as
+//! they come, and the last line.
 //!
-//! `sweep`, `requests` and `spots` tell one or two commands each. In: rows and bodies of those. Out:
-//! lines on standard output, and the whole table for a plot's page. It knows no measurement.
+//! `sweep`, `requests` and `spots` tell one or two commands each. In: rows and bodies of those.
+//! Out: lines on standard output, and the whole table for a plot's page. It knows no measurement.
 
 use std::io::{self, Stdout, Write};
 use std::time::Instant;

@@ -98,7 +98,7 @@ struct PileupBody {
 /// The last line of a measurement of a disk that has nothing to add.
 #[derive(Serialize)]
 pub(super) struct LabSummaryBody {
-    /// What all last lines have.
+    /// The fields that all last lines have.
     #[serde(flatten)]
     pub(super) end: LabEndBody,
 }

@@ -43,7 +43,7 @@ struct FillBody {
 /// The last line of `bench fill`.
 #[derive(Serialize)]
 struct FillSummaryBody {
-    /// What all last lines have.
+    /// The fields that all last lines have.
     #[serde(flatten)]
     end: LabEndBody,
     /// Why it ended: `share` (that of `--to` is reached) or `reserve` (more would have taken what
@@ -86,7 +86,7 @@ struct RegionBody {
 /// The last line of `bench scan`.
 #[derive(Serialize)]
 struct ScanSummaryBody {
-    /// What all last lines have.
+    /// The fields that all last lines have.
     #[serde(flatten)]
     end: LabEndBody,
     /// The median rate of the regions, in bytes per second.

@@ -57,7 +57,7 @@ struct SweepBody {
 /// The last line of `bench disk`.
 #[derive(Serialize)]
 struct SweepSummaryBody {
-    /// What all last lines have.
+    /// The fields that all last lines have.
     #[serde(flatten)]
     end: LabEndBody,
     /// Cells that were asked for and fit the memory.
@@ -234,7 +234,7 @@ fn choice_body(access: Access, targets: usize, choice: &SweepChoice) -> ChoiceBo
     }
 }
 
-/// What to choose, and why, in two lines of text.
+/// The setting to choose, and why, in a few lines of text.
 fn advice(access: Access, choice: &SweepChoice) -> String {
     let SweepChoice { chosen, best } = choice;
     let doing = if access == Access::Read { "to read" } else { "to write" };
