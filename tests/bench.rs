@@ -155,6 +155,9 @@ fn what_cannot_be_measured_is_a_usage_error() {
         &["matrix", "--rounds", "0"],
         &["matrix", "--memory", "1MiB"],
         &["disk"],
+        &["iops"],
+        &["scan", "f", "--json", "--depth", "2"],
+        &["tape"],
     ] {
         host.run(["bench"]).args(args).fail(2);
     }

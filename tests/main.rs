@@ -23,6 +23,7 @@ mod holes;
 mod hostile;
 mod keys;
 mod kills;
+mod lab;
 mod layering;
 mod links;
 mod listing;

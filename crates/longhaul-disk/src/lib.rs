@@ -20,6 +20,7 @@ mod kernel;
 mod load;
 mod names;
 mod overlap;
+mod scratch;
 mod set;
 mod shelf;
 mod source;
@@ -40,6 +41,7 @@ pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use load::{LoadFigures, TargetLoad};
 pub use overlap::way_into;
+pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{
     Marks, MissingTarget, OnMissing, SameDevice, SetError, SetId, SetLayout, SetMark, SpreadTarget, TargetDirs,
     TargetRoom, TargetSet, Writing,

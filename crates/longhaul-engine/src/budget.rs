@@ -148,6 +148,22 @@ pub(crate) struct SessionBuffers {
     pub(crate) depth: usize,
 }
 
+/// Fills all slots that are free with the same noise. Its pages are there afterwards, and no disk
+/// can make less of it.
+pub(crate) fn fill_with_noise(slab: &Arc<Slab>) {
+    let mut slots: Vec<_> = std::iter::from_fn(|| slab.try_claim()).collect();
+    let Some((first, others)) = slots.split_first_mut() else { return };
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for word in first.chunks_exact_mut(8) {
+        // xorshift64: compressors find nothing in it.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+    others.iter_mut().for_each(|slot| slot.copy_from_slice(first));
+}
+
 /// The memory and I/O settings of a session side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryPlan {
@@ -169,17 +185,7 @@ impl SessionBuffers {
     /// and the pages are there: untouched, all of them would be one page of zeros, which is always
     /// in cache.
     pub(crate) fn fill_with_noise(&self) {
-        let mut slots: Vec<_> = std::iter::from_fn(|| self.slab.try_claim()).collect();
-        let Some((first, others)) = slots.split_first_mut() else { return };
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        for word in first.chunks_exact_mut(8) {
-            // xorshift64: compressors find nothing in it.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
-        }
-        others.iter_mut().for_each(|slot| slot.copy_from_slice(first));
+        fill_with_noise(&self.slab);
     }
 
     /// Maps the buffers and starts the I/O.

@@ -3,8 +3,8 @@
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
 //! which give them their types and merge them with the environment and the config file. Knows no
 //! values, no defaults, no files. `bench` has the arguments of the `bench` commands, `filter` the
-//! two options whose order counts, `help` the text beneath the options, `misuse` and `foreign` the
-//! messages for lines that do not parse.
+//! two options whose order counts, `help` the text beneath the options, `lab` the arguments of
+//! the `bench` commands for disks, `misuse` and `foreign` the messages for lines that do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -15,6 +15,7 @@ mod bench;
 mod filter;
 mod foreign;
 mod help;
+mod lab;
 mod misuse;
 mod set;
 
@@ -25,6 +26,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::help::version;
+pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::misuse::explain;
 pub use self::set::{SetArgs, SetInitArgs, SetVerb, TargetOptions};
 

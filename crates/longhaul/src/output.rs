@@ -17,6 +17,7 @@ mod label;
 mod log;
 mod meter;
 mod narrator;
+mod plot;
 mod progress;
 mod screen;
 mod set;
@@ -26,13 +27,17 @@ mod units;
 mod voice;
 mod words;
 
-pub use bench::{MatrixCell, MatrixTelling, NetTelling};
+pub use bench::{
+    FillTelling, IopsTelling, LabTelling, MatrixCell, MatrixTelling, NetTelling, PileupTelling, ScanTelling,
+    SweepTelling,
+};
 pub use check::{CheckTelling, Checked};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;
 pub use log::{ClientLog, LogLines};
 pub use narrator::{End, Narrator, Telling};
+pub use plot::plot_text;
 pub use progress::Show;
 pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};

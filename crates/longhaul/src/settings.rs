@@ -7,6 +7,7 @@
 
 mod bench;
 mod files_from;
+mod lab;
 mod layers;
 mod targets;
 
@@ -30,6 +31,10 @@ use crate::error::{Error, Flaw, Origin};
 use crate::values::{self, ColorWhen, ProgressForm};
 
 pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
+pub use lab::{
+    DiskBench, FillBench, IopsBench, LabTalk, PileupBench, ScanBench, disk_bench, fill_bench, iops_bench, pileup_bench,
+    scan_bench,
+};
 pub use layers::Layers;
 pub use targets::new_set;
 

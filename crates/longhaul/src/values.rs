@@ -4,8 +4,10 @@
 //! text nor any default.
 
 mod given;
+mod plot;
 mod preserve;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use longhaul_core::limits::{
@@ -22,6 +24,8 @@ use longhaul_net::PublicKey;
 use crate::error::Flaw;
 
 pub use given::{Environment, Given, variable};
+pub(crate) use plot::plot;
+pub use plot::{PlotForm, PlotPlace};
 pub(crate) use preserve::preserve;
 
 /// The rule when labels on standard error are coloured.
@@ -144,6 +148,15 @@ pub(crate) fn retry_for(text: &str) -> Result<Duration, Flaw> {
 pub(crate) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
     let form = "a time from 1s to 1h, as 20s or 5min";
     let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
+    time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
+}
+
+/// Reads a time within bounds, which `form` says in words.
+pub(crate) fn time_between(
+    text: &str,
+    allowed: RangeInclusive<Duration>,
+    form: &'static str,
+) -> Result<Duration, Flaw> {
     time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 

@@ -94,6 +94,12 @@ impl SourceFile {
         self.handle().map_or(IoMode::Buffered, Handle::mode)
     }
 
+    /// The number of bytes of which offsets and lengths of reads must be multiples now; 1 through
+    /// the page cache.
+    pub fn align(&self) -> usize {
+        self.handle().map_or(1, Handle::align)
+    }
+
     /// Whether it is still the version that was opened. If it is after the last read, all reads
     /// were of that version.
     ///

@@ -33,6 +33,13 @@ impl Stop {
         Stop { code: self.code, other: Some(other.code) }
     }
 
+    /// The code with which the run must stop. `None` as long as nobody stopped it. It never waits:
+    /// for threads that block.
+    pub(crate) fn pulled(&self) -> Option<FaultCode> {
+        let other = self.other.as_ref().and_then(|other| *other.borrow());
+        (*self.code.borrow()).or(other)
+    }
+
     /// Waits until the run must stop, and says with which code. Never, if the trigger is gone.
     pub(crate) async fn stopped(&mut self) -> FaultCode {
         match &mut self.other {

@@ -1,9 +1,10 @@
-//! Measures hosts and the paths between them, without disks: `net` against a daemon, `matrix`
-//! within this process; `watch` looks at the lanes meanwhile.
+//! Measures hosts, the paths between them, and disks: `net` against a daemon, `matrix` within this
+//! process, `lab` the disks alone; `watch` looks at the lanes meanwhile.
 //!
-//! In: a [`NetRun`] or a [`CellRun`]. Out: a [`NetReport`] or a [`CellReport`]. It knows the
-//! client; nothing of the product knows it.
+//! In: a [`NetRun`], a [`CellRun`], or a run of [`lab`]. Out: a report of the same name. It knows
+//! the client; nothing of the product knows it.
 
+pub mod lab;
 mod matrix;
 mod net;
 pub(crate) mod watch;

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
+use super::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs};
 use super::{BufferOptions, DeviceOptions, KeyOptions, TalkOptions, help};
 
 /// The `bench` commands.
@@ -16,6 +17,18 @@ pub enum BenchVerb {
     Net(BenchNetArgs),
     /// Memory or disk to memory or disk, within this process: what each stage of a transfer costs
     Matrix(BenchMatrixArgs),
+    /// Sequential reads and writes of disks: chunk sizes, depths and numbers of targets, and the
+    /// --depth and --chunk-size to use
+    Disk(BenchDiskArgs),
+    /// Small requests at random offsets, read and written in any mix, by workers on cores of their
+    /// own
+    Iops(BenchIopsArgs),
+    /// Many threads that read at random from many files: the rate against their number
+    Pileup(BenchPileupArgs),
+    /// Fill a file system up to a share: the rate along the way
+    Fill(BenchFillArgs),
+    /// Read a file or device region by region, and show slow spots
+    Scan(BenchScanArgs),
 }
 
 /// What `bench net` takes.

@@ -1,10 +1,15 @@
 //! The results of measurements: a table for users, or a JSON object a run for scripts.
 //!
-//! `matrix` tells measurements within this process. In: the engine's reports. Out: lines on
+//! `matrix` tells measurements within this process, `sweep`, `requests` and `spots` those of disks
+//! alone, with `lab` for what they share. In: the engine's reports. Out: lines on
 //! standard output, as each run ends. An unknown figure is `-` in the table and null in JSON.
 //! Measures nothing.
 
+mod lab;
 mod matrix;
+mod requests;
+mod spots;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::io::{self, Stdout, Write};
@@ -19,7 +24,11 @@ use super::{JsonLines, Talker, units, words};
 use crate::exit::Exit;
 use crate::settings::{NetCase, Talk};
 
+pub use lab::LabTelling;
 pub use matrix::{MatrixCell, MatrixTelling};
+pub use requests::{IopsTelling, PileupTelling};
+pub use spots::{FillTelling, ScanTelling};
+pub use sweep::SweepTelling;
 
 /// Tells the runs of `bench net`.
 pub struct NetTelling {

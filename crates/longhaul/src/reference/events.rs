@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 20] = [
+const EVENTS: [Event; 30] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -33,6 +33,16 @@ const EVENTS: [Event; 20] = [
     ("summary", Some("bench net"), "BenchSummaryBody"),
     ("bench_matrix", None, "RunBody"),
     ("summary", Some("bench matrix"), "MatrixSummaryBody"),
+    ("bench_disk", None, "SweepBody"),
+    ("summary", Some("bench disk"), "SweepSummaryBody"),
+    ("bench_iops", None, "IopsBody"),
+    ("summary", Some("bench iops"), "LabSummaryBody"),
+    ("bench_pileup", None, "PileupBody"),
+    ("summary", Some("bench pileup"), "LabSummaryBody"),
+    ("bench_fill", None, "FillBody"),
+    ("summary", Some("bench fill"), "FillSummaryBody"),
+    ("bench_scan", None, "RegionBody"),
+    ("summary", Some("bench scan"), "ScanSummaryBody"),
 ];
 
 /// The struct of the fields that every event has.

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use longhaul_core::Fault;
 use longhaul_engine::{CellReport, CellRun, IoMode, Protection, Settings, Stop, bench_cell, io_mode};
 
+use super::Ended;
 use super::ground::Ground;
 use crate::cli::BenchMatrixArgs;
 use crate::commands::{self, Context};
@@ -54,18 +54,6 @@ struct Matrix {
     ground: Ground,
     bench: MatrixBench,
     stop: Stop,
-}
-
-/// The reason why it ended early.
-enum Ended {
-    Fault(Fault),
-    Stdout(std::io::Error),
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        Ended::Fault(error.into())
-    }
 }
 
 impl Matrix {
