@@ -66,8 +66,8 @@ pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
-    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, SyncMethod, TargetTree,
-    TreePolicy, VoidSource, VoidTarget,
+    BoundThreads, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, Pin, SourceTree,
+    SyncMethod, TargetTree, TreePolicy, VoidSource, VoidTarget,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -18,6 +18,7 @@ use crate::source::scan::Scan;
 use crate::source::shape::{self, Shape};
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
+use crate::sysfs::Media;
 use crate::tree::Tree;
 use crate::walk::Walk;
 
@@ -38,6 +39,8 @@ pub struct FsSource {
     direct: DirectMode,
     /// Whether reading without touching access times is still tried: it was never refused yet.
     noatime: AtomicBool,
+    /// The kinds of the devices that sources lie on.
+    pub(super) media: Media,
 }
 
 /// One source: the directory that its paths are resolved beneath, and the part of it that is sent.
@@ -75,7 +78,7 @@ impl FsSource {
         let tops = placed.map(|(base, what)| Top { base: bases.add(base), kind: what }).collect();
         // The scan reports those that cannot be opened now.
         bases.hold();
-        FsSource { tops, bases, direct, noatime: AtomicBool::new(true) }
+        FsSource { tops, bases, direct, noatime: AtomicBool::new(true), media: Media::default() }
     }
 
     /// A top-level name that two sources send, as far as that shows without looking into
@@ -158,10 +161,10 @@ impl SourceTree for FsSource {
                     sink(Scanned::Failed { path: RelPath::root(), error })
                 }
                 (Ok(walk), What::Path(path)) => {
-                    Scan::new(source as u32, &walk, what, &mut self.naming(top, sink)).run(path)
+                    Scan::new(source as u32, (&walk, &self.media), what, &mut self.naming(top, sink)).run(path)
                 }
                 (Ok(walk), What::Reserved(name)) => {
-                    Scan::new(source as u32, &walk, what, &mut self.naming(top, sink)).reserved_top(name)
+                    Scan::new(source as u32, (&walk, &self.media), what, &mut self.naming(top, sink)).reserved_top(name)
                 }
                 (Err(error), What::Path(path)) => {
                     sink(Scanned::Failed { path: path.clone(), error: self.out_of_reach(top, error) })

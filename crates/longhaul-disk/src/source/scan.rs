@@ -1,5 +1,5 @@
 //! Walks one source depth first, streaming: a stack of open directories, each with one batch of
-//! names.
+//! names. On a rotating disk the names of a batch are visited in the order of their inodes.
 //!
 //! Gives every find to the sink at once. Resolves nothing by itself: each name is looked up in the
 //! open directory that listed it, and never followed.
@@ -16,7 +16,8 @@ use rustix::io::Errno;
 
 use crate::error::DiskError;
 use crate::source::{ScanRequest, Scanned, SourceRef};
-use crate::stat::{identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
+use crate::stat::{dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
+use crate::sysfs::{Media, Medium};
 use crate::walk::Walk;
 
 /// One source being scanned.
@@ -26,6 +27,7 @@ pub(crate) struct Scan<'s> {
     pub(crate) what: &'s ScanRequest<'s>,
     sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     stack: Vec<Level>,
+    media: &'s Media,
     scratch: Box<[MaybeUninit<u8>]>,
 }
 
@@ -38,6 +40,17 @@ struct Level {
     names: Vec<u8>,
     next: usize,
     ended: bool,
+    order: NameOrder,
+}
+
+/// The order in which the names of a batch are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameOrder {
+    /// As the system lists them.
+    Listed,
+    /// By inode number: file systems for rotating disks give neighbouring numbers to files that lie
+    /// close to each other, and list names in the order of a hash.
+    Inode,
 }
 
 /// The next name in a directory.
@@ -52,11 +65,11 @@ enum Next {
 impl<'s> Scan<'s> {
     pub(crate) fn new(
         source: u32,
-        walk: &'s Walk,
+        (walk, media): (&'s Walk, &'s Media),
         what: &'s ScanRequest<'s>,
         sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     ) -> Scan<'s> {
-        Scan { source, walk, what, sink, stack: Vec::new(), scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
+        Scan { source, walk, what, sink, stack: Vec::new(), media, scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
     }
 
     /// Scans `top`: one name in the walk's root, or (as the root path) its whole content.
@@ -189,7 +202,12 @@ impl<'s> Scan<'s> {
         match openat(dir, name_in_parent(&path), flags, Mode::empty()) {
             Ok(fd) => {
                 self.entry(path.clone(), EntryKind::Dir, stat)?;
-                self.stack.push(Level { fd: Rc::new(fd), path, stat: *stat, names: Vec::new(), next: 0, ended: false });
+                let order = match self.media.medium_of(dev_of(stat)) {
+                    Medium::Rotating => NameOrder::Inode,
+                    Medium::Flash | Medium::Unknown => NameOrder::Listed,
+                };
+                let (fd, names) = (Rc::new(fd), Vec::new());
+                self.stack.push(Level { fd, path, stat: *stat, names, next: 0, ended: false, order });
                 ControlFlow::Continue(())
             }
             Err(error) => self.failed(&path, DiskError::call("list", &path, error)),
@@ -239,16 +257,39 @@ impl Level {
     fn refill(&mut self, scratch: &mut [MaybeUninit<u8>]) -> Result<(), Errno> {
         self.names.clear();
         self.next = 0;
+        let mut inodes = Vec::new();
         let mut listing = RawDir::new(&*self.fd, scratch);
         loop {
             match listing.next() {
-                Some(entry) => self.names.extend_from_slice(entry?.file_name().to_bytes_with_nul()),
+                Some(entry) => {
+                    let entry = entry?;
+                    if self.order == NameOrder::Inode {
+                        inodes.push((entry.ino(), self.names.len()));
+                    }
+                    self.names.extend_from_slice(entry.file_name().to_bytes_with_nul());
+                }
                 None => self.ended = true,
             }
             if self.ended || listing.is_buffer_empty() {
-                return Ok(());
+                break;
             }
         }
+        if self.order == NameOrder::Inode {
+            self.sort_names(inodes);
+        }
+        Ok(())
+    }
+
+    /// Sorts the names of the batch by their inodes. Of each name the inode is given, and where it
+    /// begins in the batch.
+    fn sort_names(&mut self, mut inodes: Vec<(u64, usize)>) {
+        inodes.sort_unstable();
+        let mut sorted = Vec::with_capacity(self.names.len());
+        for (_, start) in inodes {
+            sorted.extend(self.names[start..].iter().take_while(|byte| **byte != 0));
+            sorted.push(0);
+        }
+        self.names = sorted;
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::FileId;
-use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
+use longhaul_core::limits::{CHUNKS_WANTED_MAX, DEVICES_MAX, FILES_BEGUN_MAX};
 
 /// The window. See the module.
 #[derive(Debug, Default)]
@@ -200,9 +200,6 @@ impl Window {
 
 /// The most large files that have a descriptor open at once.
 pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
-/// Devices of a sender that have a share of their own; further ones share with these. A sender may
-/// name as many as it likes, and each costs a look at every turn.
-const DEVICES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -26,8 +26,8 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody, StartBody,
-    Target, WarningBody,
+    BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
+    StartBody, Target, WarningBody,
 };
 use printable::Printable;
 
@@ -291,7 +291,19 @@ fn path_bodies(figures: &[PathFigures]) -> Vec<PathBody> {
 
 fn io_body(io: &EngineReport) -> IoBody {
     let &EngineReport { depth, devices, slots, slots_registered, .. } = io;
-    IoBody { engine: engine(io.engine), depth, devices, buffers: slots, buffers_registered: slots_registered }
+    let bound = io.bound.iter().map(|bound| BoundBody {
+        threads: bound.threads.clone(),
+        node: bound.node,
+        cpus: bound.cpus.clone(),
+    });
+    IoBody {
+        engine: engine(io.engine),
+        depth,
+        devices,
+        buffers: slots,
+        buffers_registered: slots_registered,
+        bound: bound.collect(),
+    }
 }
 
 /// The name of an I/O engine.
