@@ -15,6 +15,7 @@ mod check;
 mod choice;
 mod compare;
 mod daemon;
+mod devices;
 mod events;
 mod existing;
 mod exits;

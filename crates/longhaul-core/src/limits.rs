@@ -18,6 +18,9 @@ pub const MEMORY_CHUNKS_MIN: u64 = 4;
 /// Most requests in flight per disk: more than any disk uses at chunks of megabytes. It bounds
 /// threads and entries of a ring.
 pub const DISK_DEPTH_MAX: u32 = 256;
+/// Devices that have a queue, a feeder and a share of a window of their own; further ones share
+/// those of others. A sender may name as many as it likes, and each costs a look at every turn.
+pub const DEVICES_MAX: usize = 16;
 
 /// Longest component of a path (NAME_MAX of every file system we know).
 pub const NAME_BYTES_MAX: usize = 255;

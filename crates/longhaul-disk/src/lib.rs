@@ -11,7 +11,9 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
 
+mod affinity;
 mod bytes;
+mod cpus;
 mod destination;
 mod direct;
 mod error;
@@ -25,12 +27,15 @@ mod set;
 mod shelf;
 mod source;
 mod stat;
+mod sysfs;
 #[cfg(test)]
 mod testing;
 mod tree;
 mod walk;
 
+pub use affinity::{Affinity, BoundThreads, CpusError, Pin, ThreadWork};
 pub use bytes::{ReadAt, WriteAt};
+pub use cpus::{CpuList, CpuListError};
 pub use destination::{
     Back, Body, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Reopened, ReopenedBody, Replace, Room, Staged,
     SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros,
@@ -52,4 +57,5 @@ pub use source::{
     TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
+pub use sysfs::{DeviceFacts, Medium, Sysfs};
 pub use tree::{Listed, Lister, Tree};

@@ -11,7 +11,7 @@ use longhaul_core::limits::{
     CHUNK_LOG2_MAX, LANES_MAX, LONG_PATH_MILLISECONDS, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN,
 };
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, hint};
-use longhaul_disk::{ChunkIo, EngineKind};
+use longhaul_disk::{Affinity, ChunkIo, EngineKind};
 use longhaul_net::LaneMemory;
 use longhaul_sys::Slab;
 
@@ -165,7 +165,7 @@ pub(crate) fn fill_with_noise(slab: &Arc<Slab>) {
 }
 
 /// The memory and I/O settings of a session side.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MemoryPlan {
     /// The slots that its memory holds.
     pub(crate) slots: usize,
@@ -177,6 +177,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) engine: EngineKind,
     /// Chunk size.
     pub(crate) chunk: ChunkSize,
+    /// Where threads run.
+    pub(crate) affinity: Affinity,
 }
 
 impl SessionBuffers {
@@ -193,10 +195,12 @@ impl SessionBuffers {
     /// # Errors
     /// A [`Fault`] when the system does not give the address space or the engine.
     pub(crate) fn start(role: Role, means: MemoryPlan) -> Result<SessionBuffers, Fault> {
-        let MemoryPlan { slots, lanes, depth, engine, chunk } = means;
+        let MemoryPlan { slots, lanes, depth, engine, chunk, affinity } = means;
         let depth = depth.unwrap_or((slots / 2).clamp(1, DEPTH_DEFAULT));
         let slots = match role {
-            Role::Sender => slots.min(sender_slots(depth, lanes)),
+            Role::Sender if engine == EngineKind::Void => slots.min(sender_slots(depth, lanes)),
+            // How many devices its sources lie on shows only later.
+            Role::Sender => slots.min(sender_slots(depth * DEVICES_AT_ONCE, lanes)),
             Role::Receiver => slots,
         };
         let slab = Slab::new(chunk.bytes() as usize, slots).map_err(|e| {
@@ -204,7 +208,7 @@ impl SessionBuffers {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map {slots} buffers of {size}: {e}"))
                 .hint(hint::Memory::Lower)
         })?;
-        let io = ChunkIo::start(engine, depth, &slab)?;
+        let io = ChunkIo::start_bound(engine, depth, &slab, affinity)?;
         Ok(SessionBuffers { slab, io, depth })
     }
 }
@@ -212,6 +216,9 @@ impl SessionBuffers {
 /// Requests in flight per disk by default: 8 fill the disks measured, and leave half of the slots
 /// to lanes.
 const DEPTH_DEFAULT: usize = 8;
+
+/// Disks that a sender may keep busy at their full depth. Further ones share the slots of these.
+const DEVICES_AT_ONCE: usize = 4;
 
 /// Slots that keep a disk and lanes busy: those being read, and three for each lane (one on its
 /// way, two that wait, so that a hiccup of the disk is not felt). A sender that reads further ahead
@@ -246,7 +253,8 @@ mod tests {
     #[test]
     fn every_buffer_holds_the_same_noise() {
         let chunk = ChunkSize::from_bytes(1 << 20).expect("a chunk");
-        let means = MemoryPlan { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk };
+        let (engine, affinity) = (EngineKind::Void, Affinity::default());
+        let means = MemoryPlan { slots: 4, lanes: 1, depth: Some(1), engine, chunk, affinity };
         let machinery = SessionBuffers::start(Role::Sender, means).expect("machinery");
         machinery.fill_with_noise();
         let slots: Vec<_> = std::iter::from_fn(|| machinery.slab.try_claim()).collect();

@@ -68,9 +68,9 @@ pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
-    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, Marks, MissingTarget, ModePolicy, OnMissing, SameDevice,
-    SetId, SetLayout, SetMark, SourceTree, SyncMethod, TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource,
-    VoidTarget, Writing,
+    BoundThreads, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, Marks, MissingTarget, ModePolicy,
+    OnMissing, Pin, SameDevice, SetId, SetLayout, SetMark, SourceTree, SyncMethod, TargetDirs, TargetSet, TargetTree,
+    TreePolicy, VoidSource, VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

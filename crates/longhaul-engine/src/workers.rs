@@ -5,6 +5,7 @@
 
 use crossbeam_channel::{Sender, unbounded};
 use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_disk::{Affinity, ThreadWork};
 use std::thread::{Builder, JoinHandle};
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -27,15 +28,18 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts `n` threads.
+    /// Starts `n` threads, which run where `affinity` says.
     ///
     /// # Errors
     /// An error when the system gives no thread.
-    pub(crate) fn start(name: &str, n: usize) -> std::io::Result<Workers> {
+    pub(crate) fn start(name: &'static str, n: usize, affinity: &Affinity) -> std::io::Result<Workers> {
         let (queue, jobs) = unbounded::<Work>();
         let thread = |i| {
-            let jobs = jobs.clone();
-            Builder::new().name(format!("{name}-{i}")).spawn(move || jobs.iter().for_each(|job| job()))
+            let (jobs, affinity) = (jobs.clone(), affinity.clone());
+            Builder::new().name(format!("{name}-{i}")).spawn(move || {
+                affinity.bind(ThreadWork::Elsewhere(name));
+                jobs.iter().for_each(|job| job());
+            })
         };
         let threads = (0..n).map(thread).collect::<Result<_, _>>()?;
         Ok(Workers { queue: Some(queue), threads })

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    DirectMode, EngineKind, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TargetDirs, TreePolicy,
+    DirectMode, EngineKind, Pin, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TargetDirs,
+    TreePolicy,
 };
 use longhaul_net::Identity;
 
@@ -48,6 +49,7 @@ fn config(root: &Path) -> ServeConfig {
         io: DirectMode::Auto,
         engine: EngineKind::Auto,
         depth: None,
+        pin: Pin::Auto,
         rate: None,
         bench_bytes: ByteCount(1 << 20),
     }

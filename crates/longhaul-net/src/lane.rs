@@ -13,6 +13,7 @@ use longhaul_core::Transport;
 use crate::error::NetError;
 use crate::facts::{Protection, TransportFacts};
 use crate::handle::LaneHandle;
+use crate::interface::interface_to;
 use crate::keys::Identity;
 use crate::public_key::PublicKey;
 use crate::quic::{self, QuicListener};
@@ -171,6 +172,12 @@ impl LaneStream {
     /// The other end's address; `None` for a pair within this process.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.0.peer_addr()
+    }
+
+    /// The index of the network interface that it runs over. `None` for a pair within this process,
+    /// and where the kernel does not say.
+    pub fn interface(&self) -> Option<u32> {
+        interface_to(self.peer_addr()?.ip(), self.0.local_ip())
     }
 
     /// The protection of its payload.

@@ -15,6 +15,7 @@ mod facts;
 mod fault;
 mod handle;
 mod handshake;
+mod interface;
 mod keys;
 mod known_hosts;
 mod lane;

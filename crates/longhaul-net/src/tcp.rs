@@ -4,7 +4,7 @@
 //! the kernel keeps them. Takes a [`Wire`], and from `handshake` what makes it private; gives
 //! `lane` a transport. Must not know frames, chunks or how a lane joins a session.
 
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -111,6 +111,10 @@ impl LaneTransport for TcpLane {
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         self.wire.peer_addr()
+    }
+
+    fn local_ip(&self) -> Option<IpAddr> {
+        self.wire.local_ip()
     }
 
     fn protection(&self) -> Protection {

@@ -5,7 +5,7 @@
 //! and `quic`, and `lane` chooses among them.
 
 use std::any::Any;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::error::NetError;
@@ -59,6 +59,11 @@ pub trait LaneTransport: Any + Send {
 
     /// The other end's address. `None` for a pair within this process.
     fn peer_addr(&self) -> Option<SocketAddr>;
+
+    /// This end's address. `None` where the route chose one and nobody says which.
+    fn local_ip(&self) -> Option<IpAddr> {
+        None
+    }
 
     /// The protection of its payload.
     fn protection(&self) -> Protection;

@@ -193,6 +193,11 @@ impl Wire {
         self.peer_addr
     }
 
+    /// This end's address; `None` for a pair of local sockets.
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
+        Some(self.socket.local_addr().ok()?.as_socket()?.ip())
+    }
+
     /// The congestion control that the kernel reports; `none` for a pair of local sockets.
     pub(crate) fn congestion(&self) -> String {
         congestion(&self.socket).unwrap_or_else(|| "none".to_owned())

@@ -43,8 +43,13 @@ impl SourceTree {
         for (at, item) in plan.items.iter().enumerate() {
             if let Item::File { bytes, .. } = item {
                 let time = tree.tick();
-                let stamp =
-                    SourceStamp { len: bytes.len() as u64, mtime: time, ctime: time, dev: 7, ino: 100 + at as u64 };
+                let stamp = SourceStamp {
+                    len: bytes.len() as u64,
+                    mtime: time,
+                    ctime: time,
+                    dev: 7 + at as u64 % 3,
+                    ino: 100 + at as u64,
+                };
                 let version = Version { bytes: bytes.clone(), stamp, offered: false };
                 tree.files.insert((tree.places[at].clone(), at), vec![version]);
             }

@@ -184,6 +184,10 @@ pub struct DeviceOptions {
     /// I/O engine: uring, threads or auto [default: auto]
     #[arg(long, value_name = "ENGINE", hide_short_help = true)]
     pub engine: Option<OsString>,
+    /// CPUs that I/O threads and lanes run on: auto, those of the memory node of their disk and
+    /// network interface; none, any; or a list such as 0-3,8 [default: auto]
+    #[arg(long, value_name = "CPUS", hide_short_help = true)]
+    pub pin: Option<OsString>,
 }
 
 /// How what was written becomes durable, and is looked at again.

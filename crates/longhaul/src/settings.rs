@@ -90,6 +90,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     let (network, writes, choice) = (&args.network, &args.writes, &args.choice);
     let (chunk, memory) = buffers(&args.buffers, layers)?;
     let (depth, io, engine) = devices(&args.devices, layers)?;
+    let pin = layers.parsed("pin", &args.devices.pin, values::pin)?.unwrap_or_default();
     let default = Settings::default();
     let listed = files_from(choice, layers)?;
     let manifest = layers.given("manifest", &args.output.manifest).map(|given| PathBuf::from(given.text));
@@ -118,6 +119,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         paths: layers.parsed_all(PATH, &network.path, values::path)?,
         rate: layers.parsed("rate", &network.rate, values::rate)?,
         sync: sync(writes, layers)?,
+        pin,
     };
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
@@ -149,8 +151,9 @@ pub fn talk(args: &TalkOptions, layers: &Layers) -> Result<Talk, Error> {
 /// [`Error::Option`] for a value that cannot be used.
 pub fn reading(devices_of: &DeviceOptions, buffers_of: &BufferOptions, layers: &Layers) -> Result<Settings, Error> {
     let (depth, io, engine) = devices(devices_of, layers)?;
+    let pin = layers.parsed("pin", &devices_of.pin, values::pin)?.unwrap_or_default();
     let (chunk, memory) = buffers(buffers_of, layers)?;
-    Ok(Settings { depth, io, engine, chunk, memory, ..Settings::default() })
+    Ok(Settings { depth, io, engine, chunk, memory, pin, ..Settings::default() })
 }
 
 /// Merges the key options.

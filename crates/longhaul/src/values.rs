@@ -17,7 +17,7 @@ use longhaul_core::limits::{
 use longhaul_core::units::{parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, IfExists};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, NetPath, OnMissing, Protection, RATE_MIN, SetLayout, Transport, Verify,
+    Congestion, DirectMode, EngineKind, NetPath, OnMissing, Pin, Protection, RATE_MIN, SetLayout, Transport, Verify,
 };
 use longhaul_net::PublicKey;
 
@@ -79,6 +79,17 @@ pub(crate) fn lanes(text: &str) -> Result<Option<u32>, Flaw> {
 /// Reads a number or `auto`, which is `None`.
 pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
     Ok(auto_or_number(text, DISK_DEPTH_MAX)?.map(|depth| depth as usize))
+}
+
+/// Reads where threads run: `auto`, `none`, or a list of CPUs.
+pub(crate) fn pin(text: &str) -> Result<Pin, Flaw> {
+    let form = || Flaw::Form { given: text.to_owned(), form: "auto, none, or a list of CPUs such as 0-3,8" };
+    match text {
+        "auto" => Ok(Pin::Auto),
+        "none" => Ok(Pin::None),
+        "" => Err(form()),
+        list => list.parse().map(Pin::Cpus).map_err(|_| form()),
+    }
 }
 
 /// Reads a size in bytes, with a unit or without.
@@ -357,6 +368,11 @@ mod tests {
         }
         assert_eq!(depth("256"), Ok(Some(256)));
         assert!(depth("257").is_err());
+        assert_eq!((pin("auto"), pin("none")), (Ok(Pin::Auto), Ok(Pin::None)));
+        assert_eq!(pin("0-3,8"), Ok(Pin::Cpus([0, 1, 2, 3, 8].into_iter().collect())));
+        for bad in ["", "all", "1-", "2-1", "1024", " 1"] {
+            assert!(pin(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -18,15 +18,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use longhaul_core::Place;
-use longhaul_core::limits::DISK_DEPTH_MAX;
+use longhaul_core::limits::{DEVICES_MAX, DISK_DEPTH_MAX};
 use longhaul_sys::{Slab, Slot};
+use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
+use crate::affinity::{Affinity, BoundThreads};
 use crate::destination::TargetFile;
 use crate::error::DiskError;
-use crate::io::queue::{Queue, Request};
+use crate::io::queue::{Queue, QueueMeans, Request};
 use crate::io::transfer::{Job, QueueId};
 use crate::source::SourceFile;
+use crate::sysfs::Sysfs;
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -43,7 +46,7 @@ pub enum EngineKind {
 }
 
 /// The engine that runs, and its figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineReport {
     /// Never [`EngineKind::Auto`].
     pub engine: EngineKind,
@@ -58,6 +61,9 @@ pub struct EngineReport {
     /// Processor time that the engine's own threads have spent so far, in nanoseconds. The work of
     /// the kernel's threads for a ring is not in it.
     pub cpu_nanos: u64,
+    /// The threads of this side that were bound to CPUs, those of the engine and others. Empty if
+    /// they run anywhere.
+    pub bound: Vec<BoundThreads>,
 }
 
 /// Called with the slot and the result of a request. It runs on an engine's thread, which does
@@ -76,6 +82,7 @@ struct Shared {
     fall_back: bool,
     fell_back: AtomicBool,
     depth: usize,
+    affinity: Affinity,
     slab: Arc<Slab>,
     queues: Mutex<HashMap<QueueId, Arc<Queue>>>,
 }
@@ -88,6 +95,19 @@ impl ChunkIo {
     /// # Errors
     /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not available.
     pub fn start(kind: EngineKind, depth: usize, slab: &Arc<Slab>) -> Result<ChunkIo, DiskError> {
+        ChunkIo::start_bound(kind, depth, slab, Affinity::default())
+    }
+
+    /// The same with threads that run where `affinity` says.
+    ///
+    /// # Errors
+    /// As [`ChunkIo::start`].
+    pub fn start_bound(
+        kind: EngineKind,
+        depth: usize,
+        slab: &Arc<Slab>,
+        affinity: Affinity,
+    ) -> Result<ChunkIo, DiskError> {
         let engine = choose(kind, uring::probe)?;
         Ok(ChunkIo {
             shared: Arc::new(Shared {
@@ -95,6 +115,7 @@ impl ChunkIo {
                 fall_back: kind == EngineKind::Auto,
                 fell_back: AtomicBool::new(false),
                 depth: depth.clamp(1, DISK_DEPTH_MAX as usize),
+                affinity,
                 slab: Arc::clone(slab),
                 queues: Mutex::default(),
             }),
@@ -123,6 +144,11 @@ impl ChunkIo {
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
     }
 
+    /// Where its threads run, for those that work beside them.
+    pub fn affinity(&self) -> &Affinity {
+        &self.shared.affinity
+    }
+
     /// The engine that runs, and its figures so far.
     pub fn report(&self) -> EngineReport {
         let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,6 +160,7 @@ impl ChunkIo {
             slots_registered: queues.values().map(|queue| queue.registered()).max().unwrap_or(0),
             slots: self.shared.slab.slots(),
             cpu_nanos: queues.values().map(|queue| queue.cpu_nanos()).sum(),
+            bound: self.shared.affinity.bound(),
         }
     }
 
@@ -167,22 +194,38 @@ impl Shared {
 
     fn start_queue(&self, id: QueueId) -> Result<Queue, DiskError> {
         let engine_error = |engine| move |source| DiskError::Engine { engine, source };
-        let threads = || Queue::threads(id, self.depth).map_err(engine_error("threads"));
+        let means = QueueMeans { depth: self.depth_for(id), affinity: self.affinity.clone() };
+        let threads = || Queue::threads(id, &means).map_err(engine_error("threads"));
         match (self.engine, id) {
             (EngineKind::Void, _) => Queue::void(id).map_err(engine_error("void")),
             (EngineKind::Threads, _) | (_, QueueId::Given(_)) => threads(),
-            (EngineKind::Uring | EngineKind::Auto, QueueId::Disk(dev)) => {
-                match Queue::uring(dev, self.depth, &self.slab) {
-                    Ok(queue) => Ok(queue),
-                    Err(error) if self.fall_back => {
-                        tracing::warn!(dev, %error, "no ring for this device, threads instead");
-                        self.fell_back.store(true, Ordering::Relaxed);
-                        threads()
-                    }
-                    Err(error) => Err(engine_error("uring")(error)),
+            (EngineKind::Uring | EngineKind::Auto, QueueId::Disk(dev)) => match Queue::uring(dev, &means, &self.slab) {
+                Ok(queue) => Ok(queue),
+                Err(error) if self.fall_back => {
+                    tracing::warn!(dev, %error, "no ring for this device, threads instead");
+                    self.fell_back.store(true, Ordering::Relaxed);
+                    threads()
                 }
-            }
+                Err(error) => Err(engine_error("uring")(error)),
+            },
         }
+    }
+
+    /// Requests in flight on a device: no more than its own queue takes, as further ones would only
+    /// wait in the kernel.
+    fn depth_for(&self, id: QueueId) -> usize {
+        let QueueId::Disk(dev) = id else { return self.depth };
+        let facts = Sysfs::default().device(dev);
+        tracing::debug!(
+            target: "longhaul::disk",
+            device = format_args!("{}:{}", major(dev), minor(dev)),
+            medium = facts.medium.name(),
+            queue_requests = ?facts.queue_requests,
+            block_bytes = ?facts.block_bytes,
+            node = ?facts.node,
+            "a device is used"
+        );
+        facts.queue_requests.map_or(self.depth, |most| self.depth.min(most as usize))
     }
 }
 
@@ -210,9 +253,6 @@ fn join(handle: thread::JoinHandle<()>) {
         tracing::error!("an I/O thread panicked");
     }
 }
-
-/// Devices that get a queue of their own; further ones share.
-const DEVICES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use longhaul_sys::{Slab, Slot};
 
+use crate::affinity::{Affinity, ThreadWork};
 use crate::error::DiskError;
 use crate::io::Done;
 use crate::io::threads::{ThreadsQueue, move_bytes, move_nothing};
@@ -18,6 +19,14 @@ pub(crate) struct Request {
     pub(crate) len: usize,
     pub(crate) slot: Slot,
     pub(crate) done: Done,
+}
+
+/// The means of a device's queue.
+pub(crate) struct QueueMeans {
+    /// Requests in flight.
+    pub(crate) depth: usize,
+    /// Where its threads run.
+    pub(crate) affinity: Affinity,
 }
 
 /// One device's queue. Dropping it waits for all that was submitted.
@@ -43,17 +52,25 @@ pub(crate) fn finish(done: Done, slot: Slot, result: Result<(), DiskError>) {
 }
 
 impl Queue {
-    pub(crate) fn uring(dev: u64, depth: usize, slab: &Arc<Slab>) -> io::Result<Queue> {
-        RingQueue::start(dev, depth, slab).map(Queue::Uring)
+    pub(crate) fn uring(dev: u64, means: &QueueMeans, slab: &Arc<Slab>) -> io::Result<Queue> {
+        RingQueue::start(dev, means, slab).map(Queue::Uring)
     }
 
-    pub(crate) fn threads(id: QueueId, depth: usize) -> io::Result<Queue> {
-        ThreadsQueue::start(&thread_name(id), depth, move_bytes).map(Queue::Threads)
+    pub(crate) fn threads(id: QueueId, means: &QueueMeans) -> io::Result<Queue> {
+        let work = match id {
+            QueueId::Disk(dev) => ThreadWork::Device(dev),
+            QueueId::Given(_) => ThreadWork::Elsewhere("given files"),
+        };
+        let begin = || {
+            let affinity = means.affinity.clone();
+            move || affinity.bind(work)
+        };
+        ThreadsQueue::start(&thread_name(id), means.depth, begin, move_bytes).map(Queue::Threads)
     }
 
     /// A queue that completes everything and does nothing.
     pub(crate) fn void(id: QueueId) -> io::Result<Queue> {
-        ThreadsQueue::start(&thread_name(id), 1, move_nothing).map(Queue::Threads)
+        ThreadsQueue::start(&thread_name(id), 1, || || (), move_nothing).map(Queue::Threads)
     }
 
     pub(crate) fn submit(&self, request: Request) {

@@ -30,15 +30,23 @@ pub(crate) struct ThreadsQueue {
 pub(crate) type Work = fn(&Job, usize, &mut Slot) -> Result<(), DiskError>;
 
 impl ThreadsQueue {
-    pub(crate) fn start(name: &str, depth: usize, work: Work) -> io::Result<ThreadsQueue> {
+    /// Starts `depth` threads. `begin` makes what each does first.
+    pub(crate) fn start<B: FnOnce() + Send + 'static>(
+        name: &str,
+        depth: usize,
+        begin: impl Fn() -> B,
+        work: Work,
+    ) -> io::Result<ThreadsQueue> {
         let (sender, receiver) = unbounded();
         let mut queue =
             ThreadsQueue { requests: Some(sender), threads: Vec::with_capacity(depth), account: Account::default() };
         for n in 0..depth {
-            let (receiver, account) = (receiver.clone(), queue.account.clone());
+            let (receiver, account, begin) = (receiver.clone(), queue.account.clone(), begin());
             // If one thread cannot be started, dropping the queue ends those that were.
-            let thread =
-                thread::Builder::new().name(format!("{name}-{n}")).spawn(move || serve(&receiver, work, &account))?;
+            let thread = thread::Builder::new().name(format!("{name}-{n}")).spawn(move || {
+                begin();
+                serve(&receiver, work, &account);
+            })?;
             queue.threads.push(thread);
         }
         Ok(queue)

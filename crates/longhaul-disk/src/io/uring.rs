@@ -20,10 +20,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_uring::fs::File;
 use tokio_uring::{Builder, Runtime};
 
+use crate::affinity::ThreadWork;
 use crate::error::DiskError;
 use crate::io::account::Account;
 use crate::io::join;
-use crate::io::queue::{Request, finish, gone};
+use crate::io::queue::{QueueMeans, Request, finish, gone};
 use crate::io::threads;
 use crate::io::transfer::{Job, Step, Transfer};
 
@@ -45,7 +46,8 @@ pub(crate) fn probe() -> io::Result<()> {
 }
 
 impl RingQueue {
-    pub(crate) fn start(dev: u64, depth: usize, slab: &Arc<Slab>) -> io::Result<RingQueue> {
+    pub(crate) fn start(dev: u64, means: &QueueMeans, slab: &Arc<Slab>) -> io::Result<RingQueue> {
+        let (depth, affinity) = (means.depth, means.affinity.clone());
         let (sender, receiver) = unbounded_channel();
         let (started, outcome) = mpsc::channel();
         let registered = Arc::new(AtomicUsize::new(0));
@@ -53,6 +55,7 @@ impl RingQueue {
         let account = Account::default();
         let counted = account.clone();
         let thread = thread::Builder::new().name(format!("disk-{dev:x}")).spawn(move || {
+            affinity.bind(ThreadWork::Device(dev));
             let runtime = match Runtime::new(&builder(depth)) {
                 Ok(runtime) => runtime,
                 Err(error) => {

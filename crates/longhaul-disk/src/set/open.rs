@@ -101,6 +101,9 @@ struct Looked<'d> {
     mark: Option<SetMark>,
 }
 
+/// The directories that can be reached, in order, with their numbers.
+type FoundTargets<'d> = Vec<(TargetId, Looked<'d>)>;
+
 impl TargetDirs {
     /// The directories of the set that `dir` is a target of, as its mark says.
     ///
@@ -156,7 +159,7 @@ impl TargetSet {
 }
 
 /// Looks at each directory. One that cannot be reached is missing.
-fn look(dirs: &[PathBuf]) -> Result<(Vec<(TargetId, Looked<'_>)>, Vec<MissingTarget>), DiskError> {
+fn look(dirs: &[PathBuf]) -> Result<(FoundTargets<'_>, Vec<MissingTarget>), DiskError> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (id, dir) in (0..).map(TargetId).zip(dirs) {
         match Tree::open(dir) {
@@ -279,7 +282,7 @@ fn need_empty(looked: &Looked<'_>) -> Result<(), DiskError> {
 }
 
 fn opened(
-    found: Vec<(TargetId, Looked<'_>)>,
+    found: FoundTargets<'_>,
     missing: Vec<MissingTarget>,
     mark: Option<SetMark>,
     on_missing: OnMissing,

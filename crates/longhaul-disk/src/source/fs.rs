@@ -19,6 +19,7 @@ use crate::source::scan::{Scan, ScanPart};
 use crate::source::shape::{self, Shape};
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
+use crate::sysfs::Media;
 use crate::walk::Walk;
 
 /// A source as the user named it.
@@ -38,6 +39,8 @@ pub struct FsSource {
     direct: DirectMode,
     /// Whether reading without touching access times is still tried: it was never refused yet.
     noatime: AtomicBool,
+    /// The kinds of the devices that sources lie on.
+    pub(super) media: Media,
 }
 
 /// One source: the directory that its paths are resolved beneath, on each target if it lies in a
@@ -83,7 +86,7 @@ impl FsSource {
         let tops = placed.map(&mut top).collect();
         // The scan reports those that cannot be opened now.
         bases.hold();
-        FsSource { tops, bases, direct, noatime: AtomicBool::new(true) }
+        FsSource { tops, bases, direct, noatime: AtomicBool::new(true), media: Media::default() }
     }
 
     /// A top-level name that two sources send, as far as that shows without looking into
@@ -191,9 +194,11 @@ impl SourceTree for FsSource {
                     let error = DiskError::Name { path: path.clone(), source: *source };
                     sink(Scanned::Failed { path: RelPath::root(), error })
                 }
-                (Ok(parts), What::Path(path)) => Scan::new(&parts, what, &mut self.naming(top, sink)).run(path),
+                (Ok(parts), What::Path(path)) => {
+                    Scan::new((&parts, &self.media), what, &mut self.naming(top, sink)).run(path)
+                }
                 (Ok(parts), What::Reserved(name)) => {
-                    Scan::new(&parts, what, &mut self.naming(top, sink)).reserved_top(name)
+                    Scan::new((&parts, &self.media), what, &mut self.naming(top, sink)).reserved_top(name)
                 }
                 (Err(error), What::Path(path)) => {
                     sink(Scanned::Failed { path: path.clone(), error: self.out_of_reach(top, error) })

@@ -1,5 +1,5 @@
 //! Walks one source depth first, streaming: a stack of open directories, each with one batch of
-//! names.
+//! names. On a rotating disk the names of a batch are visited in the order of their inodes.
 //!
 //! A source in a target set is walked on all targets at once: a directory is the union of those of
 //! its name, and a name that stands on two targets and is no directory on both is a failure.
@@ -21,7 +21,8 @@ use rustix::io::Errno;
 use crate::error::{DiskError, ErrorKind};
 use crate::set::{DIR_NAME, conflict, two_targets};
 use crate::source::{ScanRequest, Scanned, SourceRef};
-use crate::stat::{identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
+use crate::stat::{dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
+use crate::sysfs::{Media, Medium};
 use crate::walk::{Dir, Walk};
 
 /// One source being scanned.
@@ -30,6 +31,7 @@ pub(crate) struct Scan<'s> {
     pub(crate) what: &'s ScanRequest<'s>,
     sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     stack: Vec<Level>,
+    media: &'s Media,
     scratch: Box<[MaybeUninit<u8>]>,
 }
 
@@ -69,6 +71,17 @@ struct Level {
     names: Vec<u8>,
     next: usize,
     ended: bool,
+    order: NameOrder,
+}
+
+/// The order in which the names of a batch are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameOrder {
+    /// As the system lists them.
+    Listed,
+    /// By inode number: file systems for rotating disks give neighbouring numbers to files that lie
+    /// close to each other, and list names in the order of a hash.
+    Inode,
 }
 
 /// The next name in a directory.
@@ -82,11 +95,11 @@ enum Next {
 
 impl<'s> Scan<'s> {
     pub(crate) fn new(
-        parts: &'s [ScanPart],
+        (parts, media): (&'s [ScanPart], &'s Media),
         what: &'s ScanRequest<'s>,
         sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     ) -> Scan<'s> {
-        Scan { parts, what, sink, stack: Vec::new(), scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
+        Scan { parts, what, sink, stack: Vec::new(), media, scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
     }
 
     /// Scans `top`: one name in the walk's root, or (as the root path) its whole content.
@@ -270,8 +283,12 @@ impl<'s> Scan<'s> {
         match dirs.iter().map(open).collect::<Result<Rc<[_]>, Errno>>() {
             Ok(open) => {
                 self.entry(open[0].part, path.clone(), EntryKind::Dir, stat)?;
+                let order = match self.media.medium_of(dev_of(stat)) {
+                    Medium::Rotating => NameOrder::Inode,
+                    Medium::Flash | Medium::Unknown => NameOrder::Listed,
+                };
                 let (reading, names, next, ended) = (0, Vec::new(), 0, false);
-                self.stack.push(Level { dirs: open, reading, path, stat: *stat, names, next, ended });
+                self.stack.push(Level { dirs: open, reading, path, stat: *stat, names, next, ended, order });
                 ControlFlow::Continue(())
             }
             Err(error) => self.failed(&path, DiskError::call("list", &path, error)),
@@ -324,16 +341,39 @@ impl Level {
     fn refill(&mut self, scratch: &mut [MaybeUninit<u8>]) -> Result<(), Errno> {
         self.names.clear();
         self.next = 0;
+        let mut inodes = Vec::new();
         let mut listing = RawDir::new(&self.dirs[self.reading].dir, scratch);
         loop {
             match listing.next() {
-                Some(entry) => self.names.extend_from_slice(entry?.file_name().to_bytes_with_nul()),
+                Some(entry) => {
+                    let entry = entry?;
+                    if self.order == NameOrder::Inode {
+                        inodes.push((entry.ino(), self.names.len()));
+                    }
+                    self.names.extend_from_slice(entry.file_name().to_bytes_with_nul());
+                }
                 None => self.ended = true,
             }
             if self.ended || listing.is_buffer_empty() {
-                return Ok(());
+                break;
             }
         }
+        if self.order == NameOrder::Inode {
+            self.sort_names(inodes);
+        }
+        Ok(())
+    }
+
+    /// Sorts the names of the batch by their inodes. Of each name the inode is given, and where it
+    /// begins in the batch.
+    fn sort_names(&mut self, mut inodes: Vec<(u64, usize)>) {
+        inodes.sort_unstable();
+        let mut sorted = Vec::with_capacity(self.names.len());
+        for (_, start) in inodes {
+            sorted.extend(self.names[start..].iter().take_while(|byte| **byte != 0));
+            sorted.push(0);
+        }
+        self.names = sorted;
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{ByteCount, ChunkSize, IfExists, PathList, Preserve};
-use longhaul_disk::{DirectMode, EngineKind};
+use longhaul_disk::{DirectMode, EngineKind, Pin};
 use longhaul_net::{Congestion, NetPath, Protection};
 use longhaul_proto::receiver::SyncGroup;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,8 @@ pub struct Settings {
     pub rate: Option<u64>,
     /// How much may be written and not durable where this side receives: what a crash may cost.
     pub sync: SyncGroup,
+    /// The CPUs that I/O threads and lanes of this side run on.
+    pub pin: Pin,
 }
 
 /// The transport of the lanes of a transfer with a daemon.
@@ -113,6 +115,7 @@ impl Default for Settings {
             paths: Vec::new(),
             rate: None,
             sync: SyncGroup::default(),
+            pin: Pin::Auto,
         }
     }
 }

@@ -31,8 +31,9 @@ pub async fn digest_sources(
     let begun = Instant::now();
     // Others would keep files from being read, or their digests from being told.
     let settings = Settings { dry_run: false, verify: Verify::Wire, preserve: Preserve::default(), ..settings };
-    let result = match budget::possible(settings.memory) {
-        Ok(()) => Run::within_process(settings, observer.clone(), stop).digests(sources).await,
+    let possible = budget::possible(settings.memory);
+    let result = match possible.and_then(|()| Run::within_process(settings, observer.clone(), stop)) {
+        Ok(run) => run.digests(sources).await,
         Err(fault) => Err(fault),
     };
     conclude(result, &*observer, begun)

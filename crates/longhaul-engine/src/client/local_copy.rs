@@ -118,7 +118,14 @@ impl Run {
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
         let lanes = near.len() as u32;
-        let means = |engine| MemoryPlan { slots, lanes, depth: self.settings.depth, engine, chunk: chunk_max };
+        let means = |engine| MemoryPlan {
+            slots,
+            lanes,
+            depth: self.settings.depth,
+            engine,
+            chunk: chunk_max,
+            affinity: self.affinity.clone(),
+        };
         let sender = SessionBuffers::start(Role::Sender, means(engines.sender))?;
         let receiver = SessionBuffers::start(Role::Receiver, means(engines.receiver))?;
         if engines.noise {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
-use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
+use longhaul_disk::{Affinity, FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::{Landing, SkippedDigests};
 use longhaul_proto::wire::message::{Far, Placing};
@@ -64,14 +64,15 @@ pub async fn run(
     stop: Stop,
 ) -> Report {
     let begun = Instant::now();
-    if let Err(fault) = possible(&settings, &job) {
-        return conclude(Err(fault), &*observer, begun);
-    }
+    let affinity = match possible(&settings, &job).and_then(|()| affinity(&settings)) {
+        Ok(affinity) => affinity,
+        Err(fault) => return conclude(Err(fault), &*observer, begun),
+    };
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
-    let run =
-        Run { settings, observer: telling, stop, paths: paths.clone(), segments, udp: UdpWay::default(), watch: None };
+    let (paths_of_run, udp) = (paths.clone(), UdpWay::default());
+    let run = Run { settings, observer: telling, stop, paths: paths_of_run, segments, udp, affinity, watch: None };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
             Ok(remote) => run.push(sources, &remote, path).await,
@@ -102,8 +103,10 @@ pub async fn run_between(
 ) -> Report {
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
-    let run = Run::within_process(settings, observer.clone(), stop);
-    let result = run.embedded(source, destination, Arc::new(Nobody)).await;
+    let result = match Run::within_process(settings, observer.clone(), stop) {
+        Ok(run) => run.embedded(source, destination, Arc::new(Nobody)).await,
+        Err(fault) => Err(fault),
+    };
     conclude(result, &*observer, begun)
 }
 
@@ -119,11 +122,10 @@ pub async fn run_into(
 ) -> Report {
     let begun = Instant::now();
     let Observers { sender, receiver } = observers;
-    let result = match place::opened_destination(target, &settings) {
-        Ok(destination) => {
-            let run = Run::within_process(settings, sender.clone(), stop);
-            run.embedded(source, destination, receiver).await
-        }
+    let opened = place::opened_destination(target, &settings);
+    let begins = opened.and_then(|opened| Ok((opened, Run::within_process(settings, sender.clone(), stop)?)));
+    let result = match begins {
+        Ok((destination, run)) => run.embedded(source, destination, receiver).await,
         Err(fault) => Err(fault),
     };
     conclude(result, &*sender, begun)
@@ -158,6 +160,11 @@ fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
     Err(Fault::new(FaultCode::Usage, Blame::Local, what).hint(hint))
 }
 
+/// Where the threads of a run with these settings work.
+fn affinity(settings: &Settings) -> Result<Affinity, Fault> {
+    Affinity::new(&settings.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))
+}
+
 fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Instant) -> Report {
     let totals = result.unwrap_or_else(Totals::ended_by);
     if let Some(fault) = &totals.fault {
@@ -173,15 +180,20 @@ pub(crate) struct Run {
     pub(crate) paths: Paths,
     pub(crate) segments: Segments,
     pub(crate) udp: UdpWay,
+    /// Where the threads of its sessions work.
+    pub(crate) affinity: Affinity,
     /// Hears of the lanes that this side dials.
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
 }
 
 impl Run {
     /// A run whose lanes stay within this process.
-    pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Run {
-        let (paths, segments) = (Paths::new(&[]), Segments::new(0));
-        Run { settings, observer, stop, paths, segments, udp: UdpWay::default(), watch: None }
+    ///
+    /// # Errors
+    /// A usage fault for CPUs that this process may not use.
+    pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
+        let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
+        Ok(Run { settings, observer, stop, paths, segments, udp: UdpWay::default(), affinity, watch: None })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
@@ -342,10 +354,8 @@ impl Run {
         lanes: u32,
         chunk: ChunkSize,
     ) -> Result<SessionBuffers, Fault> {
-        SessionBuffers::start(
-            role,
-            MemoryPlan { slots, lanes, depth: self.settings.depth, engine: self.settings.engine, chunk },
-        )
+        let (depth, engine, affinity) = (self.settings.depth, self.settings.engine, self.affinity.clone());
+        SessionBuffers::start(role, MemoryPlan { slots, lanes, depth, engine, chunk, affinity })
     }
 
     /// The check of what comes from sources of which the only one, if only one is named, keeps its

@@ -127,10 +127,11 @@ async fn prepare(
         buffers.absorb(claim);
     }
     let plan = memory_plan(daemon, &transfer, measured, (memory, chunk_max))?;
+    let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
-    let lanes = plan.lanes.min(transfer.lanes);
+    let lanes = lanes_max.min(transfer.lanes);
     let holdings = Holdings { _session: session, buffers, place };
-    let (client, lanes_max) = (client.name.clone(), plan.lanes);
+    let client = client.name.clone();
     Ok(Admission {
         client,
         claim,
@@ -214,7 +215,7 @@ fn memory_plan(
         Some(_) => (Some(1), EngineKind::Void),
         None => (daemon.config.depth, daemon.config.engine),
     };
-    Ok(MemoryPlan { slots, lanes, depth, engine, chunk })
+    Ok(MemoryPlan { slots, lanes, depth, engine, chunk, affinity: daemon.affinity.clone() })
 }
 
 /// Maps the buffers of a session. They grow as `claimed` does; a measurement's are claimed whole,

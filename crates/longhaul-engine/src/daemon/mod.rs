@@ -34,8 +34,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
-use longhaul_disk::{DirectMode, EngineKind, Marks, TargetDirs, TargetSet, TreePolicy, Writing};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Rights};
+use longhaul_disk::{Affinity, DirectMode, EngineKind, Marks, Pin, TargetDirs, TargetSet, TreePolicy, Writing};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 
@@ -127,6 +127,8 @@ pub struct ServeConfig {
     pub engine: EngineKind,
     /// Requests in flight per disk. `None` chooses.
     pub depth: Option<usize>,
+    /// The CPUs that I/O threads and lanes of all sessions run on.
+    pub pin: Pin,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
@@ -154,6 +156,8 @@ struct Daemon {
     memory: ClientShares,
     sessions: ClientShares,
     listings: ClientShares,
+    /// Where the threads of all sessions work.
+    affinity: Affinity,
     stop: Stop,
 }
 
@@ -163,6 +167,7 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
+        let affinity = Affinity::new(&config.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
         let mut roots = BTreeMap::new();
         for root in &config.roots {
             let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
@@ -189,6 +194,7 @@ impl Service {
             rates: RateLimits::new(config.rate),
             roots,
             config,
+            affinity,
             stop,
         });
         let task = tokio::spawn(run(daemon, listeners, Arc::new(tls)));

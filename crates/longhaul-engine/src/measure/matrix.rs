@@ -17,10 +17,7 @@ use longhaul_proto::wire::message::Placing;
 use crate::api::{Event, FileEvent, FileStatus, Limited, LocalDest, LocalSource, Observer, Settings, Stop};
 use crate::client::Run;
 use crate::client::local_copy::{Engines, Nobody, merge_halves};
-use crate::client::udp_way::UdpWay;
 use crate::cpu::Stage;
-use crate::lanes::dial::paths::Paths;
-use crate::lanes::dial::segments::Segments;
 use crate::place::{self, LocalSite, Opening};
 use crate::session::opened::Destination;
 use crate::session::totals::Totals;
@@ -71,16 +68,11 @@ pub struct CellReport {
 /// Measures one cell.
 pub async fn bench_cell(cell: CellRun, settings: Settings, stop: Stop) -> CellReport {
     let ear = Arc::new(FailureListener::default());
-    let run = Run {
-        settings,
-        observer: ear.clone(),
-        stop,
-        paths: Paths::new(&[]),
-        segments: Segments::new(0),
-        udp: UdpWay::default(),
-        watch: None,
+    let measured = match Run::within_process(settings, ear.clone(), stop) {
+        Ok(run) => run.cell(&cell).await,
+        Err(fault) => Err(fault),
     };
-    let (sent, received) = run.cell(&cell).await.unwrap_or_else(|fault| (Totals::ended_by(fault), Totals::default()));
+    let (sent, received) = measured.unwrap_or_else(|fault| (Totals::ended_by(fault), Totals::default()));
     let failed = ear.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     report(sent, received, failed)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::MEASURE_SECONDS_MAX;
 use longhaul_core::{ChunkSize, Fault, FaultCode, Role};
-use longhaul_disk::{EngineKind, SourceTree, TimedVoid, VoidSource, VoidTarget};
+use longhaul_disk::{Affinity, EngineKind, SourceTree, TimedVoid, VoidSource, VoidTarget};
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::Far;
@@ -116,6 +116,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         paths,
         segments,
         udp: UdpWay::default(),
+        affinity: Affinity::default(),
         watch: Some(watch.clone()),
     };
     let measuring = this.measure(&run);

@@ -19,6 +19,7 @@ pub(crate) mod channel;
 pub(crate) mod control;
 pub(crate) mod course;
 mod destination;
+mod device_orders;
 mod dirs;
 pub(crate) mod handshake;
 pub(crate) mod idle;

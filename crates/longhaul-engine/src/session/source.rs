@@ -1,9 +1,10 @@
-//! Owns the source side of a session: it turns orders into filled slots in the lanes' queue, in the
-//! order given.
+//! Owns the source side of a session: it turns orders into filled slots in the lanes' queue.
 //!
 //! In: orders from the sender's loop. Out: [`Ready`] units to the lanes, [`SourceDone`]s to the
-//! loop. A slot is claimed before anything is read; chunks are read by `disk` with its depth,
-//! bundles are packed by a few threads. It knows no lanes and no messages.
+//! loop. Each device of the sources has a queue of orders and a thread that feeds from it: to open
+//! a file may take long on one device while the others could read. A slot is claimed before
+//! anything is read; chunks are read by `disk` with its depth, bundles are packed by a few threads.
+//! It knows no lanes and no messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +12,18 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_core::digest::digest_of;
+use longhaul_core::limits::DEVICES_MAX;
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit, hint,
 };
-use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
+use longhaul_disk::{Affinity, ChunkIo, Identity, Medium, SourceFile, SourceRef, SourceTree, Sysfs, ThreadWork};
 use longhaul_proto::sender::Small;
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_sys::{Slab, Slot};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::orders::{ChunkOrder, FileOrder, Order, Orders};
+use super::device_orders::PACKERS;
+use super::orders::{ChunkOrder, DeviceNumber, FileOrder, Order, Orders, Turn};
 use super::{FileResult, SessionEvent};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -53,7 +56,12 @@ pub(crate) struct Origin {
 pub(crate) struct SourceWorkers {
     shared: Arc<SourceShared>,
     orders: Arc<Orders>,
-    feeder: Option<JoinHandle<()>>,
+    /// The number of each device that was ordered from, by its number in the system.
+    devices: HashMap<u64, DeviceNumber>,
+    /// The thread that feeds from each device, in the order of their numbers.
+    feeders: Vec<JoinHandle<()>>,
+    /// Where feeders put what is ready. `None` when there will be no more feeders.
+    ready: Option<Sender<Ready>>,
     queue: Receiver<Ready>,
     pending: Pending,
     /// Held once by each check whether a file changed that has no answer yet.
@@ -89,8 +97,6 @@ enum Opened {
     Failed,
 }
 
-/// Bundles packed at a time: reading small files waits for the disk more than for the processor.
-const PACKERS: usize = 4;
 /// Small files that each packer has open, and the system fetching, ahead of the one it reads. With
 /// 4, packers still wait for the disk; from 16 to 64 nothing changes.
 const OPEN_AHEAD: usize = 16;
@@ -109,7 +115,8 @@ impl SourceWorkers {
         times: StageTimes,
         sink: UnboundedSender<SessionEvent>,
     ) -> Result<SourceWorkers, Fault> {
-        let packers = Workers::start("pack", PACKERS).map_err(|e| system_fault("packing threads", &e))?;
+        let packers =
+            Workers::start("pack", PACKERS, io.affinity()).map_err(|e| system_fault("packing threads", &e))?;
         let shared = Arc::new(SourceShared {
             tree,
             slab,
@@ -121,21 +128,73 @@ impl SourceWorkers {
             packers,
             at_disk: Arc::default(),
         });
-        let orders = Arc::<Orders>::default();
         let (ready, queue) = unbounded();
-        let (feeding, feeding_orders) = (shared.clone(), orders.clone());
-        let feeder = std::thread::Builder::new()
-            .name("feed".to_owned())
-            .spawn(move || feed(&feeding, &feeding_orders, &ready))
-            .map_err(|e| system_fault("the reading thread", &e))?;
-        Ok(SourceWorkers {
+        let mut workers = SourceWorkers {
             shared,
-            orders,
-            feeder: Some(feeder),
+            orders: Arc::default(),
+            devices: HashMap::new(),
+            feeders: Vec::new(),
+            ready: Some(ready),
             queue,
             pending: Arc::default(),
             checks: Arc::default(),
-        })
+        };
+        workers.start_feeder(Medium::Unknown).map_err(|e| system_fault("the reading thread", &e))?;
+        Ok(workers)
+    }
+
+    /// Starts the thread that feeds from another device of this kind.
+    fn start_feeder(&mut self, medium: Medium) -> std::io::Result<()> {
+        let Some(ready) = self.ready.clone() else { return Ok(()) };
+        let (shared, orders, device) = (self.shared.clone(), self.orders.clone(), self.feeders.len());
+        let name = if device == 0 { "feed".to_owned() } else { format!("feed-{device}") };
+        let feeder = std::thread::Builder::new().name(name).spawn(move || {
+            shared.io.affinity().bind(ThreadWork::Elsewhere("feed"));
+            feed(&shared, &orders, device, &ready);
+        })?;
+        self.orders.set_device(device, medium);
+        self.feeders.push(feeder);
+        Ok(())
+    }
+
+    /// The number of the device `dev`, which gets a feeder of its own if it is new.
+    fn device(&mut self, dev: u64) -> DeviceNumber {
+        if let Some(number) = self.devices.get(&dev) {
+            return *number;
+        }
+        let (known, medium) = (self.devices.len(), Sysfs::default().device(dev).medium);
+        let number = match known {
+            // The first feeder was started when nothing was known of any device.
+            0 => {
+                self.orders.set_device(0, medium);
+                0
+            }
+            DEVICES_MAX.. => known % DEVICES_MAX,
+            _ => match self.start_feeder(medium) {
+                Ok(()) => self.feeders.len() - 1,
+                Err(error) => {
+                    tracing::warn!(%error, "no thread for another device, which shares that of the first");
+                    0
+                }
+            },
+        };
+        self.devices.insert(dev, number);
+        number
+    }
+
+    /// The number of devices that were ordered from and do not share a feeder; at least 1.
+    pub(crate) fn devices(&self) -> usize {
+        self.feeders.len()
+    }
+
+    /// Sets how many buffers all devices share.
+    pub(crate) fn set_slots(&self, slots: usize) {
+        self.orders.set_slots(slots);
+    }
+
+    /// Where the threads of this side run.
+    pub(crate) fn affinity(&self) -> Affinity {
+        self.shared.io.affinity().clone()
     }
 
     /// The queue from which lanes take units. It ends when [`SourceWorkers`] was closed and every
@@ -155,18 +214,19 @@ impl SourceWorkers {
     }
 
     /// Orders a chunk.
-    pub(crate) fn chunk(&self, chunk: ChunkOrder) {
+    pub(crate) fn chunk(&mut self, chunk: ChunkOrder) {
         lock(&self.shared.open).entry(chunk.file).or_insert(Opened::NotYet);
-        self.order(Order::Chunk(chunk));
+        let device = self.device(chunk.origin.identity.dev);
+        self.orders.push(device, Order::Chunk(chunk), self.pending.clone());
     }
 
-    /// Orders a bundle.
-    pub(super) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: impl Iterator<Item = FileOrder>) {
-        self.order(Order::Bundle { bundle, attempt, files: files.map(Some).collect() });
-    }
-
-    fn order(&self, order: Order) {
-        self.orders.push(order, self.pending.clone());
+    /// Orders a bundle. It is read with those of the device of its first file: neighbours in the
+    /// manifest lie on one device, but where another one is mounted.
+    pub(super) fn bundle(&mut self, bundle: BundleId, attempt: Attempt, files: impl Iterator<Item = FileOrder>) {
+        let files: Vec<_> = files.map(Some).collect();
+        let first = files.iter().flatten().next();
+        let device = first.map_or(0, |(_, origin)| self.device(origin.identity.dev));
+        self.orders.push(device, Order::Bundle { bundle, attempt, files }, self.pending.clone());
     }
 
     /// Whether more checks wait for the disk than it answers in a moment.
@@ -208,6 +268,7 @@ impl SourceWorkers {
 
     /// Takes no more orders. The lanes' queue ends after the last one.
     pub(crate) fn close(&mut self) {
+        self.ready = None;
         self.orders.close();
     }
 }
@@ -216,20 +277,20 @@ impl Drop for SourceWorkers {
     fn drop(&mut self) {
         self.close();
         self.shared.slab.close();
-        if let Some(feeder) = self.feeder.take() {
+        for feeder in self.feeders.drain(..) {
             let _ = feeder.join();
         }
     }
 }
 
-/// Carries out orders one after the other, as slots become free.
-fn feed(shared: &Arc<SourceShared>, orders: &Orders, ready: &Sender<Ready>) {
-    while let Some((order, pending)) = orders.take() {
+/// Carries out the orders of a device one after the other, as slots become free.
+fn feed(shared: &Arc<SourceShared>, orders: &Arc<Orders>, device: DeviceNumber, ready: &Sender<Ready>) {
+    while let Some((order, pending, turn)) = orders.take(device) {
         let alive = match order {
-            Order::Chunk(chunk) => shared.feed_chunk(&chunk, pending, ready),
+            Order::Chunk(chunk) => shared.feed_chunk(&chunk, (pending, turn), ready),
             Order::Bundle { bundle, attempt, files } => {
                 let wanted = files.into_iter().flatten().collect();
-                shared.feed_bundle((bundle, attempt), wanted, pending, ready)
+                shared.feed_bundle((bundle, attempt), wanted, (pending, turn), ready)
             }
         };
         if alive.is_none() {
@@ -241,7 +302,12 @@ fn feed(shared: &Arc<SourceShared>, orders: &Orders, ready: &Sender<Ready>) {
 impl SourceShared {
     /// Reads one chunk into a slot of its own. `None` when there are no more slots for this
     /// session.
-    fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
+    fn feed_chunk(
+        self: &Arc<Self>,
+        chunk: &ChunkOrder,
+        (pending, turn): (Pending, Turn),
+        ready: &Sender<Ready>,
+    ) -> Option<()> {
         let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
         let unit = Unit::Chunk { file, index };
         let at_disk = self.at_disk.clone();
@@ -257,7 +323,7 @@ impl SourceShared {
         let slot = self.slab.claim()?;
         let (ready, shared, at_disk) = (ready.clone(), self.clone(), self.at_disk.clone());
         let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| {
-            drop(at_disk);
+            drop((at_disk, turn));
             match result {
                 Ok(()) => drop(ready.send(made(UnitPayload::Slot(slot)))),
                 Err(e) => shared.unreadable(file, e.fault()),
@@ -303,7 +369,7 @@ impl SourceShared {
         self: &Arc<Self>,
         (bundle, attempt): (BundleId, Attempt),
         files: Vec<FileOrder>,
-        pending: Pending,
+        (pending, turn): (Pending, Turn),
         ready: &Sender<Ready>,
     ) -> Option<()> {
         if files.is_empty() {
@@ -316,6 +382,7 @@ impl SourceShared {
             let _at_disk = at_disk;
             let times = shared.times.clone();
             let (len, kept, missing) = times.count(Stage::Files, || shared.pack(&mut slot, &files));
+            drop(turn);
             let empty = kept == 0;
             let _ = shared.sink.send(SessionEvent::Read(SourceDone::Pack { bundle, missing, empty }));
             if !empty {

@@ -298,6 +298,10 @@ impl LaneTransport for QuicStream {
         Some(self.shared.connection.remote_address())
     }
 
+    fn local_ip(&self) -> Option<IpAddr> {
+        self.shared.connection.local_ip()
+    }
+
     fn protection(&self) -> Protection {
         Protection::Private
     }

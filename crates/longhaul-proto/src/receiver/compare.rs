@@ -235,7 +235,7 @@ impl Receiver {
         let verdict = Verdict { unit: Unit::Chunk { file: id, index }, attempt, finding: Finding::Good(digest) };
         if !large.takes_chunks() {
             large.note_equal(index, digest)?;
-            self.window.give_back(1);
+            self.window.give_back(id, 1);
             self.actions.verdict(verdict);
             self.proceed(id);
             return Ok(());
@@ -297,7 +297,7 @@ impl Receiver {
                     break;
                 }
                 let Some((index, digest)) = large.next_copy() else { break };
-                self.window.take(1);
+                self.window.take(id, 1);
                 self.tally.resumed += large.map.len_of(index).unwrap_or(0);
                 let base = Base { entry: slot.entry.clone(), map: large.map };
                 self.actions.push(ReceiverAction::Copy { base, index, digest });

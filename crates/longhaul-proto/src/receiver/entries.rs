@@ -147,8 +147,8 @@ impl Receiver {
     ) -> Answered {
         let (state, answered) = match held.entry.kind {
             EntryKind::File { len, .. } if len <= self.config.bundled_max => (EntryState::Wanted, Answered::Wanted),
-            EntryKind::File { len, .. } => {
-                self.window.queue(id);
+            EntryKind::File { len, inode, .. } => {
+                self.window.queue(id, inode.dev);
                 let may_go_on = comparison.is_none() || self.config.policy.may_modify;
                 let fits = |p: &Arc<Partial>| {
                     may_go_on && p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes()

@@ -28,7 +28,7 @@ impl Receiver {
             self.window.dequeue(id);
             let Some(slot) = self.manifest.get_mut(id) else { continue };
             if let EntryState::Large(large) = &mut slot.state {
-                self.window.open();
+                self.window.open(id);
                 if large.comparison.is_some() && large.partial.is_none() {
                     steps::step(&mut large.stage, LargeStage::Comparing);
                     self.window.want_chunks_of(id);
@@ -44,16 +44,15 @@ impl Receiver {
         let undurable_max = self.config.group.bytes.saturating_mul(2).max(1);
         self.copy_equal(undurable_max);
         while self.unsynced.undurable() < undurable_max
-            && let Some(file) = self.window.next_to_want()
+            && let Some((file, room)) = self.window.next_to_want()
         {
-            let room = self.window.room();
             let Some(large) = self.large(file).filter(|large| large.has_chunks_to_want()) else {
                 self.window.want_no_more_of(file);
                 continue;
             };
             let Some(want) = large.want(room) else { continue };
             let compares = large.comparison.is_some();
-            self.window.take(want.count as usize);
+            self.window.take(file, want.count as usize);
             if compares {
                 self.compare(file, want);
                 continue;
@@ -81,7 +80,7 @@ impl Receiver {
             }
             Err(fault) => {
                 steps::step(&mut large.stage, LargeStage::Waiting);
-                self.window.close();
+                self.window.close(id);
                 self.stop_replacing(id);
                 self.fail_file(id, fault);
             }
@@ -137,7 +136,7 @@ impl Receiver {
             return;
         }
         if !self.config.read_back {
-            self.window.give_back(1);
+            self.window.give_back(id, 1);
         }
         let Some(large) = self.large(id) else { return };
         if let Err(fault) = result {
@@ -287,13 +286,13 @@ impl Receiver {
 
     /// Gives back the resources of a large file.
     pub(super) fn release(&mut self, id: FileId, large: &LargeTarget) {
+        if large.is_open() {
+            self.window.close(id);
+        }
         self.window.forget(id, large.wanted);
         self.unsynced.leave(id, large);
         self.unsynced.count_no_more(large.undurable());
         self.rooms.give_back(large.room);
-        if large.is_open() {
-            self.window.close();
-        }
     }
 }
 

@@ -229,7 +229,7 @@ impl Receiver {
         match check {
             Check::Nothing => {}
             Check::Good(index, digest) => {
-                self.window.give_back(1);
+                self.window.give_back(file, 1);
                 let unit = Unit::Chunk { file, index };
                 let chunk = self.large(file).and_then(|large| large.chunks.get(&index));
                 let attempt = chunk.filter(|chunk| !chunk.judged).map(|chunk| chunk.attempt);

@@ -1,21 +1,23 @@
 //! The window of a receiver: which large files are open, which wait, and how many of their chunks
 //! are asked for.
 //!
-//! In: ids of large files, and counts of chunks. Out: the next file to open, to ask chunks of or to
-//! copy chunks in, as long as there is room. Knows neither entries nor messages.
+//! In: ids of large files with the device that each lies on at the sender, and counts of chunks.
+//! Out: the next file to open, to ask chunks of or to copy chunks in, as long as there is room.
+//! Devices share the room: the next turn goes to the one that has the least, so that a sender with
+//! several disks has work for all of them. Knows neither entries nor messages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::FileId;
-use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
+use longhaul_core::limits::{CHUNKS_WANTED_MAX, DEVICES_MAX, FILES_BEGUN_MAX};
 
 /// The window. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Files that wait for a descriptor.
-    waiting: BTreeSet<FileId>,
-    /// Files with chunks to ask for.
-    wanting: BTreeSet<FileId>,
+    /// The place in `devices` of each file that has no outcome.
+    files: BTreeMap<FileId, usize>,
+    /// The devices that the files lie on. At most [`DEVICES_MAX`].
+    devices: Vec<SourceDevice>,
     /// Files with chunks to copy from the standing file.
     copying: BTreeSet<FileId>,
     /// Files that hold a descriptor.
@@ -24,30 +26,60 @@ pub(super) struct Window {
     chunks: usize,
 }
 
+/// The part of the window that files of one device of the sender take.
+#[derive(Debug, Default)]
+struct SourceDevice {
+    /// Its number at the sender.
+    dev: u64,
+    /// Its files without outcome. With none left its place may be taken by another device.
+    files: usize,
+    /// Its files that wait for a descriptor.
+    waiting: BTreeSet<FileId>,
+    /// Its files with chunks to ask for.
+    wanting: BTreeSet<FileId>,
+    /// Its files that hold a descriptor.
+    open: usize,
+    /// Its chunks that are asked for, or being copied, and not at their end.
+    chunks: usize,
+}
+
 impl Window {
-    /// A file waits for a descriptor.
-    pub(super) fn queue(&mut self, id: FileId) {
-        self.waiting.insert(id);
+    /// A file of the sender's device `dev` waits for a descriptor.
+    pub(super) fn queue(&mut self, id: FileId, dev: u64) {
+        let at = self.place_of(dev);
+        self.devices[at].files += 1;
+        self.devices[at].waiting.insert(id);
+        self.files.insert(id, at);
     }
 
-    /// The first file that waits, if a descriptor is free.
+    /// The file to open next, if a descriptor is free: the first that waits of the device with the
+    /// fewest open files.
     pub(super) fn next_to_open(&self) -> Option<FileId> {
-        self.waiting.first().copied().filter(|_| self.open < LARGE_OPEN_MAX)
+        let firsts = self.devices.iter().filter_map(|device| Some((device.open, *device.waiting.first()?)));
+        firsts.min().map(|(_, id)| id).filter(|_| self.open < LARGE_OPEN_MAX)
     }
 
     /// A file waits no more.
     pub(super) fn dequeue(&mut self, id: FileId) {
-        self.waiting.remove(&id);
+        if let Some(device) = self.device_of(id) {
+            device.waiting.remove(&id);
+        }
     }
 
     /// A file takes a descriptor.
-    pub(super) fn open(&mut self) {
+    pub(super) fn open(&mut self, id: FileId) {
         self.open += 1;
+        if let Some(device) = self.device_of(id) {
+            device.open += 1;
+        }
     }
 
     /// A file gives its descriptor back.
-    pub(super) fn close(&mut self) {
+    pub(super) fn close(&mut self, id: FileId) {
         self.open -= 1;
+        if let Some(device) = self.device_of(id) {
+            device.open -= 1;
+        }
     }
 
     /// Whether any file holds a descriptor.
@@ -57,17 +89,27 @@ impl Window {
 
     /// A file has chunks to ask for.
     pub(super) fn want_chunks_of(&mut self, id: FileId) {
-        self.wanting.insert(id);
+        if let Some(device) = self.device_of(id) {
+            device.wanting.insert(id);
+        }
     }
 
-    /// The first file with chunks to ask for, if there is room for one more.
-    pub(super) fn next_to_want(&self) -> Option<FileId> {
-        self.wanting.first().copied().filter(|_| self.has_room())
+    /// The file to ask chunks of next, if there is room for one more, and for how many there is
+    /// room: the first file of the device that has the fewest chunks asked for. While several
+    /// devices have chunks to ask for, one is given no more than an equal share at a time.
+    pub(super) fn next_to_want(&self) -> Option<(FileId, u64)> {
+        let wanting = || self.devices.iter().filter_map(|device| Some((device.chunks, *device.wanting.first()?)));
+        let (chunks, id) = wanting().min().filter(|_| self.has_room())?;
+        let share = CHUNKS_WANTED_MAX / wanting().count().max(1);
+        let room = share.saturating_sub(chunks).clamp(1, CHUNKS_WANTED_MAX - self.chunks);
+        Some((id, room as u64))
     }
 
     /// A file has no more chunks to ask for.
     pub(super) fn want_no_more_of(&mut self, id: FileId) {
-        self.wanting.remove(&id);
+        if let Some(device) = self.device_of(id) {
+            device.wanting.remove(&id);
+        }
     }
 
     /// A file has chunks to copy.
@@ -90,27 +132,50 @@ impl Window {
         self.chunks < CHUNKS_WANTED_MAX
     }
 
-    /// How many more chunks may be asked for.
-    pub(super) fn room(&self) -> u64 {
-        (CHUNKS_WANTED_MAX - self.chunks) as u64
-    }
-
-    /// This many more chunks are asked for.
-    pub(super) fn take(&mut self, chunks: usize) {
+    /// This many more chunks of a file are asked for.
+    pub(super) fn take(&mut self, id: FileId, chunks: usize) {
         self.chunks += chunks;
+        if let Some(device) = self.device_of(id) {
+            device.chunks += chunks;
+        }
     }
 
-    /// This many chunks came to their end.
-    pub(super) fn give_back(&mut self, chunks: usize) {
+    /// This many chunks of a file came to their end.
+    pub(super) fn give_back(&mut self, id: FileId, chunks: usize) {
         self.chunks -= chunks;
+        if let Some(device) = self.device_of(id) {
+            device.chunks -= chunks;
+        }
     }
 
-    /// A file came to its end, with so many of its chunks asked for.
+    /// A file came to its end, with so many of its chunks asked for. Its descriptor was given back
+    /// before.
     pub(super) fn forget(&mut self, id: FileId, chunks: usize) {
-        self.waiting.remove(&id);
-        self.wanting.remove(&id);
+        self.dequeue(id);
+        self.want_no_more_of(id);
         self.copying.remove(&id);
-        self.give_back(chunks);
+        self.give_back(id, chunks);
+        if let Some(at) = self.files.remove(&id) {
+            self.devices[at].files -= 1;
+        }
+    }
+
+    /// The place of a device, which may be one that has no files any more. Further devices share.
+    fn place_of(&mut self, dev: u64) -> usize {
+        let known = self.devices.iter().position(|device| device.dev == dev && device.files > 0);
+        if let Some(at) = known.or_else(|| self.devices.iter().position(|device| device.files == 0)) {
+            self.devices[at].dev = dev;
+            return at;
+        }
+        if self.devices.len() < DEVICES_MAX {
+            self.devices.push(SourceDevice { dev, ..SourceDevice::default() });
+            return self.devices.len() - 1;
+        }
+        (dev % DEVICES_MAX as u64) as usize
+    }
+
+    fn device_of(&mut self, id: FileId) -> Option<&mut SourceDevice> {
+        self.files.get(&id).and_then(|at| self.devices.get_mut(*at))
     }
 
     /// Panics at the first bound that is broken, and at the first set or counter that differs from
@@ -121,10 +186,102 @@ impl Window {
         assert!(self.open <= LARGE_OPEN_MAX, "{} files open", self.open);
         assert_eq!(self.chunks, chunks, "chunks wanted");
         assert_eq!(self.open, open, "files open");
-        assert_eq!(&self.waiting, waiting, "files that wait for a descriptor");
-        assert!(self.wanting.is_superset(wanting), "files whose chunks are never wanted");
+        let of_all = |of: fn(&SourceDevice) -> &BTreeSet<FileId>| -> BTreeSet<FileId> {
+            self.devices.iter().flat_map(|device| of(device).iter().copied()).collect()
+        };
+        assert_eq!(&of_all(|device| &device.waiting), waiting, "files that wait for a descriptor");
+        assert!(of_all(|device| &device.wanting).is_superset(wanting), "files whose chunks are never wanted");
+        let sum = |of: fn(&SourceDevice) -> usize| self.devices.iter().map(of).sum::<usize>();
+        assert_eq!(sum(|device| device.chunks), chunks, "chunks wanted of all devices");
+        assert_eq!(sum(|device| device.open), open, "files open of all devices");
+        assert_eq!(sum(|device| device.files), self.files.len(), "files of all devices");
     }
 }
 
 /// The most large files that have a descriptor open at once.
 pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files `from..from + count` of a device, opened as far as descriptors go, with chunks to ask
+    /// for.
+    fn open_files(window: &mut Window, ids: std::ops::Range<u64>, dev: u64) {
+        ids.for_each(|id| window.queue(FileId(id), dev));
+        while let Some(id) = window.next_to_open() {
+            window.dequeue(id);
+            window.open(id);
+            window.want_chunks_of(id);
+        }
+    }
+
+    /// Asks for chunks of files that have no end, until there is no more room. Gives what each turn
+    /// asked for.
+    fn ask(window: &mut Window) -> Vec<(u64, u64)> {
+        let turns = std::iter::from_fn(|| {
+            let (id, room) = window.next_to_want()?;
+            window.take(id, room as usize);
+            Some((id.0, room))
+        });
+        turns.collect()
+    }
+
+    #[test]
+    fn one_device_is_asked_in_the_order_of_the_manifest_for_all_there_is_room_for() {
+        let mut window = Window::default();
+        open_files(&mut window, 0..300, 7);
+        assert_eq!(window.open, LARGE_OPEN_MAX);
+        assert_eq!(ask(&mut window), [(0, CHUNKS_WANTED_MAX as u64)]);
+        window.give_back(FileId(0), 3);
+        assert_eq!(ask(&mut window), [(0, 3)]);
+    }
+
+    #[test]
+    fn devices_share_the_room_however_many_files_of_one_come_first() {
+        let mut window = Window::default();
+        open_files(&mut window, 0..100, 1);
+        open_files(&mut window, 100..101, 2);
+        let half = CHUNKS_WANTED_MAX as u64 / 2;
+        assert_eq!(ask(&mut window), [(0, half), (100, half)]);
+        // What the fast device gives back is asked of it again.
+        window.give_back(FileId(100), 5);
+        assert_eq!(ask(&mut window), [(100, 5)]);
+    }
+
+    #[test]
+    fn a_device_that_comes_late_gets_what_the_first_gives_back_until_both_have_the_same() {
+        let mut window = Window::default();
+        open_files(&mut window, 0..1, 1);
+        assert_eq!(ask(&mut window).len(), 1);
+        open_files(&mut window, 1..2, 2);
+        for _ in 0..CHUNKS_WANTED_MAX / 2 {
+            window.give_back(FileId(0), 1);
+            assert_eq!(ask(&mut window), [(1, 1)]);
+        }
+        window.give_back(FileId(0), 1);
+        assert_eq!(ask(&mut window), [(0, 1)], "now the first has the least");
+    }
+
+    #[test]
+    fn descriptors_go_to_the_device_with_the_fewest_open_files() {
+        let mut window = Window::default();
+        open_files(&mut window, 0..1000, 1);
+        open_files(&mut window, 1000..1010, 2);
+        window.close(FileId(0));
+        assert_eq!(window.next_to_open(), Some(FileId(1000)));
+    }
+
+    #[test]
+    fn a_sender_that_names_a_device_for_each_file_costs_no_more_than_some_devices() {
+        let mut window = Window::default();
+        (0..5000).for_each(|id| window.queue(FileId(id), id));
+        assert_eq!(window.devices.len(), DEVICES_MAX);
+        (0..5000).for_each(|id| window.forget(FileId(id), 0));
+        assert!(window.files.is_empty() && window.devices.iter().all(|device| device.waiting.is_empty()));
+        // A device that comes later has a share of its own again.
+        window.queue(FileId(5000), 1 << 40);
+        window.queue(FileId(5001), (1 << 40) + DEVICES_MAX as u64);
+        assert_ne!(window.files[&FileId(5000)], window.files[&FileId(5001)]);
+    }
+}

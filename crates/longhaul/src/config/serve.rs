@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup, TargetDirs, TreePolicy};
+use longhaul_engine::{
+    DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, SyncGroup, TargetDirs, TreePolicy,
+};
 
 use super::parse_rights;
 use crate::error::{Error, Flaw, Origin};
@@ -133,6 +135,7 @@ fn defaults() -> ServeConfig {
         io: DirectMode::Auto,
         engine: EngineKind::Auto,
         depth: None,
+        pin: Pin::Auto,
         rate: None,
         bench_bytes: BENCH_BYTES_DEFAULT,
     }

@@ -3,7 +3,7 @@
 //! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
 
 use longhaul_core::{ByteCount, RelPath};
-use longhaul_engine::{EngineReport, Report};
+use longhaul_engine::{BoundThreads, EngineReport, Report};
 
 use super::events::engine as engine_name;
 use super::{units, words};
@@ -126,6 +126,16 @@ pub(super) fn io(io: &EngineReport) -> String {
         "I/O by {}, {depth} deep, {devices}, {slots_registered} of {slots} buffers registered",
         engine_name(io.engine)
     )
+}
+
+/// The threads of this side that were bound to CPUs, in one line. `None` if they run anywhere.
+pub(super) fn bound(io: &EngineReport) -> Option<String> {
+    let each = io.bound.iter().map(|BoundThreads { threads, node, cpus }| match node {
+        Some(node) => format!("{threads} to {cpus} (node {node})"),
+        None => format!("{threads} to {cpus}"),
+    });
+    let each: Vec<_> = each.collect();
+    (!each.is_empty()).then(|| format!("threads bound to CPUs: {}", each.join(", ")))
 }
 
 /// Lines about files that the manifest lacks.

@@ -27,8 +27,8 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody, StartBody,
-    Target, TargetBody, TargetsBody, WarningBody,
+    BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
+    StartBody, Target, TargetBody, TargetsBody, WarningBody,
 };
 use printable::Printable;
 
@@ -314,7 +314,19 @@ fn target_body(figures: &TargetFigures) -> TargetBody<'_> {
 
 fn io_body(io: &EngineReport) -> IoBody {
     let &EngineReport { depth, devices, slots, slots_registered, .. } = io;
-    IoBody { engine: engine(io.engine), depth, devices, buffers: slots, buffers_registered: slots_registered }
+    let bound = io.bound.iter().map(|bound| BoundBody {
+        threads: bound.threads.clone(),
+        node: bound.node,
+        cpus: bound.cpus.clone(),
+    });
+    IoBody {
+        engine: engine(io.engine),
+        depth,
+        devices,
+        buffers: slots,
+        buffers_registered: slots_registered,
+        bound: bound.collect(),
+    }
 }
 
 /// The name of an I/O engine.

@@ -187,6 +187,7 @@ impl Narrator {
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));
+            closing::bound(io).iter().for_each(|line| talker.say(line));
         }
         // A run that never began has nothing to continue.
         if exit.resumable() && self.session == Session::Stood {

@@ -134,7 +134,7 @@ impl<W: Write> SetTelling<W> {
         }
         for target in set.missing() {
             self.target(target.id.0, &target.dir, "missing", None);
-            self.talker.warn(&format!("target {} ({}) is missing: {}", target.id.0, target.dir.display(), target.why));
+            self.talker.warn(format!("target {} ({}) is missing: {}", target.id.0, target.dir.display(), target.why));
         }
         let (files, bytes) = self.sums.values().fold((0, 0), |(files, bytes), sum| (files + sum.0, bytes + sum.1));
         if let Some(mark) = set.mark() {

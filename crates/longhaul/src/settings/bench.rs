@@ -118,6 +118,7 @@ pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBen
     let flags = Layers::new(&|_| None, ClientFile::default());
     let common = common(&args.buffers, &None, layers)?;
     let (depth, io, engine) = devices(&args.devices, layers)?;
+    let pin = layers.parsed("pin", &args.devices.pin, values::pin)?.unwrap_or_default();
     Ok(MatrixBench {
         dir: args.dir.as_ref().map_or_else(|| PathBuf::from("."), PathBuf::from),
         bytes: flags.parsed("bytes", &args.bytes, values::file_size)?.unwrap_or(FILE_DEFAULT),
@@ -129,6 +130,7 @@ pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBen
             depth,
             io,
             engine,
+            pin,
             ..common
         },
     })

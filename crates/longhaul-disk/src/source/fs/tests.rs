@@ -9,6 +9,7 @@ use longhaul_core::{EntryKind, Preserve};
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::sysfs::Sysfs;
 use crate::testing::{content, find, path, scan, source_of};
 use crate::tree::Tree;
 use crate::{IoMode, VoidSource};
@@ -399,4 +400,31 @@ fn a_void_source_has_files_of_no_disk() {
     let (at, identity) = find(&source, &path("void-0000000002"));
     let file = source.open(&at, &identity).expect("open");
     assert!(file.len() == 1 << 40 && file.unchanged().expect("identity") && file.data_in(0, 1).expect("data"));
+}
+
+#[test]
+fn names_on_a_rotating_disk_are_visited_in_the_order_of_their_inodes() {
+    let (dir, made_up) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
+    // Made in an order that is neither that of their names nor that of a hash of them.
+    let files = 200;
+    (0..files).for_each(|n| std::fs::write(dir.path().join(format!("{}", n * 7919 % 1009)), b"").expect("file"));
+    let dev = rustix::fs::stat(dir.path()).expect("examined").st_dev;
+    let queue = format!("dev/block/{}:{}/queue", rustix::fs::major(dev), rustix::fs::minor(dev));
+    std::fs::create_dir_all(made_up.path().join(&queue)).expect("dirs");
+    let inodes = |rotational: &str| {
+        std::fs::write(made_up.path().join(&queue).join("rotational"), rotational).expect("file");
+        let source = FsSource::open(vec![spec(dir.path().to_owned(), true)], DirectMode::Auto);
+        let source = FsSource { media: Media::of(Sysfs::at(made_up.path())), ..source };
+        let files = scan(&source, &all(), None).into_iter().filter_map(|found| match found {
+            Scanned::Entry { entry, identity, .. } if entry.kind != EntryKind::Dir => Some((entry.kind, identity.ino)),
+            _ => None,
+        });
+        files.filter(|(kind, _)| matches!(kind, EntryKind::File { .. })).map(|(_, ino)| ino).collect::<Vec<_>>()
+    };
+    let by_place = inodes("1");
+    assert_eq!(by_place.len(), files);
+    assert!(by_place.is_sorted(), "{by_place:?}");
+    let mut listed = inodes("0");
+    listed.sort_unstable();
+    assert_eq!(listed, by_place, "the same files, in any order");
 }

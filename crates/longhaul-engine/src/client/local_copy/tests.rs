@@ -22,10 +22,7 @@ use longhaul_proto::receiver::Landing;
 use super::*;
 use crate::api::{Report, Settings, Stop};
 use crate::client::conclude;
-use crate::client::udp_way::UdpWay;
 use crate::journals::{Principal, RootJournals};
-use crate::lanes::dial::paths::Paths;
-use crate::lanes::dial::segments::Segments;
 
 const CHUNK: usize = 1 << 20;
 /// Chunks of the file, the last of them short.
@@ -188,8 +185,7 @@ async fn copy(dir: &Path, disks: &Arc<Disks>, writes: usize) -> Report {
     let settings = Settings { lanes: Some(1), chunk: map().size(), memory: ByteCount(32 << 20), ..Settings::default() };
     let (observer, begun) = (Arc::new(Nobody), Instant::now());
     let (_trigger, stop) = Stop::new();
-    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
-    let run = Run { settings, observer: observer.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
+    let run = Run::within_process(settings, observer.clone(), stop).expect("a run");
     let spec = SourceSpec { path: dir.join("source/f"), contents: false };
     let source = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
     conclude(run.embedded(source, destination, observer.clone()).await, &*observer, begun)

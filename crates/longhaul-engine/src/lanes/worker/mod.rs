@@ -15,6 +15,17 @@ pub(crate) mod send;
 #[cfg(test)]
 mod tests;
 
+use longhaul_disk::{Affinity, ThreadWork};
+
+use super::JoinedLane;
+
+/// Binds the calling thread, which begins to serve a lane, to the CPUs of the lane's interface or
+/// to those that the user named.
+pub(crate) fn bind(affinity: &Affinity, lane: &JoinedLane) {
+    let interface = if affinity.is_by_node() { lane.stream.interface() } else { None };
+    affinity.bind(interface.map_or(ThreadWork::Elsewhere("lanes"), ThreadWork::Interface));
+}
+
 /// Bytes hashed and sent (or received and hashed) at a time. A piece stays in the second-level
 /// cache between both (chosen for caches of 1 to 2 MiB; other sizes were not measured in these
 /// lanes).

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, Preserve, RelPath};
-use longhaul_disk::{EngineKind, VoidSource, VoidTarget};
+use longhaul_disk::{Affinity, EngineKind, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SyncGroup};
 use longhaul_proto::wire::message::{Offer, Outcome, Page, PageCredit, Settlement, Transport};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf as Half, duplex, split};
@@ -93,7 +93,8 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
 }
 
 fn machinery(role: Role) -> SessionBuffers {
-    let means = MemoryPlan { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk: CHUNK };
+    let (engine, affinity) = (EngineKind::Void, Affinity::default());
+    let means = MemoryPlan { slots: 4, lanes: 1, depth: Some(1), engine, chunk: CHUNK, affinity };
     SessionBuffers::start(role, means).expect("void I/O")
 }
 

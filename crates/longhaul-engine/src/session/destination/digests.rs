@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::{ChunkHasher, Hash32};
 use longhaul_core::{Blame, DigestKind, EntryKind, Fault, FaultCode, FileOffset, hint};
-use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
+use longhaul_disk::{Affinity, DiskError, ErrorKind, Identity, TargetTree};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_sys::Slab;
 
@@ -71,13 +71,13 @@ impl Long {
 
 impl Digesters {
     /// Maps the buffers, of `slot_bytes` each, and starts the threads.
-    pub(super) fn start(slot_bytes: usize) -> Result<Digesters, Fault> {
+    pub(super) fn start(slot_bytes: usize, affinity: &Affinity) -> Result<Digesters, Fault> {
         let slab = Slab::new(slot_bytes, DIGEST_SLOTS).map_err(|e| {
             let why = format_args!("cannot map buffers to read what stands: {e}");
             Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Memory::LowerOrListNothing)
         })?;
-        let workers =
-            Workers::start("digest", DIGEST_SLOTS).map_err(|e| system_fault("threads that read what stands", &e))?;
+        let workers = Workers::start("digest", DIGEST_SLOTS, affinity)
+            .map_err(|e| system_fault("threads that read what stands", &e))?;
         Ok(Digesters { slab, is_over: Arc::default(), long: Arc::default(), workers })
     }
 
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn long_jobs_leave_a_thread_for_short_ones_and_all_have_their_turn() {
-        let (digesters, (done, ends)) = (Digesters::start(4096).expect("threads"), channel());
+        let (digesters, (done, ends)) = (Digesters::start(4096, &Affinity::default()).expect("threads"), channel());
         let Digesters { long, workers, .. } = &digesters;
         let holds: Vec<_> = (0..2 * DIGEST_SLOTS)
             .map(|n| {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use longhaul_core::Fault;
-use longhaul_disk::{DiskError, TargetTree};
+use longhaul_disk::{Affinity, DiskError, TargetTree};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{DestinationDone, SessionEvent, Whereabouts};
@@ -60,10 +60,11 @@ impl DestinationJobs {
     pub(super) fn start(
         tree: Arc<dyn TargetTree>,
         whereabouts: Whereabouts,
+        affinity: &Affinity,
         times: StageTimes,
         sink: UnboundedSender<SessionEvent>,
     ) -> Result<DestinationJobs, Fault> {
-        let pool = |name, n| Workers::start(name, n).map_err(|e| system_fault("file threads", &e));
+        let pool = |name, n| Workers::start(name, n, affinity).map_err(|e| system_fault("file threads", &e));
         Ok(DestinationJobs {
             reporter: JobReporter { tree, sink, times, whereabouts: Arc::new(whereabouts) },
             under_way: Arc::default(),

@@ -127,15 +127,16 @@ impl DestinationWorkers {
         sink: UnboundedSender<SessionEvent>,
     ) -> Result<DestinationWorkers, Fault> {
         let _aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone() };
+        let affinity = io.affinity().clone();
         Ok(DestinationWorkers {
             _aftermath,
             options,
             chunks: ChunkWrites::new(io),
             dirs: Arc::default(),
             files: UnsettledFiles::default(),
-            jobs: DestinationJobs::start(tree, whereabouts, times, sink)?,
+            jobs: DestinationJobs::start(tree, whereabouts, &affinity, times, sink)?,
             journalling: Journalling::new(ledger),
-            reading: Readings::start(&options)?,
+            reading: Readings::start(&options, affinity)?,
         })
     }
 

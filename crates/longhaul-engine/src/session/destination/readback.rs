@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
 use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset, hint};
-use longhaul_disk::{Back, DiskError, IoMode, TargetTree};
+use longhaul_disk::{Affinity, Back, DiskError, IoMode, TargetTree};
 use longhaul_proto::receiver::ReadBackReason;
 use longhaul_sys::{Slab, Slot};
 
@@ -40,13 +40,13 @@ pub(super) struct Reader {
 
 impl Readers {
     /// Maps the reserve and starts the threads. A buffer holds `slot_bytes`.
-    pub(super) fn start(slot_bytes: usize) -> Result<Readers, Fault> {
+    pub(super) fn start(slot_bytes: usize, affinity: &Affinity) -> Result<Readers, Fault> {
         let slab = Slab::new(slot_bytes, READ_BACK_SLOTS).map_err(|e| {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map buffers to read back: {e}"))
                 .hint(hint::Memory::LowerOrReadNothingBack)
         })?;
-        let workers =
-            Workers::start("read-back", READ_BACK_SLOTS).map_err(|e| system_fault("threads that read back", &e))?;
+        let workers = Workers::start("read-back", READ_BACK_SLOTS, affinity)
+            .map_err(|e| system_fault("threads that read back", &e))?;
         Ok(Readers { slab, said: Arc::default(), is_over: Arc::default(), workers })
     }
 

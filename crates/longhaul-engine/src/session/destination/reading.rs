@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use longhaul_core::{Fault, FileId};
-use longhaul_disk::TargetTree;
+use longhaul_disk::{Affinity, TargetTree};
 
 use super::digests::Digesters;
 use super::jobs::JobReporter;
@@ -22,17 +22,20 @@ pub(super) struct Readings {
     readers: Option<Readers>,
     /// Threads that read skipped files. `None` if that is not wanted.
     digesters: Option<Digesters>,
+    /// Where the threads run.
+    affinity: Affinity,
     /// Held once by each job that reads back or reads standing files.
     under_way: Arc<()>,
 }
 
 impl Readings {
     /// Starts the threads that are wanted.
-    pub(super) fn start(options: &DestinationOptions) -> Result<Readings, Fault> {
+    pub(super) fn start(options: &DestinationOptions, affinity: Affinity) -> Result<Readings, Fault> {
         Ok(Readings {
             versions: Versions::default(),
-            readers: options.reserve.map(Readers::start).transpose()?,
-            digesters: options.digests.map(Digesters::start).transpose()?,
+            readers: options.reserve.map(|bytes| Readers::start(bytes, &affinity)).transpose()?,
+            digesters: options.digests.map(|bytes| Digesters::start(bytes, &affinity)).transpose()?,
+            affinity,
             under_way: Arc::default(),
         })
     }
@@ -40,7 +43,7 @@ impl Readings {
     /// Starts threads that read back, with buffers of `slot_bytes`, if there are none.
     pub(super) fn want_readers(&mut self, slot_bytes: usize) -> Result<(), Fault> {
         if self.readers.is_none() {
-            self.readers = Some(Readers::start(slot_bytes)?);
+            self.readers = Some(Readers::start(slot_bytes, &self.affinity)?);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, FileId, LaneId, hint};
+use longhaul_disk::Affinity;
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Receiver};
 use longhaul_proto::wire::data::Piece;
@@ -28,6 +29,8 @@ use crate::session::control::ControlLink;
 pub(super) struct Intake {
     slab: Arc<Slab>,
     chunk: ChunkSize,
+    /// Where lanes run.
+    affinity: Affinity,
     /// The holes that lanes may bring.
     holes: Holes,
     /// Bounds arrivals without a buffer.
@@ -42,11 +45,12 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// An intake into the buffers of `slab`.
-    pub(super) fn new(slab: Arc<Slab>, chunk: ChunkSize) -> Intake {
+    /// An intake into the buffers of `slab`, by lanes that run where `affinity` says.
+    pub(super) fn new(slab: Arc<Slab>, chunk: ChunkSize, affinity: Affinity) -> Intake {
         Intake {
             slab,
             chunk,
+            affinity,
             holes: Holes::default(),
             gate: Gate::default(),
             passes: Vec::new(),
@@ -59,8 +63,9 @@ impl Intake {
     /// Starts a lane's thread.
     pub(super) fn start_lane(&self, joined: JoinedLane, link: &mut ControlLink) -> Result<(), Fault> {
         let (slab, sink, times) = (self.slab.clone(), link.sink(), link.times().clone());
-        let (holes, gate) = (self.holes.clone(), self.gate.clone());
+        let (holes, gate, affinity) = (self.holes.clone(), self.gate.clone(), self.affinity.clone());
         let started = link.start_lane(joined, move |joined, LaneControls { pulse, pacer, .. }| {
+            worker::bind(&affinity, &joined);
             let id = joined.id;
             let deliver = |arrival: Arrival| {
                 let pass = arrival.slot.is_none().then(|| gate.enter());

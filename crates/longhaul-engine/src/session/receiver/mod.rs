@@ -120,7 +120,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         link,
         machine,
         workers: writing,
-        intake: Intake::new(receiving.slab, options.chunk),
+        intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone()),
         allowed: receiving.allowed,
         renamed,
         course,

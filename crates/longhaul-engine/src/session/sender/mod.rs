@@ -112,7 +112,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         link,
         machine: Sender::new(SenderConfig { chunk, chunk_min, chunk_max, bundled_max }),
         workers: reading,
-        buffers: ReadAhead { slab, depth },
+        buffers: ReadAhead { slab, depth, devices: 0 },
         course,
         offered: OfferedEntries::new(),
         scan_end_said: false,
@@ -233,7 +233,7 @@ impl SenderLoop<'_> {
                     Some(_) => self.machine.handle_lane_ended(end.id, end.unfinished),
                     None => self.machine.handle_lane_retired(end.id),
                 }
-                self.buffers.fit(&self.link);
+                self.buffers.fit(&self.link, &self.workers);
             }
             Incoming::Event(SessionEvent::Sent(sent)) => self.machine.handle_sent(sent),
             Incoming::Event(SessionEvent::Read(SourceDone::Unreadable(file, fault))) => match &mut self.timed_end {
@@ -260,8 +260,10 @@ impl SenderLoop<'_> {
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.workers.queue(), self.link.times().clone(), self.link.sink());
+        let affinity = self.workers.affinity();
         self.machine.handle_lane_joined(joined.id);
         self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer }| {
+            worker::bind(&affinity, &joined);
             let id = joined.id;
             let source =
                 worker::send::SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
@@ -270,7 +272,7 @@ impl SenderLoop<'_> {
                 result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }
         })?;
-        self.buffers.fit(&self.link);
+        self.buffers.fit(&self.link, &self.workers);
         Ok(())
     }
 
@@ -323,6 +325,9 @@ impl SenderLoop<'_> {
             && let Some(action) = self.machine.poll_action()
         {
             self.act(action);
+        }
+        if self.buffers.is_outgrown(&self.workers) {
+            self.buffers.fit(&self.link, &self.workers);
         }
         let (sent, resent) = self.machine.bytes_sent();
         let state = RoundState {

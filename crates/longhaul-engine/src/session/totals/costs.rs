@@ -86,7 +86,7 @@ impl TransferCosts {
 
     /// The requests of the last session's disk engine. `None` before the first session ends.
     pub(crate) fn io(&self) -> Option<EngineReport> {
-        self.io
+        self.io.clone()
     }
 
     /// The share of the time for which each part was the limit.

@@ -44,6 +44,9 @@ struct File {
     engine: Option<Text>,
     /// Requests in flight per disk, with the bounds of `--depth`, or `auto`. [default: "auto"]
     depth: Option<Spanned<Number>>,
+    /// The CPUs that I/O threads and lanes run on: `auto`, those of the memory node of their disk
+    /// and network interface; `none`, any; or a list such as `0-3,8`. [default: "auto"]
+    pin: Option<Text>,
     /// The bounds of the daemon as a whole.
     #[serde(default)]
     limits: Limits,
@@ -186,6 +189,9 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
     }
     if let Some(number) = &file.depth {
         config.depth = at(number, values::depth(&number.get_ref().text()))?;
+    }
+    if let Some(word) = &file.pin {
+        config.pin = at(word, values::pin(word.get_ref()))?;
     }
     limits(file.limits, &mut config)?;
     for root in file.root {

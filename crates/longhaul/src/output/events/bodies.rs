@@ -99,6 +99,21 @@ pub(super) struct IoBody {
     /// The largest number of buffers that were registered with a ring of the kernel; 0 without a
     /// ring.
     pub(super) buffers_registered: usize,
+    /// One object for each group of threads that was bound to CPUs. The field is absent where
+    /// threads run anywhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) bound: Vec<BoundBody>,
+}
+
+/// Threads of this side that are bound to CPUs.
+#[derive(Debug, Serialize)]
+pub(super) struct BoundBody {
+    /// The threads, such as `disk 8:1`, `lanes` or `lanes over eth0`.
+    pub(super) threads: String,
+    /// The memory node whose CPUs these are. Null where the user named the CPUs.
+    pub(super) node: Option<u32>,
+    /// The CPUs, such as `0-3,8`.
+    pub(super) cpus: String,
 }
 
 /// CPU seconds per 10^9 bytes.

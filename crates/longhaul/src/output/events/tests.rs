@@ -3,7 +3,7 @@
 use super::*;
 use crate::exit::tests::report;
 use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
-use longhaul_engine::{Stage, StartNote};
+use longhaul_engine::{BoundThreads, Stage, StartNote};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -137,6 +137,10 @@ fn the_summary_counts_and_rates() {
             slots_registered: 0,
             slots: 64,
             cpu_nanos: 0,
+            bound: vec![
+                BoundThreads { threads: "disk 8:1".to_owned(), node: Some(1), cpus: "0-3".to_owned() },
+                BoundThreads { threads: "lanes".to_owned(), node: None, cpus: "8".to_owned() },
+            ],
         }),
         ..report()
     };
@@ -147,7 +151,8 @@ fn the_summary_counts_and_rates() {
          \"bytes_read_back\":0,\"bytes_misread\":0,\"bytes_digested\":0,\"seconds\":4.0,\
          \"bytes_per_s\":250000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
          \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"net\":0.3},\
-         \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0},\
+         \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0,\
+         \"bound\":[{\"threads\":\"disk 8:1\",\"node\":1,\"cpus\":\"0-3\"},{\"threads\":\"lanes\",\"node\":null,\"cpus\":\"8\"}]},\
          \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000}\n"
     );
 }
