@@ -113,12 +113,16 @@ impl ChunkIo {
     }
 
     /// Writes the slot's first `len` bytes to `place` of `file`, through the queue of the device
-    /// that the body on that target lies on. The rest of the slot may change to zeros.
+    /// that the body on that target lies on. A body of a stream takes it at once and keeps it until
+    /// its turn comes. The rest of the slot may change to zeros.
     ///
     /// Fails with [`DiskError::Bounds`] if the file has no such place.
     pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
         if let Some(error) = file.lacks(place, len) {
             return queue::finish(done, slot, Err(error));
+        }
+        if let Some(body) = file.in_stream(place.target) {
+            return body.take(place.offset, len, slot, done);
         }
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
     }

@@ -9,9 +9,12 @@ use std::collections::BTreeSet;
 use longhaul_core::FileId;
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
 
+use super::order::WantOrder;
+
 /// The window. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Window {
+    order: WantOrder,
     /// Files that wait for a descriptor.
     waiting: BTreeSet<FileId>,
     /// Files with chunks to ask for.
@@ -20,19 +23,28 @@ pub(super) struct Window {
     copying: BTreeSet<FileId>,
     /// Files that hold a descriptor.
     open: usize,
+    /// Files whose temporary is being made.
+    creating: usize,
     /// Chunks that are asked for, or being copied, and not at their end.
     chunks: usize,
 }
 
 impl Window {
+    /// An empty window of a session in which chunks are asked for in this order.
+    pub(super) fn new(order: WantOrder) -> Window {
+        Window { order, ..Window::default() }
+    }
+
     /// A file waits for a descriptor.
     pub(super) fn queue(&mut self, id: FileId) {
         self.waiting.insert(id);
     }
 
-    /// The first file that waits, if a descriptor is free.
+    /// The first file that waits, if a descriptor is free. In sequence no file is begun before the
+    /// one ahead of it can be asked for: it would take the window from that one.
     pub(super) fn next_to_open(&self) -> Option<FileId> {
-        self.waiting.first().copied().filter(|_| self.open < LARGE_OPEN_MAX)
+        let in_turn = self.order == WantOrder::Any || self.creating == 0;
+        self.waiting.first().copied().filter(|_| in_turn && self.open < LARGE_OPEN_MAX)
     }
 
     /// A file waits no more.
@@ -43,6 +55,16 @@ impl Window {
     /// A file takes a descriptor.
     pub(super) fn open(&mut self) {
         self.open += 1;
+    }
+
+    /// The temporary of a file is being made.
+    pub(super) fn begin_creating(&mut self) {
+        self.creating += 1;
+    }
+
+    /// The temporary of a file is made, or could not be.
+    pub(super) fn end_creating(&mut self) {
+        self.creating -= 1;
     }
 
     /// A file gives its descriptor back.
@@ -87,12 +109,17 @@ impl Window {
 
     /// Whether one more chunk may be asked for.
     pub(super) fn has_room(&self) -> bool {
-        self.chunks < CHUNKS_WANTED_MAX
+        self.chunks < self.order.chunks_max()
     }
 
     /// How many more chunks may be asked for.
     pub(super) fn room(&self) -> u64 {
-        (CHUNKS_WANTED_MAX - self.chunks) as u64
+        self.order.chunks_max().saturating_sub(self.chunks) as u64
+    }
+
+    /// Chunks that are asked for, or being copied, and not at their end.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
     }
 
     /// This many more chunks are asked for.
@@ -117,12 +144,23 @@ impl Window {
     /// what the files themselves say.
     #[cfg(any(test, feature = "audit"))]
     pub(super) fn audit(&self, waiting: &BTreeSet<FileId>, wanting: &BTreeSet<FileId>, open: usize, chunks: usize) {
-        assert!(self.chunks <= CHUNKS_WANTED_MAX, "{} chunks wanted", self.chunks);
+        assert!(self.creating <= self.open, "{} files are being made", self.creating);
+        assert!(self.chunks <= self.order.chunks_max(), "{} chunks wanted", self.chunks);
         assert!(self.open <= LARGE_OPEN_MAX, "{} files open", self.open);
         assert_eq!(self.chunks, chunks, "chunks wanted");
         assert_eq!(self.open, open, "files open");
         assert_eq!(&self.waiting, waiting, "files that wait for a descriptor");
         assert!(self.wanting.is_superset(wanting), "files whose chunks are never wanted");
+    }
+}
+
+impl WantOrder {
+    /// The most chunks that are asked for at once: one at least.
+    fn chunks_max(self) -> usize {
+        match self {
+            WantOrder::Any => CHUNKS_WANTED_MAX,
+            WantOrder::Sequence { chunks_max } => chunks_max.clamp(1, CHUNKS_WANTED_MAX),
+        }
     }
 }
 
