@@ -39,6 +39,7 @@ mod readme;
 mod resume;
 mod settings;
 mod sizes;
+mod streams;
 mod terminal;
 mod trees;
 mod usage;

@@ -56,7 +56,8 @@ mod workers;
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange,
     LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial,
-    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, Transport, Trust, Verify,
+    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace,
+    Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -66,8 +67,8 @@ pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
-    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, SyncMethod, TargetTree,
-    TreePolicy, VoidSource, VoidTarget,
+    DirectMode, EngineKind, EngineReport, IoMode, LastBlock, LinkPolicy, ModePolicy, Prefill, SourceTree,
+    StreamFigures, StreamForm, StreamShape, SyncMethod, TargetTree, TreePolicy, VoidSource, VoidTarget,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

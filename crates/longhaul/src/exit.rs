@@ -161,6 +161,7 @@ pub(crate) mod tests {
             stages: Vec::new(),
             io: None,
             paths: Vec::new(),
+            stream: None,
         }
     }
 

@@ -8,6 +8,7 @@
 mod bench;
 mod files_from;
 mod layers;
+mod stream;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,12 +30,15 @@ use crate::values::{self, ColorWhen, ProgressForm};
 
 pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
 pub use layers::Layers;
+pub use stream::StreamSettings;
 
 /// Everything a transfer needs but its locations.
 #[derive(Debug)]
 pub struct TransferSettings {
     /// The engine's settings.
     pub engine: Settings,
+    /// The form of a stream, if the destination is one.
+    pub stream: StreamSettings,
     /// The path of the manifest. `None` if none is wanted.
     pub manifest: Option<PathBuf>,
     /// Notes for users about texts that were read otherwise than they were written.
@@ -111,6 +115,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     };
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
+        stream: stream::stream(&args.stream, engine.preserve, layers)?,
         engine,
         manifest,
         notes: listed.and_then(|listed| listed.note()).into_iter().collect(),

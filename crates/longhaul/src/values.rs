@@ -5,6 +5,7 @@
 
 mod given;
 mod preserve;
+mod stream;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::error::Flaw;
 
 pub use given::{Environment, Given, variable};
 pub(crate) use preserve::preserve;
+pub(crate) use stream::{block_size, prefill};
 
 /// The rule when labels on standard error are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

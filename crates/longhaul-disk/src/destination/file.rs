@@ -65,6 +65,11 @@ impl TargetFile {
         body.map(DiskBody::handle).map_or(IoMode::Buffered, Handle::mode)
     }
 
+    /// Whether its bytes go out in order, as a part of a stream.
+    pub fn is_in_stream(&self) -> bool {
+        self.bodies.iter().any(|body| body.in_stream().is_some())
+    }
+
     /// Removes the temporary names now. The blocks are freed when the last request on the file has
     /// ended.
     pub fn discard(&self) {

@@ -43,9 +43,7 @@ pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub use readback::Back;
 pub use staged::Staged;
-pub use stream::{
-    LastBlock, Prefill, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget,
-};
+pub use stream::{LastBlock, Prefill, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget};
 pub use sync::SyncCounts;
 pub use void::VoidTarget;
 

@@ -36,6 +36,7 @@ impl Victim {
             group: SyncGroup::default(),
             read_back: false,
             digests: Default::default(),
+            order: Default::default(),
         };
         Victim { receiver: Receiver::new(config, "/base".to_owned()), next: 0, seq: 0 }
     }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, SyncMethod,
+    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod,
 };
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ use super::words::note;
 use crate::exit::Exit;
 use bodies::{
     EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody, StartBody,
-    Target, WarningBody,
+    StreamBody, Target, WarningBody,
 };
 use printable::Printable;
 
@@ -235,6 +235,7 @@ impl Summary<'_> {
             stages: &[],
             io: None,
             paths: Vec::new(),
+            stream: None,
         }
     }
 
@@ -268,6 +269,7 @@ impl Summary<'_> {
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             paths: path_bodies(&report.paths),
+            stream: report.stream.map(stream_body),
             ..Summary::nothing(exit)
         }
     }
@@ -287,6 +289,11 @@ fn path_bodies(figures: &[PathFigures]) -> Vec<PathBody> {
         PathBody { path, lanes, bytes, down: is_down }
     };
     figures.iter().map(body).collect()
+}
+
+fn stream_body(figures: StreamFigures) -> StreamBody {
+    let StreamFigures { bytes, blocks, under_runs } = figures;
+    StreamBody { bytes, blocks, under_runs }
 }
 
 fn io_body(io: &EngineReport) -> IoBody {

@@ -183,8 +183,8 @@ impl Narrator {
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));
         }
-        // A run that never began has nothing to continue.
-        if exit.resumable() && self.session == Session::Stood {
+        // A run that never began has nothing to continue, and neither has a stream.
+        if exit.resumable() && self.session == Session::Stood && end.report.stream.is_none() {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {

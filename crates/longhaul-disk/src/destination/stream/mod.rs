@@ -42,7 +42,7 @@ use self::tar::TarKind;
 pub struct StreamShape {
     /// What the bytes are.
     pub form: StreamForm,
-    /// Bytes of a block, at least 1: each leaves in one write. Default: 1 MiB.
+    /// Bytes of a block, from 64 KiB to 16 MiB: each leaves in one write. Default: 1 MiB.
     pub block_bytes: usize,
     /// The last block.
     pub last: LastBlock,
@@ -83,6 +83,14 @@ pub enum Prefill {
     Bytes(u64),
     /// So much of the buffers, 1 to 100 percent.
     Percent(u8),
+}
+
+impl StreamShape {
+    /// The smallest block, in bytes: a tape that is written in smaller ones stands still more often
+    /// than it runs.
+    pub const BLOCK_BYTES_LEAST: usize = 64 << 10;
+    /// The largest block, in bytes: the longest that drives of today take.
+    pub const BLOCK_BYTES_MOST: usize = 16 << 20;
 }
 
 impl Default for StreamShape {

@@ -65,6 +65,8 @@ struct OutputState {
     /// Whether anything left the line: the stream cannot begin anew.
     is_begun: bool,
     end: StreamEnd,
+    /// The number of sessions that gave up: whoever waits for the stream waits no longer then.
+    given_up: u64,
     failure: Option<StreamFailure>,
     figures: StreamFigures,
 }
@@ -118,6 +120,7 @@ impl StreamOutput {
             chunks_expected: 0,
             is_begun: false,
             end: StreamEnd::Open,
+            given_up: 0,
             failure: None,
             figures: StreamFigures::default(),
         };
@@ -175,6 +178,9 @@ impl StreamOutput {
             state.failure.get_or_insert(StreamFailure::GivenUp);
         }
         let left = state.lineup.clear();
+        state.entries_out += state.entries.len() as u64;
+        state.entries.clear();
+        state.given_up += 1;
         drop(state);
         self.shared.news.notify_all();
         self.shared.give_back(left, &StreamFailure::GivenUp);
@@ -191,9 +197,7 @@ impl StreamOutput {
         let chunk = ChunkInBuffer { slot, len, out };
         let put = match &state.failure {
             Some(failure) => Err((chunk, failure.clone())),
-            None => {
-                state.lineup.put(turn, offset, len as u64, chunk).map_err(|chunk| (chunk, StreamFailure::GivenUp))
-            }
+            None => state.lineup.put(turn, offset, len as u64, chunk).map_err(|chunk| (chunk, StreamFailure::GivenUp)),
         };
         drop(state);
         self.shared.news.notify_all();
@@ -246,7 +250,11 @@ impl StreamOutput {
         mut state: MutexGuard<'_, OutputState>,
         is_over: impl Fn(&OutputState) -> bool,
     ) -> Result<(), DiskError> {
+        let given_up = state.given_up;
         loop {
+            if state.given_up != given_up {
+                return Err(self.shared.error(&StreamFailure::GivenUp));
+            }
             if is_over(&state) {
                 return Ok(());
             }

@@ -174,7 +174,13 @@ impl DestinationWorkers {
             let opened = match &ledger {
                 Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
                 None => tree
-                    .create(&held.placed, ChunkMap::new(len, chunk), sparse && preserve_holes, &unwritten())
+                    .create_known(
+                        &held.placed,
+                        ChunkMap::new(len, chunk),
+                        sparse && preserve_holes,
+                        &unwritten(),
+                        &held.entry.meta,
+                    )
                     .map(|target| (target, Created::Fresh))
                     .map_err(Fault::from),
             };
