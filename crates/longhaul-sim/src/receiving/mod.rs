@@ -10,6 +10,7 @@ mod dirs;
 mod job;
 mod orders;
 mod reports;
+mod sequence;
 mod standing;
 mod temp_dirs;
 
@@ -21,7 +22,7 @@ use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, LaneId, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{EntryRef, Ticket};
+use longhaul_proto::receiver::{EntryRef, Ticket, WantOrder};
 use longhaul_proto::wire::message::FileEnd;
 
 use crate::env::{Env, Hesitation};
@@ -34,6 +35,7 @@ use crate::watched::Watched;
 use book::Book;
 use dirs::Directories;
 use job::{Job, Queue, StepEnd, Work};
+use sequence::Sequence;
 
 /// A file under a temporary name.
 #[derive(Clone, Debug)]
@@ -89,6 +91,8 @@ pub(crate) struct RecvSession {
     temps: BTreeMap<FileId, Temp>,
     dirs: Directories,
     payloads: BTreeMap<Ticket, Payload>,
+    /// The writes that wait for their turn. `None` where chunks are written as they come.
+    sequence: Option<Sequence>,
     /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
     /// The roots that the sender declared.
@@ -143,6 +147,7 @@ impl RecvSession {
             temps: BTreeMap::new(),
             dirs: Directories::default(),
             payloads: BTreeMap::new(),
+            sequence: (env.plan.terms.order != WantOrder::Any).then(Sequence::default),
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
             wakes: Wakes::default(),
@@ -301,6 +306,11 @@ impl RecvSession {
         }
         if self.machine.seen.end.is_some() {
             self.machine.check_over();
+        }
+        if self.machine.is_draining() {
+            // What waits would wait for what never comes.
+            let left = self.sequence.as_mut().map(Sequence::give_up).unwrap_or_default();
+            left.into_iter().for_each(|job| self.start_job(env, job));
         }
         self.rearm(env);
         if env.plan.scene.is_one_session {

@@ -2,13 +2,13 @@
 //! be looked up nor taken back.
 //!
 //! Takes the orders of a [`TargetTree`](super::TargetTree), and chunks in any order. Gives the
-//! bytes of one file, or a tar archive, in blocks of one size. `lineup` has the order, `drain` says
+//! bytes of one file, or a tar archive, in blocks of one size. `lineup` has the order, `outflow` says
 //! when it flows, `blocks` cuts, `sink` is the descriptor, `output` the thread that writes. Knows
 //! nothing of peers and digests.
 
 mod blocks;
-mod drain;
 mod lineup;
+mod outflow;
 mod output;
 mod sink;
 mod tar;

@@ -14,8 +14,8 @@ use longhaul_sys::Slot;
 use serde::{Deserialize, Serialize};
 
 use super::blocks::Blocks;
-use super::drain::{Drain, Supply};
 use super::lineup::{Lineup, NextChunk, Turn};
+use super::outflow::{Outflow, Supply};
 use super::sink::StreamSink;
 use super::{Prefill, StreamForm, StreamShape, tar};
 use crate::error::{DiskError, PathText};
@@ -54,7 +54,7 @@ struct OutputShared {
 #[derive(Debug)]
 struct OutputState {
     lineup: Lineup<ChunkInBuffer>,
-    drain: Drain,
+    outflow: Outflow,
     /// Entries without chunks that go out between files.
     entries: VecDeque<Vec<u8>>,
     /// The number of entries that were ever put behind the others, and of those that are out.
@@ -113,7 +113,7 @@ impl StreamOutput {
     pub fn start(sink: StreamSink, shape: StreamShape) -> Result<Arc<StreamOutput>, DiskError> {
         let state = OutputState {
             lineup: Lineup::default(),
-            drain: Drain::new(0),
+            outflow: Outflow::new(0),
             entries: VecDeque::new(),
             entries_put: 0,
             entries_out: 0,
@@ -144,7 +144,7 @@ impl StreamOutput {
         let prefill = self.shared.shape.prefill;
         let mut state = self.lock();
         if !state.is_begun {
-            state.drain = Drain::new(prefill.chunks(chunks_max, chunk_bytes));
+            state.outflow = Outflow::new(prefill.chunks(chunks_max, chunk_bytes));
         }
     }
 
@@ -291,7 +291,7 @@ impl OutputShared {
                 OutputStep::End => (self.write_end(&mut blocks), None),
             };
             let mut state = self.lock();
-            let under_runs = state.drain.under_runs();
+            let under_runs = state.outflow.under_runs();
             state.figures = StreamFigures { bytes: blocks.bytes(), blocks: blocks.blocks(), under_runs };
             let failure = outcome.err().map(|error| StreamFailure::of(&error));
             match (&failure, chunk.is_some()) {
@@ -373,7 +373,7 @@ impl OutputState {
         let entries = if self.lineup.is_within_file() { 0 } else { self.entries.len() };
         let is_all_here = self.end == StreamEnd::Asked || self.lineup.held() >= self.chunks_expected;
         let supply = if is_all_here { Supply::AllHere } else { Supply::Coming };
-        let step = if self.drain.may_write(entries + self.lineup.ready(), supply) {
+        let step = if self.outflow.may_write(entries + self.lineup.ready(), supply) {
             match entries {
                 0 => self.lineup.take().map(OutputStep::Chunk),
                 _ => self.entries.pop_front().map(OutputStep::Entry),

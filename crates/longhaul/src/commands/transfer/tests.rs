@@ -33,6 +33,20 @@ fn commands_take_the_directions_that_they_are_named_for() {
 }
 
 #[test]
+fn a_dash_as_the_destination_is_standard_output_and_a_file_of_that_name_is_written_with_its_directory() {
+    for (line, is_stream) in [
+        (&["pull", "lh://h/r/a", "-"][..], true),
+        (&["copy", "a", "-"], true),
+        (&["copy", "a", "./-"], false),
+        (&["copy", "-", "a"], false),
+        (&["pull", "lh://h/r/a", "-/"], false),
+    ] {
+        let ends = ends(line).unwrap();
+        assert_eq!(ends.here().is_some_and(Here::is_stream), is_stream, "{line:?}");
+    }
+}
+
+#[test]
 fn what_does_not_go_together_is_a_usage_error() {
     for (line, part) in [
         (&["push", "lh://h/r/a", "b"][..], "push sends files of this host"),

@@ -2,19 +2,19 @@
 //! after an under-run they fill again. A tape that stops has to be wound back.
 //!
 //! In: how much is ready to go out, and whether more is on its way. Out: whether to write now, and
-//! the number of under-runs. It knows no clock: a drain that is never too late needs none.
+//! the number of under-runs. It knows no clock: what is late shows by what is not there.
 
-/// The state of a drain.
+/// The state of a outflow.
 #[derive(Debug)]
-pub(super) struct Drain {
+pub(super) struct Outflow {
     /// Chunks that must be ready before any leaves. 0: each leaves as it comes, and no under-run
     /// is counted.
     prefill_chunks: usize,
-    phase: DrainPhase,
+    phase: OutflowPhase,
     under_runs: u64,
 }
 
-/// The phase of a drain.
+/// The phase of a outflow.
 ///
 /// ```text
 /// phase    event                                      next phase
@@ -23,7 +23,7 @@ pub(super) struct Drain {
 /// Starved  something is ready again: an under-run     Filling
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DrainPhase {
+enum OutflowPhase {
     /// It writes nothing until enough is ready.
     Filling,
     /// It writes whatever is ready.
@@ -33,7 +33,7 @@ enum DrainPhase {
     Starved,
 }
 
-/// Whether more can come to a drain before it writes.
+/// Whether more can come before something leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Supply {
     /// Chunks that were asked for are not here yet.
@@ -42,10 +42,10 @@ pub(super) enum Supply {
     AllHere,
 }
 
-impl Drain {
-    /// A drain that begins to flow once `prefill_chunks` are ready.
-    pub(super) fn new(prefill_chunks: usize) -> Drain {
-        Drain { prefill_chunks, phase: DrainPhase::Filling, under_runs: 0 }
+impl Outflow {
+    /// A way out that begins to flow once `prefill_chunks` are ready.
+    pub(super) fn new(prefill_chunks: usize) -> Outflow {
+        Outflow { prefill_chunks, phase: OutflowPhase::Filling, under_runs: 0 }
     }
 
     /// Whether something shall go out now, of which `ready` chunks and entries are here in order.
@@ -54,18 +54,18 @@ impl Drain {
             return ready > 0;
         }
         match (self.phase, ready) {
-            (DrainPhase::Flowing, 0) => self.phase = DrainPhase::Starved,
-            (DrainPhase::Starved, 1..) => {
+            (OutflowPhase::Flowing, 0) => self.phase = OutflowPhase::Starved,
+            (OutflowPhase::Starved, 1..) => {
                 self.under_runs += 1;
-                self.phase = DrainPhase::Filling;
+                self.phase = OutflowPhase::Filling;
             }
             _ => {}
         }
         let is_full = ready >= self.prefill_chunks || supply == Supply::AllHere;
-        if self.phase == DrainPhase::Filling && ready > 0 && is_full {
-            self.phase = DrainPhase::Flowing;
+        if self.phase == OutflowPhase::Filling && ready > 0 && is_full {
+            self.phase = OutflowPhase::Flowing;
         }
-        self.phase == DrainPhase::Flowing
+        self.phase == OutflowPhase::Flowing
     }
 
     /// How often it had nothing to write although the stream was not at its end.
@@ -80,41 +80,41 @@ mod tests {
 
     #[test]
     fn nothing_leaves_before_the_buffers_are_filled() {
-        let mut drain = Drain::new(3);
-        let waits = [0, 1, 2].map(|ready| drain.may_write(ready, Supply::Coming));
+        let mut outflow = Outflow::new(3);
+        let waits = [0, 1, 2].map(|ready| outflow.may_write(ready, Supply::Coming));
         assert_eq!(waits, [false; 3]);
-        assert!(drain.may_write(3, Supply::Coming));
-        assert!(drain.may_write(1, Supply::Coming), "once it flows, it takes what is there");
-        assert_eq!(drain.under_runs(), 0);
+        assert!(outflow.may_write(3, Supply::Coming));
+        assert!(outflow.may_write(1, Supply::Coming), "once it flows, it takes what is there");
+        assert_eq!(outflow.under_runs(), 0);
     }
 
     #[test]
-    fn a_drain_that_is_fed_too_slowly_fills_again_and_counts_each_under_run() {
-        let mut drain = Drain::new(2);
+    fn a_stream_that_is_fed_too_slowly_fills_again_and_counts_each_under_run() {
+        let mut outflow = Outflow::new(2);
         for under_runs in 0..3 {
-            assert!(!drain.may_write(1, Supply::Coming));
-            assert!(drain.may_write(2, Supply::Coming));
-            assert!(drain.may_write(1, Supply::Coming));
-            assert!(!drain.may_write(0, Supply::Coming));
-            assert_eq!(drain.under_runs(), under_runs);
+            assert!(!outflow.may_write(1, Supply::Coming));
+            assert!(outflow.may_write(2, Supply::Coming));
+            assert!(outflow.may_write(1, Supply::Coming));
+            assert!(!outflow.may_write(0, Supply::Coming));
+            assert_eq!(outflow.under_runs(), under_runs);
         }
-        assert!(!drain.may_write(0, Supply::AllHere), "the end of the stream is no under-run");
-        assert_eq!(drain.under_runs(), 2);
+        assert!(!outflow.may_write(0, Supply::AllHere), "the end of the stream is no under-run");
+        assert_eq!(outflow.under_runs(), 2);
     }
 
     #[test]
     fn what_is_here_leaves_when_nothing_more_can_come() {
-        let mut drain = Drain::new(5);
-        assert!(!drain.may_write(2, Supply::Coming));
-        assert!(!drain.may_write(0, Supply::AllHere), "there is nothing to write");
-        assert!(drain.may_write(2, Supply::AllHere));
+        let mut outflow = Outflow::new(5);
+        assert!(!outflow.may_write(2, Supply::Coming));
+        assert!(!outflow.may_write(0, Supply::AllHere), "there is nothing to write");
+        assert!(outflow.may_write(2, Supply::AllHere));
     }
 
     #[test]
     fn without_a_prefill_everything_leaves_at_once_and_no_under_run_is_counted() {
-        let mut drain = Drain::new(0);
+        let mut outflow = Outflow::new(0);
         let steps = [(1, true), (0, false), (1, true), (0, false), (4, true)];
-        assert!(steps.iter().all(|(ready, writes)| drain.may_write(*ready, Supply::Coming) == *writes));
-        assert_eq!(drain.under_runs(), 0);
+        assert!(steps.iter().all(|(ready, writes)| outflow.may_write(*ready, Supply::Coming) == *writes));
+        assert_eq!(outflow.under_runs(), 0);
     }
 }
