@@ -88,9 +88,9 @@ fn the_least_memory_carries_a_file_that_is_much_larger() {
     let outcome = running.fail(0);
     let summary = outcome.summary();
     assert_eq!(summary["io"]["buffers"], 4, "{outcome}");
-    assert_eq!(summary["stream"]["bytes"], 40 * MIB + 1, "{outcome}");
-    assert_eq!(summary["stream"]["blocks"], (40 * MIB + 1).div_ceil(300 << 10), "{outcome}");
-    assert_eq!(summary["stream"]["under_runs"], 0, "{outcome}");
+    assert_eq!(summary["io"]["stream"]["bytes"], 40 * MIB + 1, "{outcome}");
+    assert_eq!(summary["io"]["stream"]["blocks"], (40 * MIB + 1).div_ceil(300 << 10), "{outcome}");
+    assert_eq!(summary["io"]["stream"]["under_runs"], 0, "{outcome}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_stream_that_is_fed_too_slowly_counts_its_under_runs() {
     let (running, fifo) = pull_to_fifo(&site, &options, "f");
     assert!(rest(fifo) == files::bytes(9, 6 * MIB));
     let outcome = running.fail(0);
-    assert!(outcome.summary()["stream"]["under_runs"].as_u64().is_some_and(|count| count > 0), "{outcome}");
+    assert!(outcome.summary()["io"]["stream"]["under_runs"].as_u64().is_some_and(|count| count > 0), "{outcome}");
     assert!(outcome.stderr.contains("under-run"), "{outcome}");
 }
 

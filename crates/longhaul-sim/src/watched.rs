@@ -51,8 +51,6 @@ pub(crate) struct Seen {
     pub(crate) copies: usize,
     /// Chunks and small files that were read back.
     pub(crate) read_back: usize,
-    /// The most chunks that were kept at a time, as they came before their turn.
-    pub(crate) early_most: usize,
     /// The rounds in which it heard events and its orders were carried out.
     pub(crate) rounds: Rounds,
     /// Times that nothing could happen before a timeout of the machine.
@@ -68,6 +66,8 @@ pub(crate) struct Rounds {
     pub(crate) events_at_once: usize,
     /// Times that it was told of too little memory, or of too much that waits.
     pub(crate) pressed: usize,
+    /// The most chunks that were kept at a time, as they came before their turn.
+    pub(crate) early_most: usize,
 }
 
 /// The machine. See the module.

@@ -161,7 +161,6 @@ pub(crate) mod tests {
             stages: Vec::new(),
             io: None,
             paths: Vec::new(),
-            stream: None,
         }
     }
 

@@ -162,12 +162,12 @@ pub trait TargetTree: Send + Sync + 'static {
         &self,
         path: &RelPath,
         map: ChunkMap,
-        sparse: bool,
+        zeros: Zeros,
         temp: &TempName,
         meta: &Meta,
     ) -> Result<Arc<TargetFile>, DiskError> {
         let _ = meta;
-        self.create(path, map, sparse, temp)
+        self.create(path, map, zeros == Zeros::LeftOut, temp)
     }
 
     /// Opens a temporary that [`TargetTree::create`] made earlier, ready for more chunk writes;

@@ -22,7 +22,7 @@ use longhaul_core::limits::DISK_DEPTH_MAX;
 use longhaul_sys::{Slab, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::destination::TargetFile;
+use crate::destination::{StreamFigures, TargetFile};
 use crate::error::DiskError;
 use crate::io::queue::{Queue, Request};
 use crate::io::transfer::{Job, QueueId};
@@ -58,6 +58,10 @@ pub struct EngineReport {
     /// Processor time that the engine's own threads have spent so far, in nanoseconds. The work of
     /// the kernel's threads for a ring is not in it.
     pub cpu_nanos: u64,
+    /// The stream that went out beside it, written by a thread of its own. `None` for any other
+    /// destination.
+    #[serde(default)]
+    pub stream: Option<StreamFigures>,
 }
 
 /// Called with the slot and the result of a request. It runs on an engine's thread, which does
@@ -138,6 +142,7 @@ impl ChunkIo {
             slots_registered: queues.values().map(|queue| queue.registered()).max().unwrap_or(0),
             slots: self.shared.slab.slots(),
             cpu_nanos: queues.values().map(|queue| queue.cpu_nanos()).sum(),
+            stream: None,
         }
     }
 

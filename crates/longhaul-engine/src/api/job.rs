@@ -63,7 +63,7 @@ pub enum JobDestination {
 pub struct StreamDest {
     /// Where the bytes go.
     pub place: StreamPlace,
-    /// What they are, and the blocks in which they go.
+    /// Their content, and the blocks in which they go.
     pub shape: StreamShape,
 }
 

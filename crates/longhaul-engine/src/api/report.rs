@@ -3,7 +3,7 @@
 //! In: from the totals of a session. Out: to whoever ran the job. Plain data.
 
 use longhaul_core::{Fault, FaultCode};
-use longhaul_disk::{EngineReport, StreamFigures};
+use longhaul_disk::EngineReport;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Limited, PathFigures};
@@ -69,6 +69,4 @@ pub struct Report {
     pub io: Option<EngineReport>,
     /// The figures of each of several paths. Empty where there was one.
     pub paths: Vec<PathFigures>,
-    /// The figures of the stream that went out. `None` for any other destination.
-    pub stream: Option<StreamFigures>,
 }

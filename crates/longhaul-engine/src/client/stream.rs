@@ -14,7 +14,7 @@ use longhaul_proto::receiver::Landing;
 use super::local_copy::Nobody;
 use super::wish::Wish;
 use super::{Dialling, Run, missing};
-use crate::api::{LocalSource, Remote, RemotePath, StreamDest, StreamPlace, Transport};
+use crate::api::{LocalSource, Remote, RemotePath, Settings, StreamDest, StreamPlace, Transport};
 use crate::budget;
 use crate::session::course::ReceiveCourse;
 use crate::session::handshake::{self, Units};
@@ -32,7 +32,7 @@ impl Run {
     ) -> Result<Totals, Fault> {
         one_file(dest, paths.len())?;
         let run = self.for_stream();
-        let mut site = StreamSite::open(dest, run.settings.dry_run).await?;
+        let mut site = StreamSite::open(dest, &run.settings).await?;
         let mut totals = run.pull_out(remote, &paths, &mut site).await?;
         totals.stream = site.output.map(|output| output.figures());
         Ok(totals)
@@ -49,7 +49,7 @@ impl Run {
         if matches!(shape, Shape::Directory) {
             only_in_archive(dest)?;
         }
-        let site = StreamSite::open(dest, run.settings.dry_run).await?;
+        let site = StreamSite::open(dest, &run.settings).await?;
         let mut totals = run.embedded(source, site.destination(), Arc::new(Nobody)).await?;
         totals.stream = site.output.map(|output| output.figures());
         Ok(totals)
@@ -123,7 +123,7 @@ struct StreamSite {
 
 impl StreamSite {
     /// Opens the place to which the stream goes. A fifo is waited for until it has a reader.
-    async fn open(dest: &StreamDest, dry_run: bool) -> Result<StreamSite, Fault> {
+    async fn open(dest: &StreamDest, settings: &Settings) -> Result<StreamSite, Fault> {
         let StreamDest { place, shape } = dest.clone();
         let open = move || -> Result<Arc<StreamOutput>, DiskError> {
             let sink = match place {
@@ -133,7 +133,7 @@ impl StreamSite {
             StreamOutput::start(sink, shape)
         };
         block_size(&shape)?;
-        let output = match dry_run {
+        let output = match settings.dry_run {
             true => None,
             false => Some(blocking(move || open().map_err(Fault::from)).await?),
         };

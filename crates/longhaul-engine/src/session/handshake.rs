@@ -60,8 +60,8 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
     }
 }
 
-/// Asks for a transfer by a hello, with the parts of the request that follow it, and waits at most the
-/// given time for the answer. Returns the agreement and the lanes to dial.
+/// Asks for a transfer by a hello, with the parts of the request that follow it, and waits at most
+/// the given time for the answer. Returns the agreement and the lanes to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,

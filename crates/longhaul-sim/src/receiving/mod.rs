@@ -90,15 +90,22 @@ pub(crate) struct RecvSession {
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
     dirs: Directories,
-    payloads: BTreeMap<Ticket, Payload>,
-    /// The writes that wait for their turn. `None` where chunks are written as they come.
-    sequence: Option<Sequence>,
+    arrivals: Arrivals,
     /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
     /// The roots that the sender declared.
     roots: BTreeMap<FileId, Hash32>,
     wakes: Wakes,
     planted: Planted,
+}
+
+/// The content that came and is not written.
+#[derive(Debug)]
+struct Arrivals {
+    /// Until its verdict.
+    payloads: BTreeMap<Ticket, Payload>,
+    /// The writes that wait for their turn. `None` where chunks are written as they come.
+    sequence: Option<Sequence>,
 }
 
 /// The coming events by which a session wakes itself.
@@ -131,6 +138,7 @@ impl RecvSession {
         let mut machine = Watched::new(&env.plan, no.0);
         let lanes = (0..env.plan.lanes).map(LaneId).filter(|id| machine.handle_lane_joined(*id));
         let lanes = lanes.map(|id| Lane::new(id, 0)).collect();
+        let sequence = (env.plan.terms.order != WantOrder::Any).then(Sequence::default);
         let mut session = RecvSession {
             no,
             machine,
@@ -146,8 +154,7 @@ impl RecvSession {
             survey_queue: VecDeque::new(),
             temps: BTreeMap::new(),
             dirs: Directories::default(),
-            payloads: BTreeMap::new(),
-            sequence: (env.plan.terms.order != WantOrder::Any).then(Sequence::default),
+            arrivals: Arrivals { payloads: BTreeMap::new(), sequence },
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
             wakes: Wakes::default(),
@@ -217,7 +224,7 @@ impl RecvSession {
             true => piece.hole.then(|| vec![0; piece.unit_len as usize]),
             false => Some(frame.payload),
         };
-        self.payloads.insert(landed.ticket, Payload { unit: piece.unit, bytes, hole: piece.hole, rows });
+        self.arrivals.payloads.insert(landed.ticket, Payload { unit: piece.unit, bytes, hole: piece.hole, rows });
         self.machine.handle_landed(env.clock.now(), landed);
         self.act(env);
     }
@@ -309,7 +316,7 @@ impl RecvSession {
         }
         if self.machine.is_draining() {
             // What waits would wait for what never comes.
-            let left = self.sequence.as_mut().map(Sequence::give_up).unwrap_or_default();
+            let left = self.arrivals.sequence.as_mut().map(Sequence::give_up).unwrap_or_default();
             left.into_iter().for_each(|job| self.start_job(env, job));
         }
         self.rearm(env);

@@ -32,7 +32,7 @@ fn a_destination_that_keeps_early_chunks_gets_each_one_in_its_turn_however_few_i
             plan.rates.lanes.losses = if seed % 3 == 0 { 150 } else { 0 };
             let session = Session::new(plan, seed).run_well();
             assert!(session.outcomes().all(is_committed), "seed {seed}");
-            let early = session.receiver().seen.early_most;
+            let early = session.receiver().seen.rounds.early_most;
             assert!(early < chunks_max, "seed {seed}: {early} chunks were kept, of {chunks_max}");
             most = early.max(most);
         }

@@ -80,23 +80,8 @@ fn prepare(
     if settings.engine.files_from.is_some() {
         ends.mean_contents();
     }
-    if settings.engine.files_from.is_some() && sources.len() != 1 {
-        let why = "the names of --files-from are relative to one SOURCE, but several are given";
-        return Err(Error::Combination { why, hint: "give one SOURCE" });
-    }
+    consider(&ends, sources.len(), args, &settings, talk)?;
     let talker = Talker::new(talk);
-    if let Some(here) = ends.here() {
-        here.check(sources.len(), &settings, talk)?;
-        if here.is_stream() && !settings.engine.dry_run {
-            talker.note("a stream cannot be gone on with: if this run ends early, the next one begins it anew");
-        }
-    }
-    if matches!(ends, Ends::Push(..)) && (args.writes.sync_interval.is_some() || args.writes.sync_bytes.is_some()) {
-        talker.note(
-            "--sync-interval and --sync-bytes act where files are written: in a push sync_interval and sync_bytes of the \
-             daemon's [limits] decide",
-        );
-    }
     let asking = Asking::default();
     let destination = ends.destination();
     let naming = ends.naming(destination.clone());
@@ -140,6 +125,34 @@ fn prepare(
         sources,
         command,
     })
+}
+
+/// Refuses what does not go together, and tells what is not as it may be expected.
+fn consider(
+    ends: &Ends,
+    sources: usize,
+    args: &TransferArgs,
+    settings: &TransferSettings,
+    talk: Talk,
+) -> Result<(), Error> {
+    if settings.engine.files_from.is_some() && sources != 1 {
+        let why = "the names of --files-from are relative to one SOURCE, but several are given";
+        return Err(Error::Combination { why, hint: "give one SOURCE" });
+    }
+    let talker = Talker::new(talk);
+    if let Some(here) = ends.here() {
+        here.check(sources, settings, talk)?;
+        if here.is_stream() && !settings.engine.dry_run {
+            talker.note("a stream cannot be gone on with: if this run ends early, the next one begins it anew");
+        }
+    }
+    if matches!(ends, Ends::Push(..)) && (args.writes.sync_interval.is_some() || args.writes.sync_bytes.is_some()) {
+        talker.note(
+            "--sync-interval and --sync-bytes act where files are written: in a push sync_interval and sync_bytes of the \
+             daemon's [limits] decide",
+        );
+    }
+    Ok(())
 }
 
 impl Prepared {

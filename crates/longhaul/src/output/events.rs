@@ -235,7 +235,6 @@ impl Summary<'_> {
             stages: &[],
             io: None,
             paths: Vec::new(),
-            stream: None,
         }
     }
 
@@ -269,7 +268,6 @@ impl Summary<'_> {
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             paths: path_bodies(&report.paths),
-            stream: report.stream.map(stream_body),
             ..Summary::nothing(exit)
         }
     }
@@ -298,7 +296,8 @@ fn stream_body(figures: StreamFigures) -> StreamBody {
 
 fn io_body(io: &EngineReport) -> IoBody {
     let &EngineReport { depth, devices, slots, slots_registered, .. } = io;
-    IoBody { engine: engine(io.engine), depth, devices, buffers: slots, buffers_registered: slots_registered }
+    let stream = io.stream.map(stream_body);
+    IoBody { stream, engine: engine(io.engine), depth, devices, buffers: slots, buffers_registered: slots_registered }
 }
 
 /// The name of an I/O engine.

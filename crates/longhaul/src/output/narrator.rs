@@ -184,7 +184,7 @@ impl Narrator {
             talker.say(closing::io(io));
         }
         // A run that never began has nothing to continue, and neither has a stream.
-        if exit.resumable() && self.session == Session::Stood && end.report.stream.is_none() {
+        if exit.resumable() && self.session == Session::Stood && closing::stream(end.report).is_none() {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {

@@ -2,9 +2,9 @@
 //! be looked up nor taken back.
 //!
 //! Takes the orders of a [`TargetTree`](super::TargetTree), and chunks in any order. Gives the
-//! bytes of one file, or a tar archive, in blocks of one size. `lineup` has the order, `outflow` says
-//! when it flows, `blocks` cuts, `sink` is the descriptor, `output` the thread that writes. Knows
-//! nothing of peers and digests.
+//! bytes of one file, or a tar archive, in blocks of one size. `lineup` has the order, `outflow`
+//! says when it flows, `blocks` cuts, `sink` is the descriptor, `output` the thread that writes.
+//! Knows nothing of peers and digests.
 
 mod blocks;
 mod lineup;
@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
-use super::{Made, Replace, Staged, TargetFile, TargetTree};
+use super::{Made, Replace, Staged, TargetFile, TargetTree, Zeros};
 use crate::bytes::WriteAt;
 use crate::error::DiskError;
 use crate::stat::Standing;
@@ -40,7 +40,7 @@ use self::tar::TarKind;
 /// The form of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamShape {
-    /// What the bytes are.
+    /// The content of the bytes.
     pub form: StreamForm,
     /// Bytes of a block, from 64 KiB to 16 MiB: each leaves in one write. Default: 1 MiB.
     pub block_bytes: usize,
@@ -79,9 +79,9 @@ pub enum Prefill {
     /// Each block leaves as soon as it is whole.
     #[default]
     None,
-    /// So many bytes of buffers, or all that there are, if these are fewer.
+    /// Buffers of this many bytes, or all that there are, if these are fewer.
     Bytes(u64),
-    /// So much of the buffers, 1 to 100 percent.
+    /// A share of the buffers, 1 to 100 percent.
     Percent(u8),
 }
 
@@ -175,14 +175,14 @@ impl TargetTree for StreamTarget {
         sparse: bool,
         temp: &TempName,
     ) -> Result<Arc<TargetFile>, DiskError> {
-        self.create_known(path, map, sparse, temp, &Meta { mode: 0o644, ..Meta::default() })
+        self.create_known(path, map, Zeros::from(sparse), temp, &Meta { mode: 0o644, ..Meta::default() })
     }
 
     fn create_known(
         &self,
         path: &RelPath,
         map: ChunkMap,
-        _sparse: bool,
+        _zeros: Zeros,
         _temp: &TempName,
         meta: &Meta,
     ) -> Result<Arc<TargetFile>, DiskError> {

@@ -47,7 +47,9 @@ impl Rig {
         let size = ChunkSize::from_bytes(CHUNK as u64).expect("a power of two");
         let meta = Meta { mode: 0o600, mtime: Mtime { secs: 77, nanos: 0 } };
         let temp = TempName::new(SessionTag([0; 8]), [0; 8]);
-        self.target.create_known(&path(name), ChunkMap::new(len as u64, size), false, &temp, &meta).expect("a file")
+        self.target
+            .create_known(&path(name), ChunkMap::new(len as u64, size), Zeros::Written, &temp, &meta)
+            .expect("a file")
     }
 
     /// Hands a chunk over. What becomes of it is told to the receiver.

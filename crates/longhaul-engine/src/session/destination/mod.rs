@@ -24,7 +24,7 @@ use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
 };
-use longhaul_disk::{ChunkIo, Staged, TargetTree};
+use longhaul_disk::{ChunkIo, Staged, TargetTree, Zeros};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Room, Surveyed};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -177,7 +177,7 @@ impl DestinationWorkers {
                     .create_known(
                         &held.placed,
                         ChunkMap::new(len, chunk),
-                        sparse && preserve_holes,
+                        Zeros::from(sparse && preserve_holes),
                         &unwritten(),
                         &held.entry.meta,
                     )

@@ -12,7 +12,7 @@ mod moving;
 mod sessions;
 
 use longhaul_core::{Entry, EntryKind, Fault};
-use longhaul_disk::StreamFigures;
+use longhaul_disk::{EngineReport, StreamFigures};
 use longhaul_proto::wire::message::Tally;
 
 pub(crate) use self::costs::TransferCosts;
@@ -177,9 +177,8 @@ impl Totals {
             receiver_cpu: self.costs.receiver(),
             limits: self.costs.limits(),
             stages: self.costs.stages().to_vec(),
-            io: self.costs.io(),
+            io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
             paths: Vec::new(),
-            stream: self.stream,
         }
     }
 }

@@ -83,21 +83,6 @@ pub struct Summary<'a> {
     /// One object for each network path. The field is absent where the run had one path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) paths: Vec<PathBody>,
-    /// The stream that went out. The field is absent for any other destination.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stream: Option<StreamBody>,
-}
-
-/// The stream that went out.
-#[derive(Debug, Serialize)]
-pub(super) struct StreamBody {
-    /// Bytes that left, headers and padding among them.
-    pub(super) bytes: u64,
-    /// Blocks that left.
-    pub(super) blocks: u64,
-    /// How often the stream stood still until its buffers were filled again. 0 where `--prefill`
-    /// was not asked for.
-    pub(super) under_runs: u64,
 }
 
 /// The I/O engine of this side, and how it really ran.
@@ -114,6 +99,22 @@ pub(super) struct IoBody {
     /// The largest number of buffers that were registered with a ring of the kernel; 0 without a
     /// ring.
     pub(super) buffers_registered: usize,
+    /// The stream that went out, written by a thread of its own. The field is absent for any other
+    /// destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<StreamBody>,
+}
+
+/// The stream that went out.
+#[derive(Debug, Serialize)]
+pub(super) struct StreamBody {
+    /// Bytes that left, headers and padding among them.
+    pub(super) bytes: u64,
+    /// Blocks that left.
+    pub(super) blocks: u64,
+    /// How often the stream stood still until its buffers were filled again. 0 where `--prefill`
+    /// was not asked for.
+    pub(super) under_runs: u64,
 }
 
 /// CPU seconds per 10^9 bytes.

@@ -137,6 +137,7 @@ fn the_summary_counts_and_rates() {
             slots_registered: 0,
             slots: 64,
             cpu_nanos: 0,
+            stream: None,
         }),
         ..report()
     };
