@@ -42,6 +42,7 @@ mod resume;
 mod set;
 mod settings;
 mod sizes;
+mod streams;
 mod terminal;
 mod trees;
 mod usage;

@@ -14,7 +14,7 @@ use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
     Created, EntryRef, Landed, LandedRow, Landing, Partial, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen,
-    SkippedDigests, Source, Surveyed, SyncGroup, Ticket,
+    SkippedDigests, Source, Surveyed, SyncGroup, Ticket, WantOrder,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
@@ -73,6 +73,10 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
             SkippedDigests::Unwanted
         },
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
+        order: match bytes.get(1) {
+            Some(byte) if byte % 4 == 3 => WantOrder::Sequence { chunks_max: usize::from(byte / 4) },
+            _ => WantOrder::Any,
+        },
     };
     let mut receiver = Receiver::new(config, String::new());
     (0..4).for_each(|lane| assert!(receiver.handle_lane_joined(LaneId(lane))));

@@ -9,7 +9,7 @@ use longhaul_core::limits::LANES_MAX;
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, LaneId};
 use longhaul_net::LaneStream;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{GrantedLanes, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_IN_CHUNKS, GrantedLanes, Transport, Welcome};
 
 use super::peer::{CHUNK, Server, Speech, entry, file, forged, page, send_bundle};
 use crate::fixture::tree::{self, Tree};
@@ -138,6 +138,26 @@ fn links_in_the_destination_are_not_followed() {
     let outcome = pull(&host, &[], "d/", offering(entries));
     tree::assert_same(&before, &Tree::of(&out), &outcome);
     assert!(host.path("got/mine").is_symlink(), "{outcome}");
+}
+
+#[test]
+fn a_daemon_that_would_send_bundles_into_a_stream_is_left_at_once() {
+    let (host, server) = (Host::new(), Server::start());
+    let url = format!("lh://{}/data/f", server.addr());
+    let run = host.run(["pull", "--retry-for", "0", "--chunk-size", "1MiB", "--peer-key", &server.key(), &url, "-"]);
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut speech = server.accept_control();
+            let Some(Message::Hello(hello)) = speech.hear() else { panic!("a client begins with a hello") };
+            assert_eq!(hello.caps, CAP_IN_CHUNKS, "it says what it cannot take");
+            speech.say(&Message::Welcome(fair()));
+            speech.say(&Message::Lanes(GrantedLanes { first: LaneId(0), count: 1, transport: Transport::Tcp }));
+            speech.end();
+        });
+        run.finish()
+    });
+    assert_eq!((outcome.code, outcome.stdout.len()), (7, 0), "{outcome}");
+    assert!(outcome.stderr.contains("cannot send files in the order of a stream"), "{outcome}");
 }
 
 #[test]

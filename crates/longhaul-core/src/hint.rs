@@ -134,6 +134,7 @@ hints! {
     Encrypted "run the same transfer again, or with encrypted lanes",
     Undisturbed "run the same transfer again when nobody writes to it",
     WhereItEnded "run the same transfer again: it goes on where this ended",
+    FromTheStart "run the same transfer again: it begins anew, as a stream cannot be gone on with",
     WhereItEndedOrIdleLonger
         "run the same transfer again: it goes on where this ended; 'idle' in [limits] of serve.toml is the time",
     AfterItsOwner "wait until that is over, then run the same transfer again: it continues what is left then",
@@ -281,6 +282,7 @@ hints! {
     ShareVersion "use builds of longhaul that share a protocol version",
     Report "report this",
     PullThenPush "pull, then push",
+    StreamAsArchive "send them as an archive",
 }
 
 #[cfg(test)]

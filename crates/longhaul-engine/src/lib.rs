@@ -56,8 +56,8 @@ mod workers;
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange,
     LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial,
-    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, TargetFigures, TargetState,
-    Transport, Trust, Verify,
+    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace,
+    TargetFigures, TargetState, Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -68,9 +68,9 @@ pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
-    BoundThreads, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, Marks, MissingTarget, ModePolicy,
-    OnMissing, Pin, SameDevice, SetId, SetLayout, SetMark, SourceTree, SyncMethod, TargetDirs, TargetSet, TargetTree,
-    TreePolicy, VoidSource, VoidTarget, Writing,
+    BoundThreads, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LastBlock, LinkPolicy, Marks, MissingTarget,
+    ModePolicy, OnMissing, Pin, Prefill, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm,
+    StreamShape, SyncMethod, TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -278,7 +278,8 @@ fn written(
     let presence = Arc::<Presence>::default();
     let ledger = store.begin(who, run, prefix, presence.clone())?;
     let tree = target(ledger.tag());
-    Ok(Destination { tree, landing, place: base.clone(), base, ledger: Some(Arc::new(ledger)), presence })
+    let (place, ledger) = (base.clone(), Some(Arc::new(ledger)));
+    Ok(Destination { tree, landing, place, base, ledger, presence, stream: None })
 }
 
 /// The directory into which names go, and the name that the one source takes there if it does not

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longhaul_core::{ChunkSize, FaultCode, IfExists, Preserve};
-use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup};
+use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 
 use crate::rng::Rng;
 use crate::scene::Scene;
@@ -122,6 +122,9 @@ pub(crate) struct Terms {
     pub(crate) group: SyncGroup,
     /// Whether everything is read back from the medium before it is journalled or renamed.
     pub(crate) read_back: bool,
+    /// The order in which chunks are asked for. In sequence the destination writes them in that
+    /// order, and keeps what comes early.
+    pub(crate) order: WantOrder,
 }
 
 impl Terms {
@@ -135,6 +138,7 @@ impl Terms {
             digests: SkippedDigests::Unwanted,
             group,
             read_back: false,
+            order: WantOrder::Any,
         }
     }
 }
@@ -308,6 +312,7 @@ impl Plan {
             group: terms.group,
             read_back: terms.read_back,
             digests: terms.digests,
+            order: terms.order,
         }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Rounds {
     pub(crate) events_at_once: usize,
     /// Times that it was told of too little memory, or of too much that waits.
     pub(crate) pressed: usize,
+    /// The most chunks that were kept at a time, as they came before their turn.
+    pub(crate) early_most: usize,
 }
 
 /// The machine. See the module.

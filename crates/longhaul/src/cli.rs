@@ -3,8 +3,9 @@
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
 //! which give them their types and merge them with the environment and the config file. Knows no
 //! values, no defaults, no files. `bench` has the arguments of the `bench` commands, `filter` the
-//! two options whose order counts, `help` the text beneath the options, `lab` the arguments of
-//! the `bench` commands for disks, `misuse` and `foreign` the messages for lines that do not parse.
+//! two options whose order counts, `stream` those of a stream, `help` the text beneath the options,
+//! `lab` the arguments of the `bench` commands for disks, `set` those of target sets, `misuse` and
+//! `foreign` the messages for lines that do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -18,6 +19,7 @@ mod help;
 mod lab;
 mod misuse;
 mod set;
+mod stream;
 
 use std::ffi::OsString;
 
@@ -29,6 +31,7 @@ pub use self::help::version;
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::misuse::explain;
 pub use self::set::{SetArgs, SetInitArgs, SetVerb, TargetOptions};
+pub use self::stream::StreamOptions;
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
 #[derive(Debug, Parser)]
@@ -111,6 +114,9 @@ pub struct TransferArgs {
     /// Which files, and what of them.
     #[command(flatten)]
     pub choice: ChoiceOptions,
+    /// DEST as one stream of bytes.
+    #[command(flatten)]
+    pub stream: StreamOptions,
     /// What is told, and where.
     #[command(flatten)]
     pub output: OutputOptions,

@@ -21,6 +21,8 @@ pub struct Destination {
     shown: (String, String),
     /// The same on this host, if it is here.
     local: Option<(PathBuf, PathBuf)>,
+    /// Whether everything goes into one place, in which names are no paths.
+    is_stream: bool,
 }
 
 impl Destination {
@@ -29,14 +31,20 @@ impl Destination {
         let parent = dest.path.parent().unwrap_or(Path::new("")).to_owned();
         let shown = |path: &Path| Escaped(path.as_os_str().as_bytes()).to_string();
         let shown = (shown(&dest.path), shown(&parent));
-        Destination { shown, local: Some((dest.path.clone(), parent)) }
+        Destination { shown, local: Some((dest.path.clone(), parent)), is_stream: false }
+    }
+
+    /// A stream of this name.
+    pub fn stream(name: impl std::fmt::Display) -> Destination {
+        let name = name.to_string();
+        Destination { shown: (name.clone(), name), local: None, is_stream: true }
     }
 
     /// A destination at a daemon.
     pub fn daemon(dest: &DaemonPath) -> Destination {
         let host = host_port(&dest.host, dest.port);
         let Some(place) = &dest.path else {
-            return Destination { shown: Default::default(), local: None };
+            return Destination { shown: Default::default(), local: None, is_stream: false };
         };
         let root = Escaped(place.root.as_bytes()).to_string();
         let shown = |path: &RelPath| {
@@ -44,7 +52,7 @@ impl Destination {
             format!("lh://{host}/{root}{slash}{}", Escaped(path.as_bytes()))
         };
         let parent = place.path.parent().unwrap_or_default();
-        Destination { shown: (shown(&place.path), shown(&parent)), local: None }
+        Destination { shown: (shown(&place.path), shown(&parent)), local: None, is_stream: false }
     }
 
     /// The path where a file stands, for users.
@@ -57,6 +65,9 @@ impl Destination {
     /// destination's name.
     pub fn beneath(&self, path: &str, renamed: bool) -> String {
         let base = if renamed { &self.shown.1 } else { &self.shown.0 };
+        if self.is_stream {
+            return if path.is_empty() || path == base { base.clone() } else { format!("{base} ({path})") };
+        }
         let slash = if base.is_empty() || base.ends_with('/') || path.is_empty() { "" } else { "/" };
         format!("{base}{slash}{path}")
     }
@@ -104,6 +115,15 @@ pub(crate) mod tests {
             Location::Local(path) => Destination::local(&path),
             Location::Daemon(daemon) => Destination::daemon(&daemon),
         }
+    }
+
+    #[test]
+    fn a_file_in_a_stream_is_shown_with_the_name_of_the_stream() {
+        let stream = Destination::stream("standard output");
+        assert_eq!(stream.beneath("d/f", false), "standard output (d/f)");
+        assert_eq!(stream.beneath("", false), "standard output");
+        assert_eq!(stream.beneath("standard output", false), "standard output");
+        assert_eq!(stream.bases(), None);
     }
 
     #[test]

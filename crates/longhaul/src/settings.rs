@@ -9,6 +9,7 @@ mod bench;
 mod files_from;
 mod lab;
 mod layers;
+mod stream;
 mod targets;
 
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ pub use lab::{
     scan_bench,
 };
 pub use layers::Layers;
+pub use stream::StreamSettings;
 pub use targets::new_set;
 
 /// Everything a transfer needs but its locations.
@@ -45,6 +47,8 @@ pub struct TransferSettings {
     pub engine: Settings,
     /// The targets of a destination on this host. `None`: it is one directory.
     pub targets: Option<TargetDirs>,
+    /// The form of a stream, if the destination is one.
+    pub stream: StreamSettings,
     /// The path of the manifest. `None` if none is wanted.
     pub manifest: Option<PathBuf>,
     /// Notes for users about texts that were read otherwise than they were written.
@@ -123,6 +127,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     };
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
+        stream: stream::stream(&args.stream, engine.preserve, layers)?,
         engine,
         targets: targets::targets(&args.targets, layers)?,
         manifest,

@@ -6,6 +6,7 @@
 mod given;
 mod plot;
 mod preserve;
+mod stream;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use given::{Environment, Given, variable};
 pub(crate) use plot::plot;
 pub use plot::{PlotForm, PlotPlace};
 pub(crate) use preserve::preserve;
+pub(crate) use stream::{block_size, prefill};
 
 /// The rule when labels on standard error are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

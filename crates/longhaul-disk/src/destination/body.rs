@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{FileNode, RelPath};
+use rustix::io::Errno;
 
 use super::device::Mark;
 use super::readback;
 use super::readback::Back;
 use super::reopen::zero;
+use super::stream::StreamBody;
 use super::temp::Temp;
 use crate::bytes::WriteAt;
 use crate::direct::{Handle, IoMode};
@@ -39,6 +41,8 @@ enum BodyContent {
     Disk(DiskBody),
     /// To anything else.
     Given(GivenBody),
+    /// Out in order, with the bytes of other files before and behind them.
+    Stream(StreamBody),
 }
 
 /// A body in a file of this host.
@@ -130,6 +134,11 @@ impl Body {
         Body { len, content: BodyContent::Disk(body) }
     }
 
+    /// A body of `len` bytes that go out in order.
+    pub(crate) fn stream(len: u64, body: StreamBody) -> Body {
+        Body { len, content: BodyContent::Stream(body) }
+    }
+
     /// The length that it will have, in bytes.
     pub fn len(&self) -> u64 {
         self.len
@@ -155,11 +164,17 @@ impl Body {
         if let BodyContent::Given(given) = &self.content { Some(given) } else { None }
     }
 
+    /// It, where its bytes go out in order.
+    pub(crate) fn in_stream(&self) -> Option<&StreamBody> {
+        if let BodyContent::Stream(body) = &self.content { Some(body) } else { None }
+    }
+
     /// Removes its temporary name, or gives its bytes up.
     pub(crate) fn discard(&self) {
         match &self.content {
             BodyContent::Disk(body) => body.temp.discard(),
             BodyContent::Given(given) => given.bytes.discard(),
+            BodyContent::Stream(body) => body.discard(),
         }
     }
 
@@ -177,6 +192,8 @@ impl Body {
                 }
                 Ok(())
             }
+            // A sender is told to send every byte.
+            BodyContent::Stream(_) => Err(DiskError::call("leave a hole in", path, Errno::OPNOTSUPP)),
         }
     }
 
@@ -196,6 +213,7 @@ impl Body {
                 // It was not taken out of a cache of ours.
                 Ok(Back { len, mode: IoMode::Direct })
             }
+            BodyContent::Stream(_) => Err(readback::impossible(path)),
         }
     }
 }

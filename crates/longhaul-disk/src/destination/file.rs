@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::body::{Body, DiskBody};
 use super::readback::{Back, impossible};
+use super::stream::StreamBody;
 use crate::bytes::WriteAt;
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
@@ -69,6 +70,11 @@ impl TargetFile {
         body.map(DiskBody::handle).map_or(IoMode::Buffered, Handle::mode)
     }
 
+    /// Whether its bytes go out in order, as a part of a stream.
+    pub fn is_in_stream(&self) -> bool {
+        self.bodies.iter().any(|body| body.in_stream().is_some())
+    }
+
     /// Removes the temporary names now. The blocks are freed when the last request on the file has
     /// ended.
     pub fn discard(&self) {
@@ -78,6 +84,11 @@ impl TargetFile {
     /// The body on a target.
     pub(crate) fn body(&self, target: TargetId) -> Option<&Body> {
         self.bodies.get(target.0 as usize)
+    }
+
+    /// The body on a target, where its bytes go out in order.
+    pub(crate) fn in_stream(&self, target: TargetId) -> Option<&StreamBody> {
+        self.body(target).and_then(Body::in_stream)
     }
 
     /// The bodies that are files of this host.

@@ -21,6 +21,7 @@ mod room;
 mod spelling;
 mod staged;
 mod standing;
+mod stream;
 mod sync;
 mod temp;
 mod void;
@@ -44,6 +45,7 @@ pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub use readback::Back;
 pub(crate) use room::{Asker, room_of};
 pub use staged::Staged;
+pub use stream::{LastBlock, Prefill, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget};
 pub use sync::SyncCounts;
 pub use void::VoidTarget;
 
@@ -151,6 +153,23 @@ pub trait TargetTree: Send + Sync + 'static {
             Some(tree) => tree.create(path, map, sparse, temp),
             None => Err(lacking("create a temporary file for", path)),
         }
+    }
+
+    /// As [`TargetTree::create`], for a file that will have this metadata: a tree that must tell it
+    /// before the bytes. Default: it comes with [`TargetTree::seal`].
+    ///
+    /// # Errors
+    /// The system's error.
+    fn create_known(
+        &self,
+        path: &RelPath,
+        map: ChunkMap,
+        zeros: Zeros,
+        temp: &TempName,
+        meta: &Meta,
+    ) -> Result<Arc<TargetFile>, DiskError> {
+        let _ = meta;
+        self.create(path, map, zeros == Zeros::LeftOut, temp)
     }
 
     /// Opens a temporary that [`TargetTree::create`] made earlier, ready for more chunk writes;
@@ -417,6 +436,15 @@ pub trait TargetTree: Send + Sync + 'static {
     /// the system's error.
     fn check_place(&self) -> Result<(), DiskError> {
         self.beneath().map_or(Ok(()), |tree| tree.check_place())
+    }
+
+    /// Ends the destination: every entry has its outcome, and none follows. Default: nothing, or
+    /// what the tree beneath does.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn finish(&self) -> Result<(), DiskError> {
+        self.beneath().map_or(Ok(()), |tree| tree.finish())
     }
 
     /// Free space and file entries on the file system on which a file at `path` would lie. `None`

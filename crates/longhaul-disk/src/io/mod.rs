@@ -24,7 +24,7 @@ use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::{Affinity, BoundThreads};
-use crate::destination::TargetFile;
+use crate::destination::{StreamFigures, TargetFile};
 use crate::error::DiskError;
 use crate::io::queue::{Queue, QueueMeans, Request};
 use crate::io::transfer::{Job, QueueId};
@@ -64,6 +64,10 @@ pub struct EngineReport {
     /// The threads of this side that were bound to CPUs, those of the engine and others. Empty if
     /// they run anywhere.
     pub bound: Vec<BoundThreads>,
+    /// The stream that went out beside it, written by a thread of its own. `None` for any other
+    /// destination.
+    #[serde(default)]
+    pub stream: Option<StreamFigures>,
 }
 
 /// Called with the slot and the result of a request. It runs on an engine's thread, which does
@@ -134,12 +138,16 @@ impl ChunkIo {
     }
 
     /// Writes the slot's first `len` bytes to `place` of `file`, through the queue of the device
-    /// that the body on that target lies on. The rest of the slot may change to zeros.
+    /// that the body on that target lies on. A body of a stream takes it at once and keeps it until
+    /// its turn comes. The rest of the slot may change to zeros.
     ///
     /// Fails with [`DiskError::Bounds`] if the file has no such place.
     pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
         if let Some(error) = file.lacks(place, len) {
             return queue::finish(done, slot, Err(error));
+        }
+        if let Some(body) = file.in_stream(place.target) {
+            return body.take(place.offset, len, slot, done);
         }
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
     }
@@ -161,6 +169,7 @@ impl ChunkIo {
             slots: self.shared.slab.slots(),
             cpu_nanos: queues.values().map(|queue| queue.cpu_nanos()).sum(),
             bound: self.shared.affinity.bound(),
+            stream: None,
         }
     }
 

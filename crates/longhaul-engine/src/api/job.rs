@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::{Fault, RelPath, Word};
-use longhaul_disk::TargetDirs;
+use longhaul_disk::{StreamShape, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,27 @@ pub enum JobDestination {
     Local(LocalDest),
     /// A path that a daemon serves.
     Remote(Reach, RemotePath),
+    /// A place of this host that takes bytes once and in order.
+    Stream(StreamDest),
+}
+
+/// A destination that is one stream of bytes. It begins anew with each run: nothing of it is
+/// continued once anything has left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StreamDest {
+    /// Where the bytes go.
+    pub place: StreamPlace,
+    /// Their content, and the blocks in which they go.
+    pub shape: StreamShape,
+}
+
+/// The place to which a stream goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StreamPlace {
+    /// The standard output of this process.
+    Stdout,
+    /// A character device, block device or fifo.
+    Device(PathBuf),
 }
 
 /// A source on this host.

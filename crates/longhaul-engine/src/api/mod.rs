@@ -14,7 +14,10 @@ pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
     PathFigures, Progress, Redial, SkipReason, Start, StartNote,
 };
-pub use job::{Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, Trust};
+pub use job::{
+    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, StreamDest,
+    StreamPlace, Trust,
+};
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};

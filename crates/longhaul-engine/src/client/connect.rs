@@ -97,7 +97,7 @@ impl Run {
         self.paths.lead_to(control.peer_addr)?;
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
         let transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
-        let request = Request::Transfer(Box::new(transfer.clone()));
+        let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control);
@@ -106,7 +106,7 @@ impl Run {
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
-            handshake::ask(&mut control.reader, &mut control.writer, request, wish.parts(), patience).await?;
+            handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts(), patience).await?;
         accept_answer(&transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());

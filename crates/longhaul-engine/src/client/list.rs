@@ -20,7 +20,7 @@ use crate::api::{Remote, RemotePath, Stop};
 use crate::journals::{Principal, RootJournals};
 use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{ReadHalf, read_message, write_message};
-use crate::session::handshake;
+use crate::session::handshake::{self, Units};
 
 /// Gives `sink` the names at `path` of a daemon. If that is `None`, the roots that this key may
 /// see.
@@ -65,7 +65,7 @@ async fn ask_or_stop(
 
 async fn ask(remote: Remote, request: Request, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
     let mut control = connect(&remote).await?;
-    write_message(&mut control.writer, &handshake::hello(request)).await?;
+    write_message(&mut control.writer, &handshake::hello(request, Units::Any)).await?;
     hear_names(&mut control.reader, sink).await
 }
 

@@ -26,7 +26,7 @@ use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::control::ControlLink;
 use crate::session::course::{ReceiveCourse, SendCourse};
-use crate::session::handshake;
+use crate::session::handshake::Units;
 use crate::session::opened::Destination;
 use crate::session::plan::Plan;
 use crate::session::totals::Totals;
@@ -103,6 +103,11 @@ impl Run {
         let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
         let chunk_max = destination.chunk_max(self.settings.chunk).min(limit);
         let slots = usize::try_from(half.get() / chunk_max.bytes()).unwrap_or(usize::MAX);
+        // In a stream each lane has a buffer that no chunk may wait in.
+        let (units, lane_slots) = match destination.stream {
+            Some(_) => (Units::Chunks, slots / 2),
+            None => (Units::Any, slots),
+        };
         let protection = self.settings.protect.unwrap_or(Protection::Safe);
         let welcome = Welcome {
             version: VERSION,
@@ -110,13 +115,13 @@ impl Run {
             session: nonce()?,
             chunk: self.settings.chunk,
             chunk_max,
-            bundled_max: handshake::bundled_max(self.settings.chunk),
+            bundled_max: units.bundled_max(self.settings.chunk),
             lanes_max: 0,
             rate: 0,
             memory_bytes: 0,
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
-        let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
+        let (near, far) = lane_pairs(protection, budget::lanes(wanted, lane_slots))?;
         let lanes = near.len() as u32;
         let means = |engine| MemoryPlan {
             slots,

@@ -4,7 +4,8 @@
 //! it, by the request that `wish` makes; `local_copy` plays both sides here, `session` sets one up,
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
-//! that do not exist. `list` asks what is there. The session loops do the rest.
+//! that do not exist. `stream` has destinations that
+//! take bytes once and in order. `list` asks what is there. The session loops do the rest.
 
 pub(crate) mod connect;
 pub(crate) mod digests;
@@ -15,6 +16,7 @@ mod retry;
 mod session;
 pub(crate) mod sets;
 mod start_event;
+mod stream;
 pub(crate) mod udp_way;
 mod wish;
 
@@ -83,6 +85,11 @@ pub async fn run(
             Err(fault) => Err(fault),
         },
         (JobSource::Local(sources), JobDestination::Local(dest)) => run.copy(&sources, &dest).await,
+        (JobSource::Remote(reach, paths), JobDestination::Stream(dest)) => match at_daemon(credentials, reach) {
+            Ok(remote) => run.pull_stream(&remote, paths, &dest).await,
+            Err(fault) => Err(fault),
+        },
+        (JobSource::Local(sources), JobDestination::Stream(dest)) => run.copy_stream(&sources, &dest).await,
         (JobSource::Remote(..), JobDestination::Remote(..)) => {
             Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
                 .hint(hint::Program::PullThenPush))
@@ -296,7 +303,6 @@ impl Run {
         let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
         let slots = budget::slots(memory, chunk_max)?;
         let agreed = self.agree(remote, Role::Receiver, wish.clone(), slots, chunk_max, dialling).await?;
-        let slots = budget::slots(memory, agreed.welcome.chunk_max)?;
         if site.settle(agreed.welcome.caps) {
             standing = None;
         }
@@ -304,6 +310,18 @@ impl Run {
             Some(destination) => destination,
             None => site.at.open()?,
         };
+        self.receive_once(agreed, destination, paths, course).await
+    }
+
+    /// Receives these paths in a session that was agreed on.
+    async fn receive_once(
+        &self,
+        agreed: Agreed,
+        destination: Destination,
+        paths: &[RemotePath],
+        course: &mut ReceiveCourse,
+    ) -> Result<(), Fault> {
+        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let tops: Option<BTreeSet<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
         let destination = match tops {

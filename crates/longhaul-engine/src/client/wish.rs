@@ -15,12 +15,15 @@ use longhaul_proto::wire::message::{Far, FarSource, Follows, RequestPart};
 
 use super::contents;
 use crate::api::RemotePath;
+use crate::session::handshake::Units;
 
 /// The far end of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     /// The far end in the hello.
     pub(crate) far: Far,
+    /// The units that this side takes, if it receives.
+    pub(crate) units: Units,
     /// Sources in the parts that follow.
     sources: Arc<[FarSource]>,
     /// Names in the parts that follow.
@@ -29,7 +32,7 @@ pub(crate) struct Wish {
 
 impl From<Far> for Wish {
     fn from(far: Far) -> Wish {
-        Wish { far, sources: Arc::default(), names: None }
+        Wish { far, units: Units::Any, sources: Arc::default(), names: None }
     }
 }
 
@@ -44,7 +47,13 @@ impl Wish {
             (None, true) => Follows::Nothing,
             (None, false) => Follows::Sources,
         };
-        Wish { far: Far::Sources { sources, rules, follows }, sources: rest.into(), names }
+        let far = Far::Sources { sources, rules, follows };
+        Wish { far, units: Units::Any, sources: rest.into(), names }
+    }
+
+    /// The same wish of a receiver that takes these units.
+    pub(crate) fn of_units(self, units: Units) -> Wish {
+        Wish { units, ..self }
     }
 
     /// The messages that follow the hello. The last one is marked as such.

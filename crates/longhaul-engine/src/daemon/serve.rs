@@ -34,7 +34,7 @@ use crate::session::allowed::Allowed;
 use crate::session::channel::write_message;
 use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::course::{ReceiveCourse, SendCourse};
-use crate::session::handshake;
+use crate::session::handshake::{self, Units};
 use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
 use crate::session::plan::{LanePlan, Plan, ReceivePlan};
@@ -53,11 +53,12 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
         daemon.notices.crowded(peer, control.peer_key);
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
-    let request = handshake::hear(&mut control.reader).await;
-    let follows = request.as_ref().map_or(Follows::Nothing, request::follows);
-    let hung_up = request.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
-    let admitted = match request {
-        Ok(request) => admit(&daemon, &mut control, request).await,
+    let heard = handshake::hear(&mut control.reader).await;
+    let follows = heard.as_ref().map_or(Follows::Nothing, |(request, _)| request::follows(request));
+    let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
+    let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
+    let admitted = match heard {
+        Ok((request, _)) => admit(&daemon, &mut control, request).await,
         Err(fault) => Err(fault),
     };
     match admitted {
@@ -68,7 +69,7 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
         }
         Ok(Admitted::Session(admission)) => {
             drop(place);
-            run_session(&daemon, control, *admission).await;
+            run_session(&daemon, control, *admission, units).await;
         }
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
@@ -106,7 +107,7 @@ fn busy(what: &str) -> Fault {
         .hint(hint::Again::Later)
 }
 
-async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admission) {
+async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admission, units: Units) {
     let begun = Instant::now();
     let peer = control.peer_addr;
     let (client, what) = (admission.client.clone(), admission.description.clone());
@@ -118,7 +119,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admissio
         admission.holdings.place.end_after(LONGEST + LONGEST / 10);
     }
     let measured = admission.measured;
-    let totals = match welcome(daemon, control, &admission, counter.clone()).await {
+    let totals = match welcome(daemon, control, &admission, units, counter.clone()).await {
         Ok((link, registered, plan)) => {
             let totals = converse(link, admission, plan).await;
             drop(registered);
@@ -148,11 +149,12 @@ async fn welcome(
     daemon: &Arc<Daemon>,
     mut control: Control,
     admission: &Admission,
+    units: Units,
     observer: Arc<Counter>,
 ) -> Result<(ControlLink, (Registered, Entered), Plan), Fault> {
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.rates.enter(admission.claim.clone(), events.0.clone());
-    let welcome = answer(admission, rate)?;
+    let welcome = answer(admission, units, rate)?;
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
@@ -177,8 +179,9 @@ async fn welcome(
     Ok((link, (registered, entered), plan))
 }
 
-/// The answer to an admitted request; `rate` is what the daemon lets the session carry, bytes/s.
-fn answer(admission: &Admission, rate: Option<u64>) -> Result<Welcome, Fault> {
+/// The answer to an admitted request of a client that takes `units`; `rate` is what the daemon lets
+/// the session carry, bytes/s.
+fn answer(admission: &Admission, units: Units, rate: Option<u64>) -> Result<Welcome, Fault> {
     let chunk = admission.transfer.chunk;
     Ok(Welcome {
         version: VERSION,
@@ -189,7 +192,7 @@ fn answer(admission: &Admission, rate: Option<u64>) -> Result<Welcome, Fault> {
         session: nonce()?,
         chunk,
         chunk_max: admission.chunk_max,
-        bundled_max: handshake::bundled_max(chunk),
+        bundled_max: units.bundled_max(chunk),
         lanes_max: admission.lanes_max,
         rate: rate.unwrap_or(0),
         memory_bytes: admission.measured.map_or(0, |measured| measured.bytes),

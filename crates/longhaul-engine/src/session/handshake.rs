@@ -11,20 +11,37 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, GrantedLanes, Hello, Protect, Request, VERSION,
-    Welcome,
+    CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, GrantedLanes, Hello, Protect, Request,
+    VERSION, Welcome,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 
-/// A hello for `request` in the versions that this build speaks.
-pub(crate) fn hello(request: Request) -> Message {
-    Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps: 0, request })
+/// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
+/// takes `units`.
+pub(crate) fn hello(request: Request, units: Units) -> Message {
+    let caps = if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
+    Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
 }
 
-/// The length in bytes up to which files travel in bundles, with chunks of `chunk`.
-pub(crate) fn bundled_max(chunk: ChunkSize) -> u64 {
-    BUNDLED_FILE_BYTES_MAX.min(chunk.bytes() / 4)
+/// The units that a receiver takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Units {
+    /// Chunks, and bundles of small files.
+    #[default]
+    Any,
+    /// Chunks only: every file with bytes is asked for in its turn.
+    Chunks,
+}
+
+impl Units {
+    /// The length in bytes up to which files travel in bundles, with chunks of `chunk`.
+    pub(crate) fn bundled_max(self, chunk: ChunkSize) -> u64 {
+        match self {
+            Units::Any => BUNDLED_FILE_BYTES_MAX.min(chunk.bytes() / 4),
+            Units::Chunks => 0,
+        }
+    }
 }
 
 /// The next message, within the handshake's deadline. A refusal becomes the error that it carries.
@@ -43,16 +60,16 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
     }
 }
 
-/// Asks for a transfer, with the parts of the request that follow the hello, and waits at most the
-/// given time for the answer. Returns the agreement and the lanes to dial.
+/// Asks for a transfer by a hello, with the parts of the request that follow it, and waits at most
+/// the given time for the answer. Returns the agreement and the lanes to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
-    request: Request,
+    hello: Message,
     parts: impl Iterator<Item = Message>,
     patience: Duration,
 ) -> Result<(Welcome, GrantedLanes), Fault> {
-    let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, request, parts), patience).await? else {
+    let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, hello, parts), patience).await? else {
         return Err(unexpected());
     };
     if welcome.version != VERSION {
@@ -69,8 +86,8 @@ pub(crate) async fn ask(
 }
 
 /// Sends the request part by part, as fast as the other side takes it in.
-async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Item = Message>) -> Result<(), Fault> {
-    write_message(writer, &hello(request)).await?;
+async fn tell(writer: &mut WriteHalf, hello: Message, parts: impl Iterator<Item = Message>) -> Result<(), Fault> {
+    write_message(writer, &hello).await?;
     for part in parts {
         if tokio::time::timeout(PART_TAKEN_MAX, write_message(writer, &part)).await.is_err() {
             let why = "the other side takes in nothing more of the list of what to send";
@@ -101,8 +118,8 @@ async fn heard_while_telling(
     }
 }
 
-/// Reads a hello. Returns the request.
-pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
+/// Reads a hello. Returns the request, and the units that its maker takes if it receives.
+pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Fault> {
     let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
     if hello.version_min > VERSION || hello.version_max < VERSION {
         return Err(Fault::new(
@@ -115,7 +132,8 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
         )
         .hint(hint::Program::ShareVersion));
     }
-    Ok(hello.request)
+    let units = if hello.caps & CAP_IN_CHUNKS != 0 { Units::Chunks } else { Units::Any };
+    Ok((hello.request, units))
 }
 
 /// The wire's word for a protection.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use longhaul_core::ChunkSize;
-use longhaul_disk::TargetTree;
+use longhaul_disk::{StreamOutput, StreamTarget, TargetTree};
 use longhaul_proto::receiver::Landing;
 
 use crate::journals::SessionJournal;
@@ -27,12 +27,22 @@ pub(crate) struct Destination {
     pub(crate) ledger: Option<Arc<SessionJournal>>,
     /// Shows others whether the session lives.
     pub(crate) presence: Arc<Presence>,
+    /// The stream as which everything goes out. `None` for a tree.
+    pub(crate) stream: Option<Arc<StreamOutput>>,
 }
 
 impl Destination {
     /// A tree of which nothing outlives the session.
     pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
-        Destination { tree, landing, place: base.clone(), base, ledger: None, presence: Arc::default() }
+        let (place, presence) = (base.clone(), Arc::default());
+        Destination { tree, landing, place, base, ledger: None, presence, stream: None }
+    }
+
+    /// A stream, for one session of the run that owns it.
+    pub(crate) fn stream(output: &Arc<StreamOutput>, base: String) -> Destination {
+        let tree = Arc::new(StreamTarget::new(output.clone()));
+        let fleeting = Destination::fleeting(tree, Landing::beneath(), base);
+        Destination { stream: Some(output.clone()), ..fleeting }
     }
 
     /// The largest chunk that buffers must hold: partials keep their chunk size.

@@ -9,10 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_core::limits::CHUNKS_WANTED_MAX;
 use longhaul_core::{ChunkSize, IfExists, Preserve, Role};
 use longhaul_disk::SourceTree;
-use longhaul_net::Congestion;
-use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup};
+use longhaul_net::{Congestion, LaneMemory, TransportFacts};
+use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
 
@@ -162,11 +163,26 @@ impl Plan {
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
     /// that are `allowed` may come.
     pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
-        let config = self.receiver_config(destination.landing);
         let SessionBuffers { slab, io, .. } = buffers;
-        let Destination { tree, base, place, ledger: journal, .. } = destination;
+        let Destination { tree, landing, base, place, ledger: journal, stream, .. } = destination;
+        let mut config = self.receiver_config(landing);
+        if let Some(output) = &stream {
+            let chunks_max = self.chunks_kept(slab.slots());
+            output.sized(chunks_max, self.sizes.chunk.bytes());
+            config.order = WantOrder::Sequence { chunks_max };
+        }
         let options = destination_options(&config, slab.slot_bytes());
-        Receiving { tree, slab, io, config, options, allowed, base, place, journal }
+        Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream }
+    }
+
+    /// The chunks that a stream keeps at most, out of `slots` buffers: each lane has one besides
+    /// them, so that the chunk whose turn it is always finds one.
+    fn chunks_kept(&self, slots: usize) -> usize {
+        let slots = match TransportFacts::of(self.lanes.transport).memory {
+            LaneMemory::Kernel => slots,
+            LaneMemory::Window { .. } => budget::beside_windows(slots),
+        };
+        slots.saturating_sub(self.lanes.most as usize).clamp(1, CHUNKS_WANTED_MAX)
     }
 
     fn receiver_config(&self, landing: Landing) -> ReceiverConfig {
@@ -183,6 +199,7 @@ impl Plan {
             group,
             read_back,
             digests,
+            order: WantOrder::Any,
         }
     }
 }

@@ -259,6 +259,7 @@ impl Receiver {
         comparison.waiting.push((index, ticket));
         if large.stage == LargeStage::Comparing {
             steps::step(&mut large.stage, LargeStage::Creating);
+            self.window.begin_creating();
             self.actions.push(ReceiverAction::Create(slot.entry.clone(), None));
         }
     }

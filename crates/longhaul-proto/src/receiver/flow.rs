@@ -9,7 +9,7 @@ use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, Fi
 
 use super::journal::JournalEntry;
 use super::large::{LargeStage, LargeTarget, Leftover, Want};
-use super::{Created, EntryState, Receiver, ReceiverAction};
+use super::{Created, EntryState, Receiver, ReceiverAction, WantOrder};
 use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
@@ -34,6 +34,7 @@ impl Receiver {
                     self.window.want_chunks_of(id);
                 } else {
                     steps::step(&mut large.stage, LargeStage::Creating);
+                    self.window.begin_creating();
                     self.actions.push(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
                 }
             }
@@ -70,7 +71,11 @@ impl Receiver {
         if self.is_over() {
             return;
         }
-        let Some(large) = self.large(id).filter(|large| large.stage == LargeStage::Creating) else { return };
+        if self.large(id).is_none_or(|large| large.stage != LargeStage::Creating) {
+            return;
+        }
+        self.window.end_creating();
+        let Some(large) = self.large(id) else { return };
         match result {
             Ok(created) => {
                 steps::step(&mut large.stage, LargeStage::Open);
@@ -255,6 +260,9 @@ impl Receiver {
             return self.finish(id, Outcome::Failed(fault));
         };
         self.unsynced.leave(id, large);
+        if self.config.order != WantOrder::Any && large.has_received() {
+            self.session.end_by_file(&fault);
+        }
         large.fail(fault, leftover);
         self.end_if_failed(id);
     }

@@ -220,6 +220,11 @@ impl LargeTarget {
         self.written + self.syncing + self.synced
     }
 
+    /// Whether any chunk of it was received, be it written or not.
+    pub(super) fn has_received(&self) -> bool {
+        self.writing > 0 || self.undurable() > 0 || self.durable > 0
+    }
+
     /// Whether it occupies one of the session's descriptors. A file that is compared does: it may
     /// need the descriptor at any time.
     pub(super) fn is_open(&self) -> bool {

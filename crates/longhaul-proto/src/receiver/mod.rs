@@ -51,7 +51,7 @@ use lanes::ReceivingLanes;
 use manifest::{EntryState, ReceivedManifest};
 pub use order::{
     Base, Created, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
-    SkippedDigests, Surveyed, SyncGroup, Ticket,
+    SkippedDigests, Surveyed, SyncGroup, Ticket, WantOrder,
 };
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen, is_same};
@@ -99,7 +99,7 @@ impl Receiver {
             actions,
             session: SessionState::new(),
             manifest: ReceivedManifest::new(PAGES_UNANSWERED_MAX),
-            window: Window::default(),
+            window: Window::new(config.order),
             bundles: Bundles::default(),
             lanes: ReceivingLanes::default(),
             rooms: Rooms::default(),
@@ -191,6 +191,11 @@ impl Receiver {
     /// Whether the sender has declared units that have not arrived.
     pub fn is_owed_arrivals(&self) -> bool {
         self.lanes.is_owed()
+    }
+
+    /// Chunks that are asked for and not written.
+    pub fn chunks_wanted(&self) -> usize {
+        self.window.chunks()
     }
 
     /// Whether the session is draining after a fault: it takes nothing in any more.

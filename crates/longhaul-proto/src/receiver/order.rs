@@ -308,6 +308,25 @@ pub struct ReceiverConfig {
     pub read_back: bool,
     /// Whether files that are skipped are read for their roots.
     pub digests: SkippedDigests,
+    /// The order in which chunks are asked for.
+    pub order: WantOrder,
+}
+
+/// The order in which a receiver asks for chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WantOrder {
+    /// Any: as many chunks of as many files as the protocol allows.
+    #[default]
+    Any,
+    /// File after file and chunk after chunk, for a destination that writes bytes only in this
+    /// order and keeps what comes early. A file that fails with some of its chunks received ends
+    /// the session: the bytes that lie behind it cannot go out any more.
+    Sequence {
+        /// The most chunks that are wanted and not written, 1 at least. A destination that has a
+        /// buffer for each of them, and one for each lane besides, never waits for a chunk that
+        /// finds none.
+        chunks_max: usize,
+    },
 }
 
 /// The readers of the roots of skipped files.

@@ -11,15 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use longhaul_core::FileId;
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, DEVICES_MAX, FILES_BEGUN_MAX};
 
+use super::order::WantOrder;
+
 /// The window. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Window {
+    order: WantOrder,
     /// The place in `devices` of each file that has no outcome.
     files: BTreeMap<FileId, usize>,
     /// The devices that the files lie on. At most [`DEVICES_MAX`].
     devices: Vec<SourceDevice>,
     /// Files with chunks to copy from the standing file.
     copying: BTreeSet<FileId>,
+    /// Files whose temporary is being made.
+    creating: usize,
     /// Files that hold a descriptor.
     open: usize,
     /// Chunks that are asked for, or being copied, and not at their end.
@@ -44,6 +49,11 @@ struct SourceDevice {
 }
 
 impl Window {
+    /// An empty window of a session in which chunks are asked for in this order.
+    pub(super) fn new(order: WantOrder) -> Window {
+        Window { order, ..Window::default() }
+    }
+
     /// A file of the sender's device `dev` waits for a descriptor.
     pub(super) fn queue(&mut self, id: FileId, dev: u64) {
         let at = self.place_of(dev);
@@ -53,10 +63,15 @@ impl Window {
     }
 
     /// The file to open next, if a descriptor is free: the first that waits of the device with the
-    /// fewest open files.
+    /// fewest open files. In sequence it is the first of all that waits, and none is begun before
+    /// the one ahead of it can be asked for: it would take the window from that one.
     pub(super) fn next_to_open(&self) -> Option<FileId> {
         let firsts = self.devices.iter().filter_map(|device| Some((device.open, *device.waiting.first()?)));
-        firsts.min().map(|(_, id)| id).filter(|_| self.open < LARGE_OPEN_MAX)
+        let first = match self.order {
+            WantOrder::Any => firsts.min().map(|(_, id)| id),
+            WantOrder::Sequence { .. } => firsts.map(|(_, id)| id).min().filter(|_| self.creating == 0),
+        };
+        first.filter(|_| self.open < LARGE_OPEN_MAX)
     }
 
     /// A file waits no more.
@@ -72,6 +87,16 @@ impl Window {
         if let Some(device) = self.device_of(id) {
             device.open += 1;
         }
+    }
+
+    /// The temporary of a file is being made.
+    pub(super) fn begin_creating(&mut self) {
+        self.creating += 1;
+    }
+
+    /// The temporary of a file is made, or could not be.
+    pub(super) fn end_creating(&mut self) {
+        self.creating -= 1;
     }
 
     /// A file gives its descriptor back.
@@ -96,12 +121,20 @@ impl Window {
 
     /// The file to ask chunks of next, if there is room for one more, and for how many there is
     /// room: the first file of the device that has the fewest chunks asked for. While several
-    /// devices have chunks to ask for, one is given no more than an equal share at a time.
+    /// devices have chunks to ask for, one is given no more than an equal share at a time. In
+    /// sequence it is the first of all files.
     pub(super) fn next_to_want(&self) -> Option<(FileId, u64)> {
         let wanting = || self.devices.iter().filter_map(|device| Some((device.chunks, *device.wanting.first()?)));
-        let (chunks, id) = wanting().min().filter(|_| self.has_room())?;
+        let left = self.order.chunks_max().saturating_sub(self.chunks);
+        if left == 0 {
+            return None;
+        }
+        if matches!(self.order, WantOrder::Sequence { .. }) {
+            return wanting().map(|(_, id)| id).min().map(|id| (id, left as u64));
+        }
+        let (chunks, id) = wanting().min()?;
         let share = CHUNKS_WANTED_MAX / wanting().count().max(1);
-        let room = share.saturating_sub(chunks).clamp(1, CHUNKS_WANTED_MAX - self.chunks);
+        let room = share.saturating_sub(chunks).clamp(1, left);
         Some((id, room as u64))
     }
 
@@ -129,7 +162,12 @@ impl Window {
 
     /// Whether one more chunk may be asked for.
     pub(super) fn has_room(&self) -> bool {
-        self.chunks < CHUNKS_WANTED_MAX
+        self.chunks < self.order.chunks_max()
+    }
+
+    /// Chunks that are asked for, or being copied, and not at their end.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
     }
 
     /// This many more chunks of a file are asked for.
@@ -182,7 +220,8 @@ impl Window {
     /// what the files themselves say.
     #[cfg(any(test, feature = "audit"))]
     pub(super) fn audit(&self, waiting: &BTreeSet<FileId>, wanting: &BTreeSet<FileId>, open: usize, chunks: usize) {
-        assert!(self.chunks <= CHUNKS_WANTED_MAX, "{} chunks wanted", self.chunks);
+        assert!(self.creating <= self.open, "{} files are being made", self.creating);
+        assert!(self.chunks <= self.order.chunks_max(), "{} chunks wanted", self.chunks);
         assert!(self.open <= LARGE_OPEN_MAX, "{} files open", self.open);
         assert_eq!(self.chunks, chunks, "chunks wanted");
         assert_eq!(self.open, open, "files open");
@@ -195,6 +234,16 @@ impl Window {
         assert_eq!(sum(|device| device.chunks), chunks, "chunks wanted of all devices");
         assert_eq!(sum(|device| device.open), open, "files open of all devices");
         assert_eq!(sum(|device| device.files), self.files.len(), "files of all devices");
+    }
+}
+
+impl WantOrder {
+    /// The most chunks that are asked for at once: one at least.
+    fn chunks_max(self) -> usize {
+        match self {
+            WantOrder::Any => CHUNKS_WANTED_MAX,
+            WantOrder::Sequence { chunks_max } => chunks_max.clamp(1, CHUNKS_WANTED_MAX),
+        }
     }
 }
 

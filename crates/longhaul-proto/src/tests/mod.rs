@@ -10,4 +10,5 @@ mod lanes;
 mod overtaking;
 mod partials;
 mod room;
+mod sequence;
 mod victim;

@@ -5,7 +5,9 @@ use longhaul_core::{
 };
 
 use super::items::{CHUNK, file};
-use crate::receiver::{Landed, Landing, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen, SyncGroup, Ticket};
+use crate::receiver::{
+    Landed, Landing, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen, SyncGroup, Ticket, WantOrder,
+};
 use crate::time::Timestamp;
 use crate::wire::data::Piece;
 use crate::wire::message::{Ending, FileFault, Message, Page};
@@ -25,6 +27,15 @@ impl Victim {
 
     /// One with another policy.
     pub(crate) fn with(policy: Policy) -> Victim {
+        Victim::under(policy, WantOrder::Any)
+    }
+
+    /// One that asks for chunks in this order.
+    pub(crate) fn asking(order: WantOrder) -> Victim {
+        Victim::under(Policy { if_exists: IfExists::SkipSame, may_modify: true }, order)
+    }
+
+    fn under(policy: Policy, order: WantOrder) -> Victim {
         let config = ReceiverConfig {
             chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
@@ -36,6 +47,7 @@ impl Victim {
             group: SyncGroup::default(),
             read_back: false,
             digests: Default::default(),
+            order,
         };
         Victim { receiver: Receiver::new(config, "/base".to_owned()), next: 0, seq: 0 }
     }

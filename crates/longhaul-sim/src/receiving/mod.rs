@@ -10,6 +10,7 @@ mod dirs;
 mod job;
 mod orders;
 mod reports;
+mod sequence;
 mod standing;
 mod temp_dirs;
 
@@ -21,7 +22,7 @@ use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, LaneId, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{EntryRef, Ticket};
+use longhaul_proto::receiver::{EntryRef, Ticket, WantOrder};
 use longhaul_proto::wire::message::FileEnd;
 
 use crate::env::{Env, Hesitation};
@@ -34,6 +35,7 @@ use crate::watched::Watched;
 use book::Book;
 use dirs::Directories;
 use job::{Job, Queue, StepEnd, Work};
+use sequence::Sequence;
 
 /// A file under a temporary name.
 #[derive(Clone, Debug)]
@@ -88,13 +90,22 @@ pub(crate) struct RecvSession {
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
     dirs: Directories,
-    payloads: BTreeMap<Ticket, Payload>,
+    arrivals: Arrivals,
     /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
     /// The roots that the sender declared.
     roots: BTreeMap<FileId, Hash32>,
     wakes: Wakes,
     planted: Planted,
+}
+
+/// The content that came and is not written.
+#[derive(Debug)]
+struct Arrivals {
+    /// Until its verdict.
+    payloads: BTreeMap<Ticket, Payload>,
+    /// The writes that wait for their turn. `None` where chunks are written as they come.
+    sequence: Option<Sequence>,
 }
 
 /// The coming events by which a session wakes itself.
@@ -127,6 +138,7 @@ impl RecvSession {
         let mut machine = Watched::new(&env.plan, no.0);
         let lanes = (0..env.plan.lanes).map(LaneId).filter(|id| machine.handle_lane_joined(*id));
         let lanes = lanes.map(|id| Lane::new(id, 0)).collect();
+        let sequence = (env.plan.terms.order != WantOrder::Any).then(Sequence::default);
         let mut session = RecvSession {
             no,
             machine,
@@ -142,7 +154,7 @@ impl RecvSession {
             survey_queue: VecDeque::new(),
             temps: BTreeMap::new(),
             dirs: Directories::default(),
-            payloads: BTreeMap::new(),
+            arrivals: Arrivals { payloads: BTreeMap::new(), sequence },
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
             wakes: Wakes::default(),
@@ -212,7 +224,7 @@ impl RecvSession {
             true => piece.hole.then(|| vec![0; piece.unit_len as usize]),
             false => Some(frame.payload),
         };
-        self.payloads.insert(landed.ticket, Payload { unit: piece.unit, bytes, hole: piece.hole, rows });
+        self.arrivals.payloads.insert(landed.ticket, Payload { unit: piece.unit, bytes, hole: piece.hole, rows });
         self.machine.handle_landed(env.clock.now(), landed);
         self.act(env);
     }
@@ -301,6 +313,11 @@ impl RecvSession {
         }
         if self.machine.seen.end.is_some() {
             self.machine.check_over();
+        }
+        if self.machine.is_draining() {
+            // What waits would wait for what never comes.
+            let left = self.arrivals.sequence.as_mut().map(Sequence::give_up).unwrap_or_default();
+            left.into_iter().for_each(|job| self.start_job(env, job));
         }
         self.rearm(env);
         if env.plan.scene.is_one_session {

@@ -142,6 +142,9 @@ impl RecvSession {
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
         let temp = self.temp(held, name, ino, map);
         self.temps.insert(held.id, temp);
+        if let Some(sequence) = &mut self.arrivals.sequence {
+            sequence.enter(held.id, map.chunks());
+        }
         self.start_job(env, job);
     }
 
@@ -151,22 +154,32 @@ impl RecvSession {
 
     fn write(&mut self, env: &mut Env, file: FileId, index: ChunkIndex, ticket: Ticket) {
         let job = Job::new(Then::Written(file, index));
-        let (payload, temp) = (self.payloads.remove(&ticket), self.temps.get(&file));
+        let (payload, temp) = (self.arrivals.payloads.remove(&ticket), self.temps.get(&file));
         let (Some(Payload { bytes, hole, .. }), Some(temp)) = (payload, temp) else {
             return env.violate(|| format!("a write of {file:?} without its payload or its temporary"));
         };
         // A new file has zeros where nothing is written.
-        let Some(mut bytes) = bytes.filter(|_| !hole || temp.continued) else { return self.start_job(env, job) };
+        let Some(mut bytes) = bytes.filter(|_| !hole || temp.continued) else {
+            return self.write_in_turn(env, file, index, job);
+        };
         if env.is(Mutant::ShortTail) && index.0 + 1 == temp.map.chunks() {
             bytes.pop();
         }
         bytes.resize(padded(bytes.len() as u64), 0);
         let op = Op::Write { ino: temp.ino, offset: temp.map.start_of(index).0 as usize, bytes };
-        self.start_job(env, job.op(op));
+        self.write_in_turn(env, file, index, job.op(op));
+    }
+
+    /// Starts the write of a chunk, or keeps it until its turn has come.
+    fn write_in_turn(&mut self, env: &mut Env, file: FileId, index: ChunkIndex, job: Job) {
+        let Some(sequence) = &mut self.arrivals.sequence else { return self.start_job(env, job) };
+        let due = sequence.put(file, index, job);
+        self.machine.seen.rounds.early_most = sequence.early().max(self.machine.seen.rounds.early_most);
+        due.into_iter().for_each(|job| self.start_job(env, job));
     }
 
     fn write_bundle(&mut self, env: &mut Env, ticket: Ticket, files: &[Arc<EntryRef>]) {
-        let Some(Payload { bytes: Some(bytes), rows, .. }) = self.payloads.remove(&ticket) else {
+        let Some(Payload { bytes: Some(bytes), rows, .. }) = self.arrivals.payloads.remove(&ticket) else {
             return env.violate(|| "a bundle without its payload".to_owned());
         };
         let rows: BTreeMap<_, _> = rows.into_iter().collect();
@@ -208,7 +221,9 @@ impl RecvSession {
     }
 
     fn drop_payload(&mut self, env: &mut Env, ticket: Ticket) {
-        let Some(payload) = self.payloads.remove(&ticket).filter(|_| env.is(Mutant::LateDuplicate)) else { return };
+        let Some(payload) = self.arrivals.payloads.remove(&ticket).filter(|_| env.is(Mutant::LateDuplicate)) else {
+            return;
+        };
         if let (Unit::Chunk { file, index }, Some(bytes)) = (payload.unit, payload.bytes) {
             self.planted.dropped.push((file, index, bytes));
             self.write_late(env);
@@ -362,6 +377,8 @@ impl RecvSession {
             (Outcome::Skipped | Outcome::Stands(_), Some(_)) => {}
             _ => drop(self.temps.remove(&held.id)),
         }
+        let due = self.arrivals.sequence.as_mut().map(|sequence| sequence.leave(held.id)).unwrap_or_default();
+        due.into_iter().for_each(|job| self.start_job(env, job));
     }
 
     /// Drops the partial of a file that stands under its final name.

@@ -9,6 +9,7 @@ mod names;
 mod partials;
 mod readback;
 mod room;
+mod sequence;
 mod size;
 mod skipped;
 mod tables;

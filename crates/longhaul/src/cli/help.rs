@@ -48,12 +48,13 @@ destination, lh://HOST[:PORT]/ROOT/PATH (or a path of this host). A directory la
 file takes the name DEST if that is no directory and does not end in a slash. -n shows what goes where, and moves nothing";
 
 pub(super) const PULL_LOCATIONS: &str = "\
-lh://... are files and directories of one daemon (with a trailing slash: their contents), DEST is a path of this host";
+lh://... are files and directories of one daemon (with a trailing slash: their contents), DEST is a path of this host, or `-`";
 
 pub(super) const PULL_LOCATIONS_LONG: &str = "\
 lh://HOST[:PORT]/ROOT/PATH... are files and directories of one daemon; a directory with a trailing slash means its contents. The last \
 location is the destination, a path of this host. A directory lands as DEST/NAME; DEST is made where it is missing; one file takes the \
-name DEST if that is no directory and does not end in a slash. -n shows what goes where, and moves nothing";
+name DEST if that is no directory and does not end in a slash. `-` as DEST is standard output. -n shows what goes where, and moves \
+nothing";
 
 pub(super) const COPY_LOCATIONS: &str = "\
 SOURCE... and DEST are paths or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host; a trailing slash: a directory's contents";
@@ -61,7 +62,7 @@ SOURCE... and DEST are paths or lh://HOST[:PORT]/ROOT/PATH, one side or both on 
 pub(super) const COPY_LOCATIONS_LONG: &str = "\
 SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host (from one \
 daemon to another: pull, then push). A directory with a trailing slash means its contents. A directory lands as DEST/NAME; DEST is made \
-where it is missing; one file takes the name DEST if that is no directory and does not end in a slash";
+where it is missing; one file takes the name DEST if that is no directory and does not end in a slash. `-` as DEST is standard output";
 
 macro_rules! codes {
     () => {
@@ -111,6 +112,8 @@ Examples:
   longhaul pull lh://node.example/atlas/run7/f1.dat .       one file
   longhaul pull --verify disk --manifest run7.b3 lh://node.example/atlas/run7 /archive/
   longhaul pull --retry-for 2d lh://node.example/atlas/ /mirror   through outages of two days
+  longhaul pull lh://node.example/atlas/run7/f1.dat - | md5sum    to another program
+  longhaul pull --tar --prefill 50% lh://node.example/atlas/run7 - > /dev/nst0
 
 ",
     values!(),

@@ -1,16 +1,18 @@
 //! `push`, `pull`, `copy`: make a job of the engine from locations and options, and tell its run.
 //!
 //! In: parsed arguments. Out: the run's exit. Owns the rule which locations go together. Moves no
-//! data itself.
+//! data itself. `out` has the forms of a destination on this host.
+
+mod out;
 
 use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{
-    Credentials, Job, JobDestination, JobSource as Sources, LocalDest, LocalSource, Settings, Stop, StopTrigger,
-    TargetDirs,
+    Credentials, Job, JobDestination, JobSource as Sources, LocalSource, Settings, Stop, StopTrigger, TargetDirs,
 };
 
+use self::out::{Here, To};
 use super::Context;
 use crate::cli::TransferArgs;
 use crate::destination::Destination;
@@ -21,7 +23,7 @@ use crate::location::{DaemonPath, LocalPath, Location};
 use crate::manifest::Manifest;
 use crate::naming::Naming;
 use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
-use crate::settings::{self, Talk, TransferSettings};
+use crate::settings::{self, StreamSettings, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
 
 /// The direction that the command's name allows.
@@ -74,21 +76,12 @@ fn prepare(
         why: "a transfer needs a SOURCE and a DEST",
         hint: "write SOURCE... DEST; '.' is the current directory",
     })?;
-    let mut ends = Ends::parse(direction, sources, dest)?;
+    let mut ends = Ends::parse(direction, sources, dest, settings.stream)?;
     if settings.engine.files_from.is_some() {
         ends.mean_contents();
     }
-    if settings.engine.files_from.is_some() && sources.len() != 1 {
-        let why = "the names of --files-from are relative to one SOURCE, but several are given";
-        return Err(Error::Combination { why, hint: "give one SOURCE" });
-    }
+    consider(&ends, sources.len(), args, &settings, talk)?;
     let talker = Talker::new(talk);
-    if matches!(ends, Ends::Push(..)) && (args.writes.sync_interval.is_some() || args.writes.sync_bytes.is_some()) {
-        talker.note(
-            "--sync-interval and --sync-bytes act where files are written: in a push sync_interval and sync_bytes of the \
-             daemon's [limits] decide",
-        );
-    }
     let asking = Asking::default();
     let destination = ends.destination();
     let naming = ends.naming(destination.clone());
@@ -134,6 +127,34 @@ fn prepare(
     })
 }
 
+/// Refuses what does not go together, and tells what is not as it may be expected.
+fn consider(
+    ends: &Ends,
+    sources: usize,
+    args: &TransferArgs,
+    settings: &TransferSettings,
+    talk: Talk,
+) -> Result<(), Error> {
+    if settings.engine.files_from.is_some() && sources != 1 {
+        let why = "the names of --files-from are relative to one SOURCE, but several are given";
+        return Err(Error::Combination { why, hint: "give one SOURCE" });
+    }
+    let talker = Talker::new(talk);
+    if let Some(here) = ends.here() {
+        here.check(sources, settings, talk)?;
+        if here.is_stream() && !settings.engine.dry_run {
+            talker.note("a stream cannot be gone on with: if this run ends early, the next one begins it anew");
+        }
+    }
+    if matches!(ends, Ends::Push(..)) && (args.writes.sync_interval.is_some() || args.writes.sync_bytes.is_some()) {
+        talker.note(
+            "--sync-interval and --sync-bytes act where files are written: in a push sync_interval and sync_bytes of the \
+             daemon's [limits] decide",
+        );
+    }
+    Ok(())
+}
+
 impl Prepared {
     fn run(self) -> Result<Exit, Error> {
         let Prepared { job, credentials, settings, narrator, talker, stop, trigger, asking, sources, command } = self;
@@ -160,13 +181,18 @@ const STOPPING: &str = "stopping: writing down what has come; once more to stop 
 
 /// The two ends of a transfer, in a combination that is supported.
 enum Ends {
-    Local(Vec<LocalPath>, LocalPath),
+    Local(Vec<LocalPath>, Here),
     Push(Vec<LocalPath>, DaemonPath),
-    Pull(DaemonPath, Vec<DaemonPath>, LocalPath),
+    Pull(DaemonPath, Vec<DaemonPath>, Here),
 }
 
 impl Ends {
-    fn parse(direction: Direction, sources: &[OsString], dest: &OsString) -> Result<Ends, Error> {
+    fn parse(
+        direction: Direction,
+        sources: &[OsString],
+        dest: &OsString,
+        stream: StreamSettings,
+    ) -> Result<Ends, Error> {
         let mut local = Vec::new();
         let mut remote = Vec::new();
         for text in sources {
@@ -176,7 +202,7 @@ impl Ends {
             }
         }
         let wrong = |why, hint| Err(Error::Combination { why, hint });
-        let to = Location::parse(dest)?;
+        let to = To::parse(dest, stream)?;
         if !local.is_empty() && !remote.is_empty() {
             return wrong("some sources are on this host, some at a daemon", "run one command for each");
         }
@@ -184,21 +210,21 @@ impl Ends {
             (Direction::Push, _) if !remote.is_empty() => {
                 wrong("push sends files of this host, but a source is at a daemon", "use pull or copy")
             }
-            (Direction::Pull, Location::Daemon(_)) => {
+            (Direction::Pull, To::Daemon(_)) => {
                 wrong("pull fetches to this host, but the destination is at a daemon", "use push or copy")
             }
             (Direction::Pull, _) if !local.is_empty() => {
                 wrong("pull fetches from a daemon, but a source is on this host", "use copy, or lh://HOST/ROOT/PATH")
             }
-            (_, Location::Daemon(_)) if !remote.is_empty() => wrong(
+            (_, To::Daemon(_)) if !remote.is_empty() => wrong(
                 "transfers from daemon to daemon are not built yet",
                 "pull to a directory of this host, then push from it",
             ),
-            (_, Location::Daemon(daemon)) => Ok(Ends::Push(local, with_root(daemon, dest.as_encoded_bytes())?)),
-            (_, Location::Local(path)) => match remote.first().cloned() {
-                None => Ok(Ends::Local(local, path)),
+            (_, To::Daemon(daemon)) => Ok(Ends::Push(local, with_root(daemon, dest.as_encoded_bytes())?)),
+            (_, To::Here(here)) => match remote.first().cloned() {
+                None => Ok(Ends::Local(local, here)),
                 Some(first) if remote.iter().all(|d| (&d.host, d.port) == (&first.host, first.port)) => {
-                    Ok(Ends::Pull(first, remote, path))
+                    Ok(Ends::Pull(first, remote, here))
                 }
                 Some(_) => wrong("the sources are at different daemons", "run one command for each"),
             },
@@ -218,6 +244,14 @@ impl Ends {
         }
     }
 
+    /// The destination, if it is on this host.
+    fn here(&self) -> Option<&Here> {
+        match self {
+            Ends::Local(_, here) | Ends::Pull(_, _, here) => Some(here),
+            Ends::Push(..) => None,
+        }
+    }
+
     fn local_sources(&self) -> &[LocalPath] {
         match self {
             Ends::Local(sources, _) | Ends::Push(sources, _) => sources,
@@ -227,7 +261,7 @@ impl Ends {
 
     fn destination(&self) -> Destination {
         match self {
-            Ends::Local(_, dest) | Ends::Pull(_, _, dest) => Destination::local(dest),
+            Ends::Local(_, here) | Ends::Pull(_, _, here) => here.destination(),
             Ends::Push(_, dest) => Destination::daemon(dest),
         }
     }
@@ -253,17 +287,15 @@ impl Ends {
             let source = |LocalPath { path, slash }| LocalSource { path, contents: slash };
             Sources::Local(paths.into_iter().map(source).collect())
         };
-        let to_local =
-            |LocalPath { path, slash }| JobDestination::Local(LocalDest { path, slash, targets: targets.clone() });
         Ok(match self {
-            Ends::Local(paths, dest) => Job { from: sources(paths), to: to_local(dest) },
+            Ends::Local(paths, here) => Job { from: sources(paths), to: here.job(targets) },
             Ends::Push(paths, daemon) => {
                 let path = daemon.path.clone().ok_or_else(|| no_root(daemon.host.as_bytes()))?;
                 Job { from: sources(paths), to: JobDestination::Remote(keys::reach(&daemon), path) }
             }
-            Ends::Pull(daemon, daemons, dest) => {
+            Ends::Pull(daemon, daemons, here) => {
                 let paths = daemons.into_iter().filter_map(|daemon| daemon.path).collect();
-                Job { from: Sources::Remote(keys::reach(&daemon), paths), to: to_local(dest) }
+                Job { from: Sources::Remote(keys::reach(&daemon), paths), to: here.job(targets) }
             }
         })
     }

@@ -3,7 +3,7 @@
 //! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
 
 use longhaul_core::{ByteCount, RelPath};
-use longhaul_engine::{BoundThreads, EngineReport, Report};
+use longhaul_engine::{BoundThreads, EngineReport, Report, StreamFigures};
 
 use super::events::engine as engine_name;
 use super::{units, words};
@@ -91,6 +91,7 @@ pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
     }
     line.push_str(&read_for_manifest(report));
     line.push_str(&read_back(report));
+    line.push_str(&under_runs(report));
     if let Some(limited) = report.limits.first() {
         let by = words::limit(limited.by, run.capped);
         line.push_str(&format!(", limited by {by} ({:.0} % of the time)", limited.share * 100.0));
@@ -108,7 +109,8 @@ pub(super) fn per_second(report: &Report) -> f64 {
 pub(super) fn held(report: &Report, run: ClosingRun) -> Option<String> {
     let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
     let held = safe.min(wanted);
-    let ended_early = report.fault.is_some() && wanted > 0 && !run.dry;
+    // A stream keeps nothing for another run.
+    let ended_early = report.fault.is_some() && wanted > 0 && !run.dry && stream(report).is_none();
     // As in the bar: files that were not found yet are wanted, too.
     let more = if report.scanned { "" } else { "+" };
     let wanted = ByteCount(wanted);
@@ -159,6 +161,19 @@ fn read_for_manifest(report: &Report) -> String {
     }
 }
 
+/// The stream that went out. `None` for any other destination.
+pub(super) fn stream(report: &Report) -> Option<StreamFigures> {
+    report.io.as_ref()?.stream
+}
+
+fn under_runs(report: &Report) -> String {
+    match stream(report).map_or(0, |stream| stream.under_runs) {
+        0 => String::new(),
+        1 => ", 1 under-run: the stream stood still once, until its buffers were filled again".to_owned(),
+        count => format!(", {count} under-runs: each time the stream stood still until its buffers were filled again"),
+    }
+}
+
 fn read_back(report: &Report) -> String {
     let mut text = String::new();
     if report.bytes_read_back > 0 {
@@ -176,12 +191,19 @@ const FAILED_NAMED: usize = 10;
 #[cfg(test)]
 mod tests {
     use longhaul_core::{Blame, Fault, FaultCode};
-    use longhaul_engine::{Limit, Limited};
+    use longhaul_engine::{EngineKind, Limit, Limited};
 
     use super::*;
     use crate::exit::tests::report;
 
     const MIB: u64 = 1 << 20;
+
+    /// The I/O of a run that wrote a stream.
+    fn streamed(under_runs: u64) -> Option<EngineReport> {
+        let stream = Some(StreamFigures { bytes: 9, blocks: 1, under_runs });
+        let (engine, depth, devices, slots) = (EngineKind::Threads, 8, 0, 4);
+        Some(EngineReport { engine, depth, devices, slots, slots_registered: 0, cpu_nanos: 0, bound: Vec::new(), stream })
+    }
 
     #[test]
     fn the_summary_says_what_moved_and_what_did_not_have_to() {
@@ -204,6 +226,18 @@ mod tests {
             summary(&Report { files_total: 4, ..report() }, Exit::Complete, ClosingRun { dry: true, capped: false }),
             "dry run: 4 files found, nothing moved"
         );
+    }
+
+    #[test]
+    fn under_runs_of_a_stream_are_named() {
+        let of = |under_runs| {
+            let io = streamed(under_runs);
+            let report = Report { files_total: 1, files_committed: 1, bytes_committed: 9, io, ..report() };
+            summary(&report, Exit::Complete, ClosingRun::default())
+        };
+        assert!(!of(0).contains("under-run"));
+        assert!(of(1).contains(", 1 under-run: "), "{}", of(1));
+        assert!(of(7).contains(", 7 under-runs: "), "{}", of(7));
     }
 
     #[test]
@@ -243,6 +277,7 @@ mod tests {
         let scanning = Report { scanned: false, ..ended.clone() };
         assert_eq!(held(&scanning).as_deref(), Some("held: 38.0 MiB of 57.0 MiB+; what is held is not sent again"));
         assert_eq!(super::held(&ended, ClosingRun { dry: true, capped: false }), None);
+        assert_eq!(held(&Report { io: streamed(0), ..ended.clone() }), None, "a stream begins anew");
         assert_eq!(held(&Report { fault: None, ..ended }), None);
     }
 

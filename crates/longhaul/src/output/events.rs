@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, SyncMethod, TargetFigures,
+    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
 };
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ use super::words::note;
 use crate::exit::Exit;
 use bodies::{
     BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
-    StartBody, Target, TargetBody, TargetsBody, WarningBody,
+    StartBody, StreamBody, Target, TargetBody, TargetsBody, WarningBody,
 };
 use printable::Printable;
 
@@ -312,6 +312,11 @@ fn target_body(figures: &TargetFigures) -> TargetBody<'_> {
     }
 }
 
+fn stream_body(figures: StreamFigures) -> StreamBody {
+    let StreamFigures { bytes, blocks, under_runs } = figures;
+    StreamBody { bytes, blocks, under_runs }
+}
+
 fn io_body(io: &EngineReport) -> IoBody {
     let &EngineReport { depth, devices, slots, slots_registered, .. } = io;
     let bound = io.bound.iter().map(|bound| BoundBody {
@@ -326,6 +331,7 @@ fn io_body(io: &EngineReport) -> IoBody {
         buffers: slots,
         buffers_registered: slots_registered,
         bound: bound.collect(),
+        stream: io.stream.map(stream_body),
     }
 }
 

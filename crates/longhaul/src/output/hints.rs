@@ -20,6 +20,7 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(
             hint @ (Program::UseCompatible | Program::ShareVersion | Program::Report | Program::PullThenPush),
         ) => hint.to_string().into(),
+        Hint::Program(Program::StreamAsArchive) => "give --tar, which sends them as an archive".into(),
         Hint::Words(words) => words.as_str().into(),
     }
 }
@@ -30,6 +31,7 @@ fn again(hint: &Again) -> &'static str {
         Again::Encrypted => "run the same command again, or with --protect private",
         Again::Undisturbed => "run the same command again when nobody writes to it",
         Again::WhereItEnded => "run the same command again: it goes on where this ended",
+        Again::FromTheStart => "run the same command again: it begins anew, as a stream cannot be gone on with",
         Again::WhereItEndedOrIdleLonger => {
             "run the same command again: it goes on where this ended; 'idle' in [limits] of serve.toml is the time"
         }

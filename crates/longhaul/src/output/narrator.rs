@@ -189,8 +189,8 @@ impl Narrator {
             talker.say(closing::io(io));
             closing::bound(io).iter().for_each(|line| talker.say(line));
         }
-        // A run that never began has nothing to continue.
-        if exit.resumable() && self.session == Session::Stood {
+        // A run that never began has nothing to continue, and neither has a stream.
+        if exit.resumable() && self.session == Session::Stood && closing::stream(end.report).is_none() {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {

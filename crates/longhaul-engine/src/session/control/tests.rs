@@ -112,11 +112,13 @@ async fn receives(link: ControlLink) -> Option<Fault> {
         group: SyncGroup::default(),
         read_back: false,
         digests: Default::default(),
+        order: Default::default(),
     };
     let (asked, base, place, tree) = (Allowed::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();
     let options = destination_options(&config, slab.slot_bytes());
-    let receiving = Receiving { tree, slab, io, options, config, allowed: asked, base, place, journal: None };
+    let receiving =
+        Receiving { tree, slab, io, options, config, allowed: asked, base, place, journal: None, stream: None };
     receiver::run(link, receiving, &mut course).await;
     course.totals.fault
 }

@@ -86,7 +86,7 @@ impl DestinationWorkers {
         };
         let (target, place) = (open.target().clone(), open.place(index));
         let Some(slot) = slot else {
-            if hole && matches!(open.created(), Created::Continued(_)) {
+            if hole && (matches!(open.created(), Created::Continued(_)) || target.is_in_stream()) {
                 return self.jobs.report(Pool::Stage, move |tree| {
                     let result = tree.make_hole(&target, place, len as u64).map_err(Fault::from);
                     DestinationDone::Write { file, index, result }

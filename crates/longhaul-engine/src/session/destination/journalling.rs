@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use longhaul_core::{Author, EntryKind, Fault, FileId};
+use longhaul_disk::{DiskError, TargetTree};
 use longhaul_proto::receiver::{EntryRef, JournalEntry};
 use longhaul_proto::wire::message::Outcome;
 
@@ -53,7 +54,7 @@ impl DestinationWorkers {
     pub(crate) fn tidy(&self) {
         let (ledger, dry_run) = (self.journalling.ledger.clone(), self.options.dry_run);
         self.jobs.report(Pool::Journal, move |tree| {
-            let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).and_then(|()| tree.check_place()) };
+            let synced = if dry_run { Ok(()) } else { end_tree(tree) };
             let synced = synced.map_err(Fault::from);
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away(tree);
@@ -134,6 +135,13 @@ impl DestinationWorkers {
         self.reading.stop_digests();
         self.files.unbatched().into_iter().for_each(|file| self.release(file));
     }
+}
+
+/// Makes standing names durable, checks where they are, and ends the destination.
+fn end_tree(tree: &dyn TargetTree) -> Result<(), DiskError> {
+    tree.sync_dirs(&[])?;
+    tree.check_place()?;
+    tree.finish()
 }
 
 /// Entries that may wait to be put away before no more are taken in, at some 500 bytes each: as

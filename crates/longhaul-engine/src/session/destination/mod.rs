@@ -24,7 +24,7 @@ use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
 };
-use longhaul_disk::{ChunkIo, Staged, TargetTree};
+use longhaul_disk::{ChunkIo, Staged, TargetTree, Zeros};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Room, Surveyed};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -175,7 +175,13 @@ impl DestinationWorkers {
             let opened = match &ledger {
                 Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
                 None => tree
-                    .create(&held.placed, ChunkMap::new(len, chunk), sparse && preserve_holes, &unwritten())
+                    .create_known(
+                        &held.placed,
+                        ChunkMap::new(len, chunk),
+                        Zeros::from(sparse && preserve_holes),
+                        &unwritten(),
+                        &held.entry.meta,
+                    )
                     .map(|target| (target, Created::Fresh))
                     .map_err(Fault::from),
             };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::Fault;
-use longhaul_disk::{ChunkIo, TargetTree};
+use longhaul_disk::{ChunkIo, StreamOutput, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig};
 use longhaul_proto::wire::message::{Ending, Outcome};
@@ -52,6 +52,8 @@ pub(crate) struct Receiving {
     pub(crate) place: String,
     /// Its journal. `None` where nothing outlives the session.
     pub(crate) journal: Option<Arc<SessionJournal>>,
+    /// The stream as which everything goes out. `None` for a tree.
+    pub(crate) stream: Option<Arc<StreamOutput>>,
 }
 
 /// The receiving side of a session. It owns the machine, and nothing else changes that.
@@ -86,6 +88,7 @@ struct ReceiverLoop<'a> {
     refused_by_peer: bool,
     /// Whether the batch that was under way has ended.
     batch_over: bool,
+    stream: Option<Arc<StreamOutput>>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
@@ -129,6 +132,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         verdict: None,
         refused_by_peer: false,
         batch_over: false,
+        stream: receiving.stream,
     };
     this.settle();
     while this.verdict.is_none() {
@@ -146,6 +150,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         this.machine.handle_timeout(this.link.now());
         this.settle();
     }
+    this.tell_stream();
     this.finish(receiving.io).await;
 }
 
@@ -281,6 +286,7 @@ impl ReceiverLoop<'_> {
         if self.machine.is_draining() {
             self.workers.hurry();
         }
+        self.tell_stream();
         // Not before the outcome of its files was ordered.
         if std::mem::take(&mut self.batch_over) {
             self.workers.end_batch();
@@ -294,6 +300,17 @@ impl ReceiverLoop<'_> {
             self.tell();
         }
         self.link.settle(state);
+    }
+
+    /// Tells the stream what is still to come. A session that ends brings nothing more: whoever
+    /// waits for the stream shall not wait.
+    fn tell_stream(&self) {
+        let Some(output) = &self.stream else { return };
+        if self.machine.is_draining() || self.verdict.is_some() {
+            output.give_up();
+        } else {
+            output.expect_chunks(self.machine.chunks_wanted());
+        }
     }
 
     fn act(&mut self, action: ReceiverAction) {

@@ -12,6 +12,7 @@ mod moving;
 mod sessions;
 
 use longhaul_core::{Entry, EntryKind, Fault};
+use longhaul_disk::{EngineReport, StreamFigures};
 use longhaul_proto::wire::message::Tally;
 
 pub(crate) use self::costs::TransferCosts;
@@ -32,6 +33,8 @@ pub(crate) struct Totals {
     pub(crate) units: MovingUnits,
     /// Processor time and limits.
     pub(crate) costs: TransferCosts,
+    /// The figures of the stream that went out. `None` for any other destination.
+    pub(crate) stream: Option<StreamFigures>,
     entries: EntryCounts,
     sessions: SessionSums,
 }
@@ -174,7 +177,7 @@ impl Totals {
             receiver_cpu: self.costs.receiver(),
             limits: self.costs.limits(),
             stages: self.costs.stages().to_vec(),
-            io: self.costs.io(),
+            io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
             paths: Vec::new(),
         }
     }

@@ -15,11 +15,16 @@ pub struct Hello {
     pub version_min: u16,
     /// Newest version spoken.
     pub version_max: u16,
-    /// Capability bits. Version 1 defines none.
+    /// Bits about the initiator: [`CAP_IN_CHUNKS`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
 }
+
+/// Bit of [`Hello::caps`]: this receiver writes bytes in the order of the files and asks for all of
+/// them chunk by chunk. A sender that knows the bit answers with a [`Welcome::bundled_max`] of 0:
+/// only files without bytes travel in bundles.
+pub const CAP_IN_CHUNKS: u64 = 1;
 
 /// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole
 /// file system.

@@ -15,7 +15,7 @@ fn ends(line: &[&str]) -> Result<Ends, Error> {
     };
     let words: Vec<OsString> = line[1..].iter().map(OsString::from).collect();
     let (dest, sources) = words.split_last().unwrap();
-    Ends::parse(direction, sources, dest)
+    Ends::parse(direction, sources, dest, StreamSettings::default())
 }
 
 #[test]
@@ -29,6 +29,20 @@ fn commands_take_the_directions_that_they_are_named_for() {
         &["pull", "lh://h/r/a", "lh://h:7214/s/b", "."],
     ] {
         assert!(ends(line).is_ok(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_dash_as_the_destination_is_standard_output_and_a_file_of_that_name_is_written_with_its_directory() {
+    for (line, is_stream) in [
+        (&["pull", "lh://h/r/a", "-"][..], true),
+        (&["copy", "a", "-"], true),
+        (&["copy", "a", "./-"], false),
+        (&["copy", "-", "a"], false),
+        (&["pull", "lh://h/r/a", "-/"], false),
+    ] {
+        let ends = ends(line).unwrap();
+        assert_eq!(ends.here().is_some_and(Here::is_stream), is_stream, "{line:?}");
     }
 }
 

@@ -103,6 +103,10 @@ pub(super) struct IoBody {
     /// threads run anywhere.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) bound: Vec<BoundBody>,
+    /// The stream that went out, written by a thread of its own. The field is absent for any other
+    /// destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<StreamBody>,
 }
 
 /// Threads of this side that are bound to CPUs.
@@ -114,6 +118,18 @@ pub(super) struct BoundBody {
     pub(super) node: Option<u32>,
     /// The CPUs, such as `0-3,8`.
     pub(super) cpus: String,
+}
+
+/// The stream that went out.
+#[derive(Debug, Serialize)]
+pub(super) struct StreamBody {
+    /// Bytes that left, headers and padding among them.
+    pub(super) bytes: u64,
+    /// Blocks that left.
+    pub(super) blocks: u64,
+    /// How often the stream stood still until its buffers were filled again. 0 where `--prefill`
+    /// was not asked for.
+    pub(super) under_runs: u64,
 }
 
 /// CPU seconds per 10^9 bytes.

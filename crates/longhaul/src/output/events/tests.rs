@@ -141,6 +141,7 @@ fn the_summary_counts_and_rates() {
                 BoundThreads { threads: "disk 8:1".to_owned(), node: Some(1), cpus: "0-3".to_owned() },
                 BoundThreads { threads: "lanes".to_owned(), node: None, cpus: "8".to_owned() },
             ],
+            stream: None,
         }),
         ..report()
     };

@@ -1,0 +1,30 @@
+//! The options of a destination that is one stream of bytes.
+//!
+//! In: the process's arguments, through `cli`. Out: unparsed texts to `settings`. Knows no values.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+/// DEST as one stream of bytes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Stream")]
+pub struct StreamOptions {
+    /// Where DEST is `-` (standard output) or a device: write a tar archive, of any number of files
+    /// and directories; without it DEST takes the bytes of one file
+    #[arg(long)]
+    pub tar: bool,
+    /// Write into the device or fifo that DEST names, as into standard output where DEST is `-`
+    #[arg(long, hide_short_help = true)]
+    pub to_device: bool,
+    /// Write a stream in blocks of this size, 64KiB to 16MiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    pub block_size: Option<OsString>,
+    /// Fill the last block of a stream up with zeros
+    #[arg(long, hide_short_help = true)]
+    pub pad_last: bool,
+    /// Fill so much of the buffers before the first block of a stream leaves, and again after each
+    /// under-run: a size, or 1% to 100% [default: none]
+    #[arg(long, value_name = "SIZE|PERCENT", hide_short_help = true)]
+    pub prefill: Option<OsString>,
+}

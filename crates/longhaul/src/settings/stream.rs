@@ -1,0 +1,35 @@
+//! The options of a stream with their types.
+//!
+//! In: unparsed texts from `cli`, variables, the loaded `config.toml`. Out: [`StreamSettings`] to
+//! `commands`. Whether there is a stream at all is decided by the locations, and not here.
+
+use longhaul_core::Preserve;
+use longhaul_engine::{LastBlock, StreamForm, StreamShape};
+
+use super::Layers;
+use crate::cli::StreamOptions;
+use crate::error::Error;
+use crate::values;
+
+/// The form of a stream, if the destination is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// The content and its blocks.
+    pub shape: StreamShape,
+    /// Whether a path names a device or fifo to write into.
+    pub to_device: bool,
+}
+
+/// Merges the options of a stream.
+pub(super) fn stream(args: &StreamOptions, preserve: Preserve, layers: &Layers) -> Result<StreamSettings, Error> {
+    let default = StreamShape::default();
+    let is_padded = layers.switch("pad-last", args.pad_last)?;
+    let shape = StreamShape {
+        form: if layers.switch("tar", args.tar)? { StreamForm::Tar } else { StreamForm::Plain },
+        block_bytes: layers.parsed("block-size", &args.block_size, values::block_size)?.unwrap_or(default.block_bytes),
+        last: if is_padded { LastBlock::Padded } else { LastBlock::Short },
+        prefill: layers.parsed("prefill", &args.prefill, values::prefill)?.unwrap_or_default(),
+        preserve,
+    };
+    Ok(StreamSettings { shape, to_device: layers.switch("to-device", args.to_device)? })
+}
