@@ -157,6 +157,7 @@ hints! {
     GiveDifferentNames "give the sources different names or send them one after the other",
     RenameOneOfTwo "rename one of the two in the source, or send them to different directories",
     RenameOrLeaveOut "rename one of them, leave one out, or send them to different directories",
+    SeeBothTargets "look over the set, which shows both, and remove or rename one of the two",
     SeeWhatStands "see what stands there; rename or remove one of the two, then run the same transfer again",
     SeeWhereItWent "see where it went, then run the same transfer again when nobody moves directories there",
     SendFileItself "leave the slash at its end out to send the file itself; names of a list lie in a directory",
@@ -188,6 +189,10 @@ hints! {
         "raise the limit of open files of that whole host (sysctl fs.file-max) or see who has so many open, then run the same transfer again",
     RaiseProcesses "check the limits on processes and memory",
     UseBuffered "with buffered I/O more file systems will do",
+    NameOtherDisks "name directories on different disks, or allow targets on one",
+    MountTarget "mount it, or let the set be used without it",
+    MountTargetOrTakeNames "mount it, or let new names come all the same",
+    MakeSet "make a set of its directories first",
     TellNamesApart
         "serve, or write to, a file system that tells these names apart (vfat: mount it without nonumtail)",
 }

@@ -3,6 +3,8 @@
 //! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and
 //! peers get.
 
+mod set;
+
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -10,7 +12,7 @@ use std::path::Path;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hint, PathError, RelPath, hint};
 use rustix::io::Errno;
 
-use crate::set::SetError;
+pub use set::SetError;
 
 /// The bytes of a path in an error; shown escaped.
 #[derive(Clone, PartialEq, Eq)]
@@ -189,7 +191,7 @@ pub enum DiskError {
         len: usize,
     },
     /// A name stands on two targets of a set, which does not guess which of them is meant.
-    #[error("'{path}' stands on two targets of the set, {first} and {second}: {what}. `longhaul set check` shows both")]
+    #[error("'{path}' stands on two targets of the set, {first} and {second}: {what}")]
     TwoTargets {
         /// The name.
         path: PathText,
@@ -413,6 +415,8 @@ impl DiskError {
                 (FaultCode::Unsupported, hint::Storage::TakeLargerFiles.into())
             }
             DiskError::NoContents { .. } => (FaultCode::InTheWay, hint::Names::SendFileItself.into()),
+            DiskError::TwoTargets { .. } => (FaultCode::InTheWay, hint::Names::SeeBothTargets.into()),
+            DiskError::Set(error) => return (FaultCode::Unsupported, error.hint()),
             _ => return (self.kind().code(), self.kind().hint()),
         };
         (code, Some(hint))
@@ -446,7 +450,6 @@ impl ErrorKind {
 
     fn hint(self) -> Option<Hint> {
         Some(match self {
-            // Errors of sets say themselves what to do.
             ErrorKind::NotFound
             | ErrorKind::Exists
             | ErrorKind::Vanished
@@ -556,47 +559,4 @@ impl fmt::Debug for PathText {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errnos_become_kinds_and_faults() {
-        for (errno, kind, code) in [
-            (Errno::NOENT, ErrorKind::NotFound, FaultCode::NotFound),
-            (Errno::DQUOT, ErrorKind::NoSpace, FaultCode::NoSpace),
-            (Errno::NOSPC, ErrorKind::NoSpace, FaultCode::NoSpace),
-            (Errno::ROFS, ErrorKind::ReadOnly, FaultCode::ReadOnly),
-            (Errno::LOOP, ErrorKind::Escape, FaultCode::InTheWay),
-            (Errno::IO, ErrorKind::Io, FaultCode::Io),
-            (Errno::STALE, ErrorKind::Io, FaultCode::Io),
-            (Errno::MFILE, ErrorKind::Exhausted, FaultCode::Exhausted),
-            (Errno::NFILE, ErrorKind::Exhausted, FaultCode::Exhausted),
-            (Errno::NOMEM, ErrorKind::Io, FaultCode::Io),
-        ] {
-            let error = DiskError::call("open", &b"a\nb"[..], errno);
-            assert_eq!((error.kind(), error.fault().code), (kind, code));
-        }
-    }
-
-    #[test]
-    fn whoever_has_too_many_files_open_is_told_which_limit_that_is() {
-        let hint = |errno| DiskError::call("open", &b"a"[..], errno).fault().hint.map(|hint| hint.to_string());
-        let (own, all) = (hint(Errno::MFILE).unwrap(), hint(Errno::NFILE).unwrap());
-        assert!(own.contains("ulimit -n") && own.contains("LimitNOFILE=") && !own.contains("file-max"), "{own}");
-        assert!(all.contains("fs.file-max") && !all.contains("ulimit"), "{all}");
-    }
-
-    #[test]
-    fn a_stale_handle_means_that_a_source_is_gone() {
-        let failed = |errno| DiskError::call("read", &b"a"[..], errno).at_source().fault().code;
-        assert_eq!((failed(Errno::STALE), failed(Errno::IO)), (FaultCode::Vanished, FaultCode::Io));
-    }
-
-    #[test]
-    fn messages_are_one_escaped_line_with_the_cause() {
-        let fault = DiskError::call("open", &b"a\nb"[..], Errno::NOENT).fault();
-        assert_eq!(fault.object, "a\\x0ab");
-        assert!(fault.message.starts_with("cannot open 'a\\x0ab': No such file"), "{}", fault.message);
-        assert_eq!(PathText::from(&RelPath::root()).to_string(), ".");
-    }
-}
+mod tests;

@@ -22,6 +22,7 @@ mod kernel;
 mod load;
 mod names;
 mod overlap;
+mod room;
 mod scratch;
 mod set;
 mod shelf;
@@ -42,14 +43,14 @@ pub use destination::{
     SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros,
 };
 pub use direct::{DirectMode, IoMode};
-pub use error::{DiskError, ErrorKind, PathText};
+pub use error::{DiskError, ErrorKind, PathText, SetError};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use load::{LoadFigures, TargetLoad};
 pub use overlap::way_into;
 pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{
-    Marks, MissingTarget, OnMissing, SameDevice, SetError, SetId, SetLayout, SetMark, SpreadTarget, TargetDirs,
+    Listed, Lister, Marks, MissingTarget, OnMissing, SameDevice, SetId, SetLayout, SetMark, SpreadTarget, TargetDirs,
     TargetRoom, TargetSet, Writing,
 };
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
@@ -59,4 +60,4 @@ pub use source::{
 };
 pub use stat::{Identity, Standing};
 pub use sysfs::{DeviceFacts, Medium, Sysfs};
-pub use tree::{Listed, Lister, Tree};
+pub use tree::Tree;

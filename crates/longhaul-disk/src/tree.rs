@@ -13,8 +13,8 @@ use rustix::fs::{AtFlags, FileType, Stat, fstatvfs, readlinkat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::destination::{Asker, room_of};
 use crate::error::{DiskError, ErrorKind};
+use crate::room::{Asker, room_of};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
 use crate::walk::{Dir, Walk};
@@ -110,7 +110,8 @@ pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, D
     outcome.map_err(|error| DiskError::call("examine", path, error))
 }
 
-fn standing(dir: impl AsFd, name: &[u8], clock: Clock) -> Result<Option<Standing>, Errno> {
+/// The entry of a name in a directory. `None` if nothing has the name.
+pub(crate) fn standing(dir: impl AsFd, name: &[u8], clock: Clock) -> Result<Option<Standing>, Errno> {
     let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| describe(dir, name, &stat, clock));
     match found {
         Ok(standing) => Ok(Some(standing)),
@@ -128,10 +129,6 @@ fn describe(dir: impl AsFd, name: &[u8], stat: &Stat, clock: Clock) -> Result<St
         other => Standing::Special { what: special_name(other), meta },
     })
 }
-
-mod lister;
-
-pub use lister::{Listed, Lister};
 
 #[cfg(test)]
 mod tests;

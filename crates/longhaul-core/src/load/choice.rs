@@ -41,7 +41,7 @@ pub fn soonest(candidates: &[Candidate], len: u64) -> Option<TargetId> {
         .filter_map(|candidate| candidate.rate)
         .fold(None, |most: Option<f64>, rate| Some(most.map_or(rate, |most| most.max(rate))));
     let finish = |candidate: &Candidate| {
-        let rate = candidate.rate.or(fastest).unwrap_or(1.0).max(RATE_MIN);
+        let rate = candidate.rate.or(fastest).unwrap_or(1.0).max(STANDSTILL_RATE);
         candidate.assigned_bytes.saturating_add(len).saturating_add(FILE_COST_BYTES) as f64 / rate
     };
     let fitting = candidates.iter().filter_map(|candidate| Some((candidate.fit(len)?, candidate)));
@@ -72,7 +72,7 @@ impl Candidate {
 /// targets as well.
 const FILE_COST_BYTES: u64 = 16 << 10;
 /// A target that stands still is still a choice if there is no other, bytes per second.
-const RATE_MIN: f64 = 1.0;
+const STANDSTILL_RATE: f64 = 1.0;
 
 #[cfg(test)]
 mod tests {

@@ -55,7 +55,7 @@ pub(crate) struct DiskBody {
     turn: tokio::sync::Mutex<()>,
     /// The moment from which on no sync of its file system may have failed: its own last good sync.
     mark: Mark,
-    /// What of it is still to be written.
+    /// The part of it that is still to be written.
     share: LoadShare,
     /// Whether the temporary name is durable.
     is_named: AtomicBool,
@@ -246,7 +246,7 @@ impl DiskBody {
         &self.mark
     }
 
-    /// What of it is still to be written, as a part of its target's load.
+    /// The part of it that is still to be written, as a part of its target's load.
     pub(crate) fn share(&self) -> &LoadShare {
         &self.share
     }

@@ -1,10 +1,12 @@
 //! [`FsTarget`]: a destination in a file system, reached from its held directory, never by a link.
 
 mod bodies;
+mod home;
+mod member;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,10 +21,9 @@ use super::device::{Device, Mark, SyncMethod};
 use super::dirs::DirHandle;
 use super::links;
 use super::meta::{Modes, mode};
-use super::policy::{LinkPolicy, TreePolicy};
+use super::policy::TreePolicy;
 use super::readback;
 use super::readback::Back;
-use super::room::{Asker, room_of};
 use super::spelling::Spellings;
 use super::staged::{Content, HeldFd, Staged};
 use super::standing;
@@ -33,11 +34,14 @@ use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind};
 use crate::kernel::{Interposer, Kernel};
 use crate::load::TargetLoad;
+use crate::room::{Asker, room_of};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::times;
 use crate::stat::{Identity, Standing, type_of};
 use crate::tree::{Tree, examine};
 use crate::walk::{Dir, Walk, cached_dirs_max};
+
+use home::{Home, NameRules};
 
 pub use bodies::ReopenedBody;
 
@@ -61,24 +65,9 @@ pub struct FsTarget {
     /// Whether directories that stood before keep their mode and times.
     keeps_standing: bool,
     home: Home,
-    links: LinkPolicy,
-    spellings: Spellings,
+    names: NameRules,
     /// The load of the target that it is.
     load: Arc<TargetLoad>,
-}
-
-/// The place of the destination, as the operator named it.
-enum Home {
-    Named(PathBuf),
-    Beneath(Arc<Tree>, RelPath),
-}
-
-impl Home {
-    /// Whether it is the top of a served tree: its mode and times are its operator's, whatever mode
-    /// and times a sender gives it.
-    fn is_served_root(&self) -> bool {
-        matches!(self, Home::Beneath(_, path) if path.is_root())
-    }
 }
 
 impl FsTarget {
@@ -147,8 +136,7 @@ impl FsTarget {
             places: Mutex::default(),
             keeps_standing: false,
             home,
-            links: policy.links,
-            spellings: Spellings::default(),
+            names: NameRules { links: policy.links, spellings: Spellings::default() },
             load,
         })
     }
@@ -164,25 +152,6 @@ impl FsTarget {
     #[must_use]
     pub fn tagged(self, tag: SessionTag) -> FsTarget {
         FsTarget { tag, ..self }
-    }
-
-    /// Counts what is written here as the load of this target.
-    #[must_use]
-    pub(crate) fn loading(self, load: Arc<TargetLoad>) -> FsTarget {
-        FsTarget { load, ..self }
-    }
-
-    /// The entry that stands at `path`; nothing is noted to be made durable.
-    pub(crate) fn look_at(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
-        match examine(&self.walk, path) {
-            Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
-            outcome => outcome,
-        }
-    }
-
-    /// Makes names durable as [`TargetTree::sync_dirs`] does, of these files among others.
-    pub(crate) fn sync_dirs_of(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.syncer.dirs(&self.walk, staged)
     }
 
     /// The shelf with the journals of sessions that write here: at the top of this destination, or
@@ -223,7 +192,7 @@ impl FsTarget {
             Home::Named(_) => Ok(()),
             Home::Beneath(tree, top) => {
                 let place = top.concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
-                links::check(self.links, &place, target, |at| tree.dir(at).is_ok())
+                links::check(self.names.links, &place, target, |at| tree.dir(at).is_ok())
             }
         }
     }
@@ -333,7 +302,7 @@ impl TargetTree for FsTarget {
                     self.changed_in(&dir, path)?;
                     if !matches!(standing, Some(Standing::Dir { .. })) {
                         let device = self.syncer.watch(&dir, path)?;
-                        self.spellings.check(&dir, name, &device, path)?;
+                        self.names.spellings.check(&dir, name, &device, path)?;
                     }
                 }
                 // The top itself.

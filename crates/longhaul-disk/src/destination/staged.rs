@@ -35,7 +35,7 @@ enum StagedContent {
         content: Content,
         /// The moment from which on no sync of its file system may have failed.
         mark: Mark,
-        /// What of it is still to be written.
+        /// The part of it that is still to be written.
         share: LoadShare,
     },
     /// A large file, still open.

@@ -15,8 +15,7 @@ use rustix::io::{Errno, pread};
 use serde::{Deserialize, Serialize};
 
 use crate::destination::Replace;
-use crate::error::{DiskError, PathText};
-use crate::set::error::SetError;
+use crate::error::{DiskError, PathText, SetError};
 use crate::stat::{len_of, type_of};
 use crate::walk::Dir;
 
@@ -43,8 +42,8 @@ pub struct SetMark {
     pub generation: u64,
     /// The number of this target, from 0.
     pub number: u32,
-    /// The directories of all targets, in order, as they were named when the set was made or changed
-    /// last: where to look for the others. A disk may be mounted elsewhere by now.
+    /// The directories of all targets, in order, as they were named when the set was made or
+    /// changed last: where to look for the others. A disk may be mounted elsewhere by now.
     pub places: Vec<PathBuf>,
 }
 

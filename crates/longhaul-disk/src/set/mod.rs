@@ -2,10 +2,10 @@
 //!
 //! In: directories as the operator named them. Out: a [`TargetSet`], which answers what stands at a
 //! path of the tree, and from which a source or a destination is opened
-//! ([`FsSource`](crate::FsSource), [`SpreadTarget`]). One directory is a set as well, without a mark.
-//! Knows nothing of sessions and peers.
+//! ([`FsSource`](crate::FsSource), [`SpreadTarget`]). One directory is a set as well, without a
+//! mark. Knows nothing of sessions and peers.
 
-mod error;
+mod lister;
 mod mark;
 mod open;
 mod spread;
@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Escaped, RelPath, TargetId, TempName};
 
-use crate::error::{DiskError, ErrorKind};
+use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetLoad;
 use crate::shelf::Shelf;
 use crate::stat::Standing;
 use crate::tree::Tree;
 
-pub use error::SetError;
+pub use lister::{Listed, Lister};
 pub(crate) use mark::DIR_NAME;
 pub use mark::{SetId, SetLayout, SetMark};
 pub use open::{Marks, OnMissing, SameDevice, TargetDirs, Writing};
@@ -44,8 +44,11 @@ pub struct TargetSet {
 /// A target of a set.
 #[derive(Debug)]
 pub(crate) struct SetTarget {
+    /// Its number.
     pub(crate) id: TargetId,
+    /// Its tree.
     pub(crate) tree: Arc<Tree>,
+    /// Its load.
     pub(crate) load: Arc<TargetLoad>,
 }
 
@@ -78,6 +81,18 @@ impl TargetSet {
         let target = SetTarget { id: TargetId::FIRST, tree, load };
         let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
         Arc::new(TargetSet { targets: vec![target], missing, mark: None, on_missing, naming: Mutex::default() })
+    }
+
+    /// Trees as targets of a set, without marks.
+    #[cfg(test)]
+    pub(crate) fn together(trees: impl Iterator<Item = Arc<Tree>>) -> Arc<TargetSet> {
+        let target = |(number, tree): (u32, Arc<Tree>)| {
+            let id = TargetId(number);
+            SetTarget { id, load: TargetLoad::of(id, tree.named()), tree }
+        };
+        let targets = (0..).zip(trees).map(target).collect();
+        let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
+        Arc::new(TargetSet { targets, missing, mark: None, on_missing, naming: Mutex::default() })
     }
 
     /// Whether it is a set of several targets.
@@ -133,8 +148,8 @@ impl TargetSet {
         &self.targets
     }
 
-    /// The tree of the first target that is there: journals lie there, and so do directories of which
-    /// none stands yet.
+    /// The tree of the first target that is there: journals lie there, and so do directories of
+    /// which none stands yet.
     pub fn first(&self) -> &Arc<Tree> {
         &self.targets[0].tree
     }
@@ -155,8 +170,8 @@ impl TargetSet {
     /// The entry that stands at `path`. `None` if nothing does.
     ///
     /// # Errors
-    /// [`DiskError::TwoTargets`] if it stands on two targets and is no directory on both; otherwise as
-    /// [`Tree::stat`].
+    /// [`DiskError::TwoTargets`] if it stands on two targets and is no directory on both; otherwise
+    /// as [`Tree::stat`].
     pub fn stat(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
         let found = one_of(&self.targets, path, |_, target| stat_below(&target.tree, path))?;
         Ok(found.map(|(_, standing)| standing))
@@ -208,8 +223,8 @@ pub(crate) fn stat_below(tree: &Tree, path: &RelPath) -> Result<Option<Standing>
     }
 }
 
-/// The one entry among those that `look` finds at `path` on the targets, and the place of its target
-/// among them: a directory may stand on several, anything else on one.
+/// The one entry among those that `look` finds at `path` on the targets, and the place of its
+/// target among them: a directory may stand on several, anything else on one.
 pub(crate) fn one_of(
     targets: &[SetTarget],
     path: &RelPath,
@@ -222,22 +237,19 @@ pub(crate) fn one_of(
             None => first = Some((at, standing)),
             Some((_, before)) if is_dir(before) && is_dir(&standing) => {}
             Some((other, before)) => {
-                let what = conflict(is_dir(before) || is_dir(&standing));
-                return Err(two_targets(path, (targets[*other].id, target.id), what));
+                let dirs = [before, &standing].into_iter().filter(|standing| is_dir(standing)).count();
+                return Err(two_targets(path, (targets[*other].id, target.id), dirs));
             }
         }
     }
     Ok(first)
 }
 
-/// The error of a name that stands on two targets.
-pub(crate) fn two_targets(path: &RelPath, (first, second): (TargetId, TargetId), what: &'static str) -> DiskError {
+/// The error of a name that stands on two targets, on `dirs` of them as a directory.
+pub(crate) fn two_targets(path: &RelPath, (first, second): (TargetId, TargetId), dirs: usize) -> DiskError {
+    let what =
+        if dirs > 0 { "a directory on one and something else on the other" } else { "either may be the right one" };
     DiskError::TwoTargets { path: path.into(), first: first.0, second: second.0, what }
-}
-
-/// The kind of conflict between two entries of one name.
-pub(crate) fn conflict(one_is_dir: bool) -> &'static str {
-    if one_is_dir { "a directory on one and something else on the other" } else { "either may be the right one" }
 }
 
 fn is_dir(standing: &Standing) -> bool {

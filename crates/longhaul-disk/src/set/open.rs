@@ -13,10 +13,9 @@ use rustix::fs::{Access, AtFlags, StatVfsMountFlags, accessat, fstatvfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DiskError, ErrorKind, PathText};
+use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::TargetLoad;
 use crate::names::each_name;
-use crate::set::error::SetError;
 use crate::set::mark::{SetId, SetLayout, SetMark};
 use crate::set::{MissingTarget, SetTarget, TargetSet};
 use crate::tree::Tree;

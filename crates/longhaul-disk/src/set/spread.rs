@@ -13,14 +13,13 @@ use std::thread;
 use longhaul_core::{Candidate, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest};
 use rustix::io::Errno;
 
-use super::error::SetError;
-use super::{TargetSet, conflict, one_of, two_targets};
+use super::{TargetSet, one_of, two_targets};
 use crate::destination::{
     Back, FsTarget, Journalled, Made, Reopened, Replace, Room, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree,
     TreePolicy,
 };
 use crate::direct::DirectMode;
-use crate::error::{DiskError, ErrorKind};
+use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetLoad;
 use crate::stat::{Identity, Standing};
 
@@ -39,8 +38,8 @@ impl SpreadTarget {
     /// [`FsTarget::beneath`] does on one.
     ///
     /// # Errors
-    /// As [`FsTarget::beneath`]; [`DiskError::Set`] if the directory stands on no target and a target
-    /// is missing.
+    /// As [`FsTarget::beneath`]; [`DiskError::Set`] if the directory stands on no target and a
+    /// target is missing.
     pub fn beneath(
         set: &Arc<TargetSet>,
         path: &RelPath,
@@ -278,8 +277,8 @@ impl TargetTree for SpreadTarget {
         if let Some((at, standing)) = one_of(self.set.targets(), staged.path(), |at, _| {
             if own(at) { Ok(None) } else { self.at(at).look_at(staged.path()) }
         })? {
-            let what = conflict(matches!(standing, Standing::Dir { .. }));
-            return Err(two_targets(staged.path(), (self.set.targets()[at].id, staged.home()), what));
+            let dirs = usize::from(matches!(standing, Standing::Dir { .. }));
+            return Err(two_targets(staged.path(), (self.set.targets()[at].id, staged.home()), dirs));
         }
         self.home(staged.home()).publish(staged, replace)
     }

@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlink
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
-use crate::set::{DIR_NAME, conflict, two_targets};
+use crate::set::{DIR_NAME, two_targets};
 use crate::source::{ScanRequest, Scanned, SourceRef};
 use crate::stat::{dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
 use crate::sysfs::{Media, Medium};
@@ -154,7 +154,7 @@ impl<'s> Scan<'s> {
     fn together(&self, path: &RelPath, one: (usize, &Stat), other: (usize, &Stat)) -> Option<DiskError> {
         let dirs = [one, other].iter().filter(|(_, stat)| type_of(stat) == FileType::Directory).count();
         let targets = [one.0, other.0].map(|part| self.parts[part].target);
-        (dirs < 2).then(|| two_targets(path, targets.into(), conflict(dirs > 0)))
+        (dirs < 2).then(|| two_targets(path, targets.into(), dirs))
     }
 
     /// Whether the filter lets an entry through.

@@ -1,8 +1,8 @@
 //! Clears away partials that nobody came back for.
 //!
-//! In: the root's tree, at whose top the shelf lies, and how long a journal must have been left alone. Out:
-//! temporaries and then their journals removed, and a log line for each journal. It takes only
-//! journals that it can lock, so none that a session writes. It knows no clocks and no
+//! In: the root's tree, at whose top the shelf lies, and how long a journal must have been left
+//! alone. Out: temporaries and then their journals removed, and a log line for each journal. It
+//! takes only journals that it can lock, so none that a session writes. It knows no clocks and no
 //! configuration.
 
 use std::collections::BTreeSet;

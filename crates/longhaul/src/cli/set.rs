@@ -40,7 +40,7 @@ pub enum SetVerb {
     Check(SetArgs),
 }
 
-/// What `set init` takes.
+/// The arguments of `set init`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct SetInitArgs {
@@ -59,7 +59,7 @@ pub struct SetInitArgs {
     pub talk: TalkOptions,
 }
 
-/// What names a set.
+/// The arguments that name a set.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct SetArgs {

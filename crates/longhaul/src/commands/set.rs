@@ -46,8 +46,7 @@ impl SetVerb {
 }
 
 fn init(args: &SetInitArgs, layers: &Layers, talk: Talk) -> Result<Exit, Error> {
-    let same_device = layers.switch("allow-same-device", args.allow_same_device)?;
-    let dirs = settings::new_set(&args.dirs, &args.layout, same_device, layers)?;
+    let dirs = settings::new_set(args, layers)?;
     let set = TargetSet::open(&dirs, Marks::Made, Writing::Wanted).map_err(|error| error.fault())?;
     Ok(SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No).end(&set))
 }

@@ -202,7 +202,16 @@ mod tests {
     fn streamed(under_runs: u64) -> Option<EngineReport> {
         let stream = Some(StreamFigures { bytes: 9, blocks: 1, under_runs });
         let (engine, depth, devices, slots) = (EngineKind::Threads, 8, 0, 4);
-        Some(EngineReport { engine, depth, devices, slots, slots_registered: 0, cpu_nanos: 0, bound: Vec::new(), stream })
+        Some(EngineReport {
+            engine,
+            depth,
+            devices,
+            slots,
+            slots_registered: 0,
+            cpu_nanos: 0,
+            bound: Vec::new(),
+            stream,
+        })
     }
 
     #[test]

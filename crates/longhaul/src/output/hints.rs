@@ -60,6 +60,7 @@ fn names(hint: &Names) -> Cow<'static, str> {
         Names::SeeWhereItWent => {
             "see where it went, then run the same command again when nobody moves directories there"
         }
+        Names::SeeBothTargets => "'longhaul set check' shows both: remove or rename one of the two",
         Names::NameOutside => "name a destination outside of it, or leave the destination out with --exclude",
         Names::NoPattern => {
             "a source is a name and no pattern: leave the quotes out so that the shell expands it here; at a daemon, send the \
@@ -103,6 +104,14 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
             "raise the limit of open files of that whole host (sysctl fs.file-max) or see who has so many open, then run the \
              same command again"
         }
+        Storage::NameOtherDisks => {
+            "name directories on different disks, or allow it: --allow-same-device, or allow_same_device = true in serve.toml"
+        }
+        Storage::MountTarget => "mount it, or use the set without it: --on-missing, or on_missing in serve.toml",
+        Storage::MountTargetOrTakeNames => {
+            "mount it, or let new names come all the same: --on-missing continue, or on_missing = \"continue\" in serve.toml"
+        }
+        Storage::MakeSet => "'longhaul set init DIR DIR...' makes a set",
         Storage::UseBuffered => "with --io buffered more file systems will do",
         Storage::CheckPermissions
         | Storage::MountForWriting

@@ -2,13 +2,12 @@
 //!
 //! In: unparsed texts. Out: [`TargetDirs`]. Looks at no directory.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use longhaul_engine::{OnMissing, SameDevice, SetLayout, TargetDirs};
 
 use super::Layers;
-use crate::cli::{TARGET, TargetOptions};
+use crate::cli::{SetInitArgs, TARGET, TargetOptions};
 use crate::error::Error;
 use crate::values;
 
@@ -19,7 +18,7 @@ use crate::values;
 /// targets where none are named, and for a single one.
 pub(super) fn targets(args: &TargetOptions, layers: &Layers) -> Result<Option<TargetDirs>, Error> {
     let dirs: Vec<PathBuf> = layers.parsed_all(TARGET, &args.target, |text| Ok(PathBuf::from(text)))?;
-    let same_device = layers.switch("allow-same-device", args.allow_same_device)?;
+    let same_device = same_device(layers.switch(SAME_DEVICE, args.allow_same_device)?.then_some(()));
     let layout = layers.parsed("layout", &args.layout, values::set_layout)?;
     let on_missing = layers.parsed("on-missing", &args.on_missing, values::on_missing)?;
     match dirs.len() {
@@ -40,26 +39,24 @@ pub(super) fn targets(args: &TargetOptions, layers: &Layers) -> Result<Option<Ta
 ///
 /// # Errors
 /// [`Error::Option`] for a layout that is none.
-pub fn new_set(
-    dirs: &[OsString],
-    layout: &Option<OsString>,
-    same_device: bool,
-    layers: &Layers,
-) -> Result<TargetDirs, Error> {
-    let layout = layers.parsed("layout", layout, values::set_layout)?;
-    Ok(dirs_of(dirs.iter().map(PathBuf::from).collect(), layout, None, same_device))
+pub fn new_set(args: &SetInitArgs, layers: &Layers) -> Result<TargetDirs, Error> {
+    let same_device = same_device(layers.switch(SAME_DEVICE, args.allow_same_device)?.then_some(()));
+    let layout = layers.parsed("layout", &args.layout, values::set_layout)?;
+    Ok(dirs_of(args.dirs.iter().map(PathBuf::from).collect(), layout, None, same_device))
 }
 
 fn dirs_of(
     dirs: Vec<PathBuf>,
     layout: Option<SetLayout>,
     on_missing: Option<OnMissing>,
-    same_device: bool,
+    same_device: SameDevice,
 ) -> TargetDirs {
-    TargetDirs {
-        dirs,
-        layout: layout.unwrap_or_default(),
-        on_missing: on_missing.unwrap_or_default(),
-        same_device: if same_device { SameDevice::Allowed } else { SameDevice::Refused },
-    }
+    TargetDirs { dirs, layout: layout.unwrap_or_default(), on_missing: on_missing.unwrap_or_default(), same_device }
 }
+
+fn same_device(allowed: Option<()>) -> SameDevice {
+    allowed.map_or(SameDevice::Refused, |()| SameDevice::Allowed)
+}
+
+/// The name of the switch that lets targets lie on one file system.
+const SAME_DEVICE: &str = "allow-same-device";

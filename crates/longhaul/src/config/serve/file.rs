@@ -98,8 +98,8 @@ struct Root {
     /// The layout over several targets: `spread` (whole files, each on the target that will have it
     /// soonest). [default: "spread"]
     layout: Option<Text>,
-    /// The use of a set of which a target is missing: `refuse`, `readonly` (what is there is served,
-    /// unfinished files may finish, no new name comes) or `continue` (as if the target held
+    /// The use of a set of which a target is missing: `refuse`, `readonly` (what is there is
+    /// served, unfinished files may finish, no new name comes) or `continue` (as if the target held
     /// nothing). [default: "readonly"]
     on_missing: Option<Text>,
     /// Whether targets may lie on one file system, where they are no faster than one. [default:
@@ -269,27 +269,26 @@ fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
 }
 
 fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
-    let mut targets = TargetDirs::set(root.targets.get_ref().clone());
-    if targets.dirs.is_empty() {
+    let dirs = root.targets.get_ref();
+    if dirs.is_empty() {
         return Err(wrong(&root.targets, "targets must name a directory, or the directories of a set"));
     }
-    let needless = "one directory is no set: this key is for several targets";
-    let alone = targets.dirs.len() == 1;
+    let plain = TargetDirs::set(dirs.clone());
+    let mut targets = plain.clone();
+    let fits = |targets: &TargetDirs| dirs.len() > 1 || *targets == plain;
+    let needless = "one directory is no set: this is for several targets";
     if let Some(layout) = &root.layout {
         targets.layout = at(layout, values::set_layout(layout.get_ref()))?;
-        if alone {
-            return Err(wrong(layout, needless));
-        }
     }
     if let Some(rule) = &root.on_missing {
         targets.on_missing = at(rule, values::on_missing(rule.get_ref()))?;
-        if alone {
+        if !fits(&targets) {
             return Err(wrong(rule, needless));
         }
     }
-    if let Some(allowed) = &root.allow_same_device {
-        targets.same_device = if *allowed.get_ref() { SameDevice::Allowed } else { SameDevice::Refused };
-        if alone {
+    if let Some(allowed) = root.allow_same_device.as_ref().filter(|allowed| *allowed.get_ref()) {
+        targets.same_device = SameDevice::Allowed;
+        if !fits(&targets) {
             return Err(wrong(allowed, needless));
         }
     }

@@ -131,7 +131,6 @@ fn mistakes_are_named_with_line_and_column() {
         ("port = 7214", ":1:1: unknown key 'port'; the keys here are listen, identity"),
         ("[[root]]\nname = \"r\"", ":1:1: the key 'targets' is missing here"),
         ("[[root]]\nname = 'r'\ntargets = []", ":3:11: targets must name a directory"),
-        ("[[root]]\nname = 'r'\ntargets = ['/a']\nlayout = 'spread'", ":4:10: one directory is no set"),
         ("[[root]]\nname = 'r'\ntargets = ['/a']\non_missing = 'refuse'", ":4:14: one directory is no set"),
         ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']\nlayout = 'braid'", ":4:10: 'braid' is not one of spread"),
         ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']\non_missing = 'hope'", ":4:14: 'hope' is not one of refuse"),

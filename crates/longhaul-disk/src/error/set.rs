@@ -2,17 +2,18 @@
 //!
 //! Made by the opening of a set; becomes a [`DiskError`](crate::DiskError). Knows no files.
 
-use crate::error::PathText;
+use longhaul_core::{Hint, hint};
 
-/// A reason why some directories are not used as a target set. Each message says what stands there
-/// and what to do.
+use super::PathText;
+
+/// A reason why some directories are not used as a target set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
     /// Two targets are one file system.
     #[error(
         "targets '{first}' and '{second}' lie on the same file system: together they are no faster than one, and fail \
-         together. Name directories on different disks, or allow it (--allow-same-device, allow_same_device = true)"
+         together"
     )]
     SameDevice {
         /// The first target.
@@ -86,7 +87,7 @@ pub enum SetError {
         other: u64,
     },
     /// A target is missing, and the set may not be used without it.
-    #[error("target '{dir}' is missing: {why}. Mount it, or say what to do without it (--on-missing, on_missing)")]
+    #[error("target '{dir}' is missing: {why}")]
     Missing {
         /// The target.
         dir: PathText,
@@ -113,7 +114,7 @@ pub enum SetError {
         why: &'static str,
     },
     /// No mark stands on any target, and none may be made now.
-    #[error("'{dir}' is no target of a set: it has no mark. `longhaul set init` makes a set")]
+    #[error("'{dir}' is no target of a set: it has no mark")]
     NoSet {
         /// The directory.
         dir: PathText,
@@ -127,12 +128,22 @@ pub enum SetError {
         max: usize,
     },
     /// A new name would go to a set of which a target is missing.
-    #[error(
-        "no new name is given to the set while its target {number} is missing, which may hold the same name: mount it, or let new \
-         names come all the same (--on-missing continue, on_missing = \"continue\")"
-    )]
+    #[error("no new name is given to the set while its target {number} is missing, which may hold the same name")]
     ReadOnly {
         /// The number of the missing target.
         number: u32,
     },
+}
+
+impl SetError {
+    /// The hint what to do about it.
+    pub(super) fn hint(&self) -> Option<Hint> {
+        match self {
+            SetError::SameDevice { .. } => Some(hint::Storage::NameOtherDisks.into()),
+            SetError::Missing { .. } => Some(hint::Storage::MountTarget.into()),
+            SetError::ReadOnly { .. } => Some(hint::Storage::MountTargetOrTakeNames.into()),
+            SetError::NoSet { .. } => Some(hint::Storage::MakeSet.into()),
+            _ => None,
+        }
+    }
 }

@@ -8,7 +8,9 @@ use rustix::fs::StatVfs;
 /// The user for whom room is counted: file systems keep a reserve for root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
+    /// Root.
     Root,
+    /// Anybody else.
     Others,
 }
 

@@ -19,10 +19,10 @@ use longhaul_core::{Clock, RelPath, is_reserved};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 
-use super::standing;
+use super::TargetSet;
 use crate::error::{DiskError, ErrorKind};
-use crate::set::TargetSet;
 use crate::stat::Standing;
+use crate::tree::standing;
 use crate::walk::Dir;
 
 /// A name in a listing.
@@ -38,7 +38,8 @@ pub struct Listed {
 #[derive(Debug)]
 pub struct Lister {
     path: RelPath,
-    /// The directory, on each target where it stands. Empty for anything else, which is listed itself.
+    /// The directory, on each target where it stands. Empty for anything else, which is listed
+    /// itself.
     dirs: Vec<Arc<Dir>>,
     /// The next names.
     batch: VecDeque<Box<[u8]>>,
@@ -62,8 +63,8 @@ impl Lister {
     /// is asked for.
     ///
     /// # Errors
-    /// As [`TargetSet::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands
-    /// there.
+    /// As [`TargetSet::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing
+    /// stands there.
     pub fn new(set: &TargetSet, path: &RelPath) -> Result<Lister, DiskError> {
         let batch = VecDeque::new();
         let (unread, unwanted) = (Unread::Nothing, Arc::default());
@@ -234,3 +235,6 @@ const SCRATCH_BYTES: usize = 16 << 10;
 /// Bytes that a name takes besides its own: its pointer and length, the room that a growing list of
 /// those keeps free, and the allocator's overhead.
 const NAME_COST: usize = 48;
+
+#[cfg(test)]
+mod tests;
