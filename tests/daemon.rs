@@ -53,9 +53,9 @@ fn the_config_of_the_contract_is_understood_but_for_what_is_not_built() {
     files::write(&config, &text);
     files::set_mode(&config, 0o600);
     check(&host, &config).succeed();
-    files::write(&config, text.replace("[\"private\", \"safe\"]", "[\"private\", \"safe\"]\nlayout = \"spread\""));
+    files::write(&config, text.replace("[\"private\", \"safe\"]", "[\"private\", \"safe\"]\nlayout = \"stripe\""));
     let outcome = check(&host, &config).fail(2);
-    assert!(outcome.stderr.contains("layout") && outcome.stderr.contains("not built yet"), "{outcome}");
+    assert!(outcome.stderr.contains("'stripe' is not one of spread"), "{outcome}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_bad_config_is_refused_with_the_place_of_what_is_wrong() {
         (format!("{root}{root}"), "two roots"),
         (root.replace("'r'", "'a/b'"), "name"),
         (root.replace("'r'", "'.longhaul'"), "name"),
-        (root.replace("targets = [", "targets = ['/tmp', "), "one directory"),
+        (root.replace(&format!("'{}'", dir.display()), ""), "must name a directory"),
         (format!("{root}[[client]]\nname = 'c'\nkey = 'lhk1:short'\n"), "public key"),
         (format!("{root}[[client]]\nname = 'c'\nkey = '{key}'\nroots = {{ nowhere = ['read'] }}\n"), "nowhere"),
         (format!("{root}[[client]]\nname = 'c'\nkey = '{key}'\n[[client]]\nname = 'd'\nkey = '{key}'\n"), "'c'"),

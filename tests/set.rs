@@ -299,7 +299,7 @@ fn a_full_disk_among_free_ones_gets_no_more_and_a_replacement_without_room_says_
     files::make(&path, 77, 30 * MIB);
     let before = fs::metadata(scene.dirs[0].join(format!("large/{small}"))).unwrap().len();
     let outcome = scene.copy(&["--if-exists", "replace", path.to_str().unwrap(), "large/"]).fail(7);
-    assert_eq!(outcome.events_of("fault")[0]["code"], "no_space", "{outcome}");
+    assert_eq!(outcome.events_of("fault")[0]["code"], "no-space", "{outcome}");
     assert_eq!(fs::metadata(scene.dirs[0].join(format!("large/{small}"))).unwrap().len(), before);
     assert_eq!(scene.on(&format!("large/{small}")), [0]);
 }

@@ -134,7 +134,6 @@ impl TargetSet {
             return Err(SetError::Count { count: dirs.len(), max: TARGETS_MAX }.into());
         }
         let (found, mut missing) = look(dirs)?;
-        refuse_same(&found, named.same_device)?;
         let Some(ours) = found.iter().find_map(|(_, looked)| looked.mark.clone()) else {
             return begin(&found, &missing, (named, marks));
         };
@@ -146,6 +145,7 @@ impl TargetSet {
         }));
         missing.sort_by_key(|target| target.id);
         found.iter().try_for_each(|(id, looked)| agrees(&ours, *id, looked, dirs.len()))?;
+        refuse_same(&found, named.same_device)?;
         one_generation(&found)?;
         if let (OnMissing::Refuse, Some(MissingTarget { dir, why, .. })) = (named.on_missing, missing.first()) {
             return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
@@ -199,6 +199,7 @@ fn begin(
     missing: &[MissingTarget],
     (named, marks): (&TargetDirs, Marks),
 ) -> Result<Arc<TargetSet>, DiskError> {
+    refuse_same(found, named.same_device)?;
     if let Some(MissingTarget { dir, why, .. }) = missing.first() {
         return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
     }

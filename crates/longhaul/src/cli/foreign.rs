@@ -191,7 +191,7 @@ const OF_TRANSFERS: &[Foreign] = &[
         instead: "--json > FILE, or 2> FILE for what is said to people",
     },
     Foreign {
-        names: &["--target", "--layout", "--share", "--as-dataset", "--detach", "--port-range"],
+        names: &["--share", "--as-dataset", "--detach", "--port-range"],
         why: "it is not built yet",
         instead: "leave it out",
     },

@@ -12,6 +12,7 @@ use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::Tally;
 
 use super::ReceiverLoop;
+use super::targets::TargetWatch;
 use crate::api::{self, Progress};
 use crate::session::totals::Moved;
 
@@ -25,13 +26,15 @@ pub(super) struct ReceiveFigures {
     received_most: u64,
     /// Whether the sender is told the roots of skipped files.
     tells_digests: bool,
+    targets: TargetWatch,
 }
 
 impl ReceiveFigures {
     /// The figures of a session that begins. `digests`: whose roots of skipped files are told.
-    pub(super) fn new(digests: SkippedDigests) -> ReceiveFigures {
+    pub(super) fn new(digests: SkippedDigests, targets: TargetWatch) -> ReceiveFigures {
         let tells_digests = digests == SkippedDigests::Told;
-        ReceiveFigures { reported_second: 0, sent_tally: (0.0, Tally::default()), received_most: 0, tells_digests }
+        let sent_tally = (0.0, Tally::default());
+        ReceiveFigures { reported_second: 0, sent_tally, received_most: 0, tells_digests, targets }
     }
 
     /// Whether the sender is to hear the counters now.
@@ -107,7 +110,7 @@ impl ReceiverLoop<'_> {
             ..Progress::default()
         });
         self.link.observer().event(api::Event::Progress(progress));
-        if let Some(figures) = self.targets.look(self.link.seconds()) {
+        if let Some(figures) = self.figures.targets.look(self.link.seconds()) {
             self.link.observer().event(api::Event::Targets(figures));
         }
     }

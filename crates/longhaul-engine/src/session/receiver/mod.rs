@@ -83,7 +83,6 @@ struct ReceiverLoop<'a> {
     renamed: bool,
     course: &'a mut ReceiveCourse,
     figures: ReceiveFigures,
-    targets: TargetWatch,
     verdict: Option<Result<Ending, Fault>>,
     refused_by_peer: bool,
     /// Whether the batch that was under way has ended.
@@ -127,8 +126,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         allowed: receiving.allowed,
         renamed,
         course,
-        figures: ReceiveFigures::new(digests),
-        targets,
+        figures: ReceiveFigures::new(digests, targets),
         verdict: None,
         refused_by_peer: false,
         batch_over: false,
