@@ -86,8 +86,20 @@ impl Longhaul {
 
     /// Starts a daemon that listens at `address`, on the host where `place` has the command run.
     pub(crate) fn serve_at(&self, dir: &Path, address: IpAddr, place: impl FnOnce(&mut Command)) -> Result<Daemon> {
+        self.serve_dirs(&[dir.to_owned()], address, place)
+    }
+
+    /// Starts a daemon whose root is a target set, on loopback. `limit` hears its process before
+    /// anything is sent.
+    pub(crate) fn serve_set(&self, dirs: &[PathBuf], limit: impl FnOnce(u32) -> Result<()>) -> Result<Daemon> {
+        let daemon = self.serve_dirs(dirs, IpAddr::V4(Ipv4Addr::LOCALHOST), |_| {})?;
+        limit(daemon.child.0.id())?;
+        Ok(daemon)
+    }
+
+    fn serve_dirs(&self, dirs: &[PathBuf], address: IpAddr, place: impl FnOnce(&mut Command)) -> Result<Daemon> {
         let (config, log) = (self.home.join("serve.toml"), File::create(self.home.join("daemon.log"))?);
-        fs::write(&config, self.config(dir, SocketAddr::new(address, 0))?)?;
+        fs::write(&config, self.config(dirs, SocketAddr::new(address, 0))?)?;
         let mut command = self.command();
         command
             .arg("serve")
@@ -126,6 +138,15 @@ impl Longhaul {
         command
     }
 
+    /// A pull of a path beneath the daemon's root into a directory.
+    pub(crate) fn pull(&self, daemon: &Daemon, protect: &str, path: &str, into: &Path) -> Command {
+        let mut command = self.command();
+        command.arg("pull").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
+        command.args(["--protect", protect, "--retry-for", "0", "--progress", "none"]);
+        command.arg(format!("lh://{}/bench/{path}", daemon.addr)).arg(into);
+        command
+    }
+
     /// A push with the options for keys and no others; source and destination are still to be
     /// added.
     pub(crate) fn push_by_default(&self, daemon: &Daemon) -> Command {
@@ -144,7 +165,7 @@ impl Longhaul {
         Ok(ran.out.trim().to_owned())
     }
 
-    fn config(&self, dir: &Path, listen: SocketAddr) -> Result<String> {
+    fn config(&self, dirs: &[PathBuf], listen: SocketAddr) -> Result<String> {
         let quoted = |path: &Path| {
             let text = path.to_str().filter(|text| !text.contains(['\'', '\n']));
             Ok::<_, anyhow::Error>(format!(
@@ -152,10 +173,11 @@ impl Longhaul {
                 text.with_context(|| format!("{} cannot be written in TOML", path.display()))?
             ))
         };
-        let (identity, target, key) = (quoted(&self.home.join("daemon.key"))?, quoted(dir)?, &self.client_key);
+        let targets = dirs.iter().map(|dir| quoted(dir)).collect::<Result<Vec<_>>>()?.join(", ");
+        let (identity, key) = (quoted(&self.home.join("daemon.key"))?, &self.client_key);
         Ok(format!(
             "listen = [\"{listen}\"]\nidentity = {identity}\n\
-             [[root]]\nname = \"bench\"\ntargets = [{target}]\nallow = [\"read\", \"create\", \"modify\"]\n\
+             [[root]]\nname = \"bench\"\ntargets = [{targets}]\nallow = [\"read\", \"create\", \"modify\"]\n\
              protect = [\"private\", \"safe\"]\n\
              [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n"
         ))

@@ -1,0 +1,119 @@
+//! `stripe`: a tree pushed to a daemon whose root is a target set on disks of a known speed, and
+//! pulled back, against the sum of the disks' limits.
+//!
+//! It makes the disks itself, and needs root for that. See docs/BENCHMARKS.md.
+
+#![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
+
+#[path = "stripe/disks.rs"]
+mod disks;
+mod kit;
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use disks::SlowDisks;
+use kit::{Bench, Daemon, Longhaul, Options, TreeData, make_cold, run, table};
+use serde::Serialize;
+
+/// One transfer, as it is recorded.
+#[derive(Serialize)]
+struct Timed {
+    what: &'static str,
+    way: &'static str,
+    round: usize,
+    bytes: u64,
+    seconds: f64,
+    /// The sum of the disks' limits, bytes per second.
+    limit: u64,
+    ratio: f64,
+}
+
+fn main() -> Result<()> {
+    let Some(options) = Options::parse() else { return Ok(()) };
+    if !rustix::process::geteuid().is_root() {
+        anyhow::bail!("this bench makes disks of its own, and needs root for that");
+    }
+    let bench = Bench::start("stripe", env!("CARGO_TARGET_TMPDIR"), options)?;
+    let (files, len) = bench.options.amount((200, 32 << 20), (40, 4 << 20));
+    let source = bench.scratch.tree("source", files, 4, len)?;
+    println!("spread: {files} files of {} MiB each way, against the sum of the disks' limits", len >> 20);
+    let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
+    let mut rows = Vec::new();
+    for (what, limits) in CASES {
+        for round in 0..bench.options.rounds() {
+            for timed in case(&bench, &longhaul, &source, (what, limits, round))? {
+                eprintln!("  {what} {} round {}: {:.3} of the limit", timed.way, round + 1, timed.ratio);
+                bench.recorder.record(&timed)?;
+                rows.push(timed);
+            }
+        }
+    }
+    print_ratios(&rows);
+    bench.finish();
+    Ok(())
+}
+
+/// Pushes the tree to a new set, and pulls it back.
+fn case(
+    bench: &Bench,
+    longhaul: &Longhaul,
+    source: &TreeData,
+    (what, limits, round): (&'static str, &[u64], usize),
+) -> Result<Vec<Timed>> {
+    let dir = bench.scratch.subdir("disks")?;
+    let limits: Vec<u64> = limits.iter().map(|limit| limit * 1_000_000).collect();
+    // Slow disks leave the others more than their share.
+    let disks = SlowDisks::new(&dir, &limits, (source.bytes * 2 / limits.len() as u64 + (1 << 30)).max(1 << 30))?;
+    let daemon = longhaul.serve_set(disks.mounts(), |pid| disks.limit(pid))?;
+    let limit: u64 = limits.iter().sum();
+    let timed = |way, seconds: f64| {
+        let ratio = source.bytes as f64 / seconds / limit as f64;
+        Timed { what, way, round, bytes: source.bytes, seconds, limit, ratio }
+    };
+    make_cold(&source.path)?;
+    let begun = Instant::now();
+    run(&mut longhaul.push(&daemon, "safe", &source.path.join(""), "run"))?;
+    let pushed = timed("push", begun.elapsed().as_secs_f64());
+    disks.mounts().iter().try_for_each(|mount| make_cold(mount))?;
+    let back = bench.scratch.subdir("back")?;
+    let pulled = timed("pull", pull(longhaul, &daemon, &back)?);
+    std::fs::remove_dir_all(&back)?;
+    drop(daemon);
+    drop(disks);
+    std::fs::remove_dir_all(&dir)?;
+    Ok(vec![pushed, pulled])
+}
+
+fn pull(longhaul: &Longhaul, daemon: &Daemon, back: &Path) -> Result<f64> {
+    let mut command = longhaul.pull(daemon, "safe", "run/", back);
+    let begun = Instant::now();
+    run(&mut command)?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+fn print_ratios(rows: &[Timed]) {
+    let mut lines = vec![["disks", "way", "of the limit", "rounds"].map(str::to_owned).to_vec()];
+    for (what, _) in CASES {
+        for way in ["push", "pull"] {
+            let ratios: Vec<f64> =
+                rows.iter().filter(|row| row.what == what && row.way == way).map(|row| row.ratio).collect();
+            let (least, most) = ratios.iter().fold((f64::MAX, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
+            lines.push(vec![
+                what.to_owned(),
+                way.to_owned(),
+                format!("{:.3}", kit::median(&ratios)),
+                format!("{least:.3} to {most:.3}"),
+            ]);
+        }
+    }
+    print!("{}", table(&lines));
+}
+
+/// The disks of each case: their limits in MB/s.
+const CASES: [(&str, &[u64]); 3] = [
+    ("4 x 100 MB/s", &[100, 100, 100, 100]),
+    ("8 x 50 MB/s", &[50, 50, 50, 50, 50, 50, 50, 50]),
+    ("3 x 100, 1 x 20 MB/s", &[100, 20, 100, 100]),
+];
