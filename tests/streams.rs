@@ -222,7 +222,7 @@ fn a_daemon_that_is_lost_in_the_middle_ends_the_stream_with_exit_5() {
 fn a_stream_that_is_fed_too_slowly_counts_its_under_runs() {
     let site = Site::new();
     files::make(site.root().join("f"), 9, 6 * MIB);
-    let options = ["--prefill", "2MiB", "--rate", "8MiB/s", "--lanes", "1", "--memory", "8MiB"];
+    let options = ["--prefill", "2MiB", "--rate", "2MiB/s", "--lanes", "1", "--memory", "8MiB"];
     let (running, fifo) = pull_to_fifo(&site, &options, "f");
     assert!(rest(fifo) == files::bytes(9, 6 * MIB));
     let outcome = running.fail(0);

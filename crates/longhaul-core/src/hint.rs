@@ -191,6 +191,7 @@ hints! {
     UseBuffered "with buffered I/O more file systems will do",
     NameOtherDisks "name directories on different disks, or allow targets on one",
     MountTarget "mount it, or let the set be used without it",
+    MountMissing "mount it, then run the same transfer again",
     MountTargetOrTakeNames "mount it, or let new names come all the same",
     MakeSet "make a set of its directories first",
     TellNamesApart

@@ -32,6 +32,8 @@ pub const LINK_BYTES_MAX: usize = 4095;
 /// served or accepted. The same holds for any spelling that a file system takes for such a name:
 /// [`is_reserved`](crate::is_reserved).
 pub const RESERVED_PREFIX: &[u8] = b".longhaul";
+/// The directory of a target set's own files, at the top of each target.
+pub const SET_DIR_NAME: &[u8] = b".longhaul-set";
 
 /// Largest control message, its number and length not counted.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;

@@ -63,8 +63,12 @@ impl LoadMeter {
     }
 
     /// Bytes per second while something was queued. `None` before enough was measured
-    /// ([`KNOWN_AFTER`]).
+    /// ([`KNOWN_AFTER`]), and once nothing was queued for [`FORGOTTEN_AFTER`]: one that was slow is
+    /// tried again.
     pub fn rate(&self, now: Duration) -> Option<f64> {
+        if self.queued_requests == 0 && now.saturating_sub(self.seen) >= FORGOTTEN_AFTER {
+            return None;
+        }
         let mut here = self.clone();
         here.pass(now);
         (here.busy_s >= KNOWN_AFTER.as_secs_f64()).then(|| here.bytes / here.busy_s)
@@ -89,6 +93,8 @@ impl LoadMeter {
 
 /// The busy time in which a measurement loses half of its weight.
 pub const HALF_LIFE: Duration = Duration::from_secs(2);
+/// The time without any request after which a rate is not known any more.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 /// The busy time after which a rate is known: some requests of any disk.
 pub const KNOWN_AFTER: Duration = Duration::from_millis(100);
 
@@ -116,8 +122,9 @@ mod tests {
         let end = serve(&mut meter, 0, 10, 100);
         let rate = meter.rate(ms(end)).expect("measured");
         assert!((rate / 100e6 - 1.0).abs() < 0.02, "{rate}");
-        let later = meter.rate(ms(end + 60_000)).expect("known still");
-        assert!((later / rate - 1.0).abs() < 1e-9, "a minute of idleness says nothing: {later}");
+        let later = meter.rate(ms(end + 20_000)).expect("known still");
+        assert!((later / rate - 1.0).abs() < 1e-9, "idleness says nothing: {later}");
+        assert_eq!(meter.rate(ms(end + 60_000)), None, "by now it may be another");
     }
 
     #[test]

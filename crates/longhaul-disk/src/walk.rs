@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Clock, RelPath};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
@@ -76,8 +76,9 @@ impl Dir {
     /// Whether the shelf of this directory has this device and inode: a name that led there would
     /// be another spelling of the shelf's, of a kind that no rule about names knows.
     pub(crate) fn has_shelf_at(&self, place: (u64, u64)) -> bool {
-        statat(&self.fd, RESERVED_PREFIX, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| crate::stat::place_of(&stat) == place)
+        [RESERVED_PREFIX, SET_DIR_NAME].iter().any(|own| {
+            statat(&self.fd, *own, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| crate::stat::place_of(&stat) == place)
+        })
     }
 
     fn new(fd: OwnedFd, kernel: &Kernel, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {
@@ -154,6 +155,11 @@ impl Walk {
     /// Walks beneath `root`, with at most `cached_max` directories held open beside it.
     pub(crate) fn new(root: Arc<Dir>, cached_max: usize) -> Walk {
         Walk { root, cache: Mutex::default(), cached_max }
+    }
+
+    /// The same with at most so many directories held open.
+    pub(crate) fn holding(self, cached_max: usize) -> Walk {
+        Walk { cached_max: cached_max.max(CACHED_DIRS_LEAST), ..self }
     }
 
     /// The root itself.
@@ -294,6 +300,8 @@ pub(crate) fn cached_dirs_max() -> usize {
     limit.map_or(CACHED_DIRS_MAX, |eighth| eighth.clamp(CACHED_DIRS_MIN, CACHED_DIRS_MAX))
 }
 
+/// The least that each of many walks keeps: a few levels of a path.
+const CACHED_DIRS_LEAST: usize = 4;
 const CACHED_DIRS_MAX: usize = 512;
 /// The least that is kept. With fewer than a deep path has levels, each name of it would be looked
 /// up anew.

@@ -365,7 +365,9 @@ fn opened_in_tree(
         return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
     }
     if root.is_set() {
-        let target = SpreadTarget::beneath(root, &dir, opening.direct, policy)?;
+        // It is made on the other targets as well, where it stands on some: not in a dry run.
+        let set = if opening.dry_run { root.standing_at(&dir)? } else { root.clone() };
+        let target = SpreadTarget::beneath(&set, &dir, opening.direct, policy)?;
         let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
         return written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (store, who, run), dir);
     }

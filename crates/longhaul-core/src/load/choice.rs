@@ -16,6 +16,8 @@ pub struct Candidate {
     pub rate: Option<f64>,
     /// Bytes free on it. `None`: not known.
     pub free_bytes: Option<u64>,
+    /// Whether more than `free_bytes` certainly does not fit. False where files may be compressed.
+    pub is_firm: bool,
     /// Bytes that should stay free on it, as long as another target has more than that.
     pub reserve_bytes: u64,
 }
@@ -28,7 +30,7 @@ enum Fit {
     /// There is room for all that it was given.
     Barely,
     /// There is room for these bytes, though not for all that it was given: some of that may have
-    /// its blocks already.
+    /// its blocks already. Or it may fit if it is compressed.
     Perhaps,
 }
 
@@ -63,7 +65,7 @@ impl Candidate {
         } else if free >= given {
             Some(Fit::Barely)
         } else {
-            (free >= len).then_some(Fit::Perhaps)
+            (free >= len || !self.is_firm).then_some(Fit::Perhaps)
         }
     }
 }
@@ -84,6 +86,7 @@ mod tests {
             assigned_bytes: 0,
             rate,
             free_bytes: Some(1 << 40),
+            is_firm: true,
             reserve_bytes: 1 << 30,
         }
     }
@@ -128,6 +131,9 @@ mod tests {
         assert_eq!(soonest(&[promised], 1 << 20), Some(TargetId(0)));
         let unknown = Candidate { free_bytes: None, ..candidate(2, Some(1e6)) };
         assert_eq!(soonest(&[unknown, fast_and_full], 20 << 20), Some(TargetId(2)));
+        let compressing = Candidate { is_firm: false, ..fast_and_full };
+        assert_eq!(soonest(&[compressing], 20 << 20), Some(TargetId(0)), "it may fit");
+        assert_eq!(soonest(&[compressing, slow], 20 << 20), Some(TargetId(1)), "here it does");
         assert_eq!(soonest(&[], 1), None);
     }
 }

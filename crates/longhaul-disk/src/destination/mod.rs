@@ -38,6 +38,7 @@ use crate::stat::{Identity, Standing};
 pub(crate) use body::DiskBody;
 pub use body::{Body, Zeros};
 pub use device::SyncMethod;
+pub(crate) use dirs::DirHandle;
 pub use file::TargetFile;
 pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};

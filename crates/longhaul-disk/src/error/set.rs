@@ -94,6 +94,25 @@ pub enum SetError {
         /// The reason.
         why: String,
     },
+    /// A name or a part of a tree may lie on a target that is missing.
+    #[error("target {number} of the set is missing, and what lies there with it")]
+    Away {
+        /// The number of the target.
+        number: u32,
+    },
+    /// Journals lie on the first target, and it is missing.
+    #[error(
+        "target 0 of the set is missing, where the journals of unfinished files lie: nothing is written without it"
+    )]
+    NoJournals,
+    /// A target lies in another one.
+    #[error("target '{inner}' lies in target '{outer}': its files would stand twice")]
+    Nested {
+        /// The target that lies in the other.
+        inner: PathText,
+        /// The other.
+        outer: PathText,
+    },
     /// Marks cannot be made, as names stand already where only the first target may have some.
     #[error(
         "target '{dir}' has no mark and is not empty ('{name}' stands in it): only the first target of a new set may be a tree that \
@@ -140,6 +159,7 @@ impl SetError {
     pub(super) fn hint(&self) -> Option<Hint> {
         match self {
             SetError::SameDevice { .. } => Some(hint::Storage::NameOtherDisks.into()),
+            SetError::Away { .. } | SetError::NoJournals => Some(hint::Storage::MountMissing.into()),
             SetError::Missing { .. } => Some(hint::Storage::MountTarget.into()),
             SetError::ReadOnly { .. } => Some(hint::Storage::MountTargetOrTakeNames.into()),
             SetError::NoSet { .. } => Some(hint::Storage::MakeSet.into()),

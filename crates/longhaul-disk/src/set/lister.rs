@@ -20,7 +20,7 @@ use rustix::fs::RawDir;
 use rustix::io::Errno;
 
 use super::TargetSet;
-use crate::error::{DiskError, ErrorKind};
+use crate::error::{DiskError, ErrorKind, SetError};
 use crate::stat::Standing;
 use crate::tree::standing;
 use crate::walk::Dir;
@@ -46,6 +46,8 @@ pub struct Lister {
     /// The single find, if the path is no directory.
     itself: Option<Listed>,
     unread: Unread,
+    /// The number of a target that is missing: the listing ends with that.
+    away: Option<u32>,
     unwanted: Arc<AtomicBool>,
 }
 
@@ -68,9 +70,10 @@ impl Lister {
     pub fn new(set: &TargetSet, path: &RelPath) -> Result<Lister, DiskError> {
         let batch = VecDeque::new();
         let (unread, unwanted) = (Unread::Nothing, Arc::default());
-        let mut lister = Lister { path: path.clone(), dirs: Vec::new(), batch, itself: None, unread, unwanted };
+        let mut lister =
+            Lister { path: path.clone(), dirs: Vec::new(), away: None, batch, itself: None, unread, unwanted };
         match set.stat(path)? {
-            None => return Err(DiskError::call("list", path, Errno::NOENT)),
+            None => return Err(set.away().unwrap_or_else(|| DiskError::call("list", path, Errno::NOENT))),
             Some(Standing::Dir { .. }) => {
                 for target in set.targets() {
                     match target.tree.dir(path) {
@@ -80,6 +83,7 @@ impl Lister {
                     }
                 }
                 lister.unread = Unread::All;
+                lister.away = set.missing().first().map(|missing| missing.id.0);
             }
             Some(standing) => {
                 lister.itself = Some(Listed { name: path.name().unwrap_or_default().to_vec(), standing });
@@ -96,7 +100,8 @@ impl Lister {
 
     /// Whether all names were given.
     pub fn is_over(&self) -> bool {
-        self.batch.is_empty() && matches!(self.unread, Unread::Nothing) && self.itself.is_none()
+        let names_are_over = self.batch.is_empty() && matches!(self.unread, Unread::Nothing);
+        names_are_over && self.itself.is_none() && self.away.is_none()
     }
 
     /// Whether the directory turned out to have more names than are held at a time.
@@ -115,7 +120,11 @@ impl Lister {
             match std::mem::replace(&mut self.unread, Unread::Nothing) {
                 Unread::All => self.read_names(None, memory)?,
                 Unread::Behind(name) => self.read_names(Some(&name), memory)?,
-                Unread::Nothing => {}
+                Unread::Nothing => {
+                    if let Some(number) = self.away.take() {
+                        return Err(SetError::Away { number }.into());
+                    }
+                }
             }
         }
         let mut page: Vec<Listed> = self.itself.take().into_iter().collect();

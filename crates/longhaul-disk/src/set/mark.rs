@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, pread};
 use serde::{Deserialize, Serialize};
@@ -243,8 +244,6 @@ fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// The directory of a set's own files, at the top of each target. Its name is reserved.
-pub(crate) const DIR_NAME: &[u8] = b".longhaul-set";
 const MARK_NAME: &[u8] = b"mark";
 const README_NAME: &[u8] = b"README";
 const HEADER: &str = "longhaul target set mark 1";

@@ -22,7 +22,6 @@ use crate::stat::Standing;
 use crate::tree::Tree;
 
 pub use lister::{Listed, Lister};
-pub(crate) use mark::DIR_NAME;
 pub use mark::{SetId, SetLayout, SetMark};
 pub use open::{Marks, OnMissing, SameDevice, TargetDirs, Writing};
 pub use spread::SpreadTarget;
@@ -42,7 +41,7 @@ pub struct TargetSet {
 }
 
 /// A target of a set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SetTarget {
     /// Its number.
     pub(crate) id: TargetId,
@@ -124,6 +123,11 @@ impl TargetSet {
         }
     }
 
+    /// The error of something that may lie on a missing target. `None`: no target is missing.
+    pub(crate) fn away(&self) -> Option<DiskError> {
+        self.missing.first().map(|missing| SetError::Away { number: missing.id.0 }.into())
+    }
+
     /// The targets that are missing.
     pub fn missing(&self) -> &[MissingTarget] {
         &self.missing
@@ -159,6 +163,22 @@ impl TargetSet {
         self.first().shelf()
     }
 
+    /// The same set as far as the directory at `path` stands on a target: for a look that makes
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Tree::stat`].
+    pub fn standing_at(&self, path: &RelPath) -> Result<Arc<TargetSet>, DiskError> {
+        let mut targets = Vec::new();
+        for target in &self.targets {
+            if matches!(stat_below(&target.tree, path)?, Some(Standing::Dir { .. })) {
+                targets.push(target.clone());
+            }
+        }
+        let (missing, mark) = (self.missing.clone(), self.mark.clone());
+        Ok(Arc::new(TargetSet { targets, missing, mark, on_missing: self.on_missing, naming: Mutex::default() }))
+    }
+
     /// Checks that the held directories are still the ones at their paths.
     ///
     /// # Errors
@@ -181,7 +201,8 @@ impl TargetSet {
     /// [`Tree::sweep`].
     ///
     /// # Errors
-    /// As [`Tree::stat`]; [`ErrorKind::NotFound`] if the directory stands on no target.
+    /// As [`Tree::stat`]; [`ErrorKind::NotFound`] if the directory stands on no target;
+    /// [`DiskError::Set`] if a target is missing, where some may be left.
     pub fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
         let mut swept = None;
         let mut absent = None;
@@ -193,6 +214,7 @@ impl TargetSet {
             }
         }
         match (swept, absent) {
+            _ if !self.missing.is_empty() => self.away().map_or(Ok(0), Err),
             (None, Some(error)) => Err(error),
             (swept, _) => Ok(swept.unwrap_or(0)),
         }

@@ -133,6 +133,7 @@ impl TargetSet {
         if !(2..=TARGETS_MAX).contains(&dirs.len()) {
             return Err(SetError::Count { count: dirs.len(), max: TARGETS_MAX }.into());
         }
+        refuse_nested(dirs)?;
         let (found, mut missing) = look(dirs)?;
         let Some(ours) = found.iter().find_map(|(_, looked)| looked.mark.clone()) else {
             return begin(&found, &missing, (named, marks));
@@ -163,8 +164,14 @@ fn look(dirs: &[PathBuf]) -> Result<(FoundTargets<'_>, Vec<MissingTarget>), Disk
     for (id, dir) in (0..).map(TargetId).zip(dirs) {
         match Tree::open(dir) {
             Ok(tree) => {
-                let mark = SetMark::read(tree.root(), &dir.as_path().into())?;
-                found.push((id, Looked { dir, tree, mark }));
+                match SetMark::read(tree.root(), &dir.as_path().into()) {
+                    Ok(mark) => found.push((id, Looked { dir, tree, mark })),
+                    // A disk that has died may still be mounted.
+                    Err(error) if error.kind() == ErrorKind::Io => {
+                        missing.push(MissingTarget { id, dir: dir.clone(), why: error.fault().message.to_string() });
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Io) => {
                 missing.push(MissingTarget { id, dir: dir.clone(), why: error.fault().message.to_string() });
@@ -188,6 +195,18 @@ fn refuse_same(found: &[(TargetId, Looked<'_>)], same_device: SameDevice) -> Res
             && same_device == SameDevice::Refused
         {
             return Err(SetError::SameDevice { first: other.dir.into(), second: looked.dir.into() }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a target that lies in another one.
+fn refuse_nested(dirs: &[PathBuf]) -> Result<(), DiskError> {
+    let whole = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    let whole: Vec<PathBuf> = dirs.iter().map(whole).collect();
+    for inner in &whole {
+        if let Some(outer) = whole.iter().find(|outer| *outer != inner && inner.starts_with(outer)) {
+            return Err(SetError::Nested { inner: inner.as_path().into(), outer: outer.as_path().into() }.into());
         }
     }
     Ok(())

@@ -5,8 +5,10 @@
 //! one decides which, makes directories on the targets where files need them, and keeps a name from
 //! standing on two. Knows nothing of digests and peers.
 
+mod bases;
 mod dirs;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -46,13 +48,17 @@ impl SpreadTarget {
         direct: DirectMode,
         policy: TreePolicy,
     ) -> Result<SpreadTarget, DiskError> {
+        if set.missing().iter().any(|missing| missing.id == TargetId::FIRST) {
+            return Err(SetError::NoJournals.into());
+        }
         if set.stat(path)?.is_none() {
             set.need_all_for_new_names()?;
         }
-        let targets = set
-            .targets()
-            .iter()
-            .map(|target| Ok(FsTarget::beneath(&target.tree, path, direct, policy)?.loading(Arc::clone(&target.load))));
+        bases::make_like_standing(set, path)?;
+        let targets = set.targets().iter().map(|target| {
+            let open = FsTarget::beneath(&target.tree, path, direct, policy)?;
+            Ok(open.loading(Arc::clone(&target.load), set.targets().len()))
+        });
         let targets = targets.collect::<Result<Vec<_>, DiskError>>()?;
         Ok(SpreadTarget { set: Arc::clone(set), targets, dirs: OpenDirs::default() })
     }
@@ -114,11 +120,13 @@ impl SpreadTarget {
 
     fn candidate(&self, at: usize) -> Candidate {
         let load = &self.set.targets()[at].load;
+        let room = self.at(at).room(&RelPath::root());
         Candidate {
             target: TargetId(at as u32),
             assigned_bytes: load.assigned_bytes(),
             rate: load.rate(),
-            free_bytes: self.at(at).room(&RelPath::root()).filter(|room| room.is_firm).map(|room| room.bytes),
+            free_bytes: room.map(|room| room.bytes),
+            is_firm: room.is_some_and(|room| room.is_firm),
             reserve_bytes: RESERVE_BYTES,
         }
     }
@@ -136,12 +144,7 @@ impl SpreadTarget {
                 Err(error) => return Err(error),
             }
         }
-        match self.set.missing().first() {
-            Some(missing) => {
-                Err(SetError::Missing { dir: missing.dir.as_path().into(), why: missing.why.clone() }.into())
-            }
-            None => Ok(None),
-        }
+        self.set.away().map_or(Ok(None), Err)
     }
 
     /// Does something on each target with the staged files that lie there, on all at once.
@@ -157,10 +160,18 @@ impl SpreadTarget {
         let parts: Vec<_> = parts.collect();
         let act = &act;
         thread::scope(|scope| {
-            let others: Vec<_> = parts[1..].iter().map(|(target, own)| scope.spawn(move || act(target, own))).collect();
+            let mut others = Vec::new();
+            for (target, own) in &parts[1..] {
+                let begun = thread::Builder::new().name("targets".into());
+                others.push((target, own, begun.spawn_scoped(scope, move || act(target, own))));
+            }
             let first = act(parts[0].0, &parts[0].1);
-            let others = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
-            others.fold(first, Result::and)
+            let ended = others.into_iter().map(|(target, own, begun)| match begun {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(panicked())),
+                // The host has no more threads.
+                Err(_) => act(target, own),
+            });
+            ended.fold(first, Result::and)
         })
     }
 }
@@ -171,6 +182,8 @@ impl TargetTree for SpreadTarget {
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
+        // A file of this name may be about to be published on another target.
+        let _naming = self.set.naming();
         let standing = self.standing(path)?;
         if standing.is_none() {
             self.set.need_all_for_new_names()?;
@@ -185,7 +198,9 @@ impl TargetTree for SpreadTarget {
         sparse: bool,
         temp: &TempName,
     ) -> Result<Arc<TargetFile>, DiskError> {
-        self.choose(path, map.len())?.create(path, map, sparse, temp)
+        // How much of a sparse file are holes is not known.
+        let len = if sparse { 0 } else { map.len() };
+        self.choose(path, len)?.create(path, map, sparse, temp)
     }
 
     fn reopen(
@@ -196,9 +211,12 @@ impl TargetTree for SpreadTarget {
         temp: &TempName,
         journalled: &Journalled,
     ) -> Result<Option<Reopened>, DiskError> {
-        match self.target_of_temp(path, temp)? {
-            Some(target) => target.reopen(path, map, sparse, temp, journalled),
-            None => Ok(None),
+        let Some(target) = self.target_of_temp(path, temp)? else { return Ok(None) };
+        // Another session may have given the name on another target: this one could never be
+        // published, and is begun anew there.
+        match self.standing(path)? {
+            Some((at, _)) if self.at(at).load_id() != target.load_id() => Ok(None),
+            _ => target.reopen(path, map, sparse, temp, journalled),
         }
     }
 
@@ -300,7 +318,9 @@ impl TargetTree for SpreadTarget {
     /// all of them and no single one is refused when its temporary is made.
     fn room(&self, path: &RelPath) -> Option<Room> {
         let rooms: Option<Vec<Room>> = self.targets.iter().map(|target| target.room(path)).collect();
-        rooms?.into_iter().reduce(|sum, room| Room {
+        // Targets on one file system share its room.
+        let by_device: BTreeMap<u64, Room> = rooms?.into_iter().map(|room| (room.device, room)).collect();
+        by_device.into_values().reduce(|sum, room| Room {
             device: sum.device,
             bytes: sum.bytes.saturating_add(room.bytes),
             inodes: sum.inodes.zip(room.inodes).map(|(sum, more)| sum.saturating_add(more)),

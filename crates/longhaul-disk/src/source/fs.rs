@@ -9,7 +9,7 @@ use longhaul_core::{PathError, RelPath, TargetId};
 use rustix::io::Errno;
 
 use crate::direct::DirectMode;
-use crate::error::{DiskError, ErrorKind, PathText};
+use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::names::each_name;
 use crate::set::{SetTarget, TargetSet};
 use crate::source::bases::{Base, BaseId, Bases, HELD_MAX};
@@ -47,11 +47,23 @@ pub struct FsSource {
 /// set, and the part of it that is sent.
 pub(super) struct Top {
     bases: Vec<(TargetId, BaseId)>,
+    /// The number of a target that is missing. `None`: all are there.
+    away: Option<u32>,
     kind: What,
 }
 
 /// The directory that a source is resolved beneath, on each target.
-type OnTargets = Vec<(TargetId, Base)>;
+struct OnTargets {
+    on: Vec<(TargetId, Base)>,
+    /// The number of a target that is missing. `None`: all are there.
+    away: Option<u32>,
+}
+
+impl From<Base> for OnTargets {
+    fn from(base: Base) -> OnTargets {
+        OnTargets { on: vec![(TargetId::FIRST, base)], away: None }
+    }
+}
 
 /// The part of a directory that is sent.
 enum What {
@@ -80,7 +92,8 @@ impl FsSource {
     fn new(placed: impl Iterator<Item = (OnTargets, What)>, held_max: usize, direct: DirectMode) -> FsSource {
         let mut bases = Bases::holding(held_max);
         let mut top = |(places, kind): (OnTargets, What)| Top {
-            bases: places.into_iter().map(|(target, base)| (target, bases.add(base))).collect(),
+            bases: places.on.into_iter().map(|(target, base)| (target, bases.add(base))).collect(),
+            away: places.away,
             kind,
         };
         let tops = placed.map(&mut top).collect();
@@ -136,8 +149,9 @@ impl FsSource {
                 Err(error) => return Err(error),
             }
         }
-        match absent {
-            Some(error) if parts.is_empty() => Err(error),
+        match (absent, top.away) {
+            (Some(_), Some(number)) if parts.is_empty() => Err(SetError::Away { number }.into()),
+            (Some(error), _) if parts.is_empty() => Err(error),
             _ => Ok(parts),
         }
     }
@@ -207,6 +221,13 @@ impl SourceTree for FsSource {
                     sink(Scanned::Failed { path: RelPath::root(), error: self.out_of_reach(top, error) })
                 }
             };
+            let flow = match (flow, top.away) {
+                (ControlFlow::Continue(()), Some(number)) => {
+                    let (path, _) = top.own_name();
+                    sink(Scanned::Failed { path, error: SetError::Away { number }.into() })
+                }
+                (flow, _) => flow,
+            };
             if flow.is_break() {
                 return;
             }
@@ -257,18 +278,19 @@ fn named(spec: SourceSpec) -> (OnTargets, What) {
     let name = if spec.contents { None } else { spec.path.file_name() };
     // `/`, `..` and the like have no name of their own: their content is meant.
     let Some(name) = name.map(|name| name.as_encoded_bytes().to_vec()) else {
-        return (vec![(TargetId::FIRST, Base::Named(spec.path))], What::Path(RelPath::root()));
+        return (Base::Named(spec.path).into(), What::Path(RelPath::root()));
     };
     let above = spec.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let what = What::named(name, || spec.path.as_path().into());
-    (vec![(TargetId::FIRST, Base::Named(above.to_owned()))], what)
+    (Base::Named(above.to_owned()).into(), what)
 }
 
 /// The same for a source beneath a served tree.
 fn beneath(set: &TargetSet, path: RelPath, contents: bool) -> (OnTargets, What) {
     let on_targets = |path: &RelPath| {
         let beneath = |target: &SetTarget| (target.id, Base::Beneath(target.tree.clone(), path.clone()));
-        set.targets().iter().map(beneath).collect()
+        let away = set.missing().first().map(|missing| missing.id.0);
+        OnTargets { on: set.targets().iter().map(beneath).collect(), away }
     };
     let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
     match (name, path.parent()) {

@@ -7,19 +7,21 @@
 //! Gives every find to the sink at once. Resolves nothing by itself: each name is looked up in the
 //! open directory that listed it, and never followed.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Entry, EntryKind, PathError, RelPath, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
-use crate::set::{DIR_NAME, two_targets};
+use crate::set::two_targets;
 use crate::source::{ScanRequest, Scanned, SourceRef};
 use crate::stat::{dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
 use crate::sysfs::{Media, Medium};
@@ -31,6 +33,9 @@ pub(crate) struct Scan<'s> {
     pub(crate) what: &'s ScanRequest<'s>,
     sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     stack: Vec<Level>,
+    /// Makes hashes of names. A name whose hash is another's is left out: one in 10^12 trees of ten
+    /// million names.
+    hasher: RandomState,
     media: &'s Media,
     scratch: Box<[MaybeUninit<u8>]>,
 }
@@ -65,6 +70,9 @@ struct Level {
     dirs: Rc<[PartDir<OwnedFd>]>,
     /// The place of the one that is being read.
     reading: usize,
+    /// Hashes of names that stand on several targets and were visited, or refused, already. (A
+    /// directory may be made on a target after the target's turn.)
+    seen: HashSet<u64>,
     path: RelPath,
     stat: Stat,
     /// Names listed and not yet visited, each followed by a NUL.
@@ -99,7 +107,15 @@ impl<'s> Scan<'s> {
         what: &'s ScanRequest<'s>,
         sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     ) -> Scan<'s> {
-        Scan { parts, what, sink, stack: Vec::new(), media, scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
+        Scan {
+            parts,
+            what,
+            sink,
+            stack: Vec::new(),
+            hasher: RandomState::new(),
+            media,
+            scratch: Box::new_uninit_slice(SCRATCH_BYTES),
+        }
     }
 
     /// Scans `top`: one name in the walk's root, or (as the root path) its whole content.
@@ -206,19 +222,28 @@ impl<'s> Scan<'s> {
             return ControlFlow::Continue(());
         }
         let mut on = vec![PartDir { part: dirs[at].part, dir: dirs[at].dir.as_fd() }];
-        for (place, other) in dirs.iter().enumerate().filter(|(place, _)| *place != at) {
+        let mut conflict = None;
+        for (_, other) in dirs.iter().enumerate().filter(|(place, _)| *place != at) {
             match statat(&other.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                // It was visited there, or its conflict was told.
-                Ok(_) if place < at => return ControlFlow::Continue(()),
                 Ok(there) => match self.together(&path, (dirs[at].part, &stat), (other.part, &there)) {
                     None => on.push(PartDir { part: other.part, dir: other.dir.as_fd() }),
-                    Some(error) => return self.failed(&path, error),
+                    Some(error) => drop(conflict.get_or_insert(error)),
                 },
                 Err(Errno::NOENT) => {}
                 Err(error) => return self.failed(&path, failed(error)),
             }
         }
-        self.found(&on, path, &stat)
+        let stands_elsewhere = on.len() > 1 || conflict.is_some();
+        if dirs.len() > 1 && (stands_elsewhere || type_of(&stat) == FileType::Directory) {
+            let hash = self.hasher.hash_one(name);
+            if self.stack.last_mut().is_some_and(|level| !level.seen.insert(hash)) {
+                return ControlFlow::Continue(());
+            }
+        }
+        match conflict {
+            Some(error) => self.failed(&path, error),
+            None => self.found(&on, path, &stat),
+        }
     }
 
     /// Reports that a source itself, which has this reserved name in the walk's root, is not sent.
@@ -245,7 +270,7 @@ impl<'s> Scan<'s> {
         };
         let is_dir = type_of(&stat) == FileType::Directory;
         let is_ours =
-            if is_dir { name == RESERVED_PREFIX || name == DIR_NAME } else { TempName::parse(&name).is_some() };
+            if is_dir { name == RESERVED_PREFIX || name == SET_DIR_NAME } else { TempName::parse(&name).is_some() };
         if is_ours || !self.what.filter.verdict_of_bytes(&beneath(&at, &name), is_dir) {
             return ControlFlow::Continue(());
         }
@@ -287,8 +312,8 @@ impl<'s> Scan<'s> {
                     Medium::Rotating => NameOrder::Inode,
                     Medium::Flash | Medium::Unknown => NameOrder::Listed,
                 };
-                let (reading, names, next, ended) = (0, Vec::new(), 0, false);
-                self.stack.push(Level { dirs: open, reading, path, stat: *stat, names, next, ended, order });
+                let (reading, names, next, ended, seen) = (0, Vec::new(), 0, false, HashSet::new());
+                self.stack.push(Level { dirs: open, reading, seen, path, stat: *stat, names, next, ended, order });
                 ControlFlow::Continue(())
             }
             Err(error) => self.failed(&path, DiskError::call("list", &path, error)),

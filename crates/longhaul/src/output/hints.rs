@@ -107,6 +107,7 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
         Storage::NameOtherDisks => {
             "name directories on different disks, or allow it: --allow-same-device, or allow_same_device = true in serve.toml"
         }
+        Storage::MountMissing => "mount it, then run the same command again",
         Storage::MountTarget => "mount it, or use the set without it: --on-missing, or on_missing in serve.toml",
         Storage::MountTargetOrTakeNames => {
             "mount it, or let new names come all the same: --on-missing continue, or on_missing = \"continue\" in serve.toml"

@@ -45,7 +45,12 @@ impl FsTarget {
         // A failure here leaves nothing: the file is of no more use.
         let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
         let opened = (handle, node_of_statx(&stat));
-        Ok(Body::disk((len, zeros), opened, temp, (Began::Empty, mark, self.load.begin(len))))
+        Ok(Body::disk(
+            (len, zeros),
+            opened,
+            temp,
+            (Began::Empty, mark, self.load.begin(if zeros == Zeros::LeftOut { 0 } else { len })),
+        ))
     }
 
     /// Opens a body that [`FsTarget::create_body`] made earlier, and compares it with what is

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::RelPath;
+use longhaul_core::{RelPath, TargetId};
 
 use super::super::staged::Staged;
 use super::FsTarget;
@@ -13,12 +13,20 @@ use crate::error::{DiskError, ErrorKind};
 use crate::load::TargetLoad;
 use crate::stat::Standing;
 use crate::tree::examine;
+use crate::walk::cached_dirs_max;
 
 impl FsTarget {
-    /// Counts what is written here as the load of this target.
+    /// Counts what is written here as the load of this target, and holds its part of the
+    /// directories that a session keeps open over so many targets.
     #[must_use]
-    pub(crate) fn loading(self, load: Arc<TargetLoad>) -> FsTarget {
-        FsTarget { load, ..self }
+    pub(crate) fn loading(self, load: Arc<TargetLoad>, targets: usize) -> FsTarget {
+        let walk = self.walk.holding(cached_dirs_max() / targets.max(1));
+        FsTarget { load, walk, ..self }
+    }
+
+    /// The number of this target.
+    pub(crate) fn load_id(&self) -> TargetId {
+        self.load.id()
     }
 
     /// The entry that stands at `path`; nothing is noted to be made durable.

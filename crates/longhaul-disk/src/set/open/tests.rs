@@ -2,9 +2,9 @@
 //! anything is written.
 
 use longhaul_core::RelPath;
+use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
 
 use super::*;
-use crate::set::mark::DIR_NAME;
 
 struct Scene {
     _top: tempfile::TempDir,

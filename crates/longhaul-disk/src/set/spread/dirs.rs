@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath};
+use rustix::io::Errno;
 
 use crate::destination::{FsTarget, Made, TargetTree};
 use crate::error::DiskError;
@@ -28,6 +29,8 @@ struct OpenDir {
     /// The permissions and times that it had on the first target where it stood before. `None`: it
     /// is new.
     stood: Option<Meta>,
+    /// The number of targets on which it stood before: the first of `on`.
+    stood_on: usize,
 }
 
 impl OpenDirs {
@@ -54,7 +57,7 @@ impl OpenDirs {
             let at = open.get(&above).and_then(|dir| dir.on.first()).copied().unwrap_or(0);
             self.reach_from(&mut open, targets, at, path)?;
             let made = targets[at].make_dir(path)?;
-            open.insert(path.clone(), OpenDir { on: vec![at], stood: None });
+            open.insert(path.clone(), OpenDir { on: vec![at], stood: None, stood_on: 0 });
             return Ok(made);
         };
         // It fails if something else than a directory stands there.
@@ -66,7 +69,8 @@ impl OpenDirs {
                 on.push(at);
             }
         }
-        open.insert(path.clone(), OpenDir { on, stood: Some(standing.meta()) });
+        let stood_on = on.len();
+        open.insert(path.clone(), OpenDir { on, stood: Some(standing.meta()), stood_on });
         Ok(made)
     }
 
@@ -105,16 +109,28 @@ impl OpenDirs {
         (meta, preserve): (&Meta, Preserve),
     ) -> Result<(), DiskError> {
         let known = self.lock().remove(path);
-        let Some(OpenDir { on, stood }) = known else {
+        let Some(OpenDir { on, stood, stood_on }) = known else {
             return if path.is_root() {
                 targets.iter().try_for_each(|target| target.finish_dir(path, meta, preserve))
             } else {
                 Ok(())
             };
         };
-        // One that was made now beside one that keeps its own gets the same.
-        let kept = stood.filter(|_| self.keeps_standing);
-        on.into_iter().try_for_each(|at| targets[at].finish_dir(path, kept.as_ref().unwrap_or(meta), preserve))
+        let finish = |(place, at): (usize, usize)| {
+            // One that was made now beside one that stood gets what that one keeps.
+            match stood.filter(|_| place >= stood_on) {
+                None => targets[at].finish_dir(path, meta, preserve),
+                Some(stood) => {
+                    let keeps = |carried: bool| self.keeps_standing || !carried;
+                    let mode = if keeps(preserve.mode) { stood.mode } else { meta.mode };
+                    let mtime = if keeps(preserve.times) { stood.mtime } else { meta.mtime };
+                    let all = Preserve { mode: true, times: true, ..preserve };
+                    targets[at].finish_dir(path, &Meta { mode, mtime }, all)
+                }
+            }
+        };
+        // One that fails leaves no other with the mode of a directory that is still being filled.
+        on.into_iter().enumerate().map(finish).fold(Ok(()), Result::and)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RelPath, OpenDir>> {
@@ -125,7 +141,8 @@ impl OpenDirs {
 /// Makes a directory on one target that stands on others and gets no other content now: it has
 /// their mode and times at once.
 fn make_like(targets: &[FsTarget], at: usize, path: &RelPath) -> Result<(), DiskError> {
-    if targets[at].look_at(path)?.is_some() {
+    // If it stands, its name is noted to be made durable: another session may have made it now.
+    if targets[at].examine(path)?.is_some() {
         return Ok(());
     }
     let mut like = None;
@@ -135,9 +152,7 @@ fn make_like(targets: &[FsTarget], at: usize, path: &RelPath) -> Result<(), Disk
             break;
         }
     }
+    let Some(meta) = like else { return Err(DiskError::call("enter", path, Errno::NOENT)) };
     targets[at].make_dir(path)?;
-    match like {
-        Some(meta) => targets[at].finish_dir(path, &meta, Preserve::default()),
-        None => Ok(()),
-    }
+    targets[at].finish_dir(path, &meta, Preserve::default())
 }

@@ -166,6 +166,65 @@ fn of_two_sessions_that_send_one_name_the_second_does_not_make_it_stand_twice() 
 }
 
 #[test]
+fn a_destination_that_stands_on_one_target_is_as_private_on_the_others() {
+    let scene = Scene::new(3);
+    std::fs::create_dir_all(scene.dirs[1].join("private/deep")).expect("made");
+    std::fs::set_permissions(scene.dirs[1].join("private"), PermissionsExt::from_mode(0o700)).expect("set");
+    SpreadTarget::beneath(&scene.set, &path("private/deep"), DirectMode::Auto, TreePolicy::default()).expect("opened");
+    for dir in &scene.dirs {
+        let mode = |at: &str| dir.join(at).metadata().expect("made").permissions().mode() & 0o777;
+        assert_eq!(mode("private"), 0o700, "{}", dir.display());
+    }
+}
+
+#[test]
+fn a_directory_that_keeps_its_mode_has_it_on_targets_where_it_is_made_now() {
+    let scene = Scene::new(2);
+    std::fs::create_dir(scene.dirs[0].join("d")).expect("made");
+    std::fs::set_permissions(scene.dirs[0].join("d"), PermissionsExt::from_mode(0o710)).expect("set");
+    for (target, preserve) in
+        [(scene.target().keeping_standing_dirs(), KEEP), (scene.target(), Preserve { mode: false, ..KEEP })]
+    {
+        let _ = std::fs::remove_dir_all(scene.dirs[1].join("d"));
+        target.make_dir(&path("d")).expect("stands");
+        let _busy = target.create(&path("busy"), map(64 << 20), false, &temp()).expect("made");
+        put(&target, "d/f", b"x", Replace::Allowed).expect("put");
+        assert_eq!(scene.on("d"), [0, 1]);
+        target.finish_dir(&path("d"), &Meta { mode: 0o777, mtime: Mtime::said(5, 0) }, preserve).expect("finished");
+        for dir in &scene.dirs {
+            assert_eq!(dir.join("d").metadata().expect("there").permissions().mode() & 0o777, 0o710);
+        }
+        for on in scene.on("d/f") {
+            std::fs::remove_file(scene.dirs[on].join("d/f")).expect("there");
+        }
+    }
+}
+
+#[test]
+fn a_temporary_whose_name_stands_on_another_target_by_now_is_begun_anew() {
+    let scene = Scene::new(2);
+    let name = temp();
+    let home = scene.target().create(&path("f"), map(1 << 20), false, &name).expect("made").home().0 as usize;
+    std::fs::write(scene.dirs[1 - home].join("f"), b"other").expect("written");
+    let target = scene.target();
+    let found = target.reopen(&path("f"), map(1 << 20), false, &name, &Journalled::default()).expect("looked");
+    assert!(found.is_none());
+    target.remove_temp(&path("f"), &name).expect("removed");
+    assert_eq!(target.create(&path("f"), map(1 << 20), false, &temp()).expect("made").home().0 as usize, 1 - home);
+}
+
+#[test]
+fn a_sparse_file_longer_than_any_target_is_begun() {
+    let scene = Scene::new(2);
+    let target = scene.target();
+    assert!(target.create(&path("sparse"), map(1 << 42), true, &temp()).is_ok());
+    assert_eq!(
+        target.create(&path("whole"), map(1 << 60), false, &temp()).expect_err("no room").kind(),
+        ErrorKind::NoSpace
+    );
+}
+
+#[test]
 fn a_temporary_is_found_again_on_the_target_where_it_lies() {
     let scene = Scene::new(3);
     let target = scene.target();

@@ -428,3 +428,29 @@ fn names_on_a_rotating_disk_are_visited_in_the_order_of_their_inodes() {
     listed.sort_unstable();
     assert_eq!(listed, by_place, "the same files, in any order");
 }
+
+#[test]
+fn a_directory_that_is_made_on_another_target_in_mid_scan_is_sent_all_the_same() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let tops = [dir.path().join("0"), dir.path().join("1")];
+    for (top, file) in tops.iter().zip(["first", "late/file"]) {
+        let file = top.join(file);
+        std::fs::create_dir_all(file.parent().expect("above")).expect("dirs");
+        std::fs::write(file, b"1").expect("file");
+    }
+    let trees = tops.iter().map(|top| Tree::open(top).expect("tree"));
+    let source = FsSource::beneath(vec![(TargetSet::together(trees), RelPath::root(), true)], DirectMode::Auto);
+    let filter = all();
+    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None };
+    let mut found = Vec::new();
+    source.scan(&what, &mut |scanned| {
+        let Scanned::Entry { entry, .. } = scanned else { panic!("{scanned:?}") };
+        if entry.path == path("first") {
+            // The first target was listed by now.
+            std::fs::create_dir(tops[0].join("late")).expect("made");
+        }
+        found.push(String::from_utf8_lossy(entry.path.as_bytes()).into_owned());
+        ControlFlow::Continue(())
+    });
+    assert_eq!(found.iter().filter(|name| *name == "late/file").count(), 1, "{found:?}");
+}
