@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use rustix::mount::MountFlags;
 use rustix::process::Signal;
 
-use crate::fixture::device::Throttle;
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, files};
 
@@ -311,27 +310,4 @@ fn a_full_disk_among_free_ones_gets_no_more_and_a_replacement_without_room_says_
     assert_eq!(outcome.events_of("fault")[0]["code"], "no-space", "{outcome}");
     assert_eq!(fs::metadata(scene.dirs[0].join(format!("large/{small}"))).unwrap().len(), before);
     assert_eq!(scene.on(&format!("large/{small}")), [0]);
-}
-
-#[test]
-#[ignore = "needs root: run by .ci/run"]
-fn a_slow_disk_gets_what_it_can_carry_and_is_named_with_its_evidence() {
-    let (scene, disks) = on_disks(&[256 << 20; 3]);
-    let Some(throttle) = Throttle::writes(disks[1].path(), 2_000_000) else { return };
-    for n in 0..48 {
-        files::make(scene.host.path(format!("many/{n}")), n, 2 * MIB + 1);
-    }
-    // Few chunks at a time: else all files are begun before anything is known of the disks.
-    let outcome = scene.copy(&["--memory", "16MiB", "many", "."]).beneath(throttle.words()).succeed();
-    let on: Vec<_> = (0..48).map(|n| scene.on(&format!("many/{n}"))[0]).collect();
-    let of = |target: usize| on.iter().filter(|found| **found == target).count();
-    assert!(of(1) * 3 < of(0).min(of(2)), "shares of the disks: {} {} {}", of(0), of(1), of(2));
-    assert!(outcome.stderr.contains("limited by target 1"), "{outcome}");
-    let states = |event: &serde_json::Value| {
-        let targets = event["targets"].as_array().unwrap().iter();
-        targets.map(|target| target["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let told: Vec<_> = outcome.events_of("targets").iter().map(states).collect();
-    assert!(told.iter().any(|states| states == &["ok", "slow", "ok"]), "{outcome}");
-    tree::assert_same(&Tree::of(scene.host.path("many")).beneath(), &scene.whole("many"), "spread");
 }
