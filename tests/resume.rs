@@ -141,10 +141,15 @@ fn a_tree_goes_on_after_the_death_of_either_end() {
         let skipped: u64 = outcome.events_of("file").iter().filter(|file| file["status"] == "skipped").map(bytes).sum();
         let resumed = resumed(&outcome);
         assert!(resumed > 0 && resumed + skipped >= durable, "{context}: of {durable}, {resumed}: {outcome}");
-        assert_eq!(scene.moved(&outcome), small + 36 * MIB - resumed - skipped, "{context}: {outcome}");
+        // Small files that were not committed come in a bundle, whose table is sent besides.
+        let (moved, wanted) = (scene.moved(&outcome), small + 36 * MIB - resumed - skipped);
+        assert!((wanted..wanted + TABLE_BYTES_MAX).contains(&moved), "{context}: {moved} for {wanted}: {outcome}");
         scene.assert_same("f", "f", &context);
     });
 }
+
+/// More than the table of a bundle of forty files takes.
+const TABLE_BYTES_MAX: u64 = 4096;
 
 fn bytes(file: &serde_json::Value) -> u64 {
     file["bytes"].as_u64().unwrap()
