@@ -115,15 +115,16 @@ fn directories_are_made_where_files_need_them_with_the_same_mode_and_time_everyw
 #[test]
 fn a_directory_that_is_needed_on_one_more_target_later_is_like_the_others() {
     let scene = Scene::new(2);
-    std::fs::create_dir(scene.dirs[0].join("old")).expect("made");
-    std::fs::set_permissions(scene.dirs[0].join("old"), PermissionsExt::from_mode(0o750)).expect("set");
     let target = scene.target();
-    let busy = target.create(&path("busy"), map(64 << 20), false, &temp()).expect("made");
-    assert_eq!(busy.home().0, 0);
+    let busy = target.create(&path("busy"), map(64 << 20), false, &temp()).expect("made").home().0 as usize;
+    std::fs::create_dir(scene.dirs[busy].join("old")).expect("made");
+    std::fs::set_permissions(scene.dirs[busy].join("old"), PermissionsExt::from_mode(0o750)).expect("set");
+    let _busy = scene.set.targets()[busy].load.begin(64 << 20);
     // The directory is not among those that this session opened.
     put(&target, "old/f", b"x", Replace::Never).expect("put");
-    assert_eq!((scene.on("old/f"), scene.on("old")), (vec![1], vec![0, 1]));
-    assert_eq!(scene.dirs[1].join("old").metadata().expect("there").permissions().mode() & 0o777, 0o750);
+    assert_eq!((scene.on("old/f"), scene.on("old")), (vec![1 - busy], vec![0, 1]));
+    let mode = scene.dirs[1 - busy].join("old").metadata().expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o750);
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn a_directory_that_keeps_its_mode_has_it_on_targets_where_it_is_made_now() {
     {
         let _ = std::fs::remove_dir_all(scene.dirs[1].join("d"));
         target.make_dir(&path("d")).expect("stands");
-        let _busy = target.create(&path("busy"), map(64 << 20), false, &temp()).expect("made");
+        let _busy = scene.set.targets()[0].load.begin(64 << 20);
         put(&target, "d/f", b"x", Replace::Allowed).expect("put");
         assert_eq!(scene.on("d"), [0, 1]);
         target.finish_dir(&path("d"), &Meta { mode: 0o777, mtime: Mtime::said(5, 0) }, preserve).expect("finished");
