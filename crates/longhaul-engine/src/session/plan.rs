@@ -171,6 +171,10 @@ impl Plan {
             output.sized(chunks_max, self.sizes.chunk.bytes());
             config.order = WantOrder::Sequence { chunks_max };
         }
+        let targets = tree.loads().len();
+        if targets > 1 {
+            config.order = WantOrder::Spread { files_max: FILES_A_TARGET * targets, chunks_max: slab.slots() };
+        }
         let options = destination_options(&config, slab.slot_bytes());
         Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream }
     }
@@ -203,6 +207,10 @@ impl Plan {
         }
     }
 }
+
+/// The files that are begun at a time for each of several targets: one is written, one is being
+/// committed, and two are there for a target that is faster than others.
+const FILES_A_TARGET: usize = 4;
 
 /// The options of the workers of a destination, whose buffers have `slot_bytes` each.
 pub(crate) fn destination_options(config: &ReceiverConfig, slot_bytes: usize) -> DestinationOptions {

@@ -260,7 +260,7 @@ impl Receiver {
             return self.finish(id, Outcome::Failed(fault));
         };
         self.unsynced.leave(id, large);
-        if self.config.order != WantOrder::Any && large.has_received() {
+        if matches!(self.config.order, WantOrder::Sequence { .. }) && large.has_received() {
             self.session.end_by_file(&fault);
         }
         large.fail(fault, leftover);

@@ -327,6 +327,16 @@ pub enum WantOrder {
         /// finds none.
         chunks_max: usize,
     },
+    /// A few chunks of each of a few files at a time, for a destination that gives each file to one
+    /// of several targets when the file is begun: few are begun ahead of what is known of the
+    /// targets, and a target that is slow keeps no chunks from the files of others.
+    Spread {
+        /// The most files that are begun and not whole, 1 at least.
+        files_max: usize,
+        /// The most chunks that are wanted and not written, 1 at least: of a destination whose slow
+        /// target must not take all buffers, as many as it has buffers.
+        chunks_max: usize,
+    },
 }
 
 /// The readers of the roots of skipped files.

@@ -17,8 +17,8 @@ use super::order::WantOrder;
 #[derive(Debug, Default)]
 pub(super) struct Window {
     order: WantOrder,
-    /// The place in `devices` of each file that has no outcome.
-    files: BTreeMap<FileId, usize>,
+    /// Each file that has no outcome.
+    files: BTreeMap<FileId, WindowFile>,
     /// The devices that the files lie on. At most [`DEVICES_MAX`].
     devices: Vec<SourceDevice>,
     /// Files with chunks to copy from the standing file.
@@ -28,6 +28,15 @@ pub(super) struct Window {
     /// Files that hold a descriptor.
     open: usize,
     /// Chunks that are asked for, or being copied, and not at their end.
+    chunks: usize,
+}
+
+/// A file in the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WindowFile {
+    /// The place of its device.
+    device: usize,
+    /// Its chunks that are asked for, or being copied, and not at their end.
     chunks: usize,
 }
 
@@ -59,7 +68,7 @@ impl Window {
         let at = self.place_of(dev);
         self.devices[at].files += 1;
         self.devices[at].waiting.insert(id);
-        self.files.insert(id, at);
+        self.files.insert(id, WindowFile { device: at, chunks: 0 });
     }
 
     /// The file to open next, if a descriptor is free: the first that waits of the device with the
@@ -69,6 +78,9 @@ impl Window {
         let firsts = self.devices.iter().filter_map(|device| Some((device.open, *device.waiting.first()?)));
         let first = match self.order {
             WantOrder::Any => firsts.min().map(|(_, id)| id),
+            WantOrder::Spread { files_max, .. } => {
+                firsts.min().map(|(_, id)| id).filter(|_| self.open < files_max.max(1))
+            }
             WantOrder::Sequence { .. } => firsts.map(|(_, id)| id).min().filter(|_| self.creating == 0),
         };
         first.filter(|_| self.open < LARGE_OPEN_MAX)
@@ -122,7 +134,8 @@ impl Window {
     /// The file to ask chunks of next, if there is room for one more, and for how many there is
     /// room: the first file of the device that has the fewest chunks asked for. While several
     /// devices have chunks to ask for, one is given no more than an equal share at a time. In
-    /// sequence it is the first of all files.
+    /// sequence it is the first of all files; over several targets it is the file with the fewest,
+    /// and few chunks of it.
     pub(super) fn next_to_want(&self) -> Option<(FileId, u64)> {
         let wanting = || self.devices.iter().filter_map(|device| Some((device.chunks, *device.wanting.first()?)));
         let left = self.order.chunks_max().saturating_sub(self.chunks);
@@ -131,6 +144,11 @@ impl Window {
         }
         if matches!(self.order, WantOrder::Sequence { .. }) {
             return wanting().map(|(_, id)| id).min().map(|id| (id, left as u64));
+        }
+        if matches!(self.order, WantOrder::Spread { .. }) {
+            let files = self.devices.iter().flat_map(|device| &device.wanting);
+            let least = files.map(|id| (self.files.get(id).map_or(0, |file| file.chunks), *id)).min();
+            return least.map(|(_, id)| (id, CHUNKS_AT_A_TURN.min(left as u64)));
         }
         let (chunks, id) = wanting().min()?;
         let share = CHUNKS_WANTED_MAX / wanting().count().max(1);
@@ -173,6 +191,9 @@ impl Window {
     /// This many more chunks of a file are asked for.
     pub(super) fn take(&mut self, id: FileId, chunks: usize) {
         self.chunks += chunks;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.chunks += chunks;
+        }
         if let Some(device) = self.device_of(id) {
             device.chunks += chunks;
         }
@@ -181,6 +202,9 @@ impl Window {
     /// This many chunks of a file came to their end.
     pub(super) fn give_back(&mut self, id: FileId, chunks: usize) {
         self.chunks -= chunks;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.chunks -= chunks;
+        }
         if let Some(device) = self.device_of(id) {
             device.chunks -= chunks;
         }
@@ -193,8 +217,8 @@ impl Window {
         self.want_no_more_of(id);
         self.copying.remove(&id);
         self.give_back(id, chunks);
-        if let Some(at) = self.files.remove(&id) {
-            self.devices[at].files -= 1;
+        if let Some(file) = self.files.remove(&id) {
+            self.devices[file.device].files -= 1;
         }
     }
 
@@ -213,7 +237,7 @@ impl Window {
     }
 
     fn device_of(&mut self, id: FileId) -> Option<&mut SourceDevice> {
-        self.files.get(&id).and_then(|at| self.devices.get_mut(*at))
+        self.files.get(&id).and_then(|file| self.devices.get_mut(file.device))
     }
 
     /// Panics at the first bound that is broken, and at the first set or counter that differs from
@@ -234,6 +258,7 @@ impl Window {
         assert_eq!(sum(|device| device.chunks), chunks, "chunks wanted of all devices");
         assert_eq!(sum(|device| device.open), open, "files open of all devices");
         assert_eq!(sum(|device| device.files), self.files.len(), "files of all devices");
+        assert_eq!(self.files.values().map(|file| file.chunks).sum::<usize>(), chunks, "chunks wanted of all files");
     }
 }
 
@@ -242,13 +267,17 @@ impl WantOrder {
     fn chunks_max(self) -> usize {
         match self {
             WantOrder::Any => CHUNKS_WANTED_MAX,
-            WantOrder::Sequence { chunks_max } => chunks_max.clamp(1, CHUNKS_WANTED_MAX),
+            WantOrder::Sequence { chunks_max } | WantOrder::Spread { chunks_max, .. } => {
+                chunks_max.clamp(1, CHUNKS_WANTED_MAX)
+            }
         }
     }
 }
 
 /// The most large files that have a descriptor open at once.
 pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
+/// The chunks of a file that are asked for at a turn where files take turns.
+const CHUNKS_AT_A_TURN: u64 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -331,6 +360,37 @@ mod tests {
         // A device that comes later has a share of its own again.
         window.queue(FileId(5000), 1 << 40);
         window.queue(FileId(5001), (1 << 40) + DEVICES_MAX as u64);
-        assert_ne!(window.files[&FileId(5000)], window.files[&FileId(5001)]);
+        assert_ne!(window.files[&FileId(5000)].device, window.files[&FileId(5001)].device);
+    }
+
+    #[test]
+    fn over_several_targets_few_files_are_begun_and_each_gets_as_many_chunks() {
+        let mut window = Window::new(WantOrder::Spread { files_max: 3, chunks_max: 24 });
+        (0..10).for_each(|id| window.queue(FileId(id), 1));
+        let mut begun = Vec::new();
+        while let Some(id) = window.next_to_open() {
+            window.dequeue(id);
+            window.open(id);
+            window.want_chunks_of(id);
+            begun.push(id.0);
+        }
+        assert_eq!(begun, [0, 1, 2]);
+        let ask = |window: &mut Window| {
+            while let Some((id, room)) = window.next_to_want() {
+                window.take(id, room as usize);
+            }
+            begun.iter().map(|id| window.files[&FileId(*id)].chunks).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(&mut window), [8, 8, 8]);
+        // What others give back does not go to the one whose target is slow.
+        for _ in 0..100 {
+            window.give_back(FileId(0), 4);
+            window.give_back(FileId(2), 4);
+            assert_eq!(ask(&mut window), [8, 8, 8]);
+        }
+        window.want_no_more_of(FileId(0));
+        window.give_back(FileId(0), 8);
+        window.close(FileId(0));
+        assert_eq!(window.next_to_open(), Some(FileId(3)));
     }
 }

@@ -138,7 +138,8 @@ impl RecvSession {
         let mut machine = Watched::new(&env.plan, no.0);
         let lanes = (0..env.plan.lanes).map(LaneId).filter(|id| machine.handle_lane_joined(*id));
         let lanes = lanes.map(|id| Lane::new(id, 0)).collect();
-        let sequence = (env.plan.terms.order != WantOrder::Any).then(Sequence::default);
+        let in_sequence = matches!(env.plan.terms.order, WantOrder::Sequence { .. });
+        let sequence = in_sequence.then(Sequence::default);
         let mut session = RecvSession {
             no,
             machine,

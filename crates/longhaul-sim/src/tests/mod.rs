@@ -12,6 +12,7 @@ mod room;
 mod sequence;
 mod size;
 mod skipped;
+mod spread;
 mod tables;
 
 use std::collections::BTreeSet;
