@@ -45,7 +45,7 @@ fn files_of_a_fast_disk_are_committed_while_those_of_a_slow_one_are_read() {
             (0..count).for_each(|n| files::make(top.join(n.to_string()), n as u64, case.len));
         }
         disks.iter().for_each(Volume::reopen);
-        let Some(throttle) = Throttle::reads(slow.path(), 3 << 20) else { return };
+        let throttle = Throttle::reads(slow.path(), 3 << 20);
         // The slow disk comes first, with more chunks than there are buffers.
         let run = host.run(["copy", "--json", "--chunk-size", "1MiB"]).args([&slow_top, &fast_top]);
         let outcome = run.arg("dst/").beneath(throttle.words()).succeed();

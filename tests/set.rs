@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use rustix::mount::MountFlags;
 use rustix::process::Signal;
 
+use crate::fixture::device::Throttle;
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, files};
 
@@ -310,4 +311,26 @@ fn a_full_disk_among_free_ones_gets_no_more_and_a_replacement_without_room_says_
     assert_eq!(outcome.events_of("fault")[0]["code"], "no-space", "{outcome}");
     assert_eq!(fs::metadata(scene.dirs[0].join(format!("large/{small}"))).unwrap().len(), before);
     assert_eq!(scene.on(&format!("large/{small}")), [0]);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_slow_disk_gets_what_it_can_carry_and_is_named_with_its_evidence() {
+    let (scene, disks) = on_disks(&[256 << 20; 3]);
+    for n in 0..48 {
+        files::make(scene.host.path(format!("many/{n}")), n, 2 * MIB + 1);
+    }
+    let throttle = Throttle::writes(disks[1].path(), 2_000_000);
+    let targets = disks.iter().flat_map(|disk| ["--target", disk.text()]);
+    let run = scene.host.run(["copy", "--json", "--memory", "16MiB"]).args(targets).args(["many", "."]);
+    let outcome = run.beneath(throttle.words()).succeed();
+    let of = |target| (0..48).filter(|n| scene.on(&format!("many/{n}")) == [target]).count();
+    assert!(of(1) * 2 < of(0).min(of(2)), "{} {} {}\n{outcome}", of(0), of(1), of(2));
+    assert!(outcome.stderr.contains("limited by target 1"), "{outcome}");
+    let states = |event: &serde_json::Value| {
+        let targets = event["targets"].as_array().into_iter().flatten();
+        targets.map(|target| target["state"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(outcome.events_of("targets").iter().any(|event| states(event) == ["ok", "slow", "ok"]), "{outcome}");
+    tree::assert_same(&Tree::of(scene.host.path("many")).beneath(), &scene.whole("many"), "beside a slow disk");
 }

@@ -29,6 +29,8 @@ pub struct LoadMeter {
     /// Bytes served, and seconds in which something was queued, each moment with its weight.
     bytes: f64,
     busy_s: f64,
+    /// Requests served so far.
+    served: u64,
     latency: LatencyLog,
 }
 
@@ -48,6 +50,7 @@ impl LoadMeter {
         self.queued_requests = self.queued_requests.saturating_sub(1);
         if let Some(took) = took {
             self.bytes += bytes as f64;
+            self.served += 1;
             self.latency.add(now, took);
         }
     }
@@ -63,7 +66,7 @@ impl LoadMeter {
     }
 
     /// Bytes per second while something was queued. `None` before enough was measured
-    /// ([`KNOWN_AFTER`]), and once nothing was queued for [`FORGOTTEN_AFTER`]: one that was slow is
+    /// ([`KNOWN_AFTER`], or [`KNOWN_AFTER_REQUESTS`]: a fast target is seldom busy), and once nothing was queued for [`FORGOTTEN_AFTER`]: one that was slow is
     /// tried again.
     pub fn rate(&self, now: Duration) -> Option<f64> {
         if self.queued_requests == 0 && now.saturating_sub(self.seen) >= FORGOTTEN_AFTER {
@@ -71,7 +74,8 @@ impl LoadMeter {
         }
         let mut here = self.clone();
         here.pass(now);
-        (here.busy_s >= KNOWN_AFTER.as_secs_f64()).then(|| here.bytes / here.busy_s)
+        let known = here.busy_s >= KNOWN_AFTER.as_secs_f64() || here.served >= KNOWN_AFTER_REQUESTS;
+        (known && here.busy_s > 0.0).then(|| here.bytes / here.busy_s)
     }
 
     /// The latency of recent requests. `None` before the first.
@@ -97,6 +101,8 @@ pub const HALF_LIFE: Duration = Duration::from_secs(2);
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 /// The busy time after which a rate is known: some requests of any disk.
 pub const KNOWN_AFTER: Duration = Duration::from_millis(100);
+/// The requests after which a rate is known, however soon they were served.
+pub const KNOWN_AFTER_REQUESTS: u64 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +144,16 @@ mod tests {
         meter.queue(ms(end), 1_000_000);
         let hung = meter.rate(ms(end + 4000)).expect("known");
         assert!(hung < rate / 3.0, "{hung}");
+    }
+
+    #[test]
+    fn a_target_that_is_done_at_once_is_known_after_a_few_requests() {
+        let mut meter = LoadMeter::default();
+        let end = serve(&mut meter, 0, 1, KNOWN_AFTER_REQUESTS - 1);
+        assert_eq!(meter.rate(ms(end)), None);
+        let end = serve(&mut meter, end, 1, 1);
+        let rate = meter.rate(ms(end)).expect("it was busy for 4 ms");
+        assert!((rate / 1e9 - 1.0).abs() < 0.02, "{rate}");
     }
 
     #[test]

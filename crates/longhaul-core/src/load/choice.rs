@@ -35,15 +35,12 @@ enum Fit {
 }
 
 /// The target with the least expected finish time for `len` more bytes, among those that have the
-/// best room for them. A target whose rate is not known counts as fast as the fastest that is:
-/// else it would never be known. `None` if no target has room.
+/// best room for them. A target whose rate is not known counts as fast as the fastest that is, and
+/// as no slower than 100 MB/s: else it would never be known. `None` if no target has room.
 pub fn soonest(candidates: &[Candidate], len: u64) -> Option<TargetId> {
-    let fastest = candidates
-        .iter()
-        .filter_map(|candidate| candidate.rate)
-        .fold(None, |most: Option<f64>, rate| Some(most.map_or(rate, |most| most.max(rate))));
+    let unknown = candidates.iter().filter_map(|candidate| candidate.rate).fold(RATE_UNKNOWN, f64::max);
     let finish = |candidate: &Candidate| {
-        let rate = candidate.rate.or(fastest).unwrap_or(1.0).max(STANDSTILL_RATE);
+        let rate = candidate.rate.unwrap_or(unknown).max(STANDSTILL_RATE);
         candidate.assigned_bytes.saturating_add(len).saturating_add(FILE_COST_BYTES) as f64 / rate
     };
     let fitting = candidates.iter().filter_map(|candidate| Some((candidate.fit(len)?, candidate)));
@@ -75,6 +72,9 @@ impl Candidate {
 const FILE_COST_BYTES: u64 = 16 << 10;
 /// A target that stands still is still a choice if there is no other, bytes per second.
 const STANDSTILL_RATE: f64 = 1.0;
+/// The least rate of a target of which nothing is known, bytes per second: about that of a rotating
+/// disk. If the only one that is known is slow, the others are no slower.
+const RATE_UNKNOWN: f64 = 100e6;
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +115,7 @@ mod tests {
     fn a_target_that_stands_still_gets_nothing_while_others_move() {
         assert_eq!(given(&[Some(0.0), Some(50e6)], 100, 1 << 20), [0, 100]);
         assert_eq!(given(&[Some(0.0)], 3, 1 << 20), [3]);
+        assert_eq!(given(&[Some(0.0), None, None], 100, 1 << 20), [0, 50, 50], "those not known are tried");
     }
 
     #[test]

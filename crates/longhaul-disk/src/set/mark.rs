@@ -161,9 +161,9 @@ impl SetMark {
         if len_of(&stat) > MARK_BYTES_MAX as u64 {
             return Err(bad("it is longer than any mark"));
         }
-        let mut text = vec![0; MARK_BYTES_MAX + 1];
+        let mut text = vec![0; len_of(&stat) as usize + 1];
         let mut len = 0;
-        loop {
+        while len < text.len() {
             match pread(&fd, &mut text[len..], len as u64) {
                 Ok(0) => break,
                 Ok(read) => len += read,
