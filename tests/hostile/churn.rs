@@ -142,7 +142,13 @@ fn assert_lists_on(what: &str, words: &[u8], honest: &[Honest]) {
         for n in 0..4 {
             let path = if *from == Honest::Elsewhere { &other } else { &flooded };
             let url = format!("lh://{}/", path.addr);
-            let outcome = site.client.run(["ls", "--peer-key", site.daemon.key(), &url]).finish();
+            let list = || site.client.run(["ls", "--peer-key", site.daemon.key(), &url]).finish();
+            let mut outcome = list();
+            // It shares the queue of the flood's address: on a busy machine its turn may come when
+            // it has given up once.
+            if outcome.code != 0 && *from == Honest::SameAddress {
+                outcome = list();
+            }
             let connected = *flood.connected.borrow();
             assert_eq!(outcome.code, 0, "{what}, {connected} so far; {from:?}, number {n}: {outcome}");
         }

@@ -66,8 +66,8 @@ impl LoadMeter {
     }
 
     /// Bytes per second while something was queued. `None` before enough was measured
-    /// ([`KNOWN_AFTER`], or [`KNOWN_AFTER_REQUESTS`]: a fast target is seldom busy), and once nothing was queued for [`FORGOTTEN_AFTER`]: one that was slow is
-    /// tried again.
+    /// ([`KNOWN_AFTER`], or [`KNOWN_AFTER_REQUESTS`]: a fast target is seldom busy), and once
+    /// nothing was queued for [`FORGOTTEN_AFTER`]: one that was slow is tried again.
     pub fn rate(&self, now: Duration) -> Option<f64> {
         if self.queued_requests == 0 && now.saturating_sub(self.seen) >= FORGOTTEN_AFTER {
             return None;
