@@ -43,6 +43,7 @@ mod set;
 mod settings;
 mod sizes;
 mod streams;
+mod stripes;
 mod terminal;
 mod trees;
 mod usage;

@@ -36,6 +36,16 @@ impl TempName {
         TempName(bytes)
     }
 
+    /// The name of these bytes.
+    pub const fn of(bytes: [u8; 16]) -> TempName {
+        TempName(bytes)
+    }
+
+    /// Its bytes: the tag of its session, and eight of its own.
+    pub const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     /// The bare name in its directory.
     pub fn file_name(&self) -> [u8; TEMP_NAME_BYTES] {
         let mut name = [b'-'; TEMP_NAME_BYTES];

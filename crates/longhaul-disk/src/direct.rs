@@ -42,6 +42,8 @@ pub enum IoMode {
 pub(crate) struct Handle {
     fd: OwnedFd,
     path: PathText,
+    /// The device that it lies on (`st_dev`).
+    dev: u64,
     /// Alignment in bytes of offsets and lengths of direct requests.
     align: usize,
     required: bool,
@@ -83,7 +85,8 @@ impl Handle {
         let align = offered.unwrap_or(1);
         let required = mode == DirectMode::Direct;
         let direct = AtomicBool::new(direct);
-        Ok((Handle { fd, path, align, required, direct, kernel: Kernel::default() }, stat))
+        let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        Ok((Handle { fd, path, dev, align, required, direct, kernel: Kernel::default() }, stat))
     }
 
     /// The same file, written through `kernel`.
@@ -125,6 +128,11 @@ impl Handle {
     /// The error of a failed call on this file.
     pub(crate) fn error(&self, call: &'static str, source: impl Into<io::Error>) -> DiskError {
         DiskError::call(call, &self.path, source)
+    }
+
+    /// The device that it lies on (`st_dev`).
+    pub(crate) fn dev(&self) -> u64 {
+        self.dev
     }
 
     /// Its path, for messages.

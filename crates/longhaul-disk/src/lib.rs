@@ -12,22 +12,27 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
 
 mod affinity;
+mod at_once;
 mod bytes;
 mod cpus;
 mod destination;
 mod direct;
 mod error;
+mod fill;
 mod io;
 mod kernel;
+mod lines;
 mod load;
 mod names;
 mod overlap;
 mod room;
 mod scratch;
 mod set;
+mod set_id;
 mod shelf;
 mod source;
 mod stat;
+mod stripe;
 mod sysfs;
 #[cfg(test)]
 mod testing;
@@ -50,9 +55,10 @@ pub use load::{LoadFigures, TargetLoad};
 pub use overlap::way_into;
 pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{
-    Listed, Lister, Marks, MissingTarget, OnMissing, SameDevice, SetId, SetLayout, SetMark, SpreadTarget, TargetDirs,
-    TargetRoom, TargetSet, Writing,
+    BodySurvey, Listed, Lister, Marks, MissingTarget, OnMissing, Orphan, Orphans, STRIPE_FROM_BYTES, SameDevice,
+    SetLayout, SetMark, SpreadTarget, TargetDirs, TargetRoom, TargetSet, Writing,
 };
+pub use set_id::SetId;
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,

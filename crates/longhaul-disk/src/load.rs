@@ -121,7 +121,14 @@ impl LoadShare {
         }
     }
 
-    fn take_off(&self, bytes: u64) {
+    /// Adds bytes that are to be written there as well.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+        self.load.assigned.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes bytes off that were written, or are not to be written there any more.
+    pub(crate) fn take_off(&self, bytes: u64) {
         let before =
             self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(bytes)));
         let gone = before.unwrap_or(0).min(bytes);

@@ -4,7 +4,6 @@
 //! [`FsSource`](crate::FsSource) and [`FsTarget`](crate::FsTarget). Holds nothing open but the
 //! root, as it lives as long as the daemon.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use crate::error::{DiskError, ErrorKind};
 use crate::room::{Asker, room_of};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
+use crate::stripe::Stripes;
 use crate::walk::{Dir, Walk};
 
 /// A directory tree that is served or examined.
@@ -35,6 +35,13 @@ impl Tree {
     pub fn open(dir: &Path) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_named(dir)?);
         Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
+    }
+
+    /// The same tree as one of a set with striped files.
+    pub(crate) fn knowing(&self, stripes: &Arc<Stripes>) -> Result<Arc<Tree>, DiskError> {
+        let root = self.root().knowing(stripes);
+        let root = root.map_err(|error| DiskError::call("open", self.named.as_path(), error))?;
+        Ok(Arc::new(Tree { walk: Walk::new(Arc::new(root), 0), named: self.named.clone() }))
     }
 
     /// The path that the operator named.
@@ -81,6 +88,11 @@ impl Tree {
     /// # Errors
     /// As [`Tree::stat`].
     pub fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        Ok(self.swept(path, orphan)?.len())
+    }
+
+    /// The same; returns those that were removed.
+    pub(crate) fn swept(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<Vec<TempName>, DiskError> {
         let dir = self.walk.dir(path)?;
         let removed =
             sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))?;
@@ -99,10 +111,10 @@ impl Tree {
 /// does not exist.
 pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, DiskError> {
     let outcome = if path.is_root() {
-        standing(walk.root().as_ref(), b".", Clock::Unknown)
+        standing(walk.root(), b".", Clock::Unknown)
     } else {
         match walk.parent(path) {
-            Ok((dir, name)) => standing(dir.as_ref(), name, dir.clock()),
+            Ok((dir, name)) => standing(&dir, name, dir.clock()),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -111,8 +123,8 @@ pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, D
 }
 
 /// The entry of a name in a directory. `None` if nothing has the name.
-pub(crate) fn standing(dir: impl AsFd, name: &[u8], clock: Clock) -> Result<Option<Standing>, Errno> {
-    let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| describe(dir, name, &stat, clock));
+pub(crate) fn standing(dir: &Dir, name: &[u8], clock: Clock) -> Result<Option<Standing>, Errno> {
+    let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| describe(dir, name, &stat, clock));
     match found {
         Ok(standing) => Ok(Some(standing)),
         Err(Errno::NOENT) => Ok(None),
@@ -120,10 +132,14 @@ pub(crate) fn standing(dir: impl AsFd, name: &[u8], clock: Clock) -> Result<Opti
     }
 }
 
-fn describe(dir: impl AsFd, name: &[u8], stat: &Stat, clock: Clock) -> Result<Standing, Errno> {
+fn describe(dir: &Dir, name: &[u8], stat: &Stat, clock: Clock) -> Result<Standing, Errno> {
     let meta = meta_of(stat);
     Ok(match type_of(stat) {
-        FileType::RegularFile => Standing::File { len: len_of(stat), meta, clock },
+        FileType::RegularFile => {
+            let striped = dir.striped(name, stat)?;
+            let len = striped.map_or_else(|| len_of(stat), |header| header.map.len());
+            Standing::File { len, meta, clock }
+        }
         FileType::Directory => Standing::Dir { meta },
         FileType::Symlink => Standing::Symlink { target: readlinkat(dir, name, Vec::new())?.into_bytes(), meta },
         other => Standing::Special { what: special_name(other), meta },

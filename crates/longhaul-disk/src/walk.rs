@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Clock, RelPath};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
+use crate::stripe::{Header, Stripes};
 
 /// An open directory (a place to call `*at()` on, not to read from), and the device it lies on.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Dir {
     clock: OnceLock<Clock>,
     /// The kernel interface through which all changes in it are made.
     kernel: Kernel,
+    /// The striped files of the set that it lies in. `None`: it lies in none that has some.
+    stripes: Option<Arc<Stripes>>,
 }
 
 /// A held root and the directories beneath it that were used last.
@@ -62,7 +65,7 @@ impl Dir {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => {
-                let dir = Dir::new(fd, &self.kernel, || at.into())?;
+                let dir = Dir { stripes: self.stripes.clone(), ..Dir::new(fd, &self.kernel, || at.into())? };
                 if may_be_alias(name) && self.has_shelf_at(dir.place()) {
                     return Err(DiskError::Alias { path: at.into() });
                 }
@@ -84,7 +87,29 @@ impl Dir {
     fn new(fd: OwnedFd, kernel: &Kernel, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path(), error))?;
         let (dev, ino) = crate::stat::place_of(&stat);
-        Ok(Dir { fd, dev, ino, clock: OnceLock::new(), kernel: kernel.clone() })
+        Ok(Dir { fd, dev, ino, clock: OnceLock::new(), kernel: kernel.clone(), stripes: None })
+    }
+
+    /// The same directory, opened once more, as one of a set with striped files.
+    pub(crate) fn knowing(&self, stripes: &Arc<Stripes>) -> Result<Dir, Errno> {
+        let (fd, kernel) = (self.fd.try_clone().map_err(|_| Errno::MFILE)?, self.kernel.clone());
+        let stripes = Some(Arc::clone(stripes));
+        Ok(Dir { fd, dev: self.dev, ino: self.ino, clock: OnceLock::new(), kernel, stripes })
+    }
+
+    /// The directory of this descriptor, for names that are ours.
+    pub(crate) fn of(fd: OwnedFd, kernel: &Kernel, path: &PathText) -> Result<Dir, DiskError> {
+        Dir::new(fd, kernel, || path.clone())
+    }
+
+    /// The header of the file at `name`, which has this `stat`, if it is a striped file.
+    pub(crate) fn striped(&self, name: &[u8], stat: &Stat) -> Result<Option<Header>, Errno> {
+        self.stripes.as_ref().map_or(Ok(None), |stripes| stripes.header_of(self, name, stat))
+    }
+
+    /// The striped files of the set that it lies in.
+    pub(crate) fn stripes(&self) -> Option<&Arc<Stripes>> {
+        self.stripes.as_ref()
     }
 
     /// The error of a name that is no directory: a link, or any other thing.

@@ -45,22 +45,25 @@ pub(crate) fn placing(slash: bool, sources: usize, contents: bool, shape: &Shape
     if one_file && !slash { Placing::BeneathIfDir } else { Placing::Beneath }
 }
 
-/// Opens sources of this host.
-pub(crate) fn local_source(sources: &[LocalSource], direct: DirectMode) -> Arc<dyn SourceTree> {
-    Arc::new(FsSource::open(sources.iter().map(spec).collect(), direct))
+/// Opens sources of this host: all of them beneath one set, or none.
+///
+/// # Errors
+/// A [`Fault`] if the set cannot be opened.
+pub(crate) fn local_source(sources: &[LocalSource], direct: DirectMode) -> Result<Arc<dyn SourceTree>, Fault> {
+    Ok(Arc::new(opened_sources(sources, direct)?))
 }
 
 /// Opens sources of this host to send their `wanted` entries. May read their directories, and so
 /// blocks.
 ///
 /// # Errors
-/// A [`Fault`] if two of them have one name.
+/// As [`local_source`]; a [`Fault`] if two of them have one name.
 pub(crate) fn local_sources(
     sources: &[LocalSource],
     direct: DirectMode,
     wanted: &ScanWish,
 ) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
-    let source = FsSource::open(sources.iter().map(spec).collect(), direct);
+    let source = opened_sources(sources, direct)?;
     let shown = |at: usize| {
         let slash = if sources[at].contents { "/" } else { "" };
         format!("{}{slash}", Escaped(sources[at].path.as_os_str().as_bytes()))
@@ -68,6 +71,20 @@ pub(crate) fn local_sources(
     refuse_same_name(&source, wanted, shown)?;
     let shape = source.shape();
     Ok((Arc::new(source), shape))
+}
+
+fn opened_sources(sources: &[LocalSource], direct: DirectMode) -> Result<FsSource, Fault> {
+    let Some(dirs) = sources.first().and_then(|source| source.set.as_ref()) else {
+        return Ok(FsSource::open(sources.iter().map(spec).collect(), direct));
+    };
+    if sources.iter().any(|source| source.set.as_ref() != Some(dirs)) {
+        let why = "some sources lie beneath a target set, and others do not";
+        return Err(Fault::new(FaultCode::Usage, Blame::Local, why));
+    }
+    let set = TargetSet::open(dirs, Marks::Needed, Writing::Never)?;
+    set.log_missing();
+    let beneath = |source: &LocalSource| Ok((set.clone(), beneath_set(&source.path)?, source.contents));
+    Ok(FsSource::beneath(sources.iter().map(beneath).collect::<Result<_, Fault>>()?, direct))
 }
 
 /// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether its
@@ -156,14 +173,13 @@ fn beneath_set(path: &Path) -> Result<RelPath, Fault> {
     let mut beneath = RelPath::root();
     for name in bytes.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b".")) {
         beneath = beneath.join(name).map_err(|e| {
-            Fault::new(FaultCode::Usage, Blame::Local, format_args!("the destination in the set: {e}"))
-                .about(Escaped(bytes))
+            Fault::new(FaultCode::Usage, Blame::Local, format_args!("the path in the set: {e}")).about(Escaped(bytes))
         })?;
     }
     match path.is_absolute() {
         false => Ok(beneath),
         true => {
-            let why = "with targets, the destination is a path beneath them: leave out the slash at its beginning";
+            let why = "it is a path beneath the targets of a set: leave out the slash at its beginning";
             Err(Fault::new(FaultCode::Usage, Blame::Local, why).about(Escaped(bytes)))
         }
     }
@@ -311,7 +327,8 @@ pub(crate) fn refuse_into_itself(
         Ground::Host => vec![PathBuf::new()],
         Ground::Set(set) => set.loads().map(|target| target.dir().to_owned()).collect(),
     };
-    for (source, on) in sources.iter().flat_map(|source| tops.iter().map(move |top| (source, top))) {
+    let stand: Vec<LocalSource> = sources.iter().flat_map(on_targets).collect();
+    for (source, on) in stand.iter().flat_map(|source| tops.iter().map(move |top| (source, top))) {
         let own_name = if source.contents { None } else { source.path.file_name() };
         let becomes = match (new_name, own_name) {
             (Some(_), _) => dest.path.clone(),
@@ -329,6 +346,13 @@ pub(crate) fn refuse_into_itself(
         }
     }
     Ok(())
+}
+
+/// The places at which a source stands on this host: of one in a set, one on each target.
+fn on_targets(source: &LocalSource) -> Vec<LocalSource> {
+    let Some(set) = &source.set else { return vec![source.clone()] };
+    let on = |dir: &PathBuf| LocalSource { path: dir.join(&source.path), contents: source.contents, set: None };
+    set.dirs.iter().map(on).collect()
 }
 
 /// The destination beneath a served tree, under the policy of its root.

@@ -33,7 +33,7 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
 async fn copy(from: &Path, to: &Path, settings: Settings) -> (Report, Vec<Event>) {
     let log = Arc::new(Log::default());
     let job = Job {
-        from: JobSource::Local(vec![LocalSource { path: from.to_owned(), contents: true }]),
+        from: JobSource::Local(vec![LocalSource::contents(from)]),
         to: JobDestination::Local(LocalDest::directory(to)),
     };
     let (_trigger, stop) = Stop::new();

@@ -230,7 +230,14 @@ pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
 
 /// Reads the layout of a set.
 pub(crate) fn set_layout(text: &str) -> Result<SetLayout, Flaw> {
-    SetLayout::parse(text).ok_or_else(|| unknown(text, "spread"))
+    SetLayout::parse(text).ok_or_else(|| unknown(text, "spread, stripe"))
+}
+
+/// Reads the length from which files are striped.
+pub(crate) fn stripe_from(text: &str) -> Result<u64, Flaw> {
+    let given = size(text)?.0;
+    let form = "a size of at least 1MiB";
+    if given >= 1 << 20 { Ok(given) } else { Err(Flaw::Form { given: text.to_owned(), form }) }
 }
 
 /// Reads the rule for a set of which a target is missing.

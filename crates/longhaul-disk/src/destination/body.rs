@@ -17,13 +17,13 @@ use rustix::io::Errno;
 
 use super::device::Mark;
 use super::readback;
-use super::readback::Back;
 use super::reopen::zero;
 use super::stream::StreamBody;
 use super::temp::Temp;
 use crate::bytes::WriteAt;
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
+use crate::fill::Back;
 use crate::load::LoadShare;
 
 /// The bytes of a file on one target.
@@ -172,7 +172,7 @@ impl Body {
     /// Removes its temporary name, or gives its bytes up.
     pub(crate) fn discard(&self) {
         match &self.content {
-            BodyContent::Disk(body) => body.temp.discard(),
+            BodyContent::Disk(body) => _ = body.temp.discard(),
             BodyContent::Given(given) => given.bytes.discard(),
             BodyContent::Stream(body) => body.discard(),
         }

@@ -6,15 +6,18 @@
 
 use std::io;
 
-use longhaul_core::{FileNode, Meta, Place, Preserve, RelPath, TargetId};
+use longhaul_core::digest::Digest;
+use longhaul_core::{ChunkIndex, FileNode, Meta, Place, Preserve, RelPath, TargetId};
 use rustix::io::Errno;
 
 use super::body::{Body, DiskBody};
-use super::readback::{Back, impossible};
+use super::readback::impossible;
 use super::stream::StreamBody;
+use super::striped::Striped;
 use crate::bytes::WriteAt;
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
+use crate::fill::Back;
 
 /// A target file, open for writing under a temporary name, which stays until the file is published
 /// or discarded.
@@ -24,13 +27,39 @@ pub struct TargetFile {
     len: u64,
     /// One body for each target. None: no file at all, for transfers without a disk.
     bodies: Vec<Body>,
+    /// The bodies that its chunks go to, if it is striped: the first of `bodies`, which is the only
+    /// one, is its stripe file then.
+    striped: Option<Box<Striped>>,
 }
 
 impl TargetFile {
     /// The file that will be `path`, of `len` bytes in all, with one body on each of its targets. A
     /// file without bodies takes all bytes and keeps none.
     pub fn new(path: &RelPath, len: u64, bodies: Vec<Body>) -> TargetFile {
-        TargetFile { path: path.clone(), len, bodies }
+        TargetFile { path: path.clone(), len, bodies, striped: None }
+    }
+
+    /// A striped file of `len` bytes, with its stripe file.
+    pub(crate) fn in_stripes(path: &RelPath, len: u64, stripe: Body, striped: Striped) -> TargetFile {
+        TargetFile { path: path.clone(), len, bodies: vec![stripe], striped: Some(Box::new(striped)) }
+    }
+
+    /// The bodies that its chunks go to, if it is striped.
+    pub(crate) fn striped(&self) -> Option<&Striped> {
+        self.striped.as_deref()
+    }
+
+    /// Whether it is to be told of each hole, by
+    /// [`TargetTree::make_hole`](crate::TargetTree::make_hole).
+    pub fn notes_holes(&self) -> bool {
+        self.striped.is_some() || self.is_in_stream()
+    }
+
+    /// Notes the digest of a chunk that is about to be written, or is a hole.
+    pub fn note_digest(&self, index: ChunkIndex, digest: Digest) {
+        if let Some(striped) = &self.striped {
+            striped.note_digest(index, digest);
+        }
     }
 
     /// Its final name.
@@ -66,6 +95,9 @@ impl TargetFile {
 
     /// The way in which its first body is really written.
     pub fn mode(&self) -> IoMode {
+        if let Some(striped) = &self.striped {
+            return striped.mode();
+        }
         let body = self.bodies.first().and_then(Body::on_disk);
         body.map(DiskBody::handle).map_or(IoMode::Buffered, Handle::mode)
     }
@@ -78,12 +110,23 @@ impl TargetFile {
     /// Removes the temporary names now. The blocks are freed when the last request on the file has
     /// ended.
     pub fn discard(&self) {
-        self.bodies.iter().for_each(Body::discard);
+        match (&self.striped, self.on_disk().next()) {
+            (Some(striped), Some(stripe)) => {
+                // The bodies of a file whose name was given after all are not removed.
+                if stripe.temp().discard() {
+                    striped.discard();
+                }
+            }
+            _ => self.bodies.iter().for_each(Body::discard),
+        }
     }
 
     /// The body on a target.
     pub(crate) fn body(&self, target: TargetId) -> Option<&Body> {
-        self.bodies.get(target.0 as usize)
+        match &self.striped {
+            Some(striped) => striped.body(target),
+            None => self.bodies.get(target.0 as usize),
+        }
     }
 
     /// The body on a target, where its bytes go out in order.
@@ -99,6 +142,10 @@ impl TargetFile {
     /// The error of a request of `len` bytes at a place that the file does not have. `None` if it
     /// has it.
     pub(crate) fn lacks(&self, place: Place, len: usize) -> Option<DiskError> {
+        if let Some(striped) = &self.striped {
+            let has_it = striped.has(place.offset, len);
+            return (!has_it).then(|| DiskError::Bounds { path: (&self.path).into(), offset: place.offset, len });
+        }
         let end = place.offset.checked_add(len as u64);
         let fits = |body: &Body| end.is_some_and(|end| end <= body.len());
         let has_it = self.bodies.is_empty() || self.body(place.target).is_some_and(fits);
@@ -107,6 +154,10 @@ impl TargetFile {
 
     /// Makes `len` bytes at a place read as zeros.
     pub(crate) fn make_hole(&self, place: Place, len: u64) -> Result<(), DiskError> {
+        if let Some(striped) = &self.striped {
+            striped.is_hole(place.offset);
+            return Ok(());
+        }
         match self.body(place.target) {
             Some(body) => body.make_hole(&self.path, place.offset..place.offset.saturating_add(len)),
             None => self.lacks(place, 0).map_or(Ok(()), Err),
@@ -115,6 +166,18 @@ impl TargetFile {
 
     /// Reads `len` bytes at a place back from the medium into the start of `slot`.
     pub(crate) fn read_back(&self, place: Place, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        let place = match &self.striped {
+            Some(striped) => match striped.place_of(place.offset) {
+                Some(place) => place,
+                // A hole lies nowhere.
+                None => {
+                    let slot = slot.get_mut(..len).ok_or_else(|| impossible(&self.path))?;
+                    slot.fill(0);
+                    return Ok(Back { len, mode: IoMode::Direct });
+                }
+            },
+            None => place,
+        };
         match self.body(place.target) {
             Some(body) => body.read_back(&self.path, place.offset, len, slot),
             None => Err(impossible(&self.path)),

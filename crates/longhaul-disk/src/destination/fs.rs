@@ -3,6 +3,7 @@
 mod bodies;
 mod home;
 mod member;
+mod pieces;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +24,6 @@ use super::links;
 use super::meta::{Modes, mode};
 use super::policy::TreePolicy;
 use super::readback;
-use super::readback::Back;
 use super::spelling::Spellings;
 use super::staged::{Content, HeldFd, Staged};
 use super::standing;
@@ -32,10 +32,11 @@ use super::temp::{Temp, random, stat_of};
 use super::{Journalled, Made, Reopened, Replace, Room, TargetFile, TargetTree};
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind};
+use crate::fill::Back;
 use crate::kernel::{Interposer, Kernel};
 use crate::load::TargetLoad;
 use crate::room::{Asker, room_of};
-use crate::shelf::{Shelf, sweep};
+use crate::shelf::Shelf;
 use crate::stat::times;
 use crate::stat::{Identity, Standing, type_of};
 use crate::tree::{Tree, examine};
@@ -44,6 +45,7 @@ use crate::walk::{Dir, Walk, cached_dirs_max};
 use home::{Home, NameRules};
 
 pub use bodies::ReopenedBody;
+pub(crate) use pieces::ReopenedPart;
 
 /// A destination directory.
 pub struct FsTarget {
@@ -374,11 +376,7 @@ impl TargetTree for FsTarget {
     }
 
     fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
-        let dir = match self.walk.dir(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            outcome => outcome?,
-        };
-        sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))
+        Ok(self.swept(path, orphan)?.len())
     }
 
     fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {

@@ -21,6 +21,7 @@ mod spelling;
 mod staged;
 mod standing;
 mod stream;
+mod striped;
 mod sync;
 mod temp;
 mod void;
@@ -31,6 +32,7 @@ use longhaul_core::{ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, 
 use rustix::io::Errno;
 
 use crate::error::DiskError;
+pub use crate::fill::Back;
 pub use crate::kernel::Replace;
 use crate::load::TargetLoad;
 use crate::stat::{Identity, Standing};
@@ -40,9 +42,11 @@ pub use body::{Body, Zeros};
 pub use device::SyncMethod;
 pub(crate) use dirs::DirHandle;
 pub use file::TargetFile;
+pub(crate) use fs::ReopenedPart;
 pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
-pub use readback::Back;
+pub(crate) use striped::{Full, Striped, StripedName};
+
 pub use staged::Staged;
 pub use stream::{LastBlock, Prefill, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget};
 pub use sync::SyncCounts;

@@ -155,7 +155,7 @@ impl Staged {
     pub fn discard(&self) {
         match &self.content {
             StagedContent::Void => {}
-            StagedContent::Small { temp, .. } => temp.discard(),
+            StagedContent::Small { temp, .. } => _ = temp.discard(),
             StagedContent::Large(file) => file.discard(),
             StagedContent::Given(bytes) => bytes.discard(),
         }

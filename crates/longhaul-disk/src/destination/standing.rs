@@ -6,18 +6,22 @@
 //! a file whose content is the same as the source's. Never writes to a standing file. Knows nothing
 //! of digests.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
 use longhaul_core::{Meta, Preserve, RelPath};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
 use super::meta::{Modes, mode};
-use super::readback::{Back, Cached, fill};
-use crate::direct::{DirectMode, Handle};
+use crate::direct::{DirectMode, Handle, IoMode};
 use crate::error::DiskError;
+use crate::fill::{Back, Cached, fill};
 use crate::stat::times;
 use crate::stat::{Identity, identity_of, identity_of_statx, meta_of, type_of};
-use crate::walk::Walk;
+use crate::stripe::StripedFile;
+use crate::walk::{Dir, Walk};
 
 /// Reads `len` bytes at `offset` of the file at `path` into the start of `slot`. Also returns the
 /// file's identity.
@@ -31,7 +35,16 @@ pub(crate) fn read(
     // A small file is fetched by one request in either case, and may be in memory already.
     let small = len as u64 <= BUNDLED_FILE_BYTES_MAX;
     let io = if small || direct == DirectMode::Buffered { DirectMode::Buffered } else { DirectMode::Auto };
-    let (handle, stat) = Handle::adopt(open(walk, path)?, path.into(), io, OFlags::NONBLOCK)?;
+    let fd = open(walk, path)?;
+    if let Some(striped) = striped(&walk.parent(path)?.0, path, &fd, io)? {
+        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path, error))?;
+        let len = striped.fill(slot, len, offset).map(|filled| (filled == len).then_some(len))?;
+        let len =
+            len.ok_or_else(|| DiskError::Changed { path: path.into(), how: "it ends before the length it had" })?;
+        let mode = striped.bodies().map(|(_, body)| body.mode()).next().unwrap_or(IoMode::Buffered);
+        return Ok((Back { len, mode }, Identity { len: striped.len(), ..identity_of(&stat) }));
+    }
+    let (handle, stat) = Handle::adopt(fd, path.into(), io, OFlags::NONBLOCK)?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
         return Err(other(path));
     }
@@ -47,6 +60,20 @@ pub(crate) fn read(
     Ok((back, identity_of_statx(&stat)))
 }
 
+/// The striped file that is open as `fd`, if it is one.
+fn striped(dir: &Dir, path: &RelPath, fd: &OwnedFd, direct: DirectMode) -> Result<Option<Arc<StripedFile>>, DiskError> {
+    let Some(stripes) = dir.stripes() else { return Ok(None) };
+    let failed = |error| DiskError::call("read", path, error);
+    let stat = fstat(fd).map_err(failed)?;
+    if let Some(file) = stripes.last_read(&stat) {
+        return Ok(Some(file));
+    }
+    let Some(header) = stripes.found_in(fd).map_err(failed)? else { return Ok(None) };
+    let file = Arc::new(StripedFile::open(stripes, (fd, &path.into()), &header, direct)?);
+    stripes.remember(&stat, &file);
+    Ok(Some(file))
+}
+
 /// Checks that the file at `path` is still this version, then sets this mode and time, as far as
 /// they differ and its owner lets us. A file of several names keeps its own: the other names
 /// (snapshots made by `cp -al`) have the same mode and time, and their change was not asked for.
@@ -59,7 +86,14 @@ pub(crate) fn retouch(
 ) -> Result<(), DiskError> {
     let fd = open(walk, path)?;
     let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path, error))?;
-    if identity_of(&stat) != *expect {
+    let shows = match walk.parent(path)?.0.stripes() {
+        Some(stripes) => {
+            let header = stripes.found_in(&fd).map_err(|error| DiskError::call("read", path, error))?;
+            header.map_or(identity_of(&stat), |header| Identity { len: header.map.len(), ..identity_of(&stat) })
+        }
+        _ => identity_of(&stat),
+    };
+    if shows != *expect {
         return Err(other(path));
     }
     let Some((meta, modes)) = meta else { return Ok(()) };
@@ -99,7 +133,7 @@ fn kept_by_owner(path: &RelPath, set: Result<(), Errno>, call: &'static str) -> 
     }
 }
 
-fn open(walk: &Walk, path: &RelPath) -> Result<std::os::fd::OwnedFd, DiskError> {
+fn open(walk: &Walk, path: &RelPath) -> Result<OwnedFd, DiskError> {
     let (dir, name) = walk.parent(path)?;
     // A fifo put in the file's place must not block the opening.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

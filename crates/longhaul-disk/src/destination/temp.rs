@@ -80,13 +80,16 @@ impl Temp {
         self.standing.store(false, Ordering::Relaxed);
     }
 
-    /// Removes the name, if it stands.
-    pub(crate) fn discard(&self) {
-        if self.standing.swap(false, Ordering::Relaxed)
-            && let Err(error) = self.dir.kernel().unlinkat(&self.dir, self.name())
-        {
+    /// Removes the name, if it stands. Returns whether it was this call that removed it.
+    pub(crate) fn discard(&self) -> bool {
+        if !self.standing.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let removed = self.dir.kernel().unlinkat(&self.dir, self.name());
+        if let Err(error) = &removed {
             tracing::warn!(name = %String::from_utf8_lossy(&self.name), %error, "cannot remove a temporary file");
         }
+        removed.is_ok()
     }
 }
 

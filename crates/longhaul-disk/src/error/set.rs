@@ -146,6 +146,22 @@ pub enum SetError {
         /// The most.
         max: usize,
     },
+    /// A striped file cannot be read as its stripe file says.
+    #[error("the striped file '{path}' cannot be read: {why}")]
+    Striped {
+        /// The file.
+        path: PathText,
+        /// The reason.
+        why: String,
+    },
+    /// The secret of a set is not what it has to be.
+    #[error("the secret of target '{dir}', by which striped files are believed, cannot be used: {why}")]
+    BadSecret {
+        /// The target.
+        dir: PathText,
+        /// The respect in which it is wrong.
+        why: String,
+    },
     /// A new name would go to a set of which a target is missing.
     #[error("no new name is given to the set while its target {number} is missing, which may hold the same name")]
     ReadOnly {

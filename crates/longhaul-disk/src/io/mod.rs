@@ -24,11 +24,12 @@ use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::{Affinity, BoundThreads};
-use crate::destination::{StreamFigures, TargetFile};
-use crate::error::DiskError;
+use crate::destination::{Full, StreamFigures, TargetFile};
+use crate::error::{DiskError, ErrorKind};
 use crate::io::queue::{Queue, QueueMeans, Request};
 use crate::io::transfer::{Job, QueueId};
 use crate::source::SourceFile;
+use crate::stripe::Whereabouts;
 use crate::sysfs::Sysfs;
 
 /// Which engine to use.
@@ -134,7 +135,13 @@ impl ChunkIo {
         if let Some(error) = file.over() {
             return queue::finish(done, slot, Err(error));
         }
-        self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
+        // A range within one chunk of a striped file is read by the disk that it lies on.
+        let within = file.in_stripes().and_then(|striped| striped.whereabouts(offset, len));
+        let job = match within {
+            Some(Whereabouts { target, offset }) => Job::Read { file, body: Some(target), offset },
+            None => Job::Read { file, body: None, offset },
+        };
+        self.submit(Request { job, len, slot, done });
     }
 
     /// Writes the slot's first `len` bytes to `place` of `file`, through the queue of the device
@@ -149,7 +156,43 @@ impl ChunkIo {
         if let Some(body) = file.in_stream(place.target) {
             return body.take(place.offset, len, slot, done);
         }
+        if file.striped().is_some() {
+            return self.write_chunk(file, place.offset, len, slot, done);
+        }
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
+    }
+
+    /// Writes a chunk of a striped file to the target that will have it soonest; to another one, if
+    /// that is full.
+    fn write_chunk(&self, file: Arc<TargetFile>, offset: u64, len: usize, slot: Slot, done: Done) {
+        let Some(striped) = file.striped() else { return };
+        let place = match striped.place(offset, len) {
+            Ok(place) => place,
+            Err(error) => return queue::finish(done, slot, Err(error)),
+        };
+        // The request must not keep alive what waits for it.
+        let (shared, written) = (Arc::downgrade(&self.shared), Arc::clone(&file));
+        let settle = move |slot: Slot, result: Result<(), DiskError>| {
+            let Some(striped) = written.striped() else { return done(slot, result) };
+            match result {
+                Ok(()) => {
+                    striped.wrote(offset);
+                    done(slot, Ok(()));
+                }
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    striped.failed(place.target, len, Full::Yes);
+                    match shared.upgrade() {
+                        Some(shared) => ChunkIo { shared }.write_chunk(written, offset, len, slot, done),
+                        None => done(slot, Err(error)),
+                    }
+                }
+                Err(error) => {
+                    striped.failed(place.target, len, Full::No);
+                    done(slot, Err(error));
+                }
+            }
+        };
+        self.submit(Request { job: Job::Write { file, place }, len, slot, done: Box::new(settle) });
     }
 
     /// Where its threads run, for those that work beside them.

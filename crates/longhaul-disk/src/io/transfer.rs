@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::Place;
+use longhaul_core::{Place, TargetId};
 use rustix::io::Errno;
 use tokio::sync::Mutex;
 
@@ -21,8 +21,9 @@ use crate::source::SourceFile;
 
 /// The read or write that is asked for.
 pub(crate) enum Job {
-    /// Fill the slot.
-    Read { file: Arc<SourceFile>, offset: u64 },
+    /// Fill the slot. `body`: from the body of a striped file on this target; `offset` is then that
+    /// in the body.
+    Read { file: Arc<SourceFile>, body: Option<TargetId>, offset: u64 },
     /// Write the slot to a place that the file has.
     Write { file: Arc<TargetFile>, place: Place },
 }
@@ -65,7 +66,10 @@ impl Job {
     /// The queue that serves it.
     pub(crate) fn queue(&self) -> QueueId {
         match self {
-            Job::Read { file, .. } if file.given().is_some() => QueueId::Given(file.dev()),
+            Job::Read { file, body: Some(_), .. } => QueueId::Disk(self.handle().map_or(file.dev(), Handle::dev)),
+            Job::Read { file, .. } if file.given().is_some() || file.in_stripes().is_some() => {
+                QueueId::Given(file.dev())
+            }
             Job::Read { file, .. } => QueueId::Disk(file.dev()),
             Job::Write { .. } => match (self.disk_body(), self.body().and_then(Body::given)) {
                 (_, Some(given)) => QueueId::Given(given.queue()),
@@ -77,6 +81,7 @@ impl Job {
     /// The handle to read or write through. `None` for files without a disk, which need no I/O.
     pub(crate) fn handle(&self) -> Option<&Handle> {
         match self {
+            Job::Read { file, body: Some(target), .. } => file.in_stripes()?.body(*target),
             Job::Read { file, .. } => file.handle(),
             Job::Write { .. } => self.disk_body().map(DiskBody::handle),
         }
@@ -113,6 +118,11 @@ impl Job {
         }
     }
 
+    /// Whether it is a whole chunk of a striped file, which has a slot of its own.
+    fn is_in_slot(&self) -> bool {
+        matches!(self, Job::Write { file, .. } if file.striped().is_some())
+    }
+
     fn offset(&self) -> u64 {
         match self {
             Job::Read { offset, .. } => *offset,
@@ -123,6 +133,8 @@ impl Job {
     /// The length of what is read or written, in bytes: of the source file, or of the body.
     fn whole_len(&self) -> u64 {
         match self {
+            // A body that is open is as long as its chunks need.
+            Job::Read { body: Some(_), .. } => u64::MAX,
             Job::Read { file, .. } => file.len(),
             Job::Write { .. } => self.body().map_or(0, Body::len),
         }
@@ -132,7 +144,12 @@ impl Job {
     /// for any other file.
     pub(crate) fn move_given(&self, len: usize, slot: &mut [u8]) -> Option<Result<(), DiskError>> {
         match self {
-            Job::Read { file, offset } => file.given().map(|given| {
+            Job::Read { body: Some(_), .. } => None,
+            Job::Read { file, offset, .. } if file.in_stripes().is_some() => {
+                let filled = file.in_stripes().map(|striped| striped.fill(slot, len, *offset));
+                filled.map(|filled| if filled? == len { Ok(()) } else { Err(file.shrank()) })
+            }
+            Job::Read { file, offset, .. } => file.given().map(|given| {
                 let end = offset.checked_add(len as u64).filter(|end| *end <= file.len());
                 let Some(slot) = slot.get_mut(..len).filter(|_| end.is_some()) else {
                     return Err(DiskError::Bounds { path: given.path().clone(), offset: *offset, len });
@@ -205,7 +222,8 @@ impl<'j> Transfer<'j> {
             return Ok(());
         }
         let aligned = self.offset.is_multiple_of(self.align as u64) && self.settled.is_multiple_of(self.align);
-        let is_tail = self.offset + self.len as u64 == self.job.whole_len();
+        // Behind a chunk of a striped file nothing lies up to the end of its slot.
+        let is_tail = self.offset + self.len as u64 == self.job.whole_len() || self.job.is_in_slot();
         let whole = self.len.is_multiple_of(self.align);
         let fits = match self.job {
             Job::Read { .. } => self.padded(self.len) <= slot_bytes,

@@ -147,7 +147,7 @@ impl Lister {
     fn standing(&self, name: &[u8]) -> Result<Option<Standing>, Errno> {
         let mut first: Option<Standing> = None;
         for dir in &self.dirs {
-            let Some(found) = standing(dir.as_ref(), name, Clock::Unknown)? else { continue };
+            let Some(found) = standing(dir, name, Clock::Unknown)? else { continue };
             match &first {
                 None => first = Some(found),
                 Some(Standing::Dir { .. }) if matches!(found, Standing::Dir { .. }) => {}

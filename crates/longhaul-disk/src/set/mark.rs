@@ -5,7 +5,6 @@
 //! is that of `docs/SETS.md`. Follows no link. Knows nothing of the other targets.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -17,12 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::destination::Replace;
 use crate::error::{DiskError, PathText, SetError};
+use crate::kernel::Kernel;
+use crate::lines::{path_of, push_path};
+use crate::set_id::SetId;
 use crate::stat::{len_of, type_of};
 use crate::walk::Dir;
-
-/// The id of a target set, made once with the set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SetId(pub [u8; 16]);
 
 /// The way in which a set lays files over its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -30,6 +28,9 @@ pub enum SetLayout {
     /// Each file lies whole on one target, under its own path.
     #[default]
     Spread,
+    /// The chunks of a large file lie on all targets, under the names of the set's own; smaller
+    /// files lie as in [`SetLayout::Spread`].
+    Stripe,
 }
 
 /// The mark of one target.
@@ -53,38 +54,13 @@ impl SetLayout {
     pub const fn name(self) -> &'static str {
         match self {
             SetLayout::Spread => "spread",
+            SetLayout::Stripe => "stripe",
         }
     }
 
     /// The layout of a name. `None` if there is none.
     pub fn parse(name: &str) -> Option<SetLayout> {
-        (name == "spread").then_some(SetLayout::Spread)
-    }
-}
-
-impl fmt::Display for SetId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl SetId {
-    /// A new one.
-    pub(crate) fn new() -> Result<SetId, Errno> {
-        let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(|_| Errno::AGAIN)?;
-        Ok(SetId(id))
-    }
-
-    fn parse(text: &str) -> Option<SetId> {
-        let mut id = [0; 16];
-        if text.len() != 2 * id.len() || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return None;
-        }
-        for (byte, at) in id.iter_mut().zip((0..).step_by(2)) {
-            *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-        }
-        Some(SetId(id))
+        [SetLayout::Spread, SetLayout::Stripe].into_iter().find(|layout| layout.name() == name)
     }
 }
 
@@ -98,13 +74,7 @@ impl SetMark {
                 .into_bytes();
         for place in places {
             text.extend_from_slice(b"place ");
-            for byte in place.as_os_str().as_bytes() {
-                match byte {
-                    b'\\' => text.extend_from_slice(br"\\"),
-                    b'\n' => text.extend_from_slice(br"\n"),
-                    byte => text.push(*byte),
-                }
-            }
+            push_path(&mut text, place.as_os_str().as_bytes());
             text.push(b'\n');
         }
         text.extend_from_slice(b"end\n");
@@ -134,7 +104,9 @@ impl SetMark {
         let target = field("target").and_then(|text| text.split_once(" of "));
         let numbers = target.and_then(|(number, count)| Some((number.parse().ok()?, count.parse().ok()?)));
         let (number, count): (u32, usize) = numbers.ok_or("it has no number")?;
-        let places: Option<Vec<PathBuf>> = lines.map(|line| place_of(line.strip_prefix(b"place ")?)).collect();
+        let places: Option<Vec<PathBuf>> = lines
+            .map(|line| path_of(line.strip_prefix(b"place ")?).map(OsString::from_vec).map(PathBuf::from))
+            .collect();
         let places = places.ok_or("it says more than is known")?;
         if number as usize >= count || generation == 0 || places.len() != count {
             return Err("its numbers contradict each other");
@@ -188,39 +160,22 @@ impl SetMark {
         }
         let own = own_dir(root)?.ok_or(Errno::NOENT)?;
         if statat(&own, README_NAME, AtFlags::SYMLINK_NOFOLLOW).is_err() {
-            place(kernel, &own, README_NAME, README.as_bytes())?;
+            place(kernel, &own, README_NAME, README.as_bytes(), PUBLIC)?;
         }
-        place(kernel, &own, MARK_NAME, &self.to_bytes())?;
+        place(kernel, &own, MARK_NAME, &self.to_bytes(), PUBLIC)?;
         kernel.fsync(&own)?;
         root.sync()
     }
 }
 
-/// The path of a line. `None` if it is none.
-fn place_of(line: &[u8]) -> Option<PathBuf> {
-    let mut bytes = Vec::with_capacity(line.len());
-    let mut rest = line.iter();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'\\' => match rest.next()? {
-                b'\\' => b'\\',
-                b'n' => b'\n',
-                _ => return None,
-            },
-            byte => *byte,
-        });
-    }
-    (!bytes.is_empty()).then(|| PathBuf::from(OsString::from_vec(bytes)))
-}
-
 /// Writes a small file under a name, durable before the name shows it.
-fn place(kernel: &crate::kernel::Kernel, dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> Result<(), Errno> {
+pub(super) fn place(kernel: &Kernel, dir: &OwnedFd, name: &[u8], bytes: &[u8], mode: Mode) -> Result<(), Errno> {
     let new = [name, b".new"].concat();
     match kernel.unlinkat(dir, &new) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error),
     }
-    let fd = kernel.create(dir, &new, OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
+    let fd = kernel.create(dir, &new, OFlags::WRONLY, mode)?;
     let mut done = 0;
     while done < bytes.len() {
         match kernel.pwrite(&fd, &bytes[done..], done as u64) {
@@ -235,7 +190,7 @@ fn place(kernel: &crate::kernel::Kernel, dir: &OwnedFd, name: &[u8], bytes: &[u8
 }
 
 /// The directory of a set's own files at the top of a target. `None` if it does not stand.
-fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
+pub(super) fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(root, DIR_NAME, flags, Mode::empty()) {
         Ok(fd) => Ok(Some(fd)),
@@ -244,6 +199,7 @@ fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
+const PUBLIC: Mode = Mode::from_raw_mode(0o644);
 const MARK_NAME: &[u8] = b"mark";
 const README_NAME: &[u8] = b"README";
 const HEADER: &str = "longhaul target set mark 1";
@@ -252,8 +208,9 @@ const MARK_BYTES_MAX: usize = 5 << 20;
 const README: &str = "\
 This directory is one target of a longhaul target set: files of one tree are spread over several
 directories on different disks. The file `mark` says of which set it is. Files beside this directory
-are whole, plain files, and may be read by any program. Do not move them between targets by hand:
-`longhaul set` does that. Do not remove or copy this directory.
+are whole, plain files, and may be read by any program, but for those that say at their start that
+they are longhaul striped files. Do not move any of them between targets by hand: `longhaul set`
+does that. Do not remove or copy this directory.
 ";
 
 #[cfg(test)]

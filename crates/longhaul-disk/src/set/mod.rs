@@ -5,11 +5,14 @@
 //! ([`FsSource`](crate::FsSource), [`SpreadTarget`]). One directory is a set as well, without a
 //! mark. Knows nothing of sessions and peers.
 
+mod bodies;
 mod lister;
 mod mark;
 mod open;
+mod secret;
 mod spread;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,13 +20,16 @@ use longhaul_core::{Escaped, RelPath, TargetId, TempName};
 
 use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetLoad;
-use crate::shelf::Shelf;
+use crate::shelf::{Shelf, remove_idle};
 use crate::stat::Standing;
+use crate::stripe::Stripes;
 use crate::tree::Tree;
+use crate::walk::Dir;
 
+pub use bodies::{BodySurvey, Orphan, Orphans};
 pub use lister::{Listed, Lister};
-pub use mark::{SetId, SetLayout, SetMark};
-pub use open::{Marks, OnMissing, SameDevice, TargetDirs, Writing};
+pub use mark::{SetLayout, SetMark};
+pub use open::{Marks, OnMissing, STRIPE_FROM_BYTES, SameDevice, TargetDirs, Writing};
 pub use spread::SpreadTarget;
 
 /// A tree over one or more directories.
@@ -36,8 +42,19 @@ pub struct TargetSet {
     /// The mark of the first target that is there. `None`: a plain tree, of one directory.
     mark: Option<SetMark>,
     on_missing: OnMissing,
+    /// The rule for its striped files. `None`: its layout has none.
+    striping: Option<Striping>,
     /// Held while a name is looked for on all targets and then given on one.
     naming: Mutex<()>,
+}
+
+/// The rule for the striped files of a set.
+#[derive(Clone, Debug)]
+pub(crate) struct Striping {
+    /// The set's striped files.
+    pub(crate) stripes: Arc<Stripes>,
+    /// Files of so many bytes and more are striped.
+    pub(crate) from_bytes: u64,
 }
 
 /// A target of a set.
@@ -79,7 +96,8 @@ impl TargetSet {
         let load = TargetLoad::of(TargetId::FIRST, tree.named());
         let target = SetTarget { id: TargetId::FIRST, tree, load };
         let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
-        Arc::new(TargetSet { targets: vec![target], missing, mark: None, on_missing, naming: Mutex::default() })
+        let (targets, naming) = (vec![target], Mutex::default());
+        Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming })
     }
 
     /// Trees as targets of a set, without marks.
@@ -91,7 +109,7 @@ impl TargetSet {
         };
         let targets = (0..).zip(trees).map(target).collect();
         let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
-        Arc::new(TargetSet { targets, missing, mark: None, on_missing, naming: Mutex::default() })
+        Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming: Mutex::default() })
     }
 
     /// Whether it is a set of several targets.
@@ -176,7 +194,8 @@ impl TargetSet {
             }
         }
         let (missing, mark) = (self.missing.clone(), self.mark.clone());
-        Ok(Arc::new(TargetSet { targets, missing, mark, on_missing: self.on_missing, naming: Mutex::default() }))
+        let (on_missing, striping, naming) = (self.on_missing, self.striping.clone(), Mutex::default());
+        Ok(Arc::new(TargetSet { targets, missing, mark, on_missing, striping, naming }))
     }
 
     /// Checks that the held directories are still the ones at their paths.
@@ -207,7 +226,7 @@ impl TargetSet {
         let mut swept = None;
         let mut absent = None;
         for target in &self.targets {
-            match target.tree.sweep(path, orphan) {
+            match self.sweep_target(target, path, orphan) {
                 Ok(count) => swept = Some(swept.unwrap_or(0) + count),
                 Err(error) if error.kind() == ErrorKind::NotFound => absent = Some(error),
                 Err(error) => return Err(error),
@@ -218,6 +237,27 @@ impl TargetSet {
             (None, Some(error)) => Err(error),
             (swept, _) => Ok(swept.unwrap_or(0)),
         }
+    }
+
+    /// Removes orphans from the directory at `path` of one target, and the bodies of those that are
+    /// striped files.
+    fn sweep_target(
+        &self,
+        target: &SetTarget,
+        path: &RelPath,
+        orphan: &dyn Fn(&TempName) -> bool,
+    ) -> Result<usize, DiskError> {
+        let Some(striping) = &self.striping else { return target.tree.sweep(path, orphan) };
+        let dir = target.tree.dir(path)?;
+        let drafts = Drafts { set: self, stripes: &striping.stripes, found: RefCell::default() };
+        let removed = target.tree.swept(path, &|temp| drafts.may_go(&dir, temp, orphan))?;
+        drafts.remove(&removed);
+        Ok(removed.len())
+    }
+
+    /// The rule for its striped files. `None`: its layout has none.
+    pub(crate) fn striping(&self) -> Option<&Striping> {
+        self.striping.as_ref()
     }
 
     /// The lock under which a name is looked for on all targets and then given on one.
@@ -232,6 +272,50 @@ impl TargetSet {
                 Err(SetError::ReadOnly { number: missing.id.0 }.into())
             }
             _ => Ok(()),
+        }
+    }
+}
+
+/// The striped files among the temporaries of a directory that is being swept.
+pub(crate) struct Drafts<'s> {
+    set: &'s TargetSet,
+    stripes: &'s Stripes,
+    found: RefCell<Vec<TempName>>,
+}
+
+impl<'s> Drafts<'s> {
+    /// The striped files of a set. `None`: its layout has none.
+    pub(crate) fn of(set: &'s TargetSet) -> Option<Drafts<'s>> {
+        Some(Drafts { set, stripes: &set.striping()?.stripes, found: RefCell::default() })
+    }
+
+    /// Whether a temporary may be removed. That of a striped file stays while a target is missing,
+    /// which may hold a body, and where it cannot be read.
+    pub(crate) fn may_go(&self, dir: &Dir, temp: &TempName, orphan: &dyn Fn(&TempName) -> bool) -> bool {
+        orphan(temp)
+            && match self.stripes.draft_at(dir, temp) {
+                Ok(None) => true,
+                Ok(Some(_)) => {
+                    self.found.borrow_mut().push(*temp);
+                    self.set.missing.is_empty()
+                }
+                Err(_) => false,
+            }
+    }
+
+    /// Removes the bodies of those that were removed.
+    pub(crate) fn remove(self, removed: &[TempName]) {
+        self.found.into_inner().iter().filter(|id| removed.contains(id)).for_each(|id| remove_bodies(self.set, id));
+    }
+}
+
+/// Removes the bodies of this id from all targets; none while a target is missing, and none that a
+/// process is writing. One that stays is an orphan, which does no harm.
+pub(crate) fn remove_bodies(set: &TargetSet, id: &TempName) {
+    let Some(striping) = set.striping().filter(|_| set.missing.is_empty()) else { return };
+    for ((_, dir), target) in striping.stripes.there().zip(set.targets()) {
+        if let Err(error) = remove_idle(dir, target.tree.root().kernel(), id) {
+            tracing::warn!(target: "longhaul::disk", %id, %error, "cannot remove a body of a striped file");
         }
     }
 }

@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::TargetLoad;
 use crate::names::each_name;
-use crate::set::mark::{SetId, SetLayout, SetMark};
-use crate::set::{MissingTarget, SetTarget, TargetSet};
+use crate::set::mark::{SetLayout, SetMark};
+use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, secret};
+use crate::set_id::SetId;
+use crate::stripe::{BodyDir, SetKey, Stripes};
 use crate::tree::Tree;
 
 /// The use of a set of which a target is missing.
@@ -78,6 +80,13 @@ pub struct TargetDirs {
     /// Whether targets may lie on one file system.
     #[serde(default)]
     pub same_device: SameDevice,
+    /// Files of so many bytes and more are striped, where the layout is [`SetLayout::Stripe`].
+    #[serde(default = "stripe_from_bytes")]
+    pub stripe_from: u64,
+}
+
+fn stripe_from_bytes() -> u64 {
+    STRIPE_FROM_BYTES
 }
 
 impl TargetDirs {
@@ -89,7 +98,7 @@ impl TargetDirs {
     /// Several directories, under the default rules.
     pub fn set(dirs: Vec<PathBuf>) -> TargetDirs {
         let (layout, on_missing) = (SetLayout::default(), OnMissing::default());
-        TargetDirs { dirs, layout, on_missing, same_device: SameDevice::default() }
+        TargetDirs { dirs, layout, on_missing, same_device: SameDevice::default(), stripe_from: STRIPE_FROM_BYTES }
     }
 }
 
@@ -154,7 +163,7 @@ impl TargetSet {
         if writing == Writing::Wanted {
             found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
         }
-        Ok(opened(found, missing, Some(ours), named.on_missing))
+        opened(found, missing, Some(ours), named)
     }
 }
 
@@ -235,13 +244,23 @@ fn begin(
     let places: Vec<PathBuf> = named.dirs.iter().map(|dir| std::path::absolute(dir).unwrap_or(dir.clone())).collect();
     let mark = |number| SetMark { set, layout: named.layout, generation: 1, number, places: places.clone() };
     if marks == Marks::Made {
+        if named.layout == SetLayout::Stripe {
+            let failed = |error| DiskError::call("write the secret of", found[0].1.dir, error);
+            let secret = secret::new().map_err(failed)?;
+            for (_, looked) in found {
+                let written = secret::write(looked.tree.root(), &secret);
+                written.map_err(|error| DiskError::call("write the secret of", looked.dir, error))?;
+            }
+        }
+        // The marks come last: with them it is a set.
         for (id, looked) in found {
             mark(id.0).write(looked.tree.root(), &looked.dir.into())?;
         }
         tracing::info!(%set, targets = places.len(), layout = named.layout.name(), "a target set was made");
     }
     let found = found.iter().map(|(id, looked)| (*id, Looked { tree: looked.tree.clone(), mark: None, ..*looked }));
-    Ok(opened(found.collect(), Vec::new(), Some(mark(0)), named.on_missing))
+    let layout = if marks == Marks::Made { named.layout } else { SetLayout::Spread };
+    opened(found.collect(), Vec::new(), Some(SetMark { layout, ..mark(0) }), named)
 }
 
 /// Checks that a target is the one of the set that its place says.
@@ -304,18 +323,56 @@ fn opened(
     found: FoundTargets<'_>,
     missing: Vec<MissingTarget>,
     mark: Option<SetMark>,
-    on_missing: OnMissing,
-) -> Arc<TargetSet> {
+    named: &TargetDirs,
+) -> Result<Arc<TargetSet>, DiskError> {
+    let striping = match &mark {
+        Some(mark) if mark.layout == SetLayout::Stripe => {
+            let stripes = Arc::new(stripes_of(mark, &found, &missing)?);
+            Some(Striping { stripes, from_bytes: named.stripe_from })
+        }
+        _ => None,
+    };
     let target = |(id, Looked { dir, tree, .. }): (TargetId, Looked<'_>)| {
         let load = TargetLoad::of(id, dir);
-        SetTarget { id, tree, load }
+        let tree = striping.as_ref().map_or(Ok(Arc::clone(&tree)), |known| tree.knowing(&known.stripes))?;
+        Ok(SetTarget { id, tree, load })
     };
-    let targets = found.into_iter().map(target).collect();
-    Arc::new(TargetSet { targets, missing, mark, on_missing, naming: Mutex::default() })
+    let targets = found.into_iter().map(target).collect::<Result<_, DiskError>>()?;
+    let (on_missing, naming) = (named.on_missing, Mutex::default());
+    Ok(Arc::new(TargetSet { targets, missing, mark, on_missing, striping, naming }))
+}
+
+/// The striped files of a set: its secret, which is the same on all targets, and the directories of
+/// bodies.
+fn stripes_of(
+    mark: &SetMark,
+    found: &[(TargetId, Looked<'_>)],
+    missing: &[MissingTarget],
+) -> Result<Stripes, DiskError> {
+    let mut known = None;
+    let mut dirs = Vec::new();
+    for (id, looked) in found {
+        let shown = PathText::from(looked.dir);
+        let secret = secret::read(looked.tree.root(), &shown)?;
+        if *known.get_or_insert(secret) != secret {
+            let why = "it is another than that of the first target".to_owned();
+            return Err(SetError::BadSecret { dir: shown, why }.into());
+        }
+        let dir = secret::open_bodies(looked.tree.root());
+        let dir = Some(dir.map_err(|error| DiskError::call("open the bodies of", looked.dir, error))?);
+        dirs.push(BodyDir { target: *id, named: looked.dir.to_owned(), dir });
+    }
+    let away = missing.iter().map(|target| BodyDir { target: target.id, named: target.dir.clone(), dir: None });
+    dirs.extend(away);
+    let secret = known.ok_or_else(|| DiskError::call("find", mark.places[0].as_path(), Errno::NOENT))?;
+    Ok(Stripes::new(SetKey::new(mark.set, secret), dirs))
 }
 
 /// Targets of a set at most. Each is a disk; the largest shelves have some hundred.
 const TARGETS_MAX: usize = 1024;
+/// The length from which files are striped, unless the operator says another: 64 MiB. A shorter one
+/// is written by one disk before several would have begun.
+pub const STRIPE_FROM_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -7,15 +7,16 @@
 
 mod bases;
 mod dirs;
+mod stripes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
 
 use longhaul_core::{Candidate, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest};
 use rustix::io::Errno;
 
-use super::{TargetSet, one_of, two_targets};
+use super::{Drafts, TargetSet, one_of, remove_bodies, two_targets};
+use crate::at_once::at_once;
 use crate::destination::{
     Back, FsTarget, Journalled, Made, Reopened, Replace, Room, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree,
     TreePolicy,
@@ -24,8 +25,10 @@ use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetLoad;
 use crate::stat::{Identity, Standing};
+use crate::stripe::Header;
 
 use dirs::OpenDirs;
+use stripes::StripeWriter;
 
 /// A destination over all targets of a set.
 pub struct SpreadTarget {
@@ -33,6 +36,8 @@ pub struct SpreadTarget {
     /// In the order of the set's targets that are there.
     targets: Vec<FsTarget>,
     dirs: OpenDirs,
+    /// The writer of striped files. `None`: the layout has none.
+    striping: Option<StripeWriter>,
 }
 
 impl SpreadTarget {
@@ -60,7 +65,8 @@ impl SpreadTarget {
             Ok(open.loading(Arc::clone(&target.load), set.targets().len()))
         });
         let targets = targets.collect::<Result<Vec<_>, DiskError>>()?;
-        Ok(SpreadTarget { set: Arc::clone(set), targets, dirs: OpenDirs::default() })
+        let striping = StripeWriter::of(set, path, direct)?;
+        Ok(SpreadTarget { set: Arc::clone(set), targets, dirs: OpenDirs::default(), striping })
     }
 
     /// As [`FsTarget::keeping_standing_dirs`].
@@ -119,16 +125,7 @@ impl SpreadTarget {
     }
 
     fn candidate(&self, at: usize) -> Candidate {
-        let load = &self.set.targets()[at].load;
-        let room = self.at(at).room(&RelPath::root());
-        Candidate {
-            target: TargetId(at as u32),
-            assigned_bytes: load.assigned_bytes(),
-            rate: load.rate(),
-            free_bytes: room.map(|room| room.bytes),
-            is_firm: room.is_some_and(|room| room.is_firm),
-            reserve_bytes: RESERVE_BYTES,
-        }
+        self.at(at).candidate(TargetId(at as u32))
     }
 
     /// The target on which a temporary stands. `None` if it stands on none.
@@ -147,6 +144,17 @@ impl SpreadTarget {
         self.set.away().map_or(Ok(None), Err)
     }
 
+    /// The header of a temporary on a target, if it is that of a striped file.
+    fn draft(
+        &self,
+        target: &FsTarget,
+        path: &RelPath,
+        temp: &TempName,
+    ) -> Result<Option<(&StripeWriter, Header)>, DiskError> {
+        let Some(striping) = &self.striping else { return Ok(None) };
+        Ok(striping.draft(target, path, temp)?.map(|header| (striping, header)))
+    }
+
     /// Does something on each target with the staged files that lie there, on all at once.
     fn on_each(
         &self,
@@ -158,21 +166,7 @@ impl SpreadTarget {
             (target, own)
         });
         let parts: Vec<_> = parts.collect();
-        let act = &act;
-        thread::scope(|scope| {
-            let mut others = Vec::new();
-            for (target, own) in &parts[1..] {
-                let begun = thread::Builder::new().name("targets".into());
-                others.push((target, own, begun.spawn_scoped(scope, move || act(target, own))));
-            }
-            let first = act(parts[0].0, &parts[0].1);
-            let ended = others.into_iter().map(|(target, own, begun)| match begun {
-                Ok(thread) => thread.join().unwrap_or_else(|_| Err(panicked())),
-                // The host has no more threads.
-                Err(_) => act(target, own),
-            });
-            ended.fold(first, Result::and)
-        })
+        at_once(&parts, |(target, own)| act(target, own))
     }
 }
 
@@ -198,6 +192,9 @@ impl TargetTree for SpreadTarget {
         sparse: bool,
         temp: &TempName,
     ) -> Result<Arc<TargetFile>, DiskError> {
+        if let Some(striping) = self.striping.as_ref().filter(|striping| striping.takes(map)) {
+            return striping.create(self.choose(path, 0)?, path, (map, sparse.into()), temp);
+        }
         // How much of a sparse file are holes is not known.
         let len = if sparse { 0 } else { map.len() };
         self.choose(path, len)?.create(path, map, sparse, temp)
@@ -216,16 +213,40 @@ impl TargetTree for SpreadTarget {
         // published, and is begun anew there.
         match self.standing(path)? {
             Some((at, _)) if self.at(at).load_id() != target.load_id() => Ok(None),
-            _ => target.reopen(path, map, sparse, temp, journalled),
+            _ => match self.draft(target, path, temp)? {
+                Some((striping, header)) => {
+                    // What lies on a missing target cannot be gone on with, and is not given up.
+                    self.set.away().map_or(Ok(()), Err)?;
+                    striping.reopen(target, path, (map, sparse.into()), &header, journalled)
+                }
+                None => target.reopen(path, map, sparse, temp, journalled),
+            },
         }
     }
 
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
-        self.target_of_temp(path, temp)?.map_or(Ok(()), |target| target.remove_temp(path, temp))
+        let Some(target) = self.target_of_temp(path, temp)? else { return Ok(()) };
+        if self.draft(target, path, temp)?.is_none() {
+            return target.remove_temp(path, temp);
+        }
+        self.set.away().map_or(Ok(()), Err)?;
+        target.remove_temp(path, temp)?;
+        remove_bodies(&self.set, temp);
+        Ok(())
     }
 
     fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
-        self.targets.iter().try_fold(0, |swept, target| Ok(swept + target.sweep(path, orphan)?))
+        let sweep = |target: &FsTarget| {
+            let dir = match target.dir_at(path)? {
+                Some(dir) => dir,
+                None => return Ok(0),
+            };
+            let Some(drafts) = Drafts::of(&self.set) else { return target.sweep(path, orphan) };
+            let removed = target.swept(path, &|temp| drafts.may_go(&dir, temp, orphan))?;
+            drafts.remove(&removed);
+            Ok(removed.len())
+        };
+        self.targets.iter().try_fold(0, |swept, target| Ok(swept + sweep(target)?))
     }
 
     fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
@@ -245,7 +266,11 @@ impl TargetTree for SpreadTarget {
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
-        self.home(file.home()).sync_data(file)
+        let home = self.home(file.home());
+        match (file.striped(), file.on_disk().next()) {
+            (Some(striped), Some(stripe)) => striped.sync(home, stripe),
+            _ => home.sync_data(file),
+        }
     }
 
     fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
@@ -278,7 +303,12 @@ impl TargetTree for SpreadTarget {
 
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let home = self.home(file.home());
-        home.seal(file, meta, preserve)
+        let Some(striped) = file.striped() else { return home.seal(file, meta, preserve) };
+        for stripe in file.on_disk() {
+            let len = striped.seal(home, stripe, meta)?;
+            home.seal_stripe(stripe, len, meta, preserve)?;
+        }
+        Ok(Staged::large(file))
     }
 
     fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
@@ -298,12 +328,20 @@ impl TargetTree for SpreadTarget {
             let dirs = usize::from(matches!(standing, Standing::Dir { .. }));
             return Err(two_targets(staged.path(), (self.set.targets()[at].id, staged.home()), dirs));
         }
-        self.home(staged.home()).publish(staged, replace)
+        let home = self.home(staged.home());
+        if let Some(striping) = &self.striping {
+            striping.replaces(home, staged, replace)?;
+        }
+        home.publish(staged, replace)
     }
 
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
-        let staged: Vec<&Staged> = staged.iter().collect();
-        self.on_each(&staged, FsTarget::sync_dirs_of)
+        let all: Vec<&Staged> = staged.iter().collect();
+        self.on_each(&all, FsTarget::sync_dirs_of)?;
+        if let Some(striping) = &self.striping {
+            striping.remove_replaced(&self.set, staged);
+        }
+        Ok(())
     }
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
@@ -333,11 +371,17 @@ impl TargetTree for SpreadTarget {
     }
 
     fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
-        self.target_of_temp(path, temp).ok()??.occupied(path, temp)
+        let target = self.target_of_temp(path, temp).ok()??;
+        let bodies = match self.draft(target, path, temp).ok()? {
+            Some(_) => self.set.striping().map_or(0, |known| known.stripes.occupied(temp)),
+            None => 0,
+        };
+        Some(target.occupied(path, temp)?.saturating_add(bodies))
     }
 
     fn sync_counts(&self) -> SyncCounts {
-        self.targets.iter().map(TargetTree::sync_counts).fold(SyncCounts::default(), SyncCounts::plus)
+        let stores = self.striping.iter().flat_map(|striping| striping.stores()).map(|store| store.sync_counts());
+        self.targets.iter().map(TargetTree::sync_counts).chain(stores).fold(SyncCounts::default(), SyncCounts::plus)
     }
 
     fn sync_method(&self) -> Option<SyncMethod> {
@@ -348,14 +392,6 @@ impl TargetTree for SpreadTarget {
         self.set.loads().cloned().collect()
     }
 }
-
-fn panicked() -> DiskError {
-    DiskError::call("sync", &RelPath::root(), Errno::IO)
-}
-
-/// Bytes that stay free on a target as long as another one has more: a file system that is all but
-/// full is slow, and has no room for what its other users write.
-const RESERVE_BYTES: u64 = 256 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -30,7 +30,7 @@ use crate::walk::Dir;
 pub use boot::boot_id;
 pub use journal::{Journal, JournalReader};
 use locks::Locked;
-pub(crate) use sweep::sweep;
+pub(crate) use sweep::{remove_idle, sweep};
 
 /// The shelf of a tree. Cheap to make and to clone: nothing is opened before the first call.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //! Made by a [`SourceTree`](crate::SourceTree), read by [`ChunkIo`](crate::ChunkIo).
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{SeekFrom, fstat, seek};
@@ -12,7 +13,8 @@ use rustix::io::{Errno, pread};
 use crate::bytes::ReadAt;
 use crate::direct::{Handle, IoMode};
 use crate::error::{DiskError, PathText};
-use crate::stat::{Identity, identity_of};
+use crate::stat::{Identity, identity_of, len_of};
+use crate::stripe::StripedFile;
 
 /// A source file, open for reading. Shared by the requests on it; closed with the last of them.
 #[derive(Debug)]
@@ -31,8 +33,20 @@ enum SourceContent {
     },
     /// A file of this host.
     Descriptor(Handle),
+    /// The bodies of a striped file.
+    Striped(StripedSource),
     /// Anything else.
     Given(GivenSource),
+}
+
+/// A striped file as a source.
+#[derive(Debug)]
+pub(crate) struct StripedSource {
+    /// The stripe file.
+    stripe: Handle,
+    /// Its length, in bytes.
+    stripe_len: u64,
+    file: Arc<StripedFile>,
 }
 
 /// The bytes of a source file that is no file of this host.
@@ -55,6 +69,13 @@ impl SourceFile {
 
     pub(crate) fn new(handle: Handle, identity: Identity) -> SourceFile {
         SourceFile { identity, content: SourceContent::Descriptor(handle) }
+    }
+
+    /// A striped file, of which `stripe` is the stripe file, and `identity` is what it shows.
+    pub(crate) fn striped(stripe: Handle, file: StripedFile, identity: Identity) -> SourceFile {
+        let stripe_len = fstat(&stripe).map_or(0, |stat| len_of(&stat));
+        let content = SourceContent::Striped(StripedSource { stripe, stripe_len, file: Arc::new(file) });
+        SourceFile { identity, content }
     }
 
     /// A file of `len` bytes that does not exist; only the void engine reads it, and only until
@@ -91,13 +112,13 @@ impl SourceFile {
 
     /// The way in which it is really read.
     pub fn mode(&self) -> IoMode {
-        self.handle().map_or(IoMode::Buffered, Handle::mode)
+        self.any_handle().map_or(IoMode::Buffered, Handle::mode)
     }
 
     /// The number of bytes of which offsets and lengths of reads must be multiples now; 1 through
     /// the page cache.
     pub fn align(&self) -> usize {
-        self.handle().map_or(1, Handle::align)
+        self.any_handle().map_or(1, Handle::align)
     }
 
     /// Whether it is still the version that was opened. If it is after the last read, all reads
@@ -112,6 +133,11 @@ impl SourceFile {
                 let stat = fstat(handle).map_err(|error| handle.error("examine", error).at_source())?;
                 Ok(identity_of(&stat) == self.identity)
             }
+            SourceContent::Striped(StripedSource { stripe, stripe_len, .. }) => {
+                let stat = fstat(stripe).map_err(|error| stripe.error("examine", error).at_source())?;
+                let shows = Identity { len: self.identity.len, ..identity_of(&stat) };
+                Ok(shows == self.identity && len_of(&stat) == *stripe_len)
+            }
             SourceContent::Given(given) => given.bytes.unchanged().map_err(|error| given.error("examine", error)),
         }
     }
@@ -122,7 +148,7 @@ impl SourceFile {
     /// The system's error.
     pub fn data_in(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
         let handle = match &self.content {
-            SourceContent::Void { .. } => return Ok(true),
+            SourceContent::Void { .. } | SourceContent::Striped(_) => return Ok(true),
             SourceContent::Given(given) => {
                 let data = given.bytes.data_in(offset, len);
                 return data.map_err(|error| given.error("look for holes in", error));
@@ -143,6 +169,10 @@ impl SourceFile {
     pub(crate) fn read_whole(&self, buf: &mut [u8]) -> Result<(), DiskError> {
         let filled = match &self.content {
             SourceContent::Void { .. } => return Ok(()),
+            SourceContent::Striped(striped) => {
+                let len = buf.len();
+                striped.file.fill(buf, len, 0)?
+            }
             SourceContent::Given(given) => given.fill(buf, 0)?,
             SourceContent::Descriptor(handle) => {
                 if handle.mode() == IoMode::Direct {
@@ -170,6 +200,16 @@ impl SourceFile {
         if let SourceContent::Descriptor(handle) = &self.content { Some(handle) } else { None }
     }
 
+    /// It, where it is a striped file.
+    pub(crate) fn in_stripes(&self) -> Option<&Arc<StripedFile>> {
+        if let SourceContent::Striped(striped) = &self.content { Some(&striped.file) } else { None }
+    }
+
+    /// A descriptor that its bytes are read through.
+    fn any_handle(&self) -> Option<&Handle> {
+        self.handle().or_else(|| self.in_stripes()?.bodies().map(|(_, body)| body).next())
+    }
+
     /// Its bytes, where it is no file of this host.
     pub(crate) fn given(&self) -> Option<&GivenSource> {
         if let SourceContent::Given(given) = &self.content { Some(given) } else { None }
@@ -184,6 +224,7 @@ impl SourceFile {
         let path = match &self.content {
             SourceContent::Void { .. } => PathText::from(&b"void"[..]),
             SourceContent::Descriptor(handle) => handle.path().clone(),
+            SourceContent::Striped(striped) => striped.file.path().clone(),
             SourceContent::Given(given) => given.path.clone(),
         };
         DiskError::Changed { path, how }

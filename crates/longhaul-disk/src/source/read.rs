@@ -14,6 +14,7 @@ use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::source::SourceFile;
 use crate::stat::{Identity, identity_of, identity_of_statx};
+use crate::stripe::StripedFile;
 use crate::walk::Walk;
 
 /// Opens a file for chunk reads. `prefix` is the users' name for the directory that `walk` begins
@@ -30,8 +31,20 @@ pub(crate) fn open_checked(
     let (fd, extra) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
         .map_err(|error| whole(gone(DiskError::call("open", at, error))))?;
     let shown = PathText::from(at).beneath(prefix);
-    let (handle, stat) = Handle::adopt(fd, shown, direct, FLAGS | extra).map_err(DiskError::at_source)?;
+    let striped = match dir.stripes() {
+        Some(stripes) => stripes.found_in(&fd).map_err(|error| DiskError::call("read", &shown, error).at_source())?,
+        None => None,
+    };
+    // A stripe file is read through the page cache, and its bodies as asked.
+    let io = if striped.is_some() { DirectMode::Buffered } else { direct };
+    let (handle, stat) = Handle::adopt(fd, shown, io, FLAGS | extra).map_err(DiskError::at_source)?;
     let identity = identity_of_statx(&stat);
+    if let (Some(stripes), Some(header)) = (dir.stripes(), striped) {
+        let shows = Identity { len: header.map.len(), ..identity };
+        check(at, &shows, expect).map_err(whole)?;
+        let file = StripedFile::open(stripes, (&handle, handle.path()), &header, direct)?;
+        return Ok(SourceFile::striped(handle, file, shows));
+    }
     check(at, &identity, expect).map_err(whole)?;
     Ok(SourceFile::new(handle, identity))
 }

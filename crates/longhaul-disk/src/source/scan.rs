@@ -23,7 +23,9 @@ use rustix::io::Errno;
 use crate::error::{DiskError, ErrorKind};
 use crate::set::two_targets;
 use crate::source::{ScanRequest, Scanned, SourceRef};
-use crate::stat::{dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
+use crate::stat::{
+    Identity, dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of,
+};
 use crate::sysfs::{Media, Medium};
 use crate::walk::{Dir, Walk};
 
@@ -282,8 +284,20 @@ impl<'s> Scan<'s> {
         let PartDir { part, dir } = &dirs[0];
         match type_of(stat) {
             FileType::RegularFile => {
-                let kind = EntryKind::File { len: len_of(stat), sparse: is_sparse(stat), inode: inode_of(stat) };
-                self.entry(*part, path, kind, stat)
+                let stripes = self.parts[*part].walk.root().stripes();
+                let striped = stripes.map_or(Ok(None), |known| known.header_of(dir, name_in_parent(&path), stat));
+                let inode = inode_of(stat);
+                match striped {
+                    Ok(None) => {
+                        let kind = EntryKind::File { len: len_of(stat), sparse: is_sparse(stat), inode };
+                        self.entry(*part, path, kind, stat)
+                    }
+                    Ok(Some(header)) => {
+                        let kind = EntryKind::File { len: header.map.len(), sparse: false, inode };
+                        self.entry(*part, path, kind, stat)
+                    }
+                    Err(error) => self.failed(&path, DiskError::call("examine", &path, error)),
+                }
             }
             FileType::Directory => self.enter(dirs, path, stat),
             FileType::Symlink if self.what.preserve.links => match readlinkat(dir, name_in_parent(&path), Vec::new()) {
@@ -323,8 +337,10 @@ impl<'s> Scan<'s> {
     /// Gives an entry to send, which lies in a part of the source, to the sink.
     pub(crate) fn entry(&mut self, part: usize, path: RelPath, kind: EntryKind, stat: &Stat) -> ControlFlow<()> {
         let source = SourceRef { source: self.parts[part].base, path: path.clone() };
+        // The length that a striped file shows.
+        let len = if let EntryKind::File { len, .. } = kind { len } else { len_of(stat) };
         let entry = Entry { path, kind, meta: meta_of(stat) };
-        (self.sink)(Scanned::Entry { entry, source, identity: identity_of(stat) })
+        (self.sink)(Scanned::Entry { entry, source, identity: Identity { len, ..identity_of(stat) } })
     }
 
     /// Gives a failure to the sink.

@@ -83,17 +83,20 @@ pub struct LocalSource {
     pub path: PathBuf,
     /// Given with a trailing slash: what lies in the directory, not the directory itself.
     pub contents: bool,
+    /// The set that `path` lies beneath; it is relative then. `None`: a path of this host.
+    #[serde(default)]
+    pub set: Option<TargetDirs>,
 }
 
 impl LocalSource {
     /// A file, or a directory that goes under its own name.
     pub fn named(path: impl Into<PathBuf>) -> LocalSource {
-        LocalSource { path: path.into(), contents: false }
+        LocalSource { path: path.into(), contents: false, set: None }
     }
 
     /// The content of a directory, without the directory itself.
     pub fn contents(path: impl Into<PathBuf>) -> LocalSource {
-        LocalSource { path: path.into(), contents: true }
+        LocalSource { path: path.into(), contents: true, set: None }
     }
 }
 

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{EntryKind, Fault, Preserve, RelPath};
-use longhaul_disk::{DirectMode, FsSource, ScanRequest, Scanned, SourceTree, TargetSet};
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Preserve, RelPath};
+use longhaul_disk::{DirectMode, FsSource, Orphan, Orphans, ScanRequest, Scanned, SourceTree, TargetSet};
 
 /// A find in a set.
 #[derive(Clone, Debug)]
@@ -22,8 +22,10 @@ pub enum SetFind {
         /// Its length in bytes.
         bytes: u64,
     },
-    /// A name that stands on two targets, or that cannot be looked at.
+    /// A name that stands on two targets, that cannot be looked at, or of which a part is missing.
     Wrong(Fault),
+    /// A body of a striped file that no name needs.
+    Orphan(Orphan),
 }
 
 /// Gives each file beneath a path of a set to `sink`, and each name that is wrong.
@@ -52,4 +54,24 @@ pub fn walk_set(
         Scanned::Skipped { .. } | Scanned::Reserved { .. } => ControlFlow::Continue(()),
     });
     Ok(())
+}
+
+/// Gives the bodies of a set that no name needs to `sink`, and the striped files of which a part is
+/// missing. Orphans are removed if that is asked for.
+///
+/// # Errors
+/// A [`Fault`] if the bodies of a target cannot be listed, or if orphans are to be removed and
+/// something speaks against it: a target is missing, or a name cannot be looked at.
+pub fn survey_bodies(set: &TargetSet, orphans: Orphans, mut sink: impl FnMut(SetFind)) -> Result<(), Fault> {
+    let survey = set.survey_bodies(orphans)?;
+    survey.wrong.into_iter().for_each(|error| sink(SetFind::Wrong(error.fault())));
+    let found = !survey.orphans.is_empty();
+    survey.orphans.into_iter().for_each(|orphan| sink(SetFind::Orphan(orphan)));
+    match survey.doubt.filter(|_| found && orphans == Orphans::Removed) {
+        None => Ok(()),
+        Some(why) => {
+            let message = format!("no orphan is removed: {why}");
+            Err(Fault::new(FaultCode::Unsupported, Blame::Local, message))
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub async fn bench_cell(cell: CellRun, settings: Settings, stop: Stop) -> CellRe
 /// # Errors
 /// A [`Fault`] when it cannot be opened.
 pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
-    let tree = place::local_source(&[LocalSource { path: path.to_owned(), contents: false }], direct);
+    let tree = place::local_source(&[LocalSource::named(path)], direct)?;
     let mut mode = None;
     let request = ScanRequest { filter: &Filter::default(), preserve: Preserve::default(), files_from: None };
     tree.scan(&request, &mut |scanned| {
@@ -103,7 +103,7 @@ impl Run {
         let engine = |disk: &Option<PathBuf>| if disk.is_some() { self.settings.engine } else { EngineKind::Void };
         let engines = Engines { sender: engine(&cell.from), receiver: engine(&cell.to), noise: cell.from.is_none() };
         let source: Arc<dyn SourceTree> = match &cell.from {
-            Some(path) => place::local_source(&[LocalSource { path: path.clone(), contents: false }], self.settings.io),
+            Some(path) => place::local_source(&[LocalSource::named(path)], self.settings.io)?,
             None => Arc::new(VoidSource { len: cell.bytes, files: 1 }),
         };
         let destination = match &cell.to {

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Args, Subcommand};
 
-use super::TalkOptions;
+use super::{TalkOptions, TransferArgs};
 
 /// The targets of a destination on this host.
 #[derive(Debug, Args)]
@@ -17,9 +17,13 @@ pub struct TargetOptions {
     #[arg(long, value_name = "DIR", action = ArgAction::Append)]
     pub target: Vec<OsString>,
     /// The layout over several targets: spread, whole files, each to the target that will have it
-    /// soonest [default: spread]
+    /// soonest; or stripe, the chunks of each large file over all of them [default: spread]
     #[arg(long, value_name = "LAYOUT", hide_short_help = true)]
     pub layout: Option<OsString>,
+    /// With the layout stripe: the length from which files are striped, at least 1MiB [default:
+    /// 64MiB]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    pub stripe_from: Option<OsString>,
     /// While a target is missing: refuse, readonly (unfinished files may finish, no new name
     /// comes), or continue as if it held nothing [default: readonly]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
@@ -36,8 +40,13 @@ pub enum SetVerb {
     Init(SetInitArgs),
     /// List the files of a set, each with its target, and how full the targets are
     Ls(SetArgs),
-    /// Look for names that stand on two targets, and for targets that are missing; changes nothing
+    /// Look for names that stand on two targets, targets and parts of striped files that are
+    /// missing, and orphans; changes nothing
     Check(SetArgs),
+    /// Tell orphans, the bodies that no striped file needs, and remove them if that is asked for
+    Collect(SetCollectArgs),
+    /// Copy files of a set to plain files, to a stream or to a daemon
+    Export(Box<SetExportArgs>),
 }
 
 /// The arguments of `set init`.
@@ -47,8 +56,8 @@ pub struct SetInitArgs {
     /// The directories, in the order of their numbers; the first one may be a tree that stands
     #[arg(value_name = "DIR", required = true, num_args = 2..)]
     pub dirs: Vec<OsString>,
-    /// The layout: spread, whole files, each to the target that will have it soonest [default:
-    /// spread]
+    /// The layout: spread, whole files, each to the target that will have it soonest; or stripe,
+    /// the chunks of each large file over all of them [default: spread]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<OsString>,
     /// Let targets lie on one file system, where they are no faster than one
@@ -57,6 +66,40 @@ pub struct SetInitArgs {
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
+}
+
+/// The arguments of `set export`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetExportArgs {
+    /// The set that SOURCE lies in: one of its targets, whose mark says where the others are
+    #[arg(long, value_name = "DIR", required_unless_present = "root")]
+    pub set: Option<OsString>,
+    /// The set that is this root of the daemon's config
+    #[arg(long, value_name = "NAME", conflicts_with = "set")]
+    pub root: Option<String>,
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else
+    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
+    #[arg(long, value_name = "FILE", requires = "root")]
+    pub config: Option<OsString>,
+    /// The transfer, whose sources are paths beneath the set.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
+}
+
+/// The arguments of `set collect`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, group = clap::ArgGroup::new("deed").required(true).args(["plan", "apply"]))]
+pub struct SetCollectArgs {
+    /// Tell what would be removed
+    #[arg(long)]
+    pub plan: bool,
+    /// Remove it, unless a target is missing or a name cannot be looked at
+    #[arg(long)]
+    pub apply: bool,
+    /// The set.
+    #[command(flatten)]
+    pub set: SetArgs,
 }
 
 /// The arguments that name a set.

@@ -3,16 +3,17 @@
 //! In: directories, or a root of the daemon's config. Out: findings, to `output`. The engine knows
 //! what a set is. Moves no data.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::RelPath;
-use longhaul_engine::{Marks, SetFind, TargetDirs, TargetSet, Writing, walk_set};
+use longhaul_engine::{Marks, Orphans, SetFind, TargetDirs, TargetSet, Writing, survey_bodies, walk_set};
 
-use super::Context;
-use crate::cli::{SetArgs, SetInitArgs, SetVerb};
+use super::{Context, transfer};
+use crate::cli::{SetArgs, SetCollectArgs, SetExportArgs, SetInitArgs, SetVerb};
 use crate::config::{ClientFile, Daemon};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -32,6 +33,8 @@ pub(super) fn run(verb: &SetVerb, context: Context) -> Result<Exit, Error> {
         SetVerb::Init(args) => init(args, &layers, talk),
         SetVerb::Ls(args) => survey(args, TellsFiles::Each, talk, context),
         SetVerb::Check(args) => survey(args, TellsFiles::No, talk, context),
+        SetVerb::Collect(args) => collect(args, talk, context),
+        SetVerb::Export(args) => export(args, context),
     };
     Ok(outcome.unwrap_or_else(|error| output::refuse(talk.json, error)))
 }
@@ -41,6 +44,8 @@ impl SetVerb {
         match self {
             SetVerb::Init(args) => &args.talk,
             SetVerb::Ls(args) | SetVerb::Check(args) => &args.talk,
+            SetVerb::Collect(args) => &args.set.talk,
+            SetVerb::Export(args) => &args.transfer.output.talk,
         }
     }
 }
@@ -51,6 +56,13 @@ fn init(args: &SetInitArgs, layers: &Layers, talk: Talk) -> Result<Exit, Error> 
     Ok(SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No).end(&set))
 }
 
+/// Copies files out of a set.
+fn export(args: &SetExportArgs, context: Context) -> Result<Exit, Error> {
+    let dirs: Vec<&OsStr> = args.set.iter().map(OsString::as_os_str).collect();
+    let set = named(args.root.as_deref(), args.config.as_deref(), &dirs, context)?;
+    transfer::export(set, &args.transfer, context)
+}
+
 /// Walks a set: tells its files if they are wanted, and what is wrong.
 fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Result<Exit, Error> {
     let set = opened(args, context)?;
@@ -59,23 +71,49 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
         match find {
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
+            SetFind::Orphan(orphan) => telling.orphan(&orphan),
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
+    if files == TellsFiles::No {
+        tell_bodies(&set, Orphans::Told, &mut telling)?;
+    }
     Ok(telling.end(&set))
+}
+
+/// Tells the orphans of a set, or removes them.
+fn collect(args: &SetCollectArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let set = opened(&args.set, context)?;
+    let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No).collecting();
+    let deed = if args.apply { Orphans::Removed } else { Orphans::Told };
+    tell_bodies(&set, deed, &mut telling)?;
+    Ok(telling.end(&set))
+}
+
+fn tell_bodies(set: &TargetSet, deed: Orphans, telling: &mut SetTelling<BufWriter<io::Stdout>>) -> Result<(), Error> {
+    let surveyed = survey_bodies(set, deed, |find| match find {
+        SetFind::Wrong(fault) => telling.wrong(&fault),
+        SetFind::Orphan(orphan) => telling.orphan(&orphan),
+        SetFind::File { .. } => {}
+    });
+    surveyed.map_err(Error::from)
 }
 
 /// The set that the arguments name, whatever its disks.
 fn opened(args: &SetArgs, context: Context) -> Result<Arc<TargetSet>, Error> {
-    let dirs = match &args.root {
-        Some(root) => targets_of_root(root, args.config.as_deref().map(PathBuf::from), context)?,
-        None => match args.dirs.as_slice() {
-            [dir] => TargetDirs::of_target(Path::new(dir)).map_err(|error| error.fault())?,
-            dirs => TargetDirs::set(dirs.iter().map(PathBuf::from).collect()),
-        },
-    };
-    let dirs = TargetDirs { same_device: longhaul_engine::SameDevice::Allowed, ..dirs };
+    let dirs: Vec<&OsStr> = args.dirs.iter().map(OsString::as_os_str).collect();
+    let dirs = named(args.root.as_deref(), args.config.as_deref(), &dirs, context)?;
     Ok(TargetSet::open(&dirs, Marks::Needed, Writing::Never).map_err(|error| error.fault())?)
+}
+
+/// The directories of the set that is a root of the daemon's config, or has these targets.
+fn named(root: Option<&str>, config: Option<&OsStr>, dirs: &[&OsStr], context: Context) -> Result<TargetDirs, Error> {
+    let dirs = match (root, dirs) {
+        (Some(root), _) => targets_of_root(root, config.map(PathBuf::from), context)?,
+        (None, [dir]) => TargetDirs::of_target(Path::new(dir)).map_err(|error| error.fault())?,
+        (None, dirs) => TargetDirs::set(dirs.iter().map(PathBuf::from).collect()),
+    };
+    Ok(TargetDirs { same_device: longhaul_engine::SameDevice::Allowed, ..dirs })
 }
 
 fn targets_of_root(root: &str, config: Option<PathBuf>, context: Context) -> Result<TargetDirs, Error> {

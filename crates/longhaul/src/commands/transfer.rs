@@ -42,11 +42,22 @@ pub(super) enum Direction {
 /// # Errors
 /// An error that is found before the form of output is known.
 pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
+    run_from((direction, None), args, context)
+}
+
+/// Runs a copy whose sources lie beneath a set.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn export(set: TargetDirs, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
+    run_from((Direction::Copy, Some(set)), args, context)
+}
+
+fn run_from(way: (Direction, Option<TargetDirs>), args: &TransferArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.output.talk, &layers)?;
     context.talk(talk);
-    let prepared =
-        settings::transfer(args, &layers).and_then(|settings| prepare(direction, args, settings, talk, context));
+    let prepared = settings::transfer(args, &layers).and_then(|settings| prepare(way, args, settings, talk, context));
     Ok(prepared.and_then(Prepared::run).unwrap_or_else(|error| output::refuse(talk.json, error)))
 }
 
@@ -66,7 +77,7 @@ struct Prepared {
 }
 
 fn prepare(
-    direction: Direction,
+    (direction, set): (Direction, Option<TargetDirs>),
     args: &TransferArgs,
     settings: TransferSettings,
     talk: Talk,
@@ -105,7 +116,11 @@ fn prepare(
     settings.notes.iter().for_each(|note| talker.note(note));
     let credentials = || keys::credentials(&settings.keys, &context.places(), talker, &asking);
     let credentials = ends.reaches_daemon().then(credentials).transpose()?;
-    let job = ends.job(settings.targets)?;
+    if set.is_some() && ends.local_sources().is_empty() {
+        let why = "the sources of an export are paths beneath its set, and a daemon is named";
+        return Err(Error::Combination { why, hint: "name paths as 'ls' of the set shows them" });
+    }
+    let job = ends.job(set, settings.targets)?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
@@ -277,14 +292,14 @@ impl Ends {
         !matches!(self, Ends::Local(..))
     }
 
-    fn job(self, targets: Option<TargetDirs>) -> Result<Job, Error> {
+    fn job(self, set: Option<TargetDirs>, targets: Option<TargetDirs>) -> Result<Job, Error> {
         if targets.is_some() && matches!(self, Ends::Push(..)) {
             let why = "--target spreads a destination on this host, and the destination is at a daemon";
             let hint = "leave it out; targets = [..] in the daemon's config spreads a root";
             return Err(Error::Combination { why, hint });
         }
         let sources = |paths: Vec<LocalPath>| {
-            let source = |LocalPath { path, slash }| LocalSource { path, contents: slash };
+            let source = |LocalPath { path, slash }| LocalSource { path, contents: slash, set: set.clone() };
             Sources::Local(paths.into_iter().map(source).collect())
         };
         Ok(match self {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use longhaul_core::{ByteCount, Escaped, Fault, RelPath};
-use longhaul_engine::TargetSet;
+use longhaul_engine::{Orphan, TargetSet};
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, name};
@@ -37,6 +37,20 @@ struct SetFileBody<'a> {
     target: u32,
     /// Its length in bytes.
     bytes: u64,
+}
+
+/// A body that no striped file needs.
+#[derive(Serialize)]
+struct SetOrphanBody<'a> {
+    /// The number of its target.
+    target: u32,
+    /// The id of the file that it was a part of, 32 hex digits, which its name ends with.
+    id: &'a str,
+    /// Its length in bytes.
+    bytes: u64,
+    /// The path of that file beneath the set, escaped. Null where that is not known: the file was
+    /// never whole.
+    path: Option<String>,
 }
 
 /// A target of a set.
@@ -87,6 +101,8 @@ pub struct SetTelling<W: Write> {
     /// Files and bytes by the number of their target.
     sums: BTreeMap<u32, (u64, u64)>,
     findings: u64,
+    /// Whether orphans are what is asked for, and no finding.
+    collects: bool,
     written: io::Result<()>,
 }
 
@@ -94,7 +110,30 @@ impl<W: Write> SetTelling<W> {
     /// Tells on `out`, as events or as lines.
     pub fn new(out: W, talk: Talk, files: TellsFiles) -> SetTelling<W> {
         let (talker, json) = (Talker::new(talk), talk.json);
-        SetTelling { out, talker, json, files, sums: BTreeMap::new(), findings: 0, written: Ok(()) }
+        let (sums, findings, collects, written) = (BTreeMap::new(), 0, false, Ok(()));
+        SetTelling { out, talker, json, files, sums, findings, collects, written }
+    }
+
+    /// The same for a command about orphans, which are no findings then.
+    pub fn collecting(self) -> SetTelling<W> {
+        SetTelling { collects: true, ..self }
+    }
+
+    /// Tells a body that no striped file needs.
+    pub fn orphan(&mut self, orphan: &Orphan) {
+        self.findings += u64::from(!self.collects);
+        if self.written.is_err() {
+            return;
+        }
+        let id: String = orphan.id.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = orphan.path.as_ref().map(|path| Escaped(path).to_string());
+        let (target, bytes) = (orphan.target, orphan.bytes);
+        self.written = if self.json {
+            JsonLines::new(&mut self.out).say("set_orphan", SetOrphanBody { target, id: &id, bytes, path })
+        } else {
+            let was = path.map_or_else(String::new, |path| format!(", once a part of {}", clean(&path)));
+            writeln!(self.out, "orphan {id} on target {target}: {}{was}", ByteCount(bytes))
+        };
     }
 
     /// Tells a file.

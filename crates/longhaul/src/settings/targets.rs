@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_engine::{OnMissing, SameDevice, SetLayout, TargetDirs};
+use longhaul_engine::{OnMissing, STRIPE_FROM_BYTES, SameDevice, SetLayout, TargetDirs};
 
 use super::Layers;
 use crate::cli::{SetInitArgs, TARGET, TargetOptions};
@@ -21,9 +21,15 @@ pub(super) fn targets(args: &TargetOptions, layers: &Layers) -> Result<Option<Ta
     let same_device = same_device(layers.switch(SAME_DEVICE, args.allow_same_device)?.then_some(()));
     let layout = layers.parsed("layout", &args.layout, values::set_layout)?;
     let on_missing = layers.parsed("on-missing", &args.on_missing, values::on_missing)?;
+    let stripe_from = layers.parsed("stripe-from", &args.stripe_from, values::stripe_from)?;
     match dirs.len() {
-        0 if args.layout.is_some() || args.on_missing.is_some() || args.allow_same_device => {
-            let why = "--layout, --on-missing and --allow-same-device are rules for several targets, and none is named";
+        0 if args.layout.is_some()
+            || args.on_missing.is_some()
+            || args.stripe_from.is_some()
+            || args.allow_same_device =>
+        {
+            let why = "--layout, --stripe-from, --on-missing and --allow-same-device are rules for several targets, and \
+                       none is named";
             Err(Error::Combination { why, hint: "name each target with --target DIR" })
         }
         0 => Ok(None),
@@ -31,7 +37,10 @@ pub(super) fn targets(args: &TargetOptions, layers: &Layers) -> Result<Option<Ta
             let why = "a destination is spread over two targets or more, and one is named";
             Err(Error::Combination { why, hint: "give --target once for each disk, or the directory itself as DEST" })
         }
-        _ => Ok(Some(dirs_of(dirs, layout, on_missing, same_device))),
+        _ => {
+            let dirs = dirs_of(dirs, layout, on_missing, same_device);
+            Ok(Some(TargetDirs { stripe_from: stripe_from.unwrap_or(STRIPE_FROM_BYTES), ..dirs }))
+        }
     }
 }
 
@@ -51,7 +60,8 @@ fn dirs_of(
     on_missing: Option<OnMissing>,
     same_device: SameDevice,
 ) -> TargetDirs {
-    TargetDirs { dirs, layout: layout.unwrap_or_default(), on_missing: on_missing.unwrap_or_default(), same_device }
+    let (layout, on_missing) = (layout.unwrap_or_default(), on_missing.unwrap_or_default());
+    TargetDirs { layout, on_missing, same_device, ..TargetDirs::set(dirs) }
 }
 
 fn same_device(allowed: Option<()>) -> SameDevice {

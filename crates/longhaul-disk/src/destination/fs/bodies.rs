@@ -43,7 +43,7 @@ impl FsTarget {
         claim(&fd);
         device.made(&fd, b"");
         // A failure here leaves nothing: the file is of no more use.
-        let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
+        let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| _ = temp.discard())?;
         let opened = (handle, node_of_statx(&stat));
         Ok(Body::disk(
             (len, zeros),

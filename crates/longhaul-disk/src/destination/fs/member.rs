@@ -5,15 +5,16 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{RelPath, TargetId};
+use longhaul_core::{RelPath, TargetId, TempName};
 
 use super::super::staged::Staged;
 use super::FsTarget;
 use crate::error::{DiskError, ErrorKind};
 use crate::load::TargetLoad;
+use crate::shelf::sweep;
 use crate::stat::Standing;
 use crate::tree::examine;
-use crate::walk::cached_dirs_max;
+use crate::walk::{Dir, cached_dirs_max};
 
 impl FsTarget {
     /// Counts what is written here as the load of this target, and holds its part of the
@@ -34,6 +35,30 @@ impl FsTarget {
         match examine(&self.walk, path) {
             Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
             outcome => outcome,
+        }
+    }
+
+    /// Removes temporaries that are orphans, as [`TargetTree::sweep`](crate::TargetTree::sweep)
+    /// does. Returns those that are gone.
+    pub(crate) fn swept(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<Vec<TempName>, DiskError> {
+        let dir = match self.walk.dir(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            outcome => outcome?,
+        };
+        sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))
+    }
+
+    /// The directory that the file at `path` lies in, and its name there.
+    pub(crate) fn place_of<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
+        self.walk.parent(path)
+    }
+
+    /// The directory at `path`. `None` if it does not stand.
+    pub(crate) fn dir_at(&self, path: &RelPath) -> Result<Option<Arc<Dir>>, DiskError> {
+        match self.walk.dir(path) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

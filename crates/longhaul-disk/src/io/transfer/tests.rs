@@ -21,7 +21,7 @@ impl Scratch {
         std::fs::write(self.dir.path().join("f"), content(file_len)).expect("file");
         let source = source_of(self.dir.path(), direct);
         let (at, identity) = find(&source, &path("f"));
-        Job::Read { file: source.open(&at, &identity).expect("open"), offset }
+        Job::Read { file: source.open(&at, &identity).expect("open"), body: None, offset }
     }
 
     fn write(&self, direct: DirectMode, file_len: u64, offset: u64, sparse: bool) -> Job {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use longhaul_core::digest::Digest;
 use longhaul_core::{ChunkIndex, Fault, FileId};
 use longhaul_disk::{ChunkIo, DiskError};
 use longhaul_proto::receiver::{Created, EntryRef, Ticket};
@@ -20,7 +21,7 @@ use crate::lanes::worker::receive::Arrival;
 /// The payload that waits for its verdict, and the writes of chunks.
 pub(super) struct ChunkWrites {
     io: ChunkIo,
-    /// The number of requests that the disk takes at a time.
+    /// The number of requests that the disks take at a time.
     depth: usize,
     /// Held once by each write that is under way.
     under_way: Arc<()>,
@@ -36,14 +37,21 @@ struct ArrivedPayload {
     len: usize,
     /// Whether it is a hole.
     hole: bool,
+    /// The digest of a unit that is a chunk. `None`: it was not computed here.
+    digest: Option<Digest>,
     /// The range of each file of a bundle in the bytes.
     rows: Vec<(FileId, Range<usize>)>,
 }
 
 impl ChunkWrites {
-    /// Writes through `io`.
-    pub(super) fn new(io: ChunkIo) -> ChunkWrites {
-        ChunkWrites { depth: io.report().depth, io, under_way: Arc::default(), payload: HashMap::new() }
+    /// Writes through `io` to a tree on so many targets.
+    pub(super) fn new(io: ChunkIo, targets: usize) -> ChunkWrites {
+        ChunkWrites {
+            depth: io.report().depth * targets.max(1),
+            io,
+            under_way: Arc::default(),
+            payload: HashMap::new(),
+        }
     }
 
     /// The number of writes that are under way.
@@ -51,7 +59,7 @@ impl ChunkWrites {
         Arc::strong_count(&self.under_way) - 1
     }
 
-    /// The number of requests that the disk takes at a time.
+    /// The number of requests that the disks take at a time.
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
@@ -67,7 +75,9 @@ impl DestinationWorkers {
     pub(crate) fn hold_payload(&mut self, arrival: &mut Arrival) {
         let piece = &arrival.landed.piece;
         let (len, hole) = (piece.unit_len as usize, piece.hole);
-        let payload = ArrivedPayload { slot: arrival.slot.take(), len, hole, rows: std::mem::take(&mut arrival.rows) };
+        let digest = Some(arrival.landed.computed);
+        let rows = std::mem::take(&mut arrival.rows);
+        let payload = ArrivedPayload { slot: arrival.slot.take(), len, hole, digest, rows };
         self.chunks.payload.insert(arrival.landed.ticket, payload);
     }
 
@@ -78,15 +88,16 @@ impl DestinationWorkers {
 
     /// Writes a verified chunk. A hole needs no write.
     pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
-        let (Some(ArrivedPayload { slot, len, hole, .. }), Some(open)) =
+        let (Some(ArrivedPayload { slot, len, hole, digest, .. }), Some(open)) =
             (self.chunks.payload.remove(&ticket), self.files.get(file))
         else {
             let result = Err(bug("a verified chunk without its payload or file"));
             return self.jobs.reporter().say(DestinationDone::Write { file, index, result });
         };
         let (target, place) = (open.target().clone(), open.place(index));
+        digest.into_iter().for_each(|digest| target.note_digest(index, digest));
         let Some(slot) = slot else {
-            if hole && (matches!(open.created(), Created::Continued(_)) || target.is_in_stream()) {
+            if hole && (matches!(open.created(), Created::Continued(_)) || target.notes_holes()) {
                 return self.jobs.report(Pool::Stage, move |tree| {
                     let result = tree.make_hole(&target, place, len as u64).map_err(Fault::from);
                     DestinationDone::Write { file, index, result }

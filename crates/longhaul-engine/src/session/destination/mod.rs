@@ -131,7 +131,7 @@ impl DestinationWorkers {
         Ok(DestinationWorkers {
             _aftermath,
             options,
-            chunks: ChunkWrites::new(io),
+            chunks: ChunkWrites::new(io, tree.loads().len()),
             dirs: Arc::default(),
             files: UnsettledFiles::default(),
             jobs: DestinationJobs::start(tree, whereabouts, &affinity, times, sink)?,

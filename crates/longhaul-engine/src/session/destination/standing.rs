@@ -82,6 +82,7 @@ impl DestinationWorkers {
                 Err(fault) => return Some(DestinationDone::Write { file, index, result: Err(fault) }),
             };
             let place = open.place(index);
+            open.target().note_digest(index, digest);
             let done = move |slot: Slot, result: Result<(), DiskError>| {
                 drop(slot);
                 let result = result.map_err(Fault::from);

@@ -96,8 +96,11 @@ struct Root {
     /// disks, in the order of their numbers.
     targets: Spanned<Vec<PathBuf>>,
     /// The layout over several targets: `spread` (whole files, each on the target that will have it
-    /// soonest). [default: "spread"]
+    /// soonest) or `stripe` (the chunks of each large file over all of them). A set that stands
+    /// keeps its own. [default: "spread"]
     layout: Option<Text>,
+    /// The length from which files are striped, at least 1 MiB. [default: "64MiB"]
+    stripe_from: Option<Text>,
     /// The use of a set of which a target is missing: `refuse`, `readonly` (what is there is
     /// served, unfinished files may finish, no new name comes) or `continue` (as if the target held
     /// nothing). [default: "readonly"]
@@ -279,6 +282,15 @@ fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
     let needless = "one directory is no set: this is for several targets";
     if let Some(layout) = &root.layout {
         targets.layout = at(layout, values::set_layout(layout.get_ref()))?;
+        if !fits(&targets) {
+            return Err(wrong(layout, needless));
+        }
+    }
+    if let Some(length) = &root.stripe_from {
+        targets.stripe_from = at(length, values::stripe_from(length.get_ref()))?;
+        if !fits(&targets) {
+            return Err(wrong(length, needless));
+        }
     }
     if let Some(rule) = &root.on_missing {
         targets.on_missing = at(rule, values::on_missing(rule.get_ref()))?;

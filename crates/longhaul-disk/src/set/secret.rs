@@ -1,0 +1,100 @@
+//! The secret of a set, by which its striped files are believed, and the directories of bodies.
+//!
+//! In: open directories of targets. Out: the secret, the same on all of them, and what lies beside
+//! it. It lies in a directory that is never sent, listed or taken from a peer; it is believed only
+//! if it belongs to this user or to root and nobody else may read it. Follows no link.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use longhaul_core::limits::SET_DIR_NAME;
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::error::{DiskError, PathText, SetError};
+use crate::fill::read_up_to;
+use crate::lines::{from_hex, hex};
+use crate::set::mark::{own_dir, place};
+use crate::stat::type_of;
+use crate::stripe::{BODIES_NAME, SECRET_BYTES};
+use crate::walk::Dir;
+
+/// The secret of a set.
+pub(super) type Secret = [u8; SECRET_BYTES];
+
+/// A new one.
+pub(super) fn new() -> Result<Secret, Errno> {
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret).map_err(|_| Errno::AGAIN)?;
+    Ok(secret)
+}
+
+/// Writes the secret of a new set to the target at `root`, and makes its directory of bodies. All
+/// is durable when this returns.
+pub(super) fn write(root: &Dir, secret: &Secret) -> Result<(), Errno> {
+    let kernel = root.kernel();
+    match kernel.mkdirat(root, SET_DIR_NAME, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let own = own_dir(root)?.ok_or(Errno::NOENT)?;
+    let text = format!("{HEADER}\n{}\nend\n", hex(secret));
+    place(kernel, &own, SECRET_NAME, text.as_bytes(), PRIVATE)?;
+    match kernel.mkdirat(&own, BODIES_NAME, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let bodies = open_bodies(root)?;
+    place(kernel, &bodies, b"README", README.as_bytes(), Mode::from_raw_mode(0o644))?;
+    kernel.fsync(&bodies)?;
+    kernel.fsync(&own)?;
+    root.sync()
+}
+
+/// Reads the secret of the target at `root`, which `dir` names.
+pub(super) fn read(root: &Dir, dir: &PathText) -> Result<Secret, DiskError> {
+    let bad = |why: &str| DiskError::from(SetError::BadSecret { dir: dir.clone(), why: why.to_owned() });
+    let failed = |error| DiskError::call("read the secret of", dir, error);
+    let own = own_dir(root).map_err(failed)?.ok_or_else(|| bad("there is none"))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = match openat(&own, SECRET_NAME, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Err(bad("there is none")),
+        Err(Errno::LOOP) => return Err(bad("it is a symbolic link")),
+        Err(error) => return Err(failed(error)),
+    };
+    let stat = fstat(&fd).map_err(failed)?;
+    let is_ours = stat.st_uid == geteuid().as_raw() || stat.st_uid == 0;
+    if type_of(&stat) != FileType::RegularFile || stat.st_nlink != 1 || !is_ours {
+        return Err(bad("it is no regular file of this user"));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(bad("other users may read or write it: give it the mode 0600"));
+    }
+    let mut text = [0; TEXT_BYTES_MAX];
+    let len = read_up_to(&fd, &mut text, 0).map_err(failed)?;
+    let secret = text[..len].strip_prefix(HEADER.as_bytes()).and_then(|text| text.strip_prefix(b"\n"));
+    let secret = secret.and_then(|text| from_hex(text.strip_suffix(b"\nend\n")?));
+    secret.ok_or_else(|| bad("it is damaged, or of another version of longhaul"))
+}
+
+/// The directory of bodies on the target at `root`.
+pub(super) fn open_bodies(root: &Dir) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let own = own_dir(root)?.ok_or(Errno::NOENT)?;
+    let bodies = openat(own.as_fd(), BODIES_NAME, flags, Mode::empty())?;
+    let stat = fstat(&bodies)?;
+    // What another local user may put there is no body of ours.
+    let is_ours = (stat.st_uid == geteuid().as_raw() || stat.st_uid == 0) && stat.st_mode & 0o022 == 0;
+    if is_ours { Ok(bodies) } else { Err(Errno::PERM) }
+}
+
+const SECRET_NAME: &[u8] = b"secret";
+const HEADER: &str = "longhaul set secret 1";
+const TEXT_BYTES_MAX: usize = 256;
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+const README: &str = "\
+The files in this directory are bodies: the content of large files whose chunks lie on all targets
+of a longhaul target set. Each has the name that the stripe file, which stands under the file's own
+name in the tree of one target, tells. Do not rename, copy or remove them: `longhaul set` does that.
+";

@@ -1,0 +1,181 @@
+//! [`StripeWriter`]: striped files of a destination over a set.
+//!
+//! In: files that are long enough, each with its home target. Out: stripe files and bodies that
+//! are made, opened again, removed. Bodies of a draft go when its stripe file was removed just now,
+//! and bodies of a file that was replaced once the name of the new one is durable; none go while a
+//! target is missing. All others stay.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::{ChunkMap, RelPath, TempName};
+use rustix::fs::{AtFlags, statat};
+use rustix::io::Errno;
+
+use crate::destination::{
+    FsTarget, Journalled, Reopened, ReopenedPart, Replace, Staged, Striped, StripedName, TargetFile, Zeros,
+};
+use crate::direct::DirectMode;
+use crate::error::{DiskError, ErrorKind};
+use crate::set::{Striping, TargetSet, remove_bodies};
+use crate::stripe::{CHUNKS_MAX, Draft, Header, Record, Stripes, read_log};
+use crate::walk::Dir;
+
+/// The striped files of one destination.
+pub(super) struct StripeWriter {
+    striping: Striping,
+    /// The destinations of bodies, in the order of the targets that are there.
+    stores: Vec<Arc<FsTarget>>,
+    /// The path of the destination beneath the top of the set.
+    prefix: RelPath,
+    /// Files that were replaced, by their paths, whose bodies are to be removed.
+    replaced: Mutex<HashMap<RelPath, TempName>>,
+}
+
+impl StripeWriter {
+    /// The striped files of the destination at `path` of a set. `None`: the set has none.
+    pub(super) fn of(set: &TargetSet, path: &RelPath, direct: DirectMode) -> Result<Option<StripeWriter>, DiskError> {
+        let Some(striping) = set.striping() else { return Ok(None) };
+        let mut stores = Vec::new();
+        for ((_, fd), target) in striping.stripes.there().zip(set.targets()) {
+            let failed = |error: std::io::Error| DiskError::call("open the bodies of", target.tree.named(), error);
+            let fd = fd.try_clone_to_owned().map_err(failed)?;
+            let dir = Dir::of(fd, target.tree.root().kernel(), &target.tree.named().into())?;
+            stores.push(Arc::new(FsTarget::store(Arc::new(dir), direct, &target.load)?));
+        }
+        let (striping, prefix) = (striping.clone(), path.clone());
+        Ok(Some(StripeWriter { striping, stores, prefix, replaced: Mutex::default() }))
+    }
+
+    /// Whether a new file is striped.
+    pub(super) fn takes(&self, map: ChunkMap) -> bool {
+        map.len() >= self.striping.from_bytes && map.chunks() <= CHUNKS_MAX
+    }
+
+    /// The destinations of bodies.
+    pub(super) fn stores(&self) -> &[Arc<FsTarget>] {
+        &self.stores
+    }
+
+    /// Makes a striped file whose stripe file lies at `home`.
+    pub(super) fn create(
+        &self,
+        home: &FsTarget,
+        path: &RelPath,
+        (map, zeros): (ChunkMap, Zeros),
+        temp: &TempName,
+    ) -> Result<Arc<TargetFile>, DiskError> {
+        let striped = self.striped(path, (map, zeros), temp)?;
+        let stripe = home.create_stripe(path, temp, &striped.unfinished())?;
+        Ok(Arc::new(TargetFile::in_stripes(path, map.len(), stripe, striped)))
+    }
+
+    fn striped(&self, path: &RelPath, shape: (ChunkMap, Zeros), temp: &TempName) -> Result<Striped, DiskError> {
+        let set_path = self.prefix.concat(path);
+        let set_path = set_path.map_err(|source| DiskError::Name { path: path.into(), source })?;
+        let name = StripedName { id: temp, path, set_path: set_path.as_bytes().to_vec() };
+        Ok(Striped::new(self.stripes(), &self.stores, name, shape))
+    }
+
+    fn stripes(&self) -> &Arc<Stripes> {
+        &self.striping.stripes
+    }
+
+    /// The header of a temporary at `home`, if it is that of a striped file.
+    pub(super) fn draft(&self, home: &FsTarget, path: &RelPath, temp: &TempName) -> Result<Option<Header>, DiskError> {
+        home.draft_at(path, temp, self.stripes())
+    }
+
+    /// Opens a striped file that an earlier session left at `home`. `None` if any part of it is not
+    /// what was written: then it is begun anew.
+    pub(super) fn reopen(
+        &self,
+        home: &FsTarget,
+        path: &RelPath,
+        (map, zeros): (ChunkMap, Zeros),
+        header: &Header,
+        journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError> {
+        let temp = &header.id;
+        let Some(stripe) = home.reopen_stripe(path, temp)?.filter(|_| header.map == map) else { return Ok(None) };
+        if journalled.node != Some(stripe.node) {
+            return Ok(None);
+        }
+        let fd = home.read_stripe(path, temp)?;
+        let mut draft = Draft::new(map);
+        let mut bodies = Vec::new();
+        let log = read_log(self.stripes(), &fd, temp, |record| {
+            if let Record::Body { target, ino, born } = record {
+                bodies.push((target, ino, born));
+            }
+            draft.recorded(record)
+        });
+        let log = log.map_err(|error| DiskError::call("read the temporary file of", path, error))?;
+        if draft.bytes_there() < journalled.bytes {
+            return Ok(None);
+        }
+        let most = map.chunks().saturating_mul(map.size().bytes());
+        let mut found = Vec::new();
+        for (target, ino, born) in bodies {
+            let Some(store) = self.stores.iter().find(|store| store.load_id() == target) else { return Ok(None) };
+            let Some(part) = store.reopen_piece(path, temp, most)? else { return Ok(None) };
+            let ReopenedPart { node, len, block_bytes, .. } = &part;
+            let needs: u64 = draft.slots_on(target).iter().flatten().filter_map(|(index, _)| map.len_of(*index)).sum();
+            let has_all = zeros == Zeros::LeftOut || *block_bytes >= needs;
+            if (node.ino, node.born) != (ino, born) || *len < draft.end_needed(target) || !has_all {
+                return Ok(None);
+            }
+            found.push((target, part));
+        }
+        // A body that was made and never recorded holds nothing that counts.
+        for store in self.stores.iter().filter(|store| !found.iter().any(|(target, _)| *target == store.load_id())) {
+            store.remove_piece(path, temp)?;
+        }
+        let striped = self.striped(path, (map, zeros), temp)?.recorded(draft, log);
+        for (target, ReopenedPart { body, len, .. }) in found {
+            if !striped.reopened(target, body, len) {
+                return Ok(None);
+            }
+        }
+        let file = Arc::new(TargetFile::in_stripes(path, map.len(), stripe.body, striped));
+        Ok(Some(Reopened { file, differs: None }))
+    }
+
+    /// Notes before a file is published that it replaces a striped one.
+    pub(super) fn replaces(&self, home: &FsTarget, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
+        if replace == Replace::Never {
+            return Ok(());
+        }
+        let path = staged.path();
+        let failed = |error| DiskError::call("examine", path, error);
+        let (dir, name) = match home.place_of(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            outcome => outcome?,
+        };
+        let standing = match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.stripes().header_of(&dir, name, &stat).map_err(failed)?,
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        // A stripe file that was moved or copied by hand may not be the only one with its bodies.
+        let own = |header: &Header| self.prefix.concat(path).is_ok_and(|whole| whole.as_bytes() == header.path);
+        if let Some(header) = standing.filter(own) {
+            self.replaced().insert(path.clone(), header.id);
+        }
+        Ok(())
+    }
+
+    /// Removes the bodies of the files that these have replaced, whose names are durable now.
+    pub(super) fn remove_replaced(&self, set: &TargetSet, staged: &[Staged]) {
+        let gone: Vec<TempName> = {
+            let mut replaced = self.replaced();
+            let published = staged.iter().filter(|one| one.is_published());
+            published.filter_map(|one| replaced.remove(one.path())).collect()
+        };
+        gone.iter().for_each(|id| remove_bodies(set, id));
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, HashMap<RelPath, TempName>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
