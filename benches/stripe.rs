@@ -1,5 +1,5 @@
-//! `stripe`: a tree pushed to a daemon whose root is a target set on disks of a known speed, and
-//! pulled back, against the sum of the disks' limits.
+//! `stripe`: a tree of files, and one long file, pushed to a daemon whose root is a target set on
+//! disks of a known speed, and pulled back, against the sum of the disks' limits.
 //!
 //! It makes the disks itself, and needs root for that. See docs/BENCHMARKS.md.
 
@@ -20,6 +20,7 @@ use serde::Serialize;
 /// One transfer, as it is recorded.
 #[derive(Serialize)]
 struct Timed {
+    layout: &'static str,
     what: &'static str,
     way: &'static str,
     round: usize,
@@ -37,14 +38,20 @@ fn main() -> Result<()> {
     }
     let bench = Bench::start("stripe", env!("CARGO_TARGET_TMPDIR"), options)?;
     let (files, len) = bench.options.amount((200, 32 << 20), (40, 4 << 20));
-    let source = bench.scratch.tree("source", files, 4, len)?;
+    let long = bench.options.amount(4 << 30, 512 << 20);
+    let many = bench.scratch.tree("source", files, 4, len)?;
+    let one = TreeData { path: bench.scratch.subdir("long")?, files: 1, bytes: long };
+    bench.scratch.file("long/file", long)?;
     println!("spread: {files} files of {} MiB each way, against the sum of the disks' limits", len >> 20);
+    println!("stripe: one file of {} MiB each way", long >> 20);
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
     let mut rows = Vec::new();
-    for (what, limits) in CASES {
+    for ((layout, source), (what, limits)) in
+        [("stripe", &one), ("spread", &many)].into_iter().flat_map(|way| CASES.map(|case| (way, case)))
+    {
         for round in 0..bench.options.rounds() {
-            for timed in case(&bench, &longhaul, &source, (what, limits, round))? {
-                eprintln!("  {what} {} round {}: {:.3} of the limit", timed.way, round + 1, timed.ratio);
+            for timed in case(&bench, &longhaul, (layout, source), (what, limits, round))? {
+                eprintln!("  {layout} {what} {} round {}: {:.3} of the limit", timed.way, round + 1, timed.ratio);
                 bench.recorder.record(&timed)?;
                 rows.push(timed);
             }
@@ -59,18 +66,18 @@ fn main() -> Result<()> {
 fn case(
     bench: &Bench,
     longhaul: &Longhaul,
-    source: &TreeData,
+    (layout, source): (&'static str, &TreeData),
     (what, limits, round): (&'static str, &[u64], usize),
 ) -> Result<Vec<Timed>> {
     let dir = bench.scratch.subdir("disks")?;
     let limits: Vec<u64> = limits.iter().map(|limit| limit * 1_000_000).collect();
     // Slow disks leave the others more than their share.
     let disks = SlowDisks::new(&dir, &limits, (source.bytes * 2 / limits.len() as u64 + (1 << 30)).max(1 << 30))?;
-    let daemon = longhaul.serve_set(disks.mounts(), |pid| disks.limit(pid))?;
+    let daemon = longhaul.serve_set((disks.mounts(), layout), |pid| disks.limit(pid))?;
     let limit: u64 = limits.iter().sum();
     let timed = |way, seconds: f64| {
         let ratio = source.bytes as f64 / seconds / limit as f64;
-        Timed { what, way, round, bytes: source.bytes, seconds, limit, ratio }
+        Timed { layout, what, way, round, bytes: source.bytes, seconds, limit, ratio }
     };
     make_cold(&source.path)?;
     let begun = Instant::now();
@@ -94,13 +101,14 @@ fn pull(longhaul: &Longhaul, daemon: &Daemon, back: &Path) -> Result<f64> {
 }
 
 fn print_ratios(rows: &[Timed]) {
-    let mut lines = vec![["disks", "way", "of the limit", "rounds"].map(str::to_owned).to_vec()];
-    for (what, _) in CASES {
+    let mut lines = vec![["layout", "disks", "way", "of the limit", "rounds"].map(str::to_owned).to_vec()];
+    for (layout, (what, _)) in ["stripe", "spread"].into_iter().flat_map(|layout| CASES.map(|case| (layout, case))) {
         for way in ["push", "pull"] {
-            let ratios: Vec<f64> =
-                rows.iter().filter(|row| row.what == what && row.way == way).map(|row| row.ratio).collect();
+            let is_it = |row: &&Timed| (row.layout, row.what, row.way) == (layout, what, way);
+            let ratios: Vec<f64> = rows.iter().filter(is_it).map(|row| row.ratio).collect();
             let (least, most) = ratios.iter().fold((f64::MAX, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
             lines.push(vec![
+                layout.to_owned(),
                 what.to_owned(),
                 way.to_owned(),
                 format!("{:.3}", kit::median(&ratios)),

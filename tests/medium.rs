@@ -6,6 +6,7 @@
 
 mod cuts;
 mod sectors;
+mod striped;
 mod syncs;
 mod vouched;
 

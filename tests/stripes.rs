@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
+use crate::fixture::device::Throttle;
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Daemon, DaemonConfig, Host, Run, files};
+use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, Run, files};
 
 const MIB: usize = 1 << 20;
 
@@ -290,4 +291,141 @@ fn orphans_are_told_and_removed_only_when_nothing_may_need_them() {
     fs::remove_file(scene.dirs[target].join(".longhaul-set/bodies").join(body)).unwrap();
     let outcome = check().fail(23);
     assert!(outcome.stderr.contains(&format!("its body is missing on target {target}")), "{outcome}");
+}
+
+#[test]
+fn a_damaged_chunk_is_found_with_its_place_by_reading_all_of_them() {
+    let scene = Scene::new(3);
+    scene.copy(&["src/", "."]).succeed();
+    let verify = || scene.host.run(["set", "verify", "--json", "--rate", "8Gbit/s"]).arg(&scene.dirs[0]);
+    let outcome = verify().succeed();
+    let bytes: usize = STRIPED.iter().map(|(_, len)| len).sum();
+    assert_eq!(
+        (outcome.summary()["files"].as_u64(), outcome.summary()["bytes"].as_u64()),
+        (Some(3), Some(bytes as u64))
+    );
+    let header = String::from_utf8_lossy(&fs::read(scene.stripe("large/b")).unwrap()[..600]).into_owned();
+    let name = format!(".longhaul-{}", header.lines().find_map(|line| line.strip_prefix("file ")).unwrap());
+    let target = (0..3).find(|target| scene.bodies(*target).contains(&name)).unwrap();
+    let body = scene.dirs[target].join(".longhaul-set/bodies").join(name);
+    let mut content = fs::read(&body).unwrap();
+    content[MIB / 2] ^= 1;
+    fs::write(&body, content).unwrap();
+    let outcome = verify().fail(6);
+    let said = format!("it lies on target {target}");
+    assert!(outcome.stderr.contains("of the striped file 'large/b'") && outcome.stderr.contains(&said), "{outcome}");
+    assert_eq!(outcome.summary()["files"], 2, "the others are right: {outcome}");
+}
+
+#[test]
+fn a_lost_stripe_file_is_made_again_from_its_bodies_and_nothing_is_replaced() {
+    let scene = Scene::new(3);
+    scene.copy(&["src/", "in"]).succeed();
+    let rebuild = |deed: &str| scene.host.run(["set", "rebuild", "--json", deed]).arg(&scene.dirs[0]);
+    assert!(rebuild("--plan").succeed().events_of("set_lost").is_empty());
+    // The directory is lost on the home of one, and the stripe file of another.
+    for (name, _) in STRIPED {
+        fs::remove_file(scene.stripe(&format!("in/{name}"))).unwrap();
+    }
+    for dir in &scene.dirs {
+        let _ = fs::remove_dir_all(dir.join("in/large"));
+    }
+    let planned = rebuild("--plan").succeed().events_of("set_lost");
+    assert_eq!(planned.len(), 3);
+    assert!(planned.iter().all(|event| event["state"] == "possible"), "{planned:?}");
+    assert!(!scene.dirs.iter().any(|dir| dir.join("in/large").exists()));
+    // Something else stands under the path of one by now.
+    files::make(scene.dirs[0].join("in/large/b"), 77, 5);
+    let made = rebuild("--apply").fail(23).events_of("set_lost");
+    let state = |path: &str| made.iter().find(|event| event["path"] == path).map(|event| event["state"].clone());
+    assert_eq!(state("in/large/a"), Some("made".into()), "{made:?}");
+    assert_eq!(state("in/large/sparse"), Some("made".into()), "{made:?}");
+    assert_eq!(state("in/large/b"), Some("impossible".into()), "{made:?}");
+    assert_eq!(fs::metadata(scene.dirs[0].join("in/large/b")).unwrap().len(), 5);
+    fs::remove_file(scene.dirs[0].join("in/large/b")).unwrap();
+    rebuild("--apply").succeed();
+    scene.export(&["in/", "back"]).succeed();
+    let (source, back) = (scene.source(), Tree::of(scene.host.path("back")).beneath());
+    for (name, _) in STRIPED {
+        let at = |tree: &Tree| tree.0.get(name.as_bytes()).cloned();
+        assert_eq!(at(&source), at(&back), "{name} has its content, permissions and time");
+    }
+    scene.host.run(["set", "verify"]).arg(&scene.dirs[0]).succeed();
+}
+
+#[test]
+fn a_copy_of_a_stripe_file_is_refused_in_its_own_set_and_the_content_stays() {
+    let scene = Scene::new(3);
+    scene.copy(&["src/", "."]).succeed();
+    // A backup of the raw file, restored by longhaul under its own path, and under another one.
+    fs::create_dir_all(scene.host.path("backup/large")).unwrap();
+    for name in ["backup/large/a", "backup/other"] {
+        fs::copy(scene.stripe("large/a"), scene.host.path(name)).unwrap();
+    }
+    let outcome = scene.copy(&["--if-exists", "replace", "backup/", "."]).fail(23);
+    assert_eq!(outcome.summary()["files_failed"], 2, "{outcome}");
+    assert!(outcome.stderr.contains("is a copy of a stripe file of this very set"), "{outcome}");
+    scene.export(&["large/a", "a"]).succeed();
+    assert_eq!(files::b3sum(scene.host.path("a")), files::b3sum(scene.host.path("src/large/a")));
+    assert!(!scene.dirs.iter().any(|dir| dir.join("other").exists()));
+    scene.host.run(["set", "check"]).arg(&scene.dirs[0]).succeed();
+}
+
+#[test]
+fn a_set_is_not_made_again_over_bodies_that_need_its_secret() {
+    let scene = Scene::new(2);
+    scene.copy(&["src/large/b", "."]).succeed();
+    let home = usize::from(!scene.dirs[0].join("b").exists());
+    for dir in &scene.dirs {
+        fs::remove_file(dir.join(".longhaul-set/mark")).unwrap();
+    }
+    // Named so that all names are on the first target, as in a tree that becomes a set.
+    let dirs = [&scene.dirs[home], &scene.dirs[1 - home]];
+    let init = scene.host.run(["set", "init", "--layout", "stripe", "--allow-same-device"]).args(dirs).fail(7);
+    assert!(init.stderr.contains("has the secret of a set already"), "{init}");
+}
+
+/// Three small disks, the first of which is smaller than its share of the files.
+fn on_disks(sizes: &[u64]) -> (Scene, Vec<LoopDisk>) {
+    let scene = Scene::new(0);
+    let disks: Vec<_> =
+        sizes.iter().zip(0..).map(|(size, n)| LoopDisk::new(&scene.host, &format!("d{n}"), *size)).collect();
+    let dirs = disks.iter().map(|disk| disk.path().to_owned()).collect();
+    (Scene { dirs, ..scene }, disks)
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_full_disk_gets_no_more_chunks_and_a_missing_one_is_named() {
+    let (scene, disks) = on_disks(&[24 << 20, 192 << 20, 192 << 20]);
+    files::make(scene.host.path("src/large/a"), 1, 150 * MIB);
+    scene.copy(&["--memory", "32MiB", "src/", "."]).succeed();
+    scene.host.run(["set", "verify"]).arg(&scene.dirs[0]).succeed();
+    scene.export(&[".", "back"]).succeed();
+    tree::assert_same(&scene.source(), &Tree::of(scene.host.path("back")).beneath(), "over a full disk");
+    let before = scene.all_bodies();
+    disks[2].unmount();
+    let outcome = scene.export(&["--if-exists", "verify", ".", "again"]).fail(23);
+    assert!(outcome.stderr.contains("missing"), "{outcome}");
+    assert!(!scene.host.path("again/large/a").exists(), "a part of it lies there");
+    scene.host.run(["set", "collect", "--apply"]).arg(&scene.dirs[0]).finish();
+    disks[2].mount();
+    assert_eq!(scene.all_bodies(), before);
+    scene.host.run(["set", "check"]).arg(&scene.dirs[0]).succeed();
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_slow_disk_gets_the_chunks_that_it_can_carry() {
+    let (scene, disks) = on_disks(&[512 << 20; 3]);
+    files::make(scene.host.path("src/large/a"), 1, 200 * MIB);
+    let throttle = Throttle::writes(disks[1].path(), 4_000_000);
+    let run = scene.copy(&["--memory", "32MiB", "src/large/a", "."]);
+    let outcome = run.beneath(throttle.words()).succeed();
+    let held = |target: usize| -> u64 {
+        let bodies = scene.bodies(target).into_iter();
+        bodies.map(|name| fs::metadata(scene.dirs[target].join(".longhaul-set/bodies").join(name)).unwrap().len()).sum()
+    };
+    assert!(held(1) * 3 < held(0).min(held(2)), "{} {} {}\n{outcome}", held(0), held(1), held(2));
+    assert!(outcome.stderr.contains("limited by target 1"), "{outcome}");
 }

@@ -86,20 +86,30 @@ impl Longhaul {
 
     /// Starts a daemon that listens at `address`, on the host where `place` has the command run.
     pub(crate) fn serve_at(&self, dir: &Path, address: IpAddr, place: impl FnOnce(&mut Command)) -> Result<Daemon> {
-        self.serve_dirs(&[dir.to_owned()], address, place)
+        self.serve_dirs((&[dir.to_owned()], ""), address, place)
     }
 
     /// Starts a daemon whose root is a target set, on loopback. `limit` hears its process before
     /// anything is sent.
-    pub(crate) fn serve_set(&self, dirs: &[PathBuf], limit: impl FnOnce(u32) -> Result<()>) -> Result<Daemon> {
-        let daemon = self.serve_dirs(dirs, IpAddr::V4(Ipv4Addr::LOCALHOST), |_| {})?;
+    pub(crate) fn serve_set(
+        &self,
+        (dirs, layout): (&[PathBuf], &str),
+        limit: impl FnOnce(u32) -> Result<()>,
+    ) -> Result<Daemon> {
+        let lines = format!("layout = \"{layout}\"\n");
+        let daemon = self.serve_dirs((dirs, &lines), IpAddr::V4(Ipv4Addr::LOCALHOST), |_| {})?;
         limit(daemon.child.0.id())?;
         Ok(daemon)
     }
 
-    fn serve_dirs(&self, dirs: &[PathBuf], address: IpAddr, place: impl FnOnce(&mut Command)) -> Result<Daemon> {
+    fn serve_dirs(
+        &self,
+        root: (&[PathBuf], &str),
+        address: IpAddr,
+        place: impl FnOnce(&mut Command),
+    ) -> Result<Daemon> {
         let (config, log) = (self.home.join("serve.toml"), File::create(self.home.join("daemon.log"))?);
-        fs::write(&config, self.config(dirs, SocketAddr::new(address, 0))?)?;
+        fs::write(&config, self.config(root, SocketAddr::new(address, 0))?)?;
         let mut command = self.command();
         command
             .arg("serve")
@@ -165,7 +175,7 @@ impl Longhaul {
         Ok(ran.out.trim().to_owned())
     }
 
-    fn config(&self, dirs: &[PathBuf], listen: SocketAddr) -> Result<String> {
+    fn config(&self, (dirs, lines): (&[PathBuf], &str), listen: SocketAddr) -> Result<String> {
         let quoted = |path: &Path| {
             let text = path.to_str().filter(|text| !text.contains(['\'', '\n']));
             Ok::<_, anyhow::Error>(format!(
@@ -177,7 +187,7 @@ impl Longhaul {
         let (identity, key) = (quoted(&self.home.join("daemon.key"))?, &self.client_key);
         Ok(format!(
             "listen = [\"{listen}\"]\nidentity = {identity}\n\
-             [[root]]\nname = \"bench\"\ntargets = [{targets}]\nallow = [\"read\", \"create\", \"modify\"]\n\
+             [[root]]\nname = \"bench\"\ntargets = [{targets}]\n{lines}allow = [\"read\", \"create\", \"modify\"]\n\
              protect = [\"private\", \"safe\"]\n\
              [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n"
         ))

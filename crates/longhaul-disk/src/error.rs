@@ -416,7 +416,7 @@ impl DiskError {
             }
             DiskError::NoContents { .. } => (FaultCode::InTheWay, hint::Names::SendFileItself.into()),
             DiskError::TwoTargets { .. } => (FaultCode::InTheWay, hint::Names::SeeBothTargets.into()),
-            DiskError::Set(error) => return (FaultCode::Unsupported, error.hint()),
+            DiskError::Set(error) => return (error.code(), error.hint()),
             _ => return (self.kind().code(), self.kind().hint()),
         };
         (code, Some(hint))

@@ -55,8 +55,9 @@ pub use load::{LoadFigures, TargetLoad};
 pub use overlap::way_into;
 pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{
-    BodySurvey, Listed, Lister, Marks, MissingTarget, OnMissing, Orphan, Orphans, STRIPE_FROM_BYTES, SameDevice,
-    SetLayout, SetMark, SpreadTarget, TargetDirs, TargetRoom, TargetSet, Writing,
+    BodySurvey, Listed, Lister, LostFile, Marks, MissingTarget, OnMissing, Orphan, Orphans, Rebuilding,
+    STRIPE_FROM_BYTES, SameDevice, SetLayout, SetMark, SpreadTarget, TargetDirs, TargetRoom, TargetSet, Verified,
+    Writing,
 };
 pub use set_id::SetId;
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};

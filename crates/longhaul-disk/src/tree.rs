@@ -44,6 +44,13 @@ impl Tree {
         Ok(Arc::new(Tree { walk: Walk::new(Arc::new(root), 0), named: self.named.clone() }))
     }
 
+    /// The same tree behind an interposer.
+    #[cfg(test)]
+    pub(crate) fn behind(&self, kernel: &crate::kernel::Kernel) -> Arc<Tree> {
+        let root = Arc::new(Dir::open_behind(&self.named, kernel).expect("open"));
+        Arc::new(Tree { walk: Walk::new(root, 0), named: self.named.clone() })
+    }
+
     /// The path that the operator named.
     pub fn named(&self) -> &Path {
         &self.named

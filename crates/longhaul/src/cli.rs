@@ -30,7 +30,7 @@ pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::help::version;
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::misuse::explain;
-pub use self::set::{SetArgs, SetCollectArgs, SetExportArgs, SetInitArgs, SetVerb, TargetOptions};
+pub use self::set::{SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetVerb, SetVerifyArgs, TargetOptions};
 pub use self::stream::StreamOptions;
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole

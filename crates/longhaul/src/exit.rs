@@ -22,7 +22,8 @@ pub enum Exit {
     /// The failure may pass: a retry may work.
     Temporary = 5,
     /// Bytes that arrived are not those that were sent, after every try; or `check` found a file
-    /// with other content than the manifest says.
+    /// with other content than the manifest says, or `set verify` a chunk that is not what was
+    /// written.
     Mismatch = 6,
     /// This host or the other one cannot do it, as without space on the disk.
     Unable = 7,

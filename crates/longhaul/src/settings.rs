@@ -38,7 +38,7 @@ pub use lab::{
 };
 pub use layers::Layers;
 pub use stream::StreamSettings;
-pub use targets::new_set;
+pub use targets::{new_set, rate_of};
 
 /// Everything a transfer needs but its locations.
 #[derive(Debug)]

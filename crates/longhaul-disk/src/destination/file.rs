@@ -8,6 +8,7 @@ use std::io;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::{ChunkIndex, FileNode, Meta, Place, Preserve, RelPath, TargetId};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
 use super::body::{Body, DiskBody};
@@ -112,8 +113,10 @@ impl TargetFile {
     pub fn discard(&self) {
         match (&self.striped, self.on_disk().next()) {
             (Some(striped), Some(stripe)) => {
-                // The bodies of a file whose name was given after all are not removed.
-                if stripe.temp().discard() {
+                // The bodies of a file whose name was given after all are not removed: by a link,
+                // where no rename would do.
+                let is_alone = fstat(stripe).is_ok_and(|stat| stat.st_nlink == 1);
+                if stripe.temp().discard() && is_alone {
                     striped.discard();
                 }
             }

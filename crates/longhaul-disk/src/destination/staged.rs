@@ -135,6 +135,11 @@ impl Staged {
         }
     }
 
+    /// Whether it is a striped file.
+    pub(crate) fn is_striped(&self) -> bool {
+        matches!(&self.content, StagedContent::Large(file) if file.striped().is_some())
+    }
+
     /// Its final name.
     pub fn path(&self) -> &RelPath {
         &self.path

@@ -65,12 +65,12 @@ fn striped(dir: &Dir, path: &RelPath, fd: &OwnedFd, direct: DirectMode) -> Resul
     let Some(stripes) = dir.stripes() else { return Ok(None) };
     let failed = |error| DiskError::call("read", path, error);
     let stat = fstat(fd).map_err(failed)?;
-    if let Some(file) = stripes.last_read(&stat) {
+    if let Some(file) = stripes.compared(&stat) {
         return Ok(Some(file));
     }
     let Some(header) = stripes.found_in(fd).map_err(failed)? else { return Ok(None) };
     let file = Arc::new(StripedFile::open(stripes, (fd, &path.into()), &header, direct)?);
-    stripes.remember(&stat, &file);
+    stripes.remember(&stat, header.id, &file);
     Ok(Some(file))
 }
 

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::{Candidate, ChunkIndex, ChunkMap, Meta, Place, RelPath, TargetId, TempName, soonest};
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 
 use super::body::{Body, DiskBody, Zeros};
 use super::fs::FsTarget;
+use super::{Room, TargetTree};
 use crate::at_once::at_once;
 use crate::direct::{Handle, IoMode};
 use crate::error::{DiskError, ErrorKind};
@@ -50,6 +52,8 @@ struct Piece {
     is_full: AtomicBool,
     /// Whether the stripe file has the record of it.
     is_recorded: AtomicBool,
+    /// The room on the target, and when it was asked for.
+    room: Mutex<Option<(Instant, Option<Room>)>>,
 }
 
 /// Whether a write failed for want of space: then others on that target will.
@@ -86,6 +90,7 @@ impl Striped {
             grown: Mutex::new(0),
             is_full: AtomicBool::new(false),
             is_recorded: AtomicBool::new(false),
+            room: Mutex::default(),
         };
         Striped {
             stripes: Arc::clone(stripes),
@@ -162,23 +167,28 @@ impl Striped {
         let map = self.draft().map();
         let index = self.draft().chunk_at(offset, len);
         let index = index.ok_or_else(|| DiskError::Bounds { path: (&self.path).into(), offset, len })?;
-        let known = self.draft().spot(index);
-        let known = known.filter(|spot| self.piece(spot.target).is_some_and(|piece| !piece.is_full()));
-        let target = match known {
-            Some(spot) => spot.target,
-            None => self.choose(len as u64)?,
-        };
-        let piece = self.piece(target).ok_or_else(|| self.no_room())?;
-        let spot = match known {
-            Some(spot) => spot,
-            None => self.draft().place(index, target),
-        };
-        let at = spot.slot << map.size().log2();
-        piece.grow(&self.path, at.saturating_add(map.size().bytes()), map)?;
-        if let Some(body) = piece.body.get().and_then(Body::on_disk) {
-            body.share().add(len as u64);
+        loop {
+            let known = self.draft().spot(index);
+            let known = known.filter(|spot| self.piece(spot.target).is_some_and(|piece| !piece.is_full()));
+            let target = match known {
+                Some(spot) => spot.target,
+                None => self.choose(len as u64)?,
+            };
+            let piece = self.piece(target).ok_or_else(|| self.no_room())?;
+            let spot = match known {
+                Some(spot) => spot,
+                None => self.draft().place(index, target),
+            };
+            let offset = spot.slot << map.size().log2();
+            match piece.grow(&self.path, offset.saturating_add(map.size().bytes()), map) {
+                Ok(()) => {
+                    piece.body.get().and_then(Body::on_disk).into_iter().for_each(|body| body.share().add(len as u64));
+                    return Ok(Place { target, offset });
+                }
+                Err(error) if error.kind() == ErrorKind::NoSpace => piece.is_full.store(true, Ordering::Relaxed),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(Place { target, offset: at })
     }
 
     /// The target for `len` more bytes, with its body made.
@@ -219,6 +229,8 @@ impl Striped {
 
     /// Removes its bodies.
     pub(crate) fn discard(&self) {
+        // No write that is still under way makes a new one.
+        self.pieces.iter().for_each(|piece| piece.is_full.store(true, Ordering::Relaxed));
         self.made().for_each(|(_, body)| body.discard());
     }
 
@@ -268,26 +280,29 @@ impl Striped {
             (draft.root(), draft.map(), draft.holes())
         };
         let root = root.ok_or_else(|| DiskError::call("put together", &self.path, Errno::IO))?;
+        let holder = self.made().map(|(piece, _)| piece.store.load_id()).find(|target| self.uses(*target));
         self.on_each(|piece, body| {
             let target = piece.store.load_id();
             let slots = self.draft().slots_on(target);
             if slots.is_empty() {
                 return Ok(());
             }
+            let holes = if holder == Some(target) { holes.clone() } else { Vec::new() };
             let end = (slots.len() as u64) << map.size().log2();
-            let (id, path, meta, holes) = (self.id, self.set_path.clone(), *meta, holes.clone());
+            let (id, path, meta) = (self.id, self.set_path.clone(), *meta);
             let footer = Footer { id, target, path, map, root, meta, slots, holes }.to_bytes(self.stripes.key());
             piece.store.end_body(&self.path, body, (end, &footer))
         })?;
-        for (piece, body) in self.made() {
-            if self.draft().slots_on(piece.store.load_id()).is_empty() {
-                body.discard();
-            }
-        }
+        self.made().filter(|(piece, _)| !self.uses(piece.store.load_id())).for_each(|(_, body)| body.discard());
         let LogEnd { blocks, end } = *lock(&self.log);
         let header = self.header(Some(Whole { root, blocks, end })).to_bytes(self.stripes.key());
         home.write_at(stripe, &header, 0).map_err(|error| stripe.handle().error("write", error))?;
         Ok(stripe_file_len(end))
+    }
+
+    /// Whether any chunk lies in the body on a target.
+    fn uses(&self, target: TargetId) -> bool {
+        self.draft().end_needed(target) > 0
     }
 
     fn header(&self, whole: Option<Whole>) -> Header {
@@ -319,7 +334,19 @@ impl Piece {
     }
 
     fn candidate(&self) -> Option<Candidate> {
-        (!self.is_full()).then(|| self.store.candidate(self.store.load_id()))
+        if self.is_full() {
+            return None;
+        }
+        let mut known = lock(&self.room);
+        let room = match *known {
+            Some((asked, room)) if asked.elapsed() < ROOM_HOLDS => room,
+            _ => {
+                let room = self.store.room(&RelPath::root());
+                *known = Some((Instant::now(), room));
+                room
+            }
+        };
+        Some(self.store.candidate(self.store.load_id(), room))
     }
 
     /// Makes the body, if that is still to be done.
@@ -345,10 +372,11 @@ impl Piece {
         let body = body.ok_or_else(|| DiskError::call("write to a body of", path, Errno::NOENT))?;
         let most = map.chunks().saturating_mul(map.size().bytes());
         let ahead = (*grown).max(GROWN_SLOTS_MIN << map.size().log2()).saturating_mul(2).min(most);
-        let to = end.max(ahead);
-        let set = body.handle().kernel().ftruncate(body, to);
-        set.map_err(|error| body.handle().error("set the length of a body of", error))?;
-        *grown = to;
+        // A file system may take the length that is needed, and not one so far ahead.
+        let lengths = [end.max(ahead), end];
+        let set = |to: &u64| body.handle().kernel().ftruncate(body, *to).map(|()| *to);
+        let to = set(&lengths[0]).or_else(|_| set(&lengths[1]));
+        *grown = to.map_err(|error| body.handle().error("set the length of a body of", error))?;
         Ok(())
     }
 }
@@ -363,5 +391,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The room on a target is asked for again after this time: a call for each chunk and target would
+/// be much, and a target that is full says so.
+const ROOM_HOLDS: Duration = Duration::from_millis(100);
 /// A body is given room for so many chunks at first, and for twice as many each time it is full.
 const GROWN_SLOTS_MIN: u64 = 32;

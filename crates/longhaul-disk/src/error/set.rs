@@ -2,7 +2,7 @@
 //!
 //! Made by the opening of a set; becomes a [`DiskError`](crate::DiskError). Knows no files.
 
-use longhaul_core::{Hint, hint};
+use longhaul_core::{FaultCode, Hint, hint};
 
 use super::PathText;
 
@@ -124,6 +124,15 @@ pub enum SetError {
         /// A name in it.
         name: PathText,
     },
+    /// A set cannot be made where the secret of another one lies.
+    #[error(
+        "target '{dir}' has the secret of a set already: another process is making the set, or its bodies belong to a set whose \
+         marks were lost"
+    )]
+    HasSecret {
+        /// The target.
+        dir: PathText,
+    },
     /// A mark that is none.
     #[error("the mark of target '{dir}' cannot be read: {why}")]
     BadMark {
@@ -154,6 +163,22 @@ pub enum SetError {
         /// The reason.
         why: String,
     },
+    /// A plain file has the bytes of a stripe file of the set that it would go to.
+    #[error("'{path}' is a copy of a stripe file of this very set: it has no content of its own")]
+    Copy {
+        /// The file.
+        path: PathText,
+    },
+    /// A chunk of a striped file is not what was written.
+    #[error("chunk {chunk} of the striped file '{path}' is not what was written: it lies on target {target}")]
+    Damaged {
+        /// The file.
+        path: PathText,
+        /// The number of the chunk.
+        chunk: u64,
+        /// The number of its target.
+        target: u32,
+    },
     /// The secret of a set is not what it has to be.
     #[error("the secret of target '{dir}', by which striped files are believed, cannot be used: {why}")]
     BadSecret {
@@ -171,6 +196,14 @@ pub enum SetError {
 }
 
 impl SetError {
+    /// The code of its fault.
+    pub(super) fn code(&self) -> FaultCode {
+        match self {
+            SetError::Damaged { .. } => FaultCode::Mismatch,
+            _ => FaultCode::Unsupported,
+        }
+    }
+
     /// The hint what to do about it.
     pub(super) fn hint(&self) -> Option<Hint> {
         match self {

@@ -177,6 +177,8 @@ impl ChunkIo {
             match result {
                 Ok(()) => {
                     striped.wrote(offset);
+                    // This may close the file: before the callback tells that the request is over.
+                    drop(written);
                     done(slot, Ok(()));
                 }
                 Err(error) if error.kind() == ErrorKind::NoSpace => {

@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 
-use longhaul_core::{RelPath, TargetId, TempName};
+use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
+use longhaul_core::{Escaped, RelPath, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -65,11 +66,22 @@ impl TargetSet {
     /// The system's error, if the bodies of a target cannot be listed or an orphan cannot be
     /// removed.
     pub fn survey_bodies(&self, orphans: Orphans) -> Result<BodySurvey, DiskError> {
-        let mut survey = BodySurvey::default();
-        let Some(striping) = self.striping() else { return Ok(survey) };
+        match self.striping() {
+            Some(striping) => self.orphans_with_footers(striping, orphans).map(|(survey, _)| survey),
+            None => Ok(BodySurvey::default()),
+        }
+    }
+
+    /// The same, with the footers of the orphans that have one.
+    pub(super) fn orphans_with_footers(
+        &self,
+        striping: &Striping,
+        orphans: Orphans,
+    ) -> Result<(BodySurvey, Vec<Footer>), DiskError> {
+        let (mut survey, mut footers) = (BodySurvey::default(), Vec::new());
         // The bodies come first: a file that is committed meanwhile has its name by the time that
         // the names are looked at.
-        let bodies = list_bodies(self, striping)?;
+        let bodies = list_bodies(self)?;
         let mut named = self.named_ids(striping, &mut survey);
         if bodies.values().flatten().any(|(id, _)| !named.contains(id)) {
             // A name that was moved within its directory may have been missed once.
@@ -78,7 +90,7 @@ impl TargetSet {
         if let Some(missing) = self.missing().first() {
             survey.doubt = Some(format!("target {} is missing, and may have the names of some", missing.id.0));
         }
-        for (target, (_, dir)) in self.targets().iter().zip(striping.stripes.there()) {
+        for (target, dir) in self.bodies_there() {
             for (id, bytes) in bodies.get(&target.id).into_iter().flatten().filter(|(id, _)| !named.contains(id)) {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let fd = match openat(dir, &id.file_name()[..], flags, Mode::empty()) {
@@ -89,20 +101,40 @@ impl TargetSet {
                 if longhaul_sys::lock::is_locked(&fd).unwrap_or(true) {
                     continue;
                 }
-                let path = footer_of(striping, &fd).map(|footer| footer.path);
+                let footer = footer_of(striping, &fd).filter(|footer| (footer.id, footer.target) == (*id, target.id));
+                let path = footer.as_ref().map(|footer| footer.path.clone());
+                if path.as_deref().is_some_and(|path| self.has_stripe_file_like(path)) {
+                    continue;
+                }
                 survey.orphans.push(Orphan { target: target.id.0, id: *id, bytes: *bytes, path });
+                footers.extend(footer);
             }
         }
         if orphans == Orphans::Removed && survey.doubt.is_none() {
             for orphan in &survey.orphans {
-                let there = self.targets().iter().zip(striping.stripes.there());
-                for (target, (_, dir)) in there.filter(|(target, _)| target.id.0 == orphan.target) {
+                for (target, dir) in self.bodies_there().filter(|(target, _)| target.id.0 == orphan.target) {
                     let removed = remove_idle(dir, target.tree.root().kernel(), &orphan.id);
                     removed.map_err(|error| failed(target, error))?;
                 }
             }
         }
-        Ok(survey)
+        Ok((survey, footers))
+    }
+
+    /// Whether something stands at a path that begins as a stripe file, be it torn or cut.
+    fn has_stripe_file_like(&self, path: &[u8]) -> bool {
+        let Ok(path) = RelPath::new(path) else { return false };
+        let (Some(above), Some(name)) = (path.parent(), path.name()) else { return false };
+        self.targets().iter().any(|target| {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let start = || {
+                let fd = openat(target.tree.dir(&above).ok()?, name, flags, Mode::empty()).ok()?;
+                let mut start = [0; CLAIM_BYTES];
+                let len = read_up_to(&fd, &mut start, 0).ok()?;
+                Some(Header::begins(&start[..len]))
+            };
+            start().unwrap_or(false)
+        })
     }
 
     /// The ids that any name of the set may need.
@@ -140,8 +172,15 @@ impl Names<'_> {
                 self.named.insert(temp);
                 continue;
             }
-            // Other reserved names are the journals, and the set's own files.
-            let Ok(below) = path.join(&name) else { continue };
+            // The journals, and the set's own files.
+            if name == RESERVED_PREFIX || name == SET_DIR_NAME {
+                continue;
+            }
+            let Ok(below) = path.join(&name) else {
+                let what = Escaped(&name);
+                self.survey.doubt = Some(format!("what lies at '{what}' in '{}' cannot be looked at", path.escaped()));
+                continue;
+            };
             let stat = match statat(dir, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
@@ -179,9 +218,9 @@ impl Names<'_> {
 }
 
 /// The bodies on each target that is there, with their lengths.
-fn list_bodies(set: &TargetSet, striping: &Striping) -> Result<BTreeMap<TargetId, Vec<(TempName, u64)>>, DiskError> {
+fn list_bodies(set: &TargetSet) -> Result<BTreeMap<TargetId, Vec<(TempName, u64)>>, DiskError> {
     let mut bodies = BTreeMap::new();
-    for (target, (_, dir)) in set.targets().iter().zip(striping.stripes.there()) {
+    for (target, dir) in set.bodies_there() {
         let failed = |error| failed(target, error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = openat(dir, c".", flags, Mode::empty()).map_err(failed)?;
@@ -205,8 +244,9 @@ fn footer_of(striping: &Striping, fd: &OwnedFd) -> Option<Footer> {
     let at = len.checked_sub(TRAILER_BYTES as u64)?;
     let read = read_up_to(fd, &mut trailer, at).ok()?;
     let footer_len = Footer::len_in(&trailer[..read])?;
+    let at = len.checked_sub(footer_len)?;
     let mut bytes = vec![0; usize::try_from(footer_len).ok()?];
-    let read = read_up_to(fd, &mut bytes, len.checked_sub(footer_len)?).ok()?;
+    let read = read_up_to(fd, &mut bytes, at).ok()?;
     Footer::parse(&bytes[..read], striping.stripes.key())
 }
 

@@ -9,10 +9,13 @@ mod bodies;
 mod lister;
 mod mark;
 mod open;
+mod rebuild;
 mod secret;
 mod spread;
+mod verify;
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +33,9 @@ pub use bodies::{BodySurvey, Orphan, Orphans};
 pub use lister::{Listed, Lister};
 pub use mark::{SetLayout, SetMark};
 pub use open::{Marks, OnMissing, STRIPE_FROM_BYTES, SameDevice, TargetDirs, Writing};
+pub use rebuild::{LostFile, Rebuilding};
 pub use spread::SpreadTarget;
+pub use verify::Verified;
 
 /// A tree over one or more directories.
 #[derive(Debug)]
@@ -110,6 +115,22 @@ impl TargetSet {
         let targets = (0..).zip(trees).map(target).collect();
         let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
         Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming: Mutex::default() })
+    }
+
+    /// The same set with its targets behind an interposer.
+    #[cfg(test)]
+    pub(crate) fn behind(&self, kernel: &crate::kernel::Kernel) -> Arc<TargetSet> {
+        let behind = |target: &SetTarget| {
+            let tree = target.tree.behind(kernel);
+            SetTarget {
+                tree: self.striping.as_ref().map_or(tree.clone(), |it| tree.knowing(&it.stripes).expect("open")),
+                ..target.clone()
+            }
+        };
+        let (targets, striping, naming) =
+            (self.targets.iter().map(behind).collect(), self.striping.clone(), Mutex::default());
+        let (missing, mark) = (self.missing.clone(), self.mark.clone());
+        Arc::new(TargetSet { targets, missing, mark, on_missing: self.on_missing, striping, naming })
     }
 
     /// Whether it is a set of several targets.
@@ -255,6 +276,13 @@ impl TargetSet {
         Ok(removed.len())
     }
 
+    /// Each target that is there, with its directory of bodies. None for a set without striped
+    /// files.
+    pub(crate) fn bodies_there(&self) -> impl Iterator<Item = (&SetTarget, BorrowedFd<'_>)> {
+        let there = self.striping.iter().flat_map(|striping| striping.stripes.there());
+        there.filter_map(|(id, dir)| Some((self.targets.iter().find(|target| target.id == id)?, dir)))
+    }
+
     /// The rule for its striped files. `None`: its layout has none.
     pub(crate) fn striping(&self) -> Option<&Striping> {
         self.striping.as_ref()
@@ -313,7 +341,8 @@ impl<'s> Drafts<'s> {
 /// process is writing. One that stays is an orphan, which does no harm.
 pub(crate) fn remove_bodies(set: &TargetSet, id: &TempName) {
     let Some(striping) = set.striping().filter(|_| set.missing.is_empty()) else { return };
-    for ((_, dir), target) in striping.stripes.there().zip(set.targets()) {
+    striping.stripes.forget(id);
+    for (target, dir) in set.bodies_there() {
         if let Err(error) = remove_idle(dir, target.tree.root().kernel(), id) {
             tracing::warn!(target: "longhaul::disk", %id, %error, "cannot remove a body of a striped file");
         }

@@ -249,7 +249,10 @@ fn begin(
             let secret = secret::new().map_err(failed)?;
             for (_, looked) in found {
                 let written = secret::write(looked.tree.root(), &secret);
-                written.map_err(|error| DiskError::call("write the secret of", looked.dir, error))?;
+                written.map_err(|error| match error {
+                    Errno::EXIST => SetError::HasSecret { dir: looked.dir.into() }.into(),
+                    error => DiskError::call("write the secret of", looked.dir, error),
+                })?;
             }
         }
         // The marks come last: with them it is a set.

@@ -11,8 +11,10 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::destination::Replace;
 use crate::error::{DiskError, PathText, SetError};
 use crate::fill::read_up_to;
+use crate::kernel::Kernel;
 use crate::lines::{from_hex, hex};
 use crate::set::mark::{own_dir, place};
 use crate::stat::type_of;
@@ -30,7 +32,8 @@ pub(super) fn new() -> Result<Secret, Errno> {
 }
 
 /// Writes the secret of a new set to the target at `root`, and makes its directory of bodies. All
-/// is durable when this returns.
+/// is durable when this returns. `EXIST` if there is a secret: it is never replaced, as bodies may
+/// need it.
 pub(super) fn write(root: &Dir, secret: &Secret) -> Result<(), Errno> {
     let kernel = root.kernel();
     match kernel.mkdirat(root, SET_DIR_NAME, Mode::from_raw_mode(0o755)) {
@@ -39,7 +42,7 @@ pub(super) fn write(root: &Dir, secret: &Secret) -> Result<(), Errno> {
     }
     let own = own_dir(root)?.ok_or(Errno::NOENT)?;
     let text = format!("{HEADER}\n{}\nend\n", hex(secret));
-    place(kernel, &own, SECRET_NAME, text.as_bytes(), PRIVATE)?;
+    place_new(kernel, &own, text.as_bytes())?;
     match kernel.mkdirat(&own, BODIES_NAME, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error),
@@ -49,6 +52,15 @@ pub(super) fn write(root: &Dir, secret: &Secret) -> Result<(), Errno> {
     kernel.fsync(&bodies)?;
     kernel.fsync(&own)?;
     root.sync()
+}
+
+/// Writes the secret under a name of its own first, so that two processes do not meet.
+fn place_new(kernel: &Kernel, own: &OwnedFd, text: &[u8]) -> Result<(), Errno> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| Errno::AGAIN)?;
+    let name = format!("secret-{}", hex(&random)).into_bytes();
+    place(kernel, own, &name, text, PRIVATE)?;
+    kernel.renameat(own, &name, SECRET_NAME, Replace::Never).inspect_err(|_| _ = kernel.unlinkat(own, &name))
 }
 
 /// Reads the secret of the target at `root`, which `dir` names.

@@ -125,7 +125,8 @@ impl SpreadTarget {
     }
 
     fn candidate(&self, at: usize) -> Candidate {
-        self.at(at).candidate(TargetId(at as u32))
+        let room = self.at(at).room(&RelPath::root());
+        self.at(at).candidate(TargetId(at as u32), room)
     }
 
     /// The target on which a temporary stands. `None` if it stands on none.
@@ -192,7 +193,7 @@ impl TargetTree for SpreadTarget {
         sparse: bool,
         temp: &TempName,
     ) -> Result<Arc<TargetFile>, DiskError> {
-        if let Some(striping) = self.striping.as_ref().filter(|striping| striping.takes(map)) {
+        if let Some(striping) = self.striping.as_ref().filter(|striping| striping.takes(map, sparse.into())) {
             return striping.create(self.choose(path, 0)?, path, (map, sparse.into()), temp);
         }
         // How much of a sparse file are holes is not known.
@@ -329,10 +330,10 @@ impl TargetTree for SpreadTarget {
             return Err(two_targets(staged.path(), (self.set.targets()[at].id, staged.home()), dirs));
         }
         let home = self.home(staged.home());
-        if let Some(striping) = &self.striping {
-            striping.replaces(home, staged, replace)?;
-        }
-        home.publish(staged, replace)
+        let Some(striping) = &self.striping else { return home.publish(staged, replace) };
+        striping.refuse_copy(staged)?;
+        striping.replaces(home, staged, replace)?;
+        home.publish(staged, replace).inspect_err(|_| striping.forget(staged.path()))
     }
 
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {

@@ -30,7 +30,7 @@ pub(crate) struct Footer {
     /// The chunks in the body, each with its digest. One that is `None` lies in a slot that is not
     /// used.
     pub(crate) slots: Vec<Option<(ChunkIndex, Hash32)>>,
-    /// The holes of the file, each with its digest: the same in every body.
+    /// The holes of the file, each with its digest, in the first of its bodies.
     pub(crate) holes: Vec<(ChunkIndex, Hash32)>,
 }
 

@@ -87,6 +87,11 @@ impl Header {
 }
 
 impl Header {
+    /// Whether a file begins as a stripe file does.
+    pub(crate) fn begins(start: &[u8]) -> bool {
+        start.starts_with(WHOLE) || start.starts_with(UNFINISHED)
+    }
+
     /// The id that the start of a file claims to have, proven or not: its bodies are not to be
     /// taken for orphans.
     pub(crate) fn claimed_id(start: &[u8]) -> Option<TempName> {

@@ -15,11 +15,12 @@ mod records;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::fill::read_up_to;
 use crate::stat::{len_of, place_of, type_of};
@@ -28,8 +29,8 @@ pub(crate) use footer::{Footer, TRAILER_BYTES};
 pub(crate) use header::{HEADER_BYTES, Header, Whole};
 pub(crate) use keys::{SECRET_BYTES, SetKey};
 pub(crate) use places::Draft;
-pub(crate) use read::{LogEnd, StripedFile, Whereabouts, read_log};
-pub(crate) use records::{BLOCK_RECORDS_MAX, CHUNKS_MAX, Record, block};
+pub(crate) use read::{LogEnd, StripedFile, Whereabouts, read_blocks, read_log};
+pub(crate) use records::{BLOCK_RECORDS_MAX, CHUNKS_MAX, Record, Spot, block};
 
 /// The striped files of a set: the key by which they are believed, and where their bodies lie.
 #[derive(Debug)]
@@ -37,8 +38,9 @@ pub(crate) struct Stripes {
     key: SetKey,
     /// One for each target, in order.
     targets: Vec<BodyDir>,
-    /// The striped file that was read last: a file that is compared is read chunk by chunk.
-    last: Mutex<Option<(Version, Arc<StripedFile>)>>,
+    /// Striped files that were compared lately, which is done chunk by chunk; the last one used
+    /// comes last.
+    compared: Mutex<Vec<Compared>>,
 }
 
 /// The directory of bodies on one target.
@@ -52,13 +54,16 @@ pub(crate) struct BodyDir {
     pub(crate) dir: Option<OwnedFd>,
 }
 
+/// A striped file that was compared: its version, its id, and itself.
+type Compared = (Version, TempName, Arc<StripedFile>);
+
 /// Device, inode, length and time of change of a stripe file.
 type Version = (u64, u64, u64, i64, i64);
 
 impl Stripes {
     /// The striped files of the set with this key.
     pub(crate) fn new(key: SetKey, targets: Vec<BodyDir>) -> Stripes {
-        Stripes { key, targets, last: Mutex::default() }
+        Stripes { key, targets, compared: Mutex::default() }
     }
 
     /// The key of the set.
@@ -85,8 +90,9 @@ impl Stripes {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match openat(dir, name, flags, Mode::empty()) {
             Ok(fd) => self.header_in(&fd),
-            // It cannot be told what it is; who may not read it cannot read its bodies either.
-            Err(Errno::ACCESS | Errno::PERM | Errno::LOOP) => Ok(None),
+            Err(Errno::LOOP) => Ok(None),
+            // Another user's: it cannot be told what it is, and its bodies are that user's too.
+            Err(Errno::ACCESS | Errno::PERM) if stat.st_uid != geteuid().as_raw() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -117,22 +123,44 @@ impl Stripes {
             Err(error) => return Err(error),
         };
         let stat = fstat(&fd)?;
-        if type_of(&stat) != FileType::RegularFile || stat.st_nlink != 1 {
+        let is_ours = stat.st_uid == geteuid().as_raw() && stat.st_nlink == 1;
+        if type_of(&stat) != FileType::RegularFile || !is_ours {
             return Ok(None);
         }
         Ok(self.any_header_in(&fd)?.filter(|header| header.id == *temp))
     }
 
-    /// The striped file that is open, if it was the one that was read last in this version.
-    pub(crate) fn last_read(&self, stat: &Stat) -> Option<Arc<StripedFile>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().filter(|(version, _)| *version == version_of(stat)).map(|(_, file)| Arc::clone(file))
+    /// The striped file with this `stat`, if it was compared lately.
+    pub(crate) fn compared(&self, stat: &Stat) -> Option<Arc<StripedFile>> {
+        let mut compared = self.lock_compared();
+        let at = compared.iter().position(|(version, ..)| *version == version_of(stat))?;
+        let known = compared.remove(at);
+        let file = Arc::clone(&known.2);
+        compared.push(known);
+        Some(file)
     }
 
-    /// Remembers a striped file as the one that was read last.
-    pub(crate) fn remember(&self, stat: &Stat, file: &Arc<StripedFile>) {
-        let known = Some((version_of(stat), Arc::clone(file)));
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    /// Remembers a striped file that is being compared. It keeps its blocks, should it be removed.
+    pub(crate) fn remember(&self, stat: &Stat, id: TempName, file: &Arc<StripedFile>) {
+        let mut compared = self.lock_compared();
+        if compared.len() >= COMPARED_MAX {
+            compared.remove(0);
+        }
+        compared.push((version_of(stat), id, Arc::clone(file)));
+    }
+
+    /// Lets go of the file of this id, whose bodies are removed.
+    pub(crate) fn forget(&self, id: &TempName) {
+        self.lock_compared().retain(|(_, known, _)| known != id);
+    }
+
+    /// Lets go of all files that were compared.
+    pub(crate) fn forget_all(&self) {
+        self.lock_compared().clear();
+    }
+
+    fn lock_compared(&self) -> MutexGuard<'_, Vec<Compared>> {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that the bodies of this id occupy, on the targets that are there.
@@ -163,6 +191,8 @@ fn version_of(stat: &Stat) -> Version {
     (dev, ino, len_of(stat), stat.st_ctime as i64, stat.st_ctime_nsec as i64)
 }
 
+/// Striped files that are held open for comparison at most.
+const COMPARED_MAX: usize = 8;
 const LEN_UNIT: u64 = 4096;
 const LEN_REST: u64 = 1224;
 /// The directory of bodies, in the directory of the set's own files on each target.

@@ -83,6 +83,8 @@ impl Draft {
         let slots = self.slots.entry(target).or_default();
         let spot = Spot { target, slot: *slots };
         *slots += 1;
+        // What was not recorded of its old place is not recorded any more.
+        self.fresh.remove(&index.0);
         let digest = self.chunks.get(&index.0).and_then(|chunk| chunk.digest);
         self.chunks.insert(index.0, DraftChunk { spot: Some(spot), digest, is_there: false });
         spot
@@ -107,7 +109,7 @@ impl Draft {
     pub(crate) fn take_fresh(&mut self) -> Fresh {
         let fresh = std::mem::take(&mut self.fresh);
         let record = |(index, ()): (u64, ())| {
-            let DraftChunk { spot, digest, .. } = *self.chunks.get(&index)?;
+            let DraftChunk { spot, digest, .. } = *self.chunks.get(&index).filter(|chunk| chunk.is_there)?;
             Some(Record::Chunk { index: ChunkIndex(index), spot, digest: digest? })
         };
         Fresh { records: fresh.into_iter().filter_map(record).collect() }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use longhaul_core::{ChunkIndex, ChunkMap, TargetId, TempName};
-use rustix::fs::{FileType, Mode, OFlags, openat};
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
 use super::header::HEADER_BYTES;
@@ -73,8 +73,9 @@ impl StripedFile {
             }
             Record::Body { .. } => true,
         };
-        let log = read_log(stripes, &fd, &header.id, take).map_err(|error| DiskError::call("read", path, error))?;
-        if (log.blocks, log.end) < (whole.blocks, whole.end) {
+        let log = read_blocks(stripes, &fd, (&header.id, whole.blocks), take);
+        let log = log.map_err(|error| DiskError::call("read", path, error))?;
+        if (log.blocks, log.end) != (whole.blocks, whole.end) {
             return Err(bad("its records are damaged".into()));
         }
         let spots: Option<Vec<Option<Spot>>> = spots.into_iter().collect();
@@ -89,7 +90,12 @@ impl StripedFile {
             }
         }
         let body = |(target, end)| Ok((target, open_body(stripes, &header.id, path, direct, (target, end))?));
-        let bodies = ends.into_iter().map(body).collect::<Result<_, DiskError>>()?;
+        let bodies = ends.into_iter().map(body).collect::<Result<_, DiskError>>();
+        // The bodies of a file that was replaced meanwhile are gone, which is no damage.
+        let bodies = bodies.map_err(|error| match fstat(&fd) {
+            Ok(stat) if stat.st_nlink == 0 => DiskError::Vanished { path: path.clone() },
+            _ => error,
+        })?;
         Ok(StripedFile { map: header.map, path: path.clone(), spots, bodies })
     }
 
@@ -162,11 +168,21 @@ pub(crate) fn read_log(
     stripes: &Stripes,
     fd: impl AsFd,
     id: &TempName,
+    take: impl FnMut(Record) -> bool,
+) -> Result<LogEnd, Errno> {
+    read_blocks(stripes, fd, (id, u32::MAX), take)
+}
+
+/// Reads no more than `most` blocks.
+pub(crate) fn read_blocks(
+    stripes: &Stripes,
+    fd: impl AsFd,
+    (id, most): (&TempName, u32),
     mut take: impl FnMut(Record) -> bool,
 ) -> Result<LogEnd, Errno> {
     let mut log = LogEnd { blocks: 0, end: HEADER_BYTES as u64 };
     let mut bytes = Vec::new();
-    loop {
+    while log.blocks < most {
         let mut first = [0; RECORD_BYTES];
         let is_there = read_up_to(&fd, &mut first, log.end)? == RECORD_BYTES;
         let Some(count) = records_in(&first, log.blocks).filter(|_| is_there) else { return Ok(log) };
@@ -178,6 +194,7 @@ pub(crate) fn read_log(
         }
         log = LogEnd { blocks: log.blocks + 1, end: log.end + bytes.len() as u64 };
     }
+    Ok(log)
 }
 
 /// Opens the body on a target, which holds bytes up to `end`.

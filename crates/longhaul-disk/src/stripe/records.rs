@@ -145,8 +145,9 @@ const HOLE: u8 = 4;
 pub(crate) const RECORD_BYTES: usize = 48;
 /// Records of a block at most: 3 MiB.
 pub(crate) const BLOCK_RECORDS_MAX: usize = 65_536;
-/// Targets and chunks have to fit their fields.
-pub(crate) const CHUNKS_MAX: u64 = 1 << 48;
+/// Chunks of a striped file at most: their places take about 100 bytes each while it is written.
+/// (A field has room for 2^48.)
+pub(crate) const CHUNKS_MAX: u64 = 1 << 26;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Preserve, RelPath};
-use longhaul_disk::{DirectMode, FsSource, Orphan, Orphans, ScanRequest, Scanned, SourceTree, TargetSet};
+use longhaul_disk::{
+    DirectMode, FsSource, LostFile, Orphan, Orphans, Rebuilding, ScanRequest, Scanned, SourceTree, TargetSet, Verified,
+};
 
 /// A find in a set.
 #[derive(Clone, Debug)]
@@ -74,4 +76,30 @@ pub fn survey_bodies(set: &TargetSet, orphans: Orphans, mut sink: impl FnMut(Set
             Err(Fault::new(FaultCode::Unsupported, Blame::Local, message))
         }
     }
+}
+
+/// Reads every chunk of the striped files of a set, at most `rate` bytes per second, and compares
+/// it with its digest: each file that is right goes to `sink`, and each that is not.
+///
+/// # Errors
+/// A [`Fault`] if the set cannot be looked at.
+pub fn verify_set(
+    set: &TargetSet,
+    rate: Option<u64>,
+    mut sink: impl FnMut(SetFind) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let mut told = |verified| match verified {
+        Verified::Right { path, target, bytes } => sink(SetFind::File { path, target, bytes }),
+        Verified::Wrong { error, .. } | Verified::Unseen(error) => sink(SetFind::Wrong(error.fault())),
+    };
+    Ok(set.verify(&RelPath::root(), rate, &mut told)?)
+}
+
+/// The striped files of a set whose stripe files were lost; those that can be are made again, if
+/// that is asked for.
+///
+/// # Errors
+/// A [`Fault`] if the bodies of a target cannot be listed.
+pub fn rebuild_set(set: &TargetSet, rebuilding: Rebuilding) -> Result<Vec<LostFile>, Fault> {
+    Ok(set.rebuild(rebuilding)?)
 }

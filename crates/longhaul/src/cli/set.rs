@@ -43,8 +43,12 @@ pub enum SetVerb {
     /// Look for names that stand on two targets, targets and parts of striped files that are
     /// missing, and orphans; changes nothing
     Check(SetArgs),
+    /// Read every chunk of the striped files and compare it with its digest, on all disks at once
+    Verify(SetVerifyArgs),
+    /// Find striped files whose stripe files were lost, and make those again from their bodies
+    Rebuild(SetDeedArgs),
     /// Tell orphans, the bodies that no striped file needs, and remove them if that is asked for
-    Collect(SetCollectArgs),
+    Collect(SetDeedArgs),
     /// Copy files of a set to plain files, to a stream or to a daemon
     Export(Box<SetExportArgs>),
 }
@@ -87,14 +91,26 @@ pub struct SetExportArgs {
     pub transfer: TransferArgs,
 }
 
-/// The arguments of `set collect`.
+/// The arguments of `set verify`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetVerifyArgs {
+    /// Read at most so much per second, over all disks [default: as fast as they are]
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<OsString>,
+    /// The set.
+    #[command(flatten)]
+    pub set: SetArgs,
+}
+
+/// The arguments of commands that tell what they would do before they do it.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, group = clap::ArgGroup::new("deed").required(true).args(["plan", "apply"]))]
-pub struct SetCollectArgs {
-    /// Tell what would be removed
+pub struct SetDeedArgs {
+    /// Tell what would be done
     #[arg(long)]
     pub plan: bool,
-    /// Remove it, unless a target is missing or a name cannot be looked at
+    /// Do it, unless a target is missing or a name cannot be looked at
     #[arg(long)]
     pub apply: bool,
     /// The set.

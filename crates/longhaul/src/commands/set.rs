@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::RelPath;
-use longhaul_engine::{Marks, Orphans, SetFind, TargetDirs, TargetSet, Writing, survey_bodies, walk_set};
+use longhaul_engine::{
+    Marks, Orphans, Rebuilding, SetFind, TargetDirs, TargetSet, Writing, rebuild_set, survey_bodies, verify_set,
+    walk_set,
+};
 
 use super::{Context, transfer};
-use crate::cli::{SetArgs, SetCollectArgs, SetExportArgs, SetInitArgs, SetVerb};
+use crate::cli::{SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetVerb, SetVerifyArgs};
 use crate::config::{ClientFile, Daemon};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -33,6 +36,8 @@ pub(super) fn run(verb: &SetVerb, context: Context) -> Result<Exit, Error> {
         SetVerb::Init(args) => init(args, &layers, talk),
         SetVerb::Ls(args) => survey(args, TellsFiles::Each, talk, context),
         SetVerb::Check(args) => survey(args, TellsFiles::No, talk, context),
+        SetVerb::Verify(args) => verify(args, &layers, talk, context),
+        SetVerb::Rebuild(args) => rebuild(args, talk, context),
         SetVerb::Collect(args) => collect(args, talk, context),
         SetVerb::Export(args) => export(args, context),
     };
@@ -44,7 +49,8 @@ impl SetVerb {
         match self {
             SetVerb::Init(args) => &args.talk,
             SetVerb::Ls(args) | SetVerb::Check(args) => &args.talk,
-            SetVerb::Collect(args) => &args.set.talk,
+            SetVerb::Verify(args) => &args.set.talk,
+            SetVerb::Rebuild(args) | SetVerb::Collect(args) => &args.set.talk,
             SetVerb::Export(args) => &args.transfer.output.talk,
         }
     }
@@ -81,9 +87,34 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
     Ok(telling.end(&set))
 }
 
-/// Tells the orphans of a set, or removes them.
-fn collect(args: &SetCollectArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
+/// Reads every chunk of the striped files of a set.
+fn verify(args: &SetVerifyArgs, layers: &Layers, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let rate = settings::rate_of(args, layers)?;
     let set = opened(&args.set, context)?;
+    let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::Each);
+    verify_set(&set, rate, |find| {
+        match find {
+            SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
+            SetFind::Wrong(fault) => telling.wrong(&fault),
+            SetFind::Orphan(orphan) => telling.orphan(&orphan),
+        }
+        if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(telling.end(&set))
+}
+
+/// Tells the striped files of a set whose stripe files were lost, or makes them again.
+fn rebuild(args: &SetDeedArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let deed = if args.apply { Rebuilding::Done } else { Rebuilding::Planned };
+    let set = opened_for(&args.set, if args.apply { Writing::Wanted } else { Writing::Never }, context)?;
+    let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No);
+    rebuild_set(&set, deed)?.iter().for_each(|file| telling.lost(file, deed));
+    Ok(telling.end(&set))
+}
+
+/// Tells the orphans of a set, or removes them.
+fn collect(args: &SetDeedArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let set = opened_for(&args.set, if args.apply { Writing::Wanted } else { Writing::Never }, context)?;
     let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No).collecting();
     let deed = if args.apply { Orphans::Removed } else { Orphans::Told };
     tell_bodies(&set, deed, &mut telling)?;
@@ -101,9 +132,13 @@ fn tell_bodies(set: &TargetSet, deed: Orphans, telling: &mut SetTelling<BufWrite
 
 /// The set that the arguments name, whatever its disks.
 fn opened(args: &SetArgs, context: Context) -> Result<Arc<TargetSet>, Error> {
+    opened_for(args, Writing::Never, context)
+}
+
+fn opened_for(args: &SetArgs, writing: Writing, context: Context) -> Result<Arc<TargetSet>, Error> {
     let dirs: Vec<&OsStr> = args.dirs.iter().map(OsString::as_os_str).collect();
     let dirs = named(args.root.as_deref(), args.config.as_deref(), &dirs, context)?;
-    Ok(TargetSet::open(&dirs, Marks::Needed, Writing::Never).map_err(|error| error.fault())?)
+    Ok(TargetSet::open(&dirs, Marks::Needed, writing).map_err(|error| error.fault())?)
 }
 
 /// The directories of the set that is a root of the daemon's config, or has these targets.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use longhaul_core::{ByteCount, Escaped, Fault, RelPath};
-use longhaul_engine::{Orphan, TargetSet};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, RelPath, TempName};
+use longhaul_engine::{LostFile, Orphan, Rebuilding, TargetSet};
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, name};
@@ -51,6 +51,22 @@ struct SetOrphanBody<'a> {
     /// The path of that file beneath the set, escaped. Null where that is not known: the file was
     /// never whole.
     path: Option<String>,
+}
+
+/// A striped file whose stripe file was lost.
+#[derive(Serialize)]
+struct SetLostBody<'a> {
+    /// Its path beneath the set.
+    #[serde(flatten)]
+    path: Name<'a>,
+    /// Its id, 32 hex digits.
+    id: &'a str,
+    /// Its length in bytes.
+    bytes: u64,
+    /// `possible` (it can be made again), `made` or `impossible`.
+    state: &'static str,
+    /// The reason why it cannot be made again. Null if it can, or was.
+    why: Option<&'a str>,
 }
 
 /// A target of a set.
@@ -103,6 +119,8 @@ pub struct SetTelling<W: Write> {
     findings: u64,
     /// Whether orphans are what is asked for, and no finding.
     collects: bool,
+    /// Whether any content is not what was written.
+    is_damaged: bool,
     written: io::Result<()>,
 }
 
@@ -111,7 +129,7 @@ impl<W: Write> SetTelling<W> {
     pub fn new(out: W, talk: Talk, files: TellsFiles) -> SetTelling<W> {
         let (talker, json) = (Talker::new(talk), talk.json);
         let (sums, findings, collects, written) = (BTreeMap::new(), 0, false, Ok(()));
-        SetTelling { out, talker, json, files, sums, findings, collects, written }
+        SetTelling { out, talker, json, files, sums, findings, collects, is_damaged: false, written }
     }
 
     /// The same for a command about orphans, which are no findings then.
@@ -125,7 +143,7 @@ impl<W: Write> SetTelling<W> {
         if self.written.is_err() {
             return;
         }
-        let id: String = orphan.id.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = hex(&orphan.id);
         let path = orphan.path.as_ref().map(|path| Escaped(path).to_string());
         let (target, bytes) = (orphan.target, orphan.bytes);
         self.written = if self.json {
@@ -150,9 +168,32 @@ impl<W: Write> SetTelling<W> {
         };
     }
 
+    /// Tells a striped file whose stripe file was lost. One that was made again is no finding.
+    pub fn lost(&mut self, file: &LostFile, deed: Rebuilding) {
+        let state = match (&file.why_not, deed) {
+            (Some(_), _) => "impossible",
+            (None, Rebuilding::Planned) => "possible",
+            (None, Rebuilding::Done) => "made",
+        };
+        self.findings += u64::from(state == "impossible");
+        if self.written.is_err() {
+            return;
+        }
+        let (id, why) = (hex(&file.id), file.why_not.as_deref());
+        self.written = if self.json {
+            let body = SetLostBody { path: name(&file.path), id: &id, bytes: file.bytes, state, why };
+            JsonLines::new(&mut self.out).say("set_lost", body)
+        } else {
+            let why = why.map_or_else(String::new, |why| format!(": {}", clean(why)));
+            let path = clean(&Escaped(&file.path).to_string());
+            writeln!(self.out, "{state}\t{}\t{path}{why}", ByteCount(file.bytes))
+        };
+    }
+
     /// Tells a name that is wrong.
     pub fn wrong(&mut self, fault: &Fault) {
         self.findings += 1;
+        self.is_damaged |= fault.code == FaultCode::Mismatch;
         self.talker.fault(fault);
         if self.json && self.written.is_ok() {
             self.written = JsonLines::new(&mut self.out).fault(fault);
@@ -167,7 +208,11 @@ impl<W: Write> SetTelling<W> {
     /// Ends with the targets and the sums.
     pub fn end(mut self, set: &TargetSet) -> Exit {
         let missing = set.missing().len() as u64;
-        let exit = if self.findings == 0 && missing == 0 { Exit::Complete } else { Exit::Partial };
+        let exit = match self.findings + missing {
+            0 => Exit::Complete,
+            _ if self.is_damaged => Exit::Mismatch,
+            _ => Exit::Partial,
+        };
         for room in set.rooms() {
             self.target(room.id.0, &room.dir, "present", room.free_bytes);
         }
@@ -215,6 +260,11 @@ impl<W: Write> SetTelling<W> {
             )
         };
     }
+}
+
+/// The digits of an id.
+fn hex(id: &TempName) -> String {
+    id.bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

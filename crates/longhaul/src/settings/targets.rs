@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use longhaul_engine::{OnMissing, STRIPE_FROM_BYTES, SameDevice, SetLayout, TargetDirs};
 
 use super::Layers;
-use crate::cli::{SetInitArgs, TARGET, TargetOptions};
+use crate::cli::{SetInitArgs, SetVerifyArgs, TARGET, TargetOptions};
 use crate::error::Error;
 use crate::values;
 
@@ -52,6 +52,14 @@ pub fn new_set(args: &SetInitArgs, layers: &Layers) -> Result<TargetDirs, Error>
     let same_device = same_device(layers.switch(SAME_DEVICE, args.allow_same_device)?.then_some(()));
     let layout = layers.parsed("layout", &args.layout, values::set_layout)?;
     Ok(dirs_of(args.dirs.iter().map(PathBuf::from).collect(), layout, None, same_device))
+}
+
+/// The rate at which a set is read. `None`: as fast as its disks are.
+///
+/// # Errors
+/// [`Error::Option`] for a text that is no rate.
+pub fn rate_of(args: &SetVerifyArgs, layers: &Layers) -> Result<Option<u64>, Error> {
+    layers.parsed("rate", &args.rate, values::rate)
 }
 
 fn dirs_of(

@@ -11,7 +11,7 @@ use longhaul_core::{Candidate, FileNode, Meta, Preserve, RelPath, TargetId, Temp
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::super::TargetTree;
+use super::super::Room;
 use super::super::body::{Began, Body, DiskBody, Zeros};
 use super::super::device::Mark;
 use super::super::policy::TreePolicy;
@@ -47,9 +47,8 @@ impl FsTarget {
         FsTarget::new((shelf, Arc::clone(load)), dir, direct, home)
     }
 
-    /// The target as one that may take some bytes, under this number.
-    pub(crate) fn candidate(&self, target: TargetId) -> Candidate {
-        let room = self.room(&RelPath::root());
+    /// The target as one that may take some bytes, under this number, with this room.
+    pub(crate) fn candidate(&self, target: TargetId, room: Option<Room>) -> Candidate {
         Candidate {
             target,
             assigned_bytes: self.load.assigned_bytes(),
@@ -215,7 +214,15 @@ impl FsTarget {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = openat(dir, name, flags, Mode::empty()).map_err(|error| failed("open a body of", error))?;
         body.handle().kernel().ftruncate(body, end).map_err(|error| failed("set the length of a body of", error))?;
-        self.write_at(&fd, footer, end).map_err(|error| failed("write a body of", error))?;
+        match self.write_at(&fd, footer, end) {
+            // It is of use only where the stripe file is lost: the file is whole without it.
+            Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
+                tracing::warn!(target: "longhaul::disk", path = %path.escaped(), %error, "a body has no footer");
+                let cut = body.handle().kernel().ftruncate(body, end);
+                cut.map_err(|error| failed("set the length of a body of", error))?;
+            }
+            written => written.map_err(|error| failed("write a body of", error))?,
+        }
         self.syncer.file(body, path, body.mark())?;
         if !body.is_named() {
             self.syncer.names(&self.walk, path, dir)?;

@@ -5,7 +5,7 @@
 //! and bodies of a file that was replaced once the name of the new one is durable; none go while a
 //! target is missing. All others stay.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{ChunkMap, RelPath, TempName};
@@ -16,7 +16,7 @@ use crate::destination::{
     FsTarget, Journalled, Reopened, ReopenedPart, Replace, Staged, Striped, StripedName, TargetFile, Zeros,
 };
 use crate::direct::DirectMode;
-use crate::error::{DiskError, ErrorKind};
+use crate::error::{DiskError, ErrorKind, SetError};
 use crate::set::{Striping, TargetSet, remove_bodies};
 use crate::stripe::{CHUNKS_MAX, Draft, Header, Record, Stripes, read_log};
 use crate::walk::Dir;
@@ -37,7 +37,7 @@ impl StripeWriter {
     pub(super) fn of(set: &TargetSet, path: &RelPath, direct: DirectMode) -> Result<Option<StripeWriter>, DiskError> {
         let Some(striping) = set.striping() else { return Ok(None) };
         let mut stores = Vec::new();
-        for ((_, fd), target) in striping.stripes.there().zip(set.targets()) {
+        for (target, fd) in set.bodies_there() {
             let failed = |error: std::io::Error| DiskError::call("open the bodies of", target.tree.named(), error);
             let fd = fd.try_clone_to_owned().map_err(failed)?;
             let dir = Dir::of(fd, target.tree.root().kernel(), &target.tree.named().into())?;
@@ -48,8 +48,9 @@ impl StripeWriter {
     }
 
     /// Whether a new file is striped.
-    pub(super) fn takes(&self, map: ChunkMap) -> bool {
-        map.len() >= self.striping.from_bytes && map.chunks() <= CHUNKS_MAX
+    pub(super) fn takes(&self, map: ChunkMap, zeros: Zeros) -> bool {
+        let most = if zeros == Zeros::LeftOut { SPARSE_CHUNKS_MAX } else { CHUNKS_MAX };
+        map.len() >= self.striping.from_bytes && map.chunks() <= most
     }
 
     /// The destinations of bodies.
@@ -103,22 +104,33 @@ impl StripeWriter {
         }
         let fd = home.read_stripe(path, temp)?;
         let mut draft = Draft::new(map);
-        let mut bodies = Vec::new();
+        let mut bodies = BTreeMap::new();
         let log = read_log(self.stripes(), &fd, temp, |record| {
             if let Record::Body { target, ino, born } = record {
-                bodies.push((target, ino, born));
+                // The last one counts, as of chunks.
+                bodies.insert(target, (ino, born));
             }
             draft.recorded(record)
         });
         let log = log.map_err(|error| DiskError::call("read the temporary file of", path, error))?;
+        // A block behind one that was torn would count again once that one is written anew.
+        if let Some(disk) = stripe.body.on_disk() {
+            let cut = disk.handle().kernel().ftruncate(disk, log.end);
+            cut.map_err(|error| DiskError::call("cut the temporary file of", path, error))?;
+        }
         if draft.bytes_there() < journalled.bytes {
             return Ok(None);
         }
         let most = map.chunks().saturating_mul(map.size().bytes());
         let mut found = Vec::new();
-        for (target, ino, born) in bodies {
+        for (target, (ino, born)) in bodies {
             let Some(store) = self.stores.iter().find(|store| store.load_id() == target) else { return Ok(None) };
-            let Some(part) = store.reopen_piece(path, temp, most)? else { return Ok(None) };
+            let part = match store.reopen_piece(path, temp, most)? {
+                Some(part) => part,
+                // It was given up, as nothing lies there.
+                None if draft.end_needed(target) == 0 => continue,
+                None => return Ok(None),
+            };
             let ReopenedPart { node, len, block_bytes, .. } = &part;
             let needs: u64 = draft.slots_on(target).iter().flatten().filter_map(|(index, _)| map.len_of(*index)).sum();
             let has_all = zeros == Zeros::LeftOut || *block_bytes >= needs;
@@ -141,8 +153,26 @@ impl StripeWriter {
         Ok(Some(Reopened { file, differs: None }))
     }
 
+    /// Refuses a plain file with the bytes of a stripe file of this very set: it would show the
+    /// content of another file, and share its bodies.
+    pub(super) fn refuse_copy(&self, staged: &Staged) -> Result<(), DiskError> {
+        let Some((dir, name)) = staged.stands_at().filter(|_| !staged.is_striped()) else { return Ok(()) };
+        let failed = |error| DiskError::call("examine", staged.path(), error);
+        let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        match self.stripes().header_of(dir, name, &stat).map_err(failed)? {
+            None => Ok(()),
+            Some(_) => Err(SetError::Copy { path: staged.path().into() }.into()),
+        }
+    }
+
+    /// Forgets that a file is replaced.
+    pub(super) fn forget(&self, path: &RelPath) {
+        self.replaced().remove(path);
+    }
+
     /// Notes before a file is published that it replaces a striped one.
     pub(super) fn replaces(&self, home: &FsTarget, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
+        self.forget(staged.path());
         if replace == Replace::Never {
             return Ok(());
         }
@@ -179,3 +209,17 @@ impl StripeWriter {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Drop for StripeWriter {
+    /// Lets go of standing files that were compared: they may be gone by now, but for that.
+    fn drop(&mut self) {
+        self.stripes().forget_all();
+    }
+}
+
+/// Chunks of a sparse file that is striped at most. A longer one lies whole: it may be all holes,
+/// which cost its sender nothing and some 100 bytes of memory each here.
+const SPARSE_CHUNKS_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests;
