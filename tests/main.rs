@@ -22,6 +22,7 @@ mod exits;
 mod failures;
 mod holes;
 mod hostile;
+mod inputs;
 mod keys;
 mod kills;
 mod lab;

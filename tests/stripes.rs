@@ -429,3 +429,18 @@ fn a_slow_disk_gets_the_chunks_that_it_can_carry() {
     assert!(held(1) * 3 < held(0).min(held(2)), "{} {} {}\n{outcome}", held(0), held(1), held(2));
     assert!(outcome.stderr.contains("limited by target 1"), "{outcome}");
 }
+
+#[test]
+fn a_stream_of_unknown_length_lies_whole_and_one_that_is_short_is_a_file_as_any_other() {
+    let scene = Scene::new(3);
+    let bytes = fs::read(scene.host.path("src/large/a")).unwrap();
+    scene.copy(&["--memory", "64MiB", "-", "streamed"]).input(bytes.clone()).succeed();
+    assert_eq!(fs::read(scene.stripe("streamed")).unwrap(), bytes, "it lies whole on one target");
+    // It takes the place of a striped file, whose bodies go.
+    scene.copy(&["src/large/b", "."]).succeed();
+    assert_eq!(scene.all_bodies().len(), 1);
+    scene.copy(&["--if-exists", "replace", "--memory", "64MiB", "-", "b"]).input(bytes.clone()).succeed();
+    assert_eq!(fs::read(scene.stripe("b")).unwrap(), bytes);
+    assert!(scene.all_bodies().is_empty());
+    scene.host.run(["set", "check"]).arg(&scene.dirs[0]).succeed();
+}

@@ -96,7 +96,7 @@ fn obeyed(bytes: &[u8]) {
                     sender.handle_lane_ended(lane, None);
                     continue;
                 }
-                SenderAction::CheckSource(file) => {
+                SenderAction::CheckSource { file, .. } => {
                     sender.handle_check_source(file, Ok(()));
                     continue;
                 }

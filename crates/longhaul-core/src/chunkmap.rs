@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::STREAM_BYTES_MAX;
 use crate::units::{ChunkIndex, ChunkSize, FileOffset};
 
 /// The geometry of one file: its frozen length and its chunk size. The chunk size belongs to the
@@ -26,6 +27,21 @@ impl ChunkMap {
     /// The map of a file of `len` bytes in chunks of `size`.
     pub const fn new(len: u64, size: ChunkSize) -> ChunkMap {
         ChunkMap { len, size }
+    }
+
+    /// The map of a stream whose end is not known: whole chunks, more than there will ever be.
+    pub const fn unended(size: ChunkSize) -> ChunkMap {
+        ChunkMap { len: STREAM_BYTES_MAX, size }
+    }
+
+    /// Whether it is the map of a stream whose end is not known. No file is as long.
+    pub const fn is_unended(self) -> bool {
+        self.len == STREAM_BYTES_MAX
+    }
+
+    /// The number of chunks that are as long as a chunk can be.
+    pub const fn whole_chunks(self) -> u64 {
+        self.len >> self.size.log2()
     }
 
     /// The file's length.

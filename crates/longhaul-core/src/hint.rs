@@ -161,6 +161,7 @@ hints! {
     SeeWhatStands "see what stands there; rename or remove one of the two, then run the same transfer again",
     SeeWhereItWent "see where it went, then run the same transfer again when nobody moves directories there",
     SendFileItself "leave the slash at its end out to send the file itself; names of a list lie in a directory",
+    NameFile "give the destination the name of a file, with no slash at its end",
     NameRealDirectory "links are not followed: name the real directory instead",
     NameOutside "name a destination outside of it, or leave the destination out by a filter",
     NoPattern "a source is a name and no pattern: name each source, or send the directory with a filter",

@@ -11,6 +11,10 @@ pub const CHUNK_BYTES_USER_MIN: u64 = 1 << 20;
 /// Largest chunk a user may ask for: 64 MiB.
 pub const CHUNK_BYTES_USER_MAX: u64 = 1 << CHUNK_LOG2_MAX;
 
+/// The length by which the geometry of a stream reckons until its end is known, in bytes: longer
+/// than any file, as the largest offset of a system is one byte less.
+pub const STREAM_BYTES_MAX: u64 = 1 << 63;
+
 /// Default buffers of one side of a transfer, in bytes: 256 MiB.
 pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 /// The fewest chunks of memory: fewer cannot overlap reading, sending, receiving and writing.

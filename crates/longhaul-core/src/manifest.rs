@@ -50,6 +50,13 @@ pub enum EntryKind {
         /// Its kind or its failure, in words for people.
         why: PlainText,
     },
+    /// A stream: a file that is longer than a chunk, and whose length nobody knows before its end.
+    Stream {
+        /// The version of the stream. No other run of its sender ever has the same.
+        inode: Inode,
+        /// Bytes that the sender keeps until they are durable at the receiver, at most.
+        kept_bytes: u64,
+    },
 }
 
 /// The identity of a file at its source, beside its length and time. No ordinary user can set it
@@ -63,6 +70,22 @@ pub struct Inode {
     /// Last change of content or metadata.
     pub ctime: Mtime,
 }
+
+impl Inode {
+    /// The identity of a stream that is read once, made of 16 random bytes. No file of a system has
+    /// it: device numbers do not reach so far.
+    pub const fn of_stream(dev: u64, ino: u64, ctime: Mtime) -> Inode {
+        Inode { dev: dev | STREAM_DEV_BIT, ino, ctime }
+    }
+
+    /// Whether it is the identity of a stream.
+    pub const fn is_of_stream(&self) -> bool {
+        self.dev & STREAM_DEV_BIT != 0
+    }
+}
+
+/// The bit that the device number of a stream has.
+const STREAM_DEV_BIT: u64 = 1 << 63;
 
 /// Permissions and times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -63,7 +63,7 @@ pub use set_id::SetId;
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,
-    TimedVoid, VoidSource,
+    StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use sysfs::{DeviceFacts, Medium, Sysfs};

@@ -70,8 +70,8 @@ pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
     BoundThreads, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LastBlock, LinkPolicy, LostFile, Marks,
     MissingTarget, ModePolicy, OnMissing, Orphan, Orphans, Pin, Prefill, Rebuilding, STRIPE_FROM_BYTES, SameDevice,
-    SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamShape, SyncMethod, TargetDirs, TargetSet,
-    TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
+    SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod,
+    TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -16,10 +16,10 @@ use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Follows,
-    GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed, ListedKind,
-    ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, RequestPart, Resume,
-    Settlement, Tally, Transfer, Transport, Verdict, WantChunks, Welcome,
+    Answer, CheckChunks, CheckFiles, Declared, DurableChunks, Ending, Far, FarSource, FileEnd, FileFault, Finding,
+    Flow, Follows, GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed,
+    ListedKind, ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, RequestPart,
+    Resume, Settlement, StreamEnd, Tally, Transfer, Transport, Verdict, WantChunks, WantLast, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -96,6 +96,12 @@ fn page() -> Message {
             entry("d", EntryKind::DirEnd),
         ],
     })
+}
+
+fn stream() -> Message {
+    let kind = EntryKind::Stream { inode: longhaul_core::Inode::default(), kept_bytes: 300 };
+    let entries = vec![Entry { path: path("s"), kind, meta: Meta::default() }];
+    Message::Page(Page { first: FileId(1), last: false, entries })
 }
 
 fn unsent() -> Message {
@@ -203,6 +209,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::PageCredit(PageCredit { upto: 9 }), GOLDEN[8]),
         (page(), GOLDEN[9]),
         (unsent(), GOLDEN[22]),
+        (stream(), GOLDEN[42]),
         (Message::Answer(Answer { first: FileId(300), wanted: vec![0b10] }), GOLDEN[10]),
         (Message::WantChunks(WantChunks { file: FileId(301), start: ChunkIndex(0), count: 1024 }), GOLDEN[11]),
         (Message::Digests(vec![declared]), GOLDEN[12]),
@@ -232,10 +239,13 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Limiting(Limiting { by: Some(Limited { by: Limit::Target, thousandths: 300 }) }), GOLDEN[34]),
         (Message::Limiting(Limiting { by: None }), GOLDEN[35]),
         (request_part(), GOLDEN[37]),
+        (Message::StreamEnd(StreamEnd { file: FileId(301), len: 1 << 40 }), GOLDEN[39]),
+        (Message::WantLast(WantLast { file: FileId(301) }), GOLDEN[40]),
+        (Message::DurableChunks(DurableChunks { file: FileId(301), start: ChunkIndex(2), count: 300 }), GOLDEN[41]),
     ]
 }
 
-const GOLDEN: [&str; 39] = [
+const GOLDEN: [&str; 43] = [
     "3c000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02010101",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f022222222222222222222222222222222201ac0203626272ac02010101",
     "050000000101010001",
@@ -275,6 +285,10 @@ const GOLDEN: [&str; 39] = [
     "36000000010101000000010016160401010001000002808080808020ac022222222222222222222222222222222201ac0203626272ac02010101",
     "160000001d010464617461036f75740108612f6200612d620001",
     "240000000e010106abababababababababababababababababababababababababababababababab",
+    "090000001ead02808080808020",
+    "030000001fad02",
+    "0600000020ad0202ac02",
+    "100000000701000101730500000000ac02000000",
 ];
 
 fn resume() -> Message {
@@ -315,8 +329,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=29).collect::<Vec<_>>());
-    for new in [22, 30] {
+    assert_eq!(numbers, (1..=21).chain(23..=32).collect::<Vec<_>>());
+    for new in [22, 33] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -198,7 +198,9 @@ impl SendSession {
                     SourceJob::Chunk { file, index, attempt, map, expect }
                 }
                 SenderAction::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
-                SenderAction::CheckSource(file) => SourceJob::Check(file),
+                SenderAction::CheckSource { file, .. } => SourceJob::Check(file),
+                // Its sources are files, of which nothing is kept.
+                SenderAction::Release { .. } => continue,
                 SenderAction::CloseLane(lane) => {
                     self.close_lane(env, lane, None);
                     continue;

@@ -92,7 +92,7 @@ pub enum Verb {
 #[command(args_override_self = true)]
 pub struct TransferArgs {
     /// What is copied, and where it goes: a directory lands as DEST/NAME, with a slash at its end
-    /// as its contents
+    /// as its contents; `-` is standard input, and DEST then the name of a file
     // One list, as clap cannot tell where several sources end when options stand between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
     pub locations: Vec<OsString>,
@@ -114,7 +114,7 @@ pub struct TransferArgs {
     /// Which files, and what of them.
     #[command(flatten)]
     pub choice: ChoiceOptions,
-    /// DEST as one stream of bytes.
+    /// SOURCE or DEST as one stream of bytes.
     #[command(flatten)]
     pub stream: StreamOptions,
     /// What is told, and where.
@@ -438,11 +438,11 @@ pub struct TrustArgs {
 }
 
 impl TransferArgs {
-    /// The sources, at least one, and the destination behind them; `None` if too few locations are
-    /// given.
+    /// The sources, of which there may be none, and the destination behind them. `None` if no
+    /// location is given.
     pub fn ends(&self) -> Option<(&[OsString], &OsString)> {
         let (dest, sources) = self.locations.split_last()?;
-        (!sources.is_empty()).then_some((sources, dest))
+        Some((sources, dest))
     }
 }
 

@@ -32,6 +32,7 @@ pub use bench::{
     SweepTelling,
 };
 pub use check::{CheckTelling, Checked};
+pub use closing::EndOfStream;
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;

@@ -37,7 +37,7 @@ pub use lab::{
     scan_bench,
 };
 pub use layers::Layers;
-pub use stream::StreamSettings;
+pub use stream::{InputSettings, StreamSettings};
 pub use targets::{new_set, rate_of};
 
 /// Everything a transfer needs but its locations.
@@ -49,6 +49,8 @@ pub struct TransferSettings {
     pub targets: Option<TargetDirs>,
     /// The form of a stream, if the destination is one.
     pub stream: StreamSettings,
+    /// The source, if it is a stream.
+    pub input: InputSettings,
     /// The path of the manifest. `None` if none is wanted.
     pub manifest: Option<PathBuf>,
     /// Notes for users about texts that were read otherwise than they were written.
@@ -128,6 +130,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         stream: stream::stream(&args.stream, engine.preserve, layers)?,
+        input: stream::input(&args.stream, layers)?,
         engine,
         targets: targets::targets(&args.targets, layers)?,
         manifest,

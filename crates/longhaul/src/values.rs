@@ -28,7 +28,7 @@ pub use given::{Environment, Given, variable};
 pub(crate) use plot::plot;
 pub use plot::{PlotForm, PlotPlace};
 pub(crate) use preserve::preserve;
-pub(crate) use stream::{block_size, prefill};
+pub(crate) use stream::{block_size, prefill, root};
 
 /// The rule when labels on standard error are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::{Digest, Hash32};
 use crate::chunkmap::{ChunkMap, DigestKind};
-use crate::units::ChunkIndex;
+use crate::units::{ChunkIndex, ChunkSize};
 
 /// Merges the chunks of one file, in any order, each once.
 ///
@@ -23,6 +23,17 @@ pub struct RootMerger {
     subtrees: BTreeMap<u64, Subtree>,
     root: Option<Hash32>,
     inserted: u64,
+    end: TreeEnd,
+}
+
+/// Whether the end of a tree is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TreeEnd {
+    /// It is: the map says it.
+    Known,
+    /// It is not. A subtree that begins with the first chunk may be the whole tree, whose root is
+    /// made of its halves in another way than a parent is. So no parent is made there.
+    Open,
 }
 
 /// The subtree of `2^level` chunks from its key on, without the chunks behind the file's end.
@@ -82,7 +93,34 @@ pub enum MergeError {
 impl RootMerger {
     /// Nothing merged yet of the file that `map` describes.
     pub const fn new(map: ChunkMap) -> RootMerger {
-        RootMerger { map, subtrees: BTreeMap::new(), root: None, inserted: 0 }
+        RootMerger { map, subtrees: BTreeMap::new(), root: None, inserted: 0, end: TreeEnd::Known }
+    }
+
+    /// Nothing merged yet of a stream that is longer than one chunk of `size`. It has no root
+    /// before its end is known.
+    pub fn unended(size: ChunkSize) -> RootMerger {
+        RootMerger { end: TreeEnd::Open, ..RootMerger::new(ChunkMap::unended(size)) }
+    }
+
+    /// Whether it merges a stream whose end is not known.
+    pub fn is_unended(&self) -> bool {
+        self.end == TreeEnd::Open
+    }
+
+    /// The same chunks in the tree of a stream that has ended, and has two chunks at least.
+    ///
+    /// # Errors
+    /// [`MergeError::OutOfRange`] when a chunk is in that lies behind the end.
+    pub fn ended(&self, map: ChunkMap) -> Result<RootMerger, MergeError> {
+        let chunks = map.chunks();
+        let mut ended = RootMerger { inserted: self.inserted, ..RootMerger::new(map) };
+        for (start, Subtree { level, cv }) in &self.subtrees {
+            if chunks < 2 || start + (1 << level) > chunks {
+                return Err(MergeError::OutOfRange { index: ChunkIndex(*start), chunks });
+            }
+            ended.rise(*start, *level, *cv);
+        }
+        Ok(ended)
     }
 
     /// Takes the digest of one chunk.
@@ -123,7 +161,8 @@ impl RootMerger {
         };
         let whole = part.chunks == chunks;
         let aligned = index.0.is_multiple_of(1 << level) && (part.chunks == 1 << level || end == chunks);
-        if !aligned {
+        let may_be_all = self.is_unended() && index.0 == 0 && part.chunks > 1;
+        if !aligned || may_be_all {
             return Err(MergeError::NoSubtree { index, chunks: part.chunks });
         }
         let want = if whole { DigestKind::Root } else { DigestKind::Cv };
@@ -205,7 +244,8 @@ impl RootMerger {
             if sibling >= chunks {
                 continue;
             }
-            let Some(other) = self.take(sibling, level) else {
+            let may_be_all = self.is_unended() && start.min(sibling) == 0;
+            let Some(other) = (if may_be_all { None } else { self.take(sibling, level) }) else {
                 self.subtrees.insert(start, Subtree { level, cv });
                 return;
             };

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use longhaul_core::limits::STREAM_BYTES_MAX;
 use longhaul_core::{FileNode, RelPath};
 use rustix::io::Errno;
 
@@ -29,7 +30,7 @@ use crate::load::LoadShare;
 /// The bytes of a file on one target.
 #[derive(Debug)]
 pub struct Body {
-    len: u64,
+    len: AtomicU64,
     content: BodyContent,
 }
 
@@ -107,7 +108,7 @@ impl Body {
     /// [`TargetTree`](crate::TargetTree) that a library user wrote. Bodies with the same `queue`
     /// share the threads that write them.
     pub fn of(len: u64, queue: u64, bytes: Arc<dyn WriteAt>) -> Body {
-        Body { len, content: BodyContent::Given(GivenBody { queue, bytes }) }
+        Body { len: len.into(), content: BodyContent::Given(GivenBody { queue, bytes }) }
     }
 
     /// A body of `len` bytes in an open file.
@@ -117,7 +118,8 @@ impl Body {
         temp: Temp,
         (began, mark, share): (Began, Mark, LoadShare),
     ) -> Body {
-        let reserved = Reserved { end: 0, off: zeros == Zeros::LeftOut || len < RESERVED_FILE_BYTES_MIN };
+        let is_worth_it = (RESERVED_FILE_BYTES_MIN..STREAM_BYTES_MAX).contains(&len);
+        let reserved = Reserved { end: 0, off: zeros == Zeros::LeftOut || !is_worth_it };
         let body = DiskBody {
             handle,
             node,
@@ -131,22 +133,27 @@ impl Body {
             reserved: Mutex::new(reserved),
             written: Mutex::default(),
         };
-        Body { len, content: BodyContent::Disk(body) }
+        Body { len: len.into(), content: BodyContent::Disk(body) }
     }
 
     /// A body of `len` bytes that go out in order.
     pub(crate) fn stream(len: u64, body: StreamBody) -> Body {
-        Body { len, content: BodyContent::Stream(body) }
+        Body { len: len.into(), content: BodyContent::Stream(body) }
     }
 
-    /// The length that it will have, in bytes.
+    /// The length that it will have, in bytes. Of a stream: [`STREAM_BYTES_MAX`] until it is known.
     pub fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Sets the length of a stream, which is known now.
+    pub(crate) fn end_at(&self, len: u64) {
+        self.len.store(len, Ordering::Release);
     }
 
     /// Whether it will have no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Its bytes, where it is no file of this host.

@@ -5,8 +5,10 @@
 //! bodies; where a chunk goes is the caller's business. Knows nothing of chunks, digests or peers.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::digest::Digest;
+use longhaul_core::limits::STREAM_BYTES_MAX;
 use longhaul_core::{ChunkIndex, FileNode, Meta, Place, Preserve, RelPath, TargetId};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -25,7 +27,7 @@ use crate::fill::Back;
 #[derive(Debug)]
 pub struct TargetFile {
     path: RelPath,
-    len: u64,
+    len: AtomicU64,
     /// One body for each target. None: no file at all, for transfers without a disk.
     bodies: Vec<Body>,
     /// The bodies that its chunks go to, if it is striped: the first of `bodies`, which is the only
@@ -37,12 +39,12 @@ impl TargetFile {
     /// The file that will be `path`, of `len` bytes in all, with one body on each of its targets. A
     /// file without bodies takes all bytes and keeps none.
     pub fn new(path: &RelPath, len: u64, bodies: Vec<Body>) -> TargetFile {
-        TargetFile { path: path.clone(), len, bodies, striped: None }
+        TargetFile { path: path.clone(), len: len.into(), bodies, striped: None }
     }
 
     /// A striped file of `len` bytes, with its stripe file.
     pub(crate) fn in_stripes(path: &RelPath, len: u64, stripe: Body, striped: Striped) -> TargetFile {
-        TargetFile { path: path.clone(), len, bodies: vec![stripe], striped: Some(Box::new(striped)) }
+        TargetFile { path: path.clone(), len: len.into(), bodies: vec![stripe], striped: Some(Box::new(striped)) }
     }
 
     /// The bodies that its chunks go to, if it is striped.
@@ -68,14 +70,23 @@ impl TargetFile {
         &self.path
     }
 
-    /// The length it will have, in bytes.
+    /// The length it will have, in bytes. Of a stream: more than any file has, until it is known.
     pub fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Sets the length of a stream, which is known now. It lies in one body. Nothing changes in a
+    /// file whose length was known.
+    pub fn end_if_unended(&self, len: u64) {
+        if self.len() == STREAM_BYTES_MAX {
+            self.len.store(len, Ordering::Release);
+            self.bodies.iter().for_each(|body| body.end_at(len));
+        }
     }
 
     /// Whether it will have no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The target of its first body.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use longhaul_core::TempName;
+use longhaul_core::limits::STREAM_BYTES_MAX;
 use longhaul_sys::lock;
 use rustix::fs::{FileType, Mode, OFlags, Stat, Statx, fstat, openat};
 use rustix::io::Errno;
@@ -55,7 +56,7 @@ pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Jour
     let longest = len.saturating_add(PADDING_BYTES_MAX);
     if node_of_statx(stat) != node {
         Some("another file has its name")
-    } else if stat.stx_size < len || stat.stx_size > longest {
+    } else if len != STREAM_BYTES_MAX && (stat.stx_size < len || stat.stx_size > longest) {
         Some("it is not as long as it was")
     } else if !sparse && stat.stx_blocks.saturating_mul(512) < journalled.bytes {
         Some("it has fewer blocks than what was written needs")

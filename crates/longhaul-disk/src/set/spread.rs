@@ -197,7 +197,7 @@ impl TargetTree for SpreadTarget {
             return striping.create(self.choose(path, 0)?, path, (map, sparse.into()), temp);
         }
         // How much of a sparse file are holes is not known.
-        let len = if sparse { 0 } else { map.len() };
+        let len = if sparse || map.is_unended() { 0 } else { map.len() };
         self.choose(path, len)?.create(path, map, sparse, temp)
     }
 

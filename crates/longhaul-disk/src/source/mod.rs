@@ -12,6 +12,7 @@ mod same_name;
 mod scan;
 mod select;
 mod shape;
+mod stream;
 mod void;
 
 use std::ops::ControlFlow;
@@ -28,6 +29,7 @@ pub use fs::{FsSource, SourceSpec};
 pub use read::SmallFile;
 pub use same_name::SameName;
 pub use shape::Shape;
+pub use stream::{StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec};
 pub use void::{TimedVoid, VoidSource};
 
 /// A scan that is asked for.

@@ -155,6 +155,8 @@ pub enum StartNote {
     NotEncrypted,
     /// The lanes are not encrypted, and stay within this process.
     WithinProcess,
+    /// The source is a stream, which this process alone can go on with.
+    ReadOnce,
 }
 
 /// The way of a transfer, as its initiator sees it.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::{Fault, RelPath, Word};
-use longhaul_disk::{StreamShape, TargetDirs};
+use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub enum JobSource {
     Local(Vec<LocalSource>),
     /// Paths that one daemon serves.
     Remote(Reach, Vec<RemotePath>),
+    /// A stream, read once: one file of a length that nobody knows. What was read cannot be read
+    /// again, so that only this process can go on with it.
+    Stream(StreamSpec),
 }
 
 /// The destination of a job.

@@ -65,7 +65,7 @@ impl Run {
         };
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
         let destination = LocalSite::new(dest, opening)?.open()?;
-        let receiver = Arc::new(TargetsOnly(self.observer.clone()));
+        let receiver = Arc::new(OwnTargets(self.observer.clone()));
         self.embedded(source, destination, receiver).await
     }
 
@@ -83,8 +83,19 @@ impl Run {
         destination: Destination,
         receiver: Arc<dyn Observer>,
     ) -> Result<Totals, Fault> {
+        self.embedded_course(tree, destination, receiver, &mut SendCourse::default()).await
+    }
+
+    /// The same, with the course of the sending half.
+    pub(crate) async fn embedded_course(
+        self,
+        tree: Arc<dyn SourceTree>,
+        destination: Destination,
+        receiver: Arc<dyn Observer>,
+        course: &mut SendCourse,
+    ) -> Result<Totals, Fault> {
         let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
-        let (mut totals, received) = self.halves(tree, destination, engines, receiver).await?;
+        let (mut totals, received) = self.halves_of(tree, destination, engines, receiver, course).await?;
         merge_halves(&mut totals, received);
         Ok(totals)
     }
@@ -97,6 +108,18 @@ impl Run {
         destination: Destination,
         engines: Engines,
         hears_receiver: Arc<dyn Observer>,
+    ) -> Result<(Totals, Totals), Fault> {
+        self.halves_of(tree, destination, engines, hears_receiver, &mut SendCourse::default()).await
+    }
+
+    /// The same, with the course of the sending half.
+    async fn halves_of(
+        self,
+        tree: Arc<dyn SourceTree>,
+        destination: Destination,
+        engines: Engines,
+        hears_receiver: Arc<dyn Observer>,
+        course: &mut SendCourse,
     ) -> Result<(Totals, Totals), Fault> {
         let half = ByteCount(self.settings.memory.get() / 2);
         // As for a whole side, two buffers are enough for each half.
@@ -154,12 +177,11 @@ impl Run {
             receiver::run(far, receiving, &mut course).await;
             said_here(course.totals)
         });
-        let mut course = SendCourse::default();
-        sender::run(near, sending, &mut course).await;
+        sender::run(near, sending, course).await;
         let received = receiver
             .await
             .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
-        Ok((said_here(course.totals), received))
+        Ok((said_here(std::mem::take(&mut course.totals)), received))
     }
 
     /// The link of one half of a copy.
@@ -237,9 +259,9 @@ fn said_here(mut totals: Totals) -> Totals {
 }
 
 /// The observer of the receiving half of a copy: the sending half tells everything else.
-struct TargetsOnly(Arc<dyn Observer>);
+pub(crate) struct OwnTargets(pub(crate) Arc<dyn Observer>);
 
-impl Observer for TargetsOnly {
+impl Observer for OwnTargets {
     fn event(&self, event: Event) {
         if matches!(event, Event::Targets(_)) {
             self.0.event(event);

@@ -4,11 +4,12 @@
 //! it, by the request that `wish` makes; `local_copy` plays both sides here, `session` sets one up,
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
-//! that do not exist. `stream` has destinations that
-//! take bytes once and in order. `list` asks what is there. The session loops do the rest.
+//! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
+//! sources that give them so. `list` asks what is there. The session loops do the rest.
 
 pub(crate) mod connect;
 pub(crate) mod digests;
+mod from_stream;
 pub(crate) mod list;
 pub(crate) mod local_copy;
 mod missing;
@@ -90,6 +91,14 @@ pub async fn run(
             Err(fault) => Err(fault),
         },
         (JobSource::Local(sources), JobDestination::Stream(dest)) => run.copy_stream(&sources, &dest).await,
+        (JobSource::Stream(spec), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
+            Ok(remote) => run.push_from_stream(spec, &remote, path).await,
+            Err(fault) => Err(fault),
+        },
+        (JobSource::Stream(spec), JobDestination::Local(dest)) => run.copy_from_stream(spec, &dest).await,
+        (JobSource::Stream(_), JobDestination::Stream(_)) => {
+            Err(Fault::new(FaultCode::Usage, Blame::Local, "a stream goes into no other stream"))
+        }
         (JobSource::Remote(..), JobDestination::Remote(..)) => {
             Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
                 .hint(hint::Program::PullThenPush))
@@ -156,7 +165,7 @@ fn at_daemon(credentials: Option<Credentials>, reach: Reach) -> Result<Remote, F
 fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
     budget::possible(settings.memory)?;
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
-        (Transport::Quic, _, JobSource::Local(_), JobDestination::Local(_)) => {
+        (Transport::Quic, _, JobSource::Local(_) | JobSource::Stream(_), JobDestination::Local(_)) => {
             ("between two local directories no lane runs over QUIC", hint::Network::LeaveTransportOut)
         }
         (Transport::Quic, Some(Protection::Safe), ..) => {

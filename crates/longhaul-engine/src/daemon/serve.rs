@@ -186,7 +186,7 @@ fn answer(admission: &Admission, units: Units, rate: Option<u64>) -> Result<Welc
     Ok(Welcome {
         version: VERSION,
         caps: match &admission.side {
-            Side::Receive(destination, _) => handshake::sync_caps(destination.tree.sync_method()),
+            Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
             Side::Send(_, _, caps) => *caps,
         },
         session: nonce()?,

@@ -120,15 +120,18 @@ fn name_beneath(path: &RelPath, top: &RelPath) -> Option<Vec<u8>> {
 
 fn listed(name: Vec<u8>, partial: &JournalledPartial, opened: &Opened, written: Mtime, user: Option<String>) -> Listed {
     let file = &partial.file;
+    let held = partial.held.bytes(file.map);
+    // Nobody knows how long a stream would have been.
+    let len = if file.map.is_unended() { held } else { file.map.len() };
     let kind = ListedKind::Partial(Box::new(ListedPartial {
-        held: partial.held.bytes(file.map),
+        held,
         since_unix: opened.at_unix,
         principal: opened.principal.as_str().into(),
         owner: opened.owner.as_str().into(),
         temp: file.temp,
         user: user.map(PlainText::from),
     }));
-    Listed { name, kind, len: file.map.len(), meta: Meta { mode: MODE, mtime: written } }
+    Listed { name, kind, len, meta: Meta { mode: MODE, mtime: written } }
 }
 
 /// Bytes of memory that a listed partial takes.

@@ -16,6 +16,8 @@ pub(crate) struct Allowed {
     names: Option<AllowedNames>,
     filter: Filter,
     no_links: bool,
+    /// Whether entries without a known length are refused.
+    no_streams: bool,
     /// The length in bytes that the one file may have. 0 once it came, `None` where any number of
     /// files may come.
     one_file: Option<u64>,
@@ -32,7 +34,7 @@ struct AllowedNames {
 impl Allowed {
     /// Allows entries that pass these rules.
     pub(crate) fn passing(filter: Filter) -> Allowed {
-        Allowed { filter, ..Allowed::default() }
+        Allowed { filter, no_streams: true, ..Allowed::default() }
     }
 
     /// Allows one file of at most `bytes` bytes, and nothing else.
@@ -91,7 +93,9 @@ impl Allowed {
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
         // An entry that is not sent may be named by the directory in which it lies.
         let is_unsent = matches!(entry.kind, EntryKind::Unsent { .. });
-        !(is_link && self.no_links) && (self.has(&entry.path, is_dir) || is_unsent && self.has(&entry.path, true))
+        let is_stream = matches!(entry.kind, EntryKind::Stream { .. });
+        let is_refused = is_link && self.no_links || is_stream && self.no_streams;
+        !is_refused && (self.has(&entry.path, is_dir) || is_unsent && self.has(&entry.path, true))
     }
 
     fn has(&self, path: &RelPath, is_dir: bool) -> bool {

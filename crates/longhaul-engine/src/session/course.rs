@@ -14,11 +14,12 @@ use std::time::Instant;
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{Entry, EntryKind, Fault, PathList, Preserve};
-use longhaul_disk::{ScanRequest, Scanned, SourceTree};
+use longhaul_disk::{ScanRequest, Scanned, SourceTree, StreamSource};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
+use super::sent_stream::SentStream;
 use super::source::Origin;
 use super::totals::Totals;
 use crate::faults::system_fault;
@@ -36,6 +37,8 @@ pub(crate) struct SendCourse {
     /// Entries that were offered and have no outcome, in order. They are offered again before the
     /// scan goes on.
     pub(super) again: VecDeque<UnsettledEntry>,
+    /// The stream that is sent. `None` where files are.
+    pub(super) stream: Option<SentStream>,
     scan: Scan,
 }
 
@@ -90,6 +93,11 @@ impl ScanWish {
 }
 
 impl SendCourse {
+    /// The course of a stream.
+    pub(crate) fn of_stream(source: Arc<StreamSource>) -> SendCourse {
+        SendCourse { stream: Some(SentStream::new(source)), ..SendCourse::default() }
+    }
+
     /// Begins the scan, unless an earlier session did.
     pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<(), Fault> {
         self.totals.begin_session();
@@ -220,7 +228,13 @@ fn version(entry: &Entry) -> u64 {
     (entry.meta.mtime.secs, entry.meta.mtime.nanos).hash(&mut hasher);
     match &entry.kind {
         EntryKind::File { len, inode, .. } => {
+            // A stream is committed with the length that it turned out to have, and offered anew
+            // without one.
+            let len = if inode.is_of_stream() { 0 } else { *len };
             (len, inode.dev, inode.ino, inode.ctime.secs, inode.ctime.nanos).hash(&mut hasher);
+        }
+        EntryKind::Stream { inode, .. } => {
+            (0_u64, inode.dev, inode.ino, inode.ctime.secs, inode.ctime.nanos).hash(&mut hasher);
         }
         EntryKind::Symlink { target } => target.hash(&mut hasher),
         _ => {}
@@ -345,6 +359,17 @@ mod tests {
         assert!(course.is_news(&reserved()) && !course.is_news(&entry("d", EntryKind::DirEnd)));
         course.begin();
         assert!(!course.is_news(&reserved()));
+    }
+
+    #[test]
+    fn a_stream_that_was_committed_with_its_length_is_known_when_it_is_offered_without() {
+        let inode = longhaul_core::Inode::of_stream(7, 8, Default::default());
+        let mut course = ReceiveCourse::default();
+        course.begin();
+        let ended = entry("s", EntryKind::File { len: 9, sparse: false, inode });
+        course.settled(&ended, &Outcome::Committed(None));
+        course.begin();
+        assert!(course.committed.before()(&entry("s", EntryKind::Stream { inode, kept_bytes: 1 })));
     }
 
     #[test]

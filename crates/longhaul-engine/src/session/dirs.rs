@@ -32,7 +32,10 @@ impl Dirs {
                     self.ends.insert(id, dir);
                 }
             }
-            EntryKind::File { .. } | EntryKind::Symlink { .. } | EntryKind::Unsent { .. } => {}
+            EntryKind::File { .. }
+            | EntryKind::Stream { .. }
+            | EntryKind::Symlink { .. }
+            | EntryKind::Unsent { .. } => {}
         }
     }
 

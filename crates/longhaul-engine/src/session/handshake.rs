@@ -11,8 +11,8 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, GrantedLanes, Hello, Protect, Request,
-    VERSION, Welcome,
+    CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, GrantedLanes, Hello,
+    Protect, Request, VERSION, Welcome,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -168,13 +168,20 @@ const PART_TAKEN_MAX: Duration = Duration::from_secs(30);
 /// How long a refusal is waited for from a side that takes no more of a request.
 const REFUSAL_OVERTAKES: Duration = Duration::from_secs(5);
 
-/// The bits of a receiver's `Welcome` that say how it makes small files and names durable.
-pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {
-    match method {
-        Some(SyncMethod::FileSystem) => CAP_SYNCS_FILE_SYSTEM,
-        Some(SyncMethod::Each) => CAP_SYNCS_EACH,
-        None => 0,
-    }
+/// The bits of a receiver's `Welcome`: that it takes streams, and how it makes small files and
+/// names durable.
+pub(crate) fn receiver_caps(method: Option<SyncMethod>) -> u64 {
+    CAP_TAKES_STREAMS
+        | match method {
+            Some(SyncMethod::FileSystem) => CAP_SYNCS_FILE_SYSTEM,
+            Some(SyncMethod::Each) => CAP_SYNCS_EACH,
+            None => 0,
+        }
+}
+
+/// Whether the receiver takes files whose length nobody knows.
+pub(crate) fn takes_streams(caps: u64) -> bool {
+    caps & CAP_TAKES_STREAMS != 0
 }
 
 /// The bits of a sender's `Welcome` that describe its sources.

@@ -105,6 +105,8 @@ pub(crate) fn moves(message: &Message) -> bool {
         Message::Offer(_) | Message::FileEnd(_) | Message::FileFault(_) | Message::Complete(_) | Message::Bye(_) => {
             true
         }
+        Message::StreamEnd(_) | Message::WantLast(_) => true,
+        Message::DurableChunks(durable) => durable.count > 0,
         _ => false,
     }
 }

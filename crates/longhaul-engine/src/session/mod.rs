@@ -31,6 +31,7 @@ pub(crate) mod overhead;
 pub(crate) mod plan;
 pub(crate) mod receiver;
 pub(crate) mod sender;
+mod sent_stream;
 mod settled;
 mod source;
 mod timed_source;
@@ -67,6 +68,8 @@ pub(crate) enum SessionEvent {
     Sent(Sent),
     /// A report of the source side.
     Read(source::SourceDone),
+    /// The stream that is sent has come further.
+    StreamCame,
     /// A report of the destination side.
     Wrote(destination::DestinationDone),
 }

@@ -126,7 +126,7 @@ impl LargeTarget {
                 chunk.standing_digest = Some(*hash);
             }
         }
-        Some(Want { start, count, digests: compare.then_some(digests) })
+        Some(Want { start, count, digests: compare.then_some(digests), is_last_of_stream: false })
     }
 }
 

@@ -31,7 +31,7 @@ impl OpenDirs {
             EntryKind::Unsent { .. } => Ok(()),
             EntryKind::Dir => self.begin(entry),
             EntryKind::DirEnd => self.end(entry),
-            EntryKind::File { .. } | EntryKind::Symlink { .. } => self.take_leaf(entry),
+            EntryKind::File { .. } | EntryKind::Stream { .. } | EntryKind::Symlink { .. } => self.take_leaf(entry),
         }
     }
 

@@ -12,7 +12,7 @@ use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId,
 use super::compare::{Comparison, goes_in_chunks};
 use super::large::{LargeStage, LargeTarget};
 use super::partial::Partial;
-use super::policy::{PolicyDecision, Seen, is_same};
+use super::policy::{PolicyDecision, Seen, is_committed};
 use super::readback::Checks;
 use super::skipped::wants_digest;
 use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed};
@@ -42,6 +42,9 @@ impl Receiver {
             && (target.is_empty() || target.len() > LINK_BYTES_MAX || target.contains(&0))
         {
             return Err(Fault::protocol("a symbolic link with an impossible target"));
+        }
+        if let EntryKind::Stream { kept_bytes, .. } = entry.kind {
+            self.expect_stream(kept_bytes)?;
         }
         let (placed, state) = match self.config.landing.place(&entry.path) {
             // Nothing is made of it, so its path may have no place, such as a source itself that
@@ -110,7 +113,7 @@ impl Receiver {
                 "something that is no directory stands where one goes",
                 hint::Names::RemoveOrChooseAnother,
             ),
-            (.., Ok(seen)) if committed && !doubtful && is_same(&held.entry, &seen) => Outcome::Skipped,
+            (.., Ok(seen)) if committed && !doubtful && is_committed(&held.entry, &seen) => Outcome::Skipped,
             (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen, doubtful) {
                 PolicyDecision::Skip => Outcome::Skipped,
                 PolicyDecision::Fail(fault) => Outcome::Failed(fault),
@@ -159,6 +162,12 @@ impl Receiver {
                 };
                 large.checks = Checks::wanted(self.config.read_back);
                 large.comparison = comparison;
+                (EntryState::Large(Box::new(large)), Answered::Wanted)
+            }
+            EntryKind::Stream { inode, .. } => {
+                self.window.queue(id, inode.dev);
+                let mut large = LargeTarget::of_stream(self.config.chunk, partial);
+                large.checks = Checks::wanted(self.config.read_back);
                 (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             _ => {

@@ -5,14 +5,14 @@
 //! else does. The state of one file lies in `large`.
 
 use longhaul_core::digest::{Hash32, TreePart};
-use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, ChunkIndex, Fault, FaultCode, FileId};
 
-use super::journal::JournalEntry;
 use super::large::{LargeStage, LargeTarget, Leftover, Want};
+use super::stream::map_of;
 use super::{Created, EntryState, Receiver, ReceiverAction, WantOrder};
 use crate::steps;
 use crate::time::Timestamp;
-use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
+use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks, WantLast};
 
 impl Receiver {
     pub(super) fn large(&mut self, id: FileId) -> Option<&mut LargeTarget> {
@@ -96,11 +96,11 @@ impl Receiver {
     fn opened(&mut self, id: FileId, created: Created) {
         let chunk = self.config.chunk;
         let Some(slot) = self.manifest.get_mut(id) else { return };
-        let (EntryState::Large(large), EntryKind::File { len, .. }) = (&mut slot.state, &slot.entry.entry.kind) else {
+        let (EntryState::Large(large), Some(map)) = (&mut slot.state, map_of(&slot.entry.entry.kind, chunk)) else {
             return;
         };
         match created {
-            Created::Fresh if large.partial.is_some() => large.begin_anew(ChunkMap::new(*len, chunk)),
+            Created::Fresh if large.partial.is_some() => large.begin_anew(map),
             Created::Continued(held) if large.partial.is_some() => large.partial = Some(held),
             Created::Fresh | Created::Continued(_) => {}
         }
@@ -191,8 +191,8 @@ impl Receiver {
                 let may_sync = written > 0 && large.failed.is_none();
                 if self.config.read_back {
                     self.read_back(id, &chunks);
-                } else if !chunks.is_empty() {
-                    self.journal.add(JournalEntry::Chunks { file: id, chunks });
+                } else {
+                    self.journal_chunks(id, chunks);
                 }
                 if may_sync {
                     self.unsynced.join(id, written, since);
@@ -248,7 +248,10 @@ impl Receiver {
     /// Fails a file: nothing more of it is wanted, and it is settled when the disk has no work on
     /// it.
     pub(super) fn fail_file(&mut self, id: FileId, fault: Fault) {
-        let leftover = if fault.code.keeps_partial() { Leftover::Keep } else { Leftover::Discard };
+        // Nobody can go on with a stream whose sender has given it up or goes on without it.
+        let is_stream = self.large(id).is_some_and(|large| large.is_stream());
+        let keeps = fault.code.keeps_partial() && !is_stream;
+        let leftover = if keeps { Leftover::Keep } else { Leftover::Discard };
         self.fail_file_leaving(id, fault, leftover);
     }
 
@@ -307,6 +310,7 @@ impl Receiver {
 /// The message that asks for chunks.
 pub(super) fn ask_for(file: FileId, want: Want) -> Message {
     match want.digests {
+        None if want.is_last_of_stream => Message::WantLast(WantLast { file }),
         None => Message::WantChunks(WantChunks { file, start: want.start, count: want.count }),
         Some(digests) => Message::CheckChunks(CheckChunks { file, start: want.start, digests }),
     }

@@ -104,8 +104,12 @@ impl Receiver {
         // A file that ended meanwhile was counted when it did.
         let Some(large) = self.large(file) else { return };
         let bytes = large.journalled(&chunks);
+        let is_stream = large.is_stream();
         self.unsynced.count_no_more(bytes);
         self.tally.durable += bytes;
+        if is_stream {
+            self.tell_durable(file, &chunks);
+        }
         self.end_if_failed(file);
     }
 }

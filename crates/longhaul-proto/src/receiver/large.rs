@@ -40,6 +40,29 @@ pub(super) struct Want {
     pub(super) count: u64,
     /// The digests that the sender shall compare. `None` if it shall send the chunks.
     pub(super) digests: Option<Vec<Hash32>>,
+    /// Whether it is the last chunk of a stream, which is shorter than the others.
+    pub(super) is_last_of_stream: bool,
+}
+
+/// How far the chunks of a file were wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WantProgress {
+    /// Chunks before this one were wanted at least once.
+    pub(super) next: ChunkIndex,
+    /// Whether it is a stream.
+    pub(super) stream: StreamStage,
+}
+
+/// Whether a file is a stream, and how far that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum StreamStage {
+    /// It is a file, whose length was known from the start.
+    #[default]
+    NoStream,
+    /// It is a stream whose end is not known.
+    Unended,
+    /// It is a stream whose length is known.
+    Ended,
 }
 
 /// The fate of the temporary of a file that fails.
@@ -104,8 +127,8 @@ pub(super) struct LargeTarget {
     pub(super) partial: Option<Arc<Partial>>,
     pub(super) merger: RootMerger,
     pub(super) declared_root: Option<Hash32>,
-    /// Chunks before this one were wanted at least once.
-    pub(super) next_want: ChunkIndex,
+    /// How far its chunks were wanted.
+    pub(super) wants: WantProgress,
     /// Chunks that are wanted and not yet durable.
     pub(super) chunks: BTreeMap<ChunkIndex, WantedChunk>,
     /// Its part of the session's window of wanted chunks: chunks that are wanted or being written;
@@ -146,7 +169,7 @@ impl LargeTarget {
             partial: None,
             merger: RootMerger::new(map),
             declared_root: None,
-            next_want: ChunkIndex(0),
+            wants: WantProgress::default(),
             chunks: BTreeMap::new(),
             wanted: 0,
             writing: 0,
@@ -165,7 +188,9 @@ impl LargeTarget {
 
     /// A file that continues `partial`, if that still stands.
     pub(super) fn continued(partial: Arc<Partial>) -> LargeTarget {
-        LargeTarget { partial: Some(partial.clone()), ..LargeTarget::new(partial.map()) }
+        let map = partial.map();
+        let target = if map.is_unended() { LargeTarget::unended(map.size()) } else { LargeTarget::new(map) };
+        LargeTarget { partial: Some(partial), ..target }
     }
 
     /// Begins without the partial, which was gone.
@@ -173,7 +198,8 @@ impl LargeTarget {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);
         let comparison = self.comparison.take();
-        *self = LargeTarget { stage: self.stage, room: self.room, failed, checks, comparison, ..LargeTarget::new(map) };
+        let target = if map.is_unended() { LargeTarget::unended(map.size()) } else { LargeTarget::new(map) };
+        *self = LargeTarget { stage: self.stage, room: self.room, failed, checks, comparison, ..target };
     }
 
     /// Continues the partial. Gives the parts of the digest tree that the sender needs; a partial
@@ -203,8 +229,8 @@ impl LargeTarget {
     /// Moves past chunks that are held.
     fn skip_held(&mut self) {
         let Some(partial) = self.partial.as_ref().filter(|partial| partial.source() == Source::Same) else { return };
-        while let PartialStretch::Held { end } = partial.stretch(self.next_want) {
-            self.next_want = end;
+        while let PartialStretch::Held { end } = partial.stretch(self.wants.next) {
+            self.wants.next = end;
         }
     }
 
@@ -253,7 +279,7 @@ impl LargeTarget {
     }
 
     pub(super) fn has_chunks_to_want(&self) -> bool {
-        self.failed.is_none() && self.next_want.0 < self.map.chunks()
+        self.failed.is_none() && self.wants.next.0 < self.map.chunks()
     }
 
     /// The declared and the computed root, once no chunk is to come and the disk has no work on it.
@@ -270,19 +296,21 @@ impl LargeTarget {
     /// The next chunks to ask for, at most `room`. `None` if there are none.
     pub(super) fn want(&mut self, room: u64) -> Option<Want> {
         self.skip_held();
-        let start = self.next_want;
+        let start = self.wants.next;
         let stretch = self.partial.as_ref().map(|partial| partial.stretch(start));
         let (end, compare) = match stretch {
             None => (ChunkIndex(self.map.chunks()), false),
             Some(PartialStretch::Missing { end }) => (end, false),
             Some(PartialStretch::Held { end }) => (end, true),
         };
-        let count = room.min(end.0.saturating_sub(start.0)).min(WANT_COUNT_MAX);
+        let is_last_of_stream = self.is_last_of_stream(start);
+        let end = end.0.min(if is_last_of_stream { self.map.chunks() } else { self.want_end() });
+        let count = room.min(end.saturating_sub(start.0)).min(WANT_COUNT_MAX);
         if count == 0 {
             return None;
         }
-        self.next_want = ChunkIndex(start.0 + count);
-        for index in start.0..self.next_want.0 {
+        self.wants.next = ChunkIndex(start.0 + count);
+        for index in start.0..self.wants.next.0 {
             let chunk = WantedChunk {
                 state: ChunkState::Wanted,
                 attempt: Attempt::FIRST,
@@ -295,7 +323,7 @@ impl LargeTarget {
         self.wanted += count as usize;
         self.skip_held();
         let digests = self.partial.as_ref().filter(|_| compare).map(|partial| partial.digests(start, count));
-        Some(Want { start, count, digests })
+        Some(Want { start, count, digests, is_last_of_stream })
     }
 
     /// Takes a verified chunk: it is to be written, and its digest joins the file's tree, unless it

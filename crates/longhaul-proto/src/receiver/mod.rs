@@ -31,6 +31,7 @@ mod readback;
 mod room;
 mod session;
 mod skipped;
+mod stream;
 mod unsynced;
 mod window;
 
@@ -153,6 +154,7 @@ impl Receiver {
             Message::Page(page) => self.on_page(page),
             Message::Digests(list) => self.on_digests(list),
             Message::FileEnd(end) => self.on_file_end(end),
+            Message::StreamEnd(end) => self.on_stream_end(&end),
             Message::FileFault(fault) => self.on_file_fault(fault),
             Message::Bye(ending) => self.on_bye(ending),
             Message::LaneLost(lost) => self.on_lane_lost(lost.lane),

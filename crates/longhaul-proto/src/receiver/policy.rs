@@ -182,6 +182,17 @@ pub fn is_same(entry: &Entry, seen: &Seen) -> bool {
     }
 }
 
+/// Whether the standing file is the entry, of which it is known that an earlier session committed
+/// it: of a stream nobody knows the length.
+pub(super) fn is_committed(entry: &Entry, seen: &Seen) -> bool {
+    match (&entry.kind, seen) {
+        (EntryKind::Stream { inode, .. }, Seen::File { mtime, clock, .. }) => {
+            clock.is_same(entry.meta.mtime, inode.ctime, *mtime)
+        }
+        _ => is_same(entry, seen),
+    }
+}
+
 /// Whether the standing file is as long as the entry.
 fn same_len(entry: &Entry, seen: &Seen) -> bool {
     match (&entry.kind, seen) {

@@ -12,7 +12,6 @@ use longhaul_core::{Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit,
 
 use super::bundles::{Reading, Unread};
 use super::chunks::{ChunkEvent, ChunkState};
-use super::journal::JournalEntry;
 use super::large::{LargeStage, LargeTarget, Leftover};
 use super::order::{ReceiverConfig, SyncGroup};
 use super::partial::Source;
@@ -200,9 +199,7 @@ impl Receiver {
                 Ok(())
             }
         });
-        if !good.is_empty() {
-            self.journal.add(JournalEntry::Chunks { file, chunks: good });
-        }
+        self.journal_chunks(file, good);
         self.judging(file, false);
         self.go_on_reading_held(file);
         self.proceed(file);

@@ -6,32 +6,38 @@
 use std::collections::BTreeMap;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger};
-use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
+use super::stream::StreamInput;
 use super::{OfferState, Sender, SenderAction, Sent, may_be_said, wrong_digest};
 use crate::wire::message::{FileEnd, Finding, Message, Resume};
 
 /// A file that goes in chunks.
 #[derive(Debug)]
 pub(super) struct LargeSource {
-    map: ChunkMap,
-    merger: RootMerger,
+    /// Its geometry. Of a stream: without an end until that is said.
+    pub(super) map: ChunkMap,
+    /// The digests of the chunks that were read or are held.
+    pub(super) merger: RootMerger,
     /// Chunks before this one were wanted: each is wanted for the first time in order.
-    next: ChunkIndex,
+    pub(super) next: ChunkIndex,
     /// Chunks that are wanted and have no good verdict.
-    chunks: BTreeMap<ChunkIndex, SentChunk>,
+    pub(super) chunks: BTreeMap<ChunkIndex, SentChunk>,
     ended: bool,
     /// Whether the receiver wanted chunks of it, or said which it holds.
     begun: bool,
     /// Whether the receiver said all parts that it holds, ...
-    resumed: bool,
+    pub(super) resumed: bool,
     /// ... and how many these are.
     parts_held: usize,
+    /// How far its input is. `None` for a file, all of which can be read.
+    pub(super) stream: Option<StreamInput>,
 }
 
+/// A chunk that is wanted.
 #[derive(Clone, Copy, Debug)]
-struct SentChunk {
+pub(super) struct SentChunk {
     attempt: Attempt,
     /// The digest it was first sent with.
     first: Option<Digest>,
@@ -43,7 +49,8 @@ struct SentChunk {
 }
 
 impl SentChunk {
-    fn wanted(attempt: Attempt, first: Option<Digest>) -> SentChunk {
+    /// A chunk that is wanted for this attempt, with the digest that it was first sent with.
+    pub(super) fn wanted(attempt: Attempt, first: Option<Digest>) -> SentChunk {
         SentChunk { attempt, first, sent: None, overtook: None, carrier: Carrier::None }
     }
 }
@@ -59,7 +66,14 @@ impl LargeSource {
             begun: false,
             resumed: false,
             parts_held: 0,
+            stream: None,
         }
+    }
+
+    /// A stream in chunks of `size`, of which nothing can be read yet.
+    pub(super) fn unended(size: ChunkSize) -> LargeSource {
+        let (merger, stream) = (RootMerger::unended(size), Some(StreamInput::default()));
+        LargeSource { merger, stream, ..LargeSource::new(ChunkMap::unended(size)) }
     }
 
     pub(super) fn outstanding(&self) -> usize {
@@ -130,10 +144,11 @@ impl Sender {
             None if self.manifest.was_sent(resume.file) => return Ok(()),
             _ => return refused(&"which goes in no chunks"),
         };
-        if large.next.0 > 0 || large.resumed || !sizes.contains(&resume.chunk.bytes()) {
+        let is_fixed = large.is_stream() && resume.chunk != large.map.size();
+        if large.next.0 > 0 || large.resumed || is_fixed || !sizes.contains(&resume.chunk.bytes()) {
             return refused(&"of which it wanted chunks already, or in chunks of a size that was not agreed");
         }
-        if large.merger.inserted() == 0 {
+        if large.merger.inserted() == 0 && !large.is_stream() {
             let begun = large.begun;
             **large = LargeSource { begun, ..LargeSource::new(ChunkMap::new(large.map.len(), resume.chunk)) };
         }
@@ -146,11 +161,15 @@ impl Sender {
         if !self.outstanding.hold(std::mem::replace(&mut large.parts_held, parts), parts) {
             return refused(&"in more pieces than files are left in");
         }
-        if !resume.more {
+        if large.is_stream() {
+            self.release_parts(resume);
+        }
+        if !resume.more
+            && let Some(large) = self.large(resume.file)
+        {
             large.resumed = true;
-            if large.merger.root().is_some() {
-                self.actions.push_back(SenderAction::CheckSource(resume.file));
-            }
+            self.check_source_if_read(resume.file);
+            self.end_stream(resume.file)?;
         }
         self.begin(resume.file)
     }
@@ -182,6 +201,10 @@ impl Sender {
             None if self.manifest.was_sent(file) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("chunks wanted of entry {}, which has none", file.0))),
         };
+        if large.is_stream() && known.is_some() {
+            return Err(Fault::protocol(format_args!("chunks of entry {} are compared, which is a stream", file.0)));
+        }
+        let Some((start, count)) = large.clip(start, count) else { return Ok(()) };
         let end = start.0.checked_add(count).filter(|end| *end <= large.map.chunks());
         // Only chunks that are held are passed over.
         let in_order =
@@ -204,9 +227,12 @@ impl Sender {
                 DigestKind::Cv => Digest::Cv(*hash),
             });
             large.chunks.insert(index, SentChunk::wanted(Attempt::FIRST, None));
-            self.actions.push_back(SenderAction::ReadChunk { file, index, attempt: Attempt::FIRST, map, expect });
+            if large.can_be_read(index) {
+                self.actions.push_back(SenderAction::ReadChunk { file, index, attempt: Attempt::FIRST, map, expect });
+            }
         }
-        self.begin(file)
+        self.begin(file)?;
+        self.end_stream(file)
     }
 
     pub(super) fn chunk_sent(&mut self, file: FileId, index: ChunkIndex, sent: &Sent) {
@@ -272,10 +298,15 @@ impl Sender {
     fn merge_first(&mut self, file: FileId, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         let Some(large) = self.large(file).filter(|large| !large.merger.contains(index)) else { return Ok(()) };
         large.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?;
-        if large.merger.root().is_some() {
-            self.actions.push_back(SenderAction::CheckSource(file));
-        }
+        self.check_source_if_read(file);
         Ok(())
+    }
+
+    /// Has the source checked if every chunk was read.
+    pub(super) fn check_source_if_read(&mut self, file: FileId) {
+        if let Some(root) = self.large(file).and_then(|large| large.merger.root()) {
+            self.actions.push_back(SenderAction::CheckSource { file, root });
+        }
     }
 
     /// Takes a chunk that the receiver verified, with the digest that it computed.

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use longhaul_core::{Attempt, ChunkMap, Entry, EntryKind, Fault, FileId};
 
 use super::files::LargeSource;
-use super::{ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Sender, SenderAction, Small};
+use super::{ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, OfferedContent, Sender, SenderAction, Small};
 use crate::steps;
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
@@ -76,11 +76,11 @@ impl Sender {
         let id = manifest.next;
         manifest.next = FileId(id.0 + 1);
         manifest.page_bytes += entry_bytes(&entry);
-        let len = match entry.kind {
-            EntryKind::File { len, .. } => Some(len),
-            _ => None,
-        };
-        let offered = OfferState::Offered { len };
+        let offered = OfferState::Offered(match entry.kind {
+            EntryKind::File { len, .. } => OfferedContent::Bytes(len),
+            EntryKind::Stream { .. } => OfferedContent::Stream,
+            _ => OfferedContent::Nothing,
+        });
         steps::begin(&offered);
         self.entries.insert(id, offered);
         manifest.page.push(entry);
@@ -168,12 +168,15 @@ impl Sender {
         }
         // An entry without state failed at the receiver, and its outcome overtook this.
         let Some(state) = self.entries.get_mut(&id) else { return Ok(None) };
-        let OfferState::Offered { len: Some(len) } = *state else { return refused("which has no content to give") };
-        if len <= self.config.bundled_max {
-            steps::step(state, OfferState::Small);
-            return Ok(Some(len));
-        }
-        let large = LargeSource::new(ChunkMap::new(len, self.config.chunk));
+        let large = match *state {
+            OfferState::Offered(OfferedContent::Bytes(len)) if len <= self.config.bundled_max => {
+                steps::step(state, OfferState::Small);
+                return Ok(Some(len));
+            }
+            OfferState::Offered(OfferedContent::Bytes(len)) => LargeSource::new(ChunkMap::new(len, self.config.chunk)),
+            OfferState::Offered(OfferedContent::Stream) => LargeSource::unended(self.config.chunk),
+            _ => return refused("which has no content to give"),
+        };
         steps::step(state, OfferState::Large(Box::new(large)));
         Ok(None)
     }
@@ -183,7 +186,7 @@ impl Sender {
         let mut small = VecDeque::with_capacity(check.files.len());
         for (file, stands) in check.files {
             match self.entries.get(&file) {
-                Some(OfferState::Offered { len: Some(len) }) if *len > self.config.bundled_max => {
+                Some(OfferState::Offered(content)) if !self.is_bundled(*content) => {
                     return Err(Fault::protocol(format_args!(
                         "entry {} is compared whole, but goes in chunks",
                         file.0
@@ -193,6 +196,15 @@ impl Sender {
             }
         }
         self.pack(small)
+    }
+
+    /// Whether what is offered goes in a bundle, or has no content to go in anything.
+    fn is_bundled(&self, content: OfferedContent) -> bool {
+        match content {
+            OfferedContent::Nothing => true,
+            OfferedContent::Bytes(len) => len <= self.config.bundled_max,
+            OfferedContent::Stream => false,
+        }
     }
 
     /// Packs small files that are wanted, in order. No file waits for a bundle to fill.

@@ -13,6 +13,7 @@ mod files;
 mod lanes;
 mod manifest;
 mod outstanding;
+mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,6 +31,7 @@ use lanes::SendingLanes;
 pub use lanes::Unfinished;
 use manifest::Manifest;
 use outstanding::Outstanding;
+pub use stream::StreamInput;
 
 /// An order of the sender, to be carried out once.
 #[derive(Clone, Debug)]
@@ -64,7 +66,23 @@ pub enum SenderAction {
     },
     /// Check whether this file, of which every chunk was read, is unchanged since it was opened:
     /// [`Sender::handle_check_source`].
-    CheckSource(FileId),
+    CheckSource {
+        /// The file.
+        file: FileId,
+        /// Its root, made of what was read.
+        root: Hash32,
+    },
+    /// These chunks of a stream are durable at the receiver: they need not be kept any longer.
+    Release {
+        /// The stream.
+        file: FileId,
+        /// The first chunk.
+        start: ChunkIndex,
+        /// How many.
+        count: u64,
+        /// The size of a chunk.
+        size: ChunkSize,
+    },
     /// Close this side's end of this lane, if it is open: [`Sender::handle_lane_ended`].
     CloseLane(LaneId),
     /// An entry is settled with this outcome, and nothing of it is needed any more: close it,
@@ -158,7 +176,7 @@ struct PayloadBytes {
 /// state    event                                               next state
 /// (new)    the scan found it, and it joins a page              Offered
 /// Offered  wanted or to be compared; length within bundles     Small
-/// Offered  wanted; longer                                      Large
+/// Offered  wanted; longer, or a stream                         Large
 /// Small    it dropped out of its bundle, or that was given up  Idle
 /// Large    it cannot be read, or its source has changed        Idle
 /// any      its outcome came                                    (settled)
@@ -167,15 +185,25 @@ struct PayloadBytes {
 /// On the way to `Idle` its fault is said to the receiver, which answers with the outcome.
 #[derive(Debug)]
 enum OfferState {
-    /// It is offered: the receiver has not answered, or does not want its content. `len` is the
-    /// length of a file, and `None` for other entries.
-    Offered { len: Option<u64> },
+    /// It is offered: the receiver has not answered, or does not want its content.
+    Offered(OfferedContent),
     /// Its fault is said; it waits for its outcome.
     Idle,
     /// A small file that is packed, or about to be.
     Small,
     /// A file that goes in chunks.
     Large(Box<LargeSource>),
+}
+
+/// The content of an offered entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfferedContent {
+    /// None: it is no file.
+    Nothing,
+    /// The bytes of a file, of which there are so many.
+    Bytes(u64),
+    /// The bytes of a stream.
+    Stream,
 }
 
 impl Sender {
@@ -241,6 +269,8 @@ impl Sender {
                 self.on_want_chunks(check.file, check.start, count, Some(&check.digests))
             }
             Message::CheckFiles(check) => self.on_check_files(check),
+            Message::WantLast(want) => self.on_want_last(want.file),
+            Message::DurableChunks(durable) => self.on_durable_chunks(&durable),
             Message::Verdicts(list) => list.into_iter().try_for_each(|v| self.on_verdict(v)),
             Message::Settled(list) => list.into_iter().try_for_each(|s| self.on_settled(s)),
             Message::Tally(tally) => {

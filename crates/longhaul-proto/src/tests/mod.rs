@@ -11,4 +11,5 @@ mod overtaking;
 mod partials;
 mod room;
 mod sequence;
+mod stream;
 mod victim;

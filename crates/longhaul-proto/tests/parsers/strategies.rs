@@ -87,6 +87,7 @@ fn entries() -> impl Strategy<Value = Entry> {
         vec(any::<u8>(), 0..50).prop_map(|target| EntryKind::Symlink { target }),
         (any::<bool>(), texts("[ -Z]{0,40}"))
             .prop_map(|(failed, why)| EntryKind::Unsent { failure: failed.then_some(FaultCode::Denied), why }),
+        (any::<u64>(), inodes()).prop_map(|(kept_bytes, inode)| EntryKind::Stream { inode, kept_bytes }),
     ];
     (paths(), kinds, metas()).prop_map(|(path, kind, meta)| Entry { path, kind, meta })
 }
@@ -301,6 +302,11 @@ fn unit_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         vec(declared, 0..5).prop_map(Message::Digests),
         (any::<u64>(), hashes()).prop_map(|(file, root)| Message::FileEnd(FileEnd { file: FileId(file), root })),
+        any::<[u64; 2]>().prop_map(|[file, len]| Message::StreamEnd(StreamEnd { file: FileId(file), len })),
+        any::<u64>().prop_map(|file| Message::WantLast(WantLast { file: FileId(file) })),
+        any::<[u64; 3]>().prop_map(|[file, start, count]| {
+            Message::DurableChunks(DurableChunks { file: FileId(file), start: ChunkIndex(start), count })
+        }),
         (any::<u64>(), texts("[a-z ]{0,40}")).prop_map(|(file, message)| {
             Message::FileFault(FileFault { file: FileId(file), code: FaultCode::Vanished, message })
         }),

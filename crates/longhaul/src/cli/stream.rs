@@ -1,4 +1,4 @@
-//! The options of a destination that is one stream of bytes.
+//! The options of a source or a destination that is one stream of bytes.
 //!
 //! In: the process's arguments, through `cli`. Out: unparsed texts to `settings`. Knows no values.
 
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-/// DEST as one stream of bytes.
+/// SOURCE or DEST as one stream of bytes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Stream")]
 pub struct StreamOptions {
@@ -27,4 +27,16 @@ pub struct StreamOptions {
     /// under-run: a size, or 1% to 100% [default: none]
     #[arg(long, value_name = "SIZE|PERCENT", hide_short_help = true)]
     pub prefill: Option<OsString>,
+    /// Send what CMD writes to its standard output as one file, instead of a SOURCE: `sh -c` runs
+    /// it. If it does not end with exit code 0, nothing is committed; of a pipeline only the last
+    /// command counts, unless `bash -o pipefail -c '...'` runs it
+    #[arg(long, value_name = "CMD")]
+    pub from_command: Option<OsString>,
+    /// Commit a stream that is read (SOURCE is `-`, or --from-command) only if it has this length,
+    /// else exit 6
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    pub expect_bytes: Option<OsString>,
+    /// Commit it only if it has this BLAKE3 digest, 64 hex digits as b3sum prints them, else exit 6
+    #[arg(long, value_name = "HEX", hide_short_help = true)]
+    pub expect_b3: Option<OsString>,
 }

@@ -1,17 +1,19 @@
 //! `push`, `pull`, `copy`: make a job of the engine from locations and options, and tell its run.
 //!
 //! In: parsed arguments. Out: the run's exit. Owns the rule which locations go together. Moves no
-//! data itself. `out` has the forms of a destination on this host.
+//! data itself. `out` has the forms of a destination on this host, `input` those of sources.
 
+mod input;
 mod out;
 
 use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{
-    Credentials, Job, JobDestination, JobSource as Sources, LocalSource, Settings, Stop, StopTrigger, TargetDirs,
+    Credentials, Job, JobDestination, JobSource as Sources, Settings, Stop, StopTrigger, TargetDirs,
 };
 
+use self::input::SourcesHere;
 use self::out::{Here, To};
 use super::Context;
 use crate::cli::TransferArgs;
@@ -22,8 +24,8 @@ use crate::keys;
 use crate::location::{DaemonPath, LocalPath, Location};
 use crate::manifest::Manifest;
 use crate::naming::Naming;
-use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
-use crate::settings::{self, StreamSettings, Talk, TransferSettings};
+use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, Talker, Telling};
+use crate::settings::{self, InputSettings, StreamSettings, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
 
 /// The direction that the command's name allows.
@@ -83,11 +85,13 @@ fn prepare(
     talk: Talk,
     context: Context,
 ) -> Result<Prepared, Error> {
-    let (sources, dest) = args.ends().ok_or(Error::Combination {
+    // A command takes the place of the sources.
+    let is_enough = |(sources, _): &(&[OsString], _)| !sources.is_empty() || settings.input.command.is_some();
+    let (sources, dest) = args.ends().filter(is_enough).ok_or(Error::Combination {
         why: "a transfer needs a SOURCE and a DEST",
         hint: "write SOURCE... DEST; '.' is the current directory",
     })?;
-    let mut ends = Ends::parse(direction, sources, dest, settings.stream)?;
+    let mut ends = Ends::parse(direction, sources, dest, (settings.stream, &settings.input))?;
     if settings.engine.files_from.is_some() {
         ends.mean_contents();
     }
@@ -103,16 +107,7 @@ fn prepare(
         }
         path => path.map(|path| Manifest::create(path, ends.local_sources(), destination.clone())).transpose()?,
     };
-    if let Some(manifest) = &manifest {
-        if talk.json && manifest.takes_stdout() {
-            let why = "--json and --manifest both want standard output";
-            return Err(Error::Combination { why, hint: "give --manifest a file, or leave one of them out" });
-        }
-        if ends.local_sources().iter().any(|source| manifest.replaces(&source.path)) {
-            let why = "--manifest names a file that is to be sent: it would be replaced by the list";
-            return Err(Error::Combination { why, hint: "give --manifest another name" });
-        }
-    }
+    manifest.as_ref().map_or(Ok(()), |manifest| check_manifest(manifest, &ends, talk))?;
     settings.notes.iter().for_each(|note| talker.note(note));
     let credentials = || keys::credentials(&settings.keys, &context.places(), talker, &asking);
     let credentials = ends.reaches_daemon().then(credentials).transpose()?;
@@ -120,14 +115,16 @@ fn prepare(
         let why = "the sources of an export are paths beneath its set, and a daemon is named";
         return Err(Error::Combination { why, hint: "name paths as 'ls' of the set shows them" });
     }
+    let end_of_stream = ends.given().map_or(EndOfStream::NoStream, SourcesHere::end_of_stream);
     let job = ends.job(set, settings.targets)?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
     let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
-    let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, naming, stop: stop_on_deaf };
+    let telling =
+        Telling { talker, json, show, rate, dry_run, manifest, destination, naming, end_of_stream, stop: stop_on_deaf };
     let narrator = Narrator::new(telling);
-    let (sources, command) = (sources.len(), quoted(context.line));
+    let (sources, command) = (sources.len().max(1), quoted(context.line));
     Ok(Prepared {
         job,
         credentials,
@@ -142,6 +139,19 @@ fn prepare(
     })
 }
 
+/// Refuses a manifest that would go where something else does.
+fn check_manifest(manifest: &Manifest, ends: &Ends, talk: Talk) -> Result<(), Error> {
+    if talk.json && manifest.takes_stdout() {
+        let why = "--json and --manifest both want standard output";
+        return Err(Error::Combination { why, hint: "give --manifest a file, or leave one of them out" });
+    }
+    if ends.local_sources().iter().any(|source| manifest.replaces(&source.path)) {
+        let why = "--manifest names a file that is to be sent: it would be replaced by the list";
+        return Err(Error::Combination { why, hint: "give --manifest another name" });
+    }
+    Ok(())
+}
+
 /// Refuses what does not go together, and tells what is not as it may be expected.
 fn consider(
     ends: &Ends,
@@ -150,11 +160,14 @@ fn consider(
     settings: &TransferSettings,
     talk: Talk,
 ) -> Result<(), Error> {
-    if settings.engine.files_from.is_some() && sources != 1 {
+    if settings.engine.files_from.is_some() && sources > 1 {
         let why = "the names of --files-from are relative to one SOURCE, but several are given";
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     let talker = Talker::new(talk);
+    if let Some(given) = ends.given() {
+        given.check(ends.here(), settings)?;
+    }
     if let Some(here) = ends.here() {
         here.check(sources, settings, talk)?;
         if here.is_stream() && !settings.engine.dry_run {
@@ -196,8 +209,8 @@ const STOPPING: &str = "stopping: writing down what has come; once more to stop 
 
 /// The two ends of a transfer, in a combination that is supported.
 enum Ends {
-    Local(Vec<LocalPath>, Here),
-    Push(Vec<LocalPath>, DaemonPath),
+    Local(SourcesHere, Here),
+    Push(SourcesHere, DaemonPath),
     Pull(DaemonPath, Vec<DaemonPath>, Here),
 }
 
@@ -206,10 +219,11 @@ impl Ends {
         direction: Direction,
         sources: &[OsString],
         dest: &OsString,
-        stream: StreamSettings,
+        (out, input): (StreamSettings, &InputSettings),
     ) -> Result<Ends, Error> {
         let mut local = Vec::new();
         let mut remote = Vec::new();
+        let stream = SourcesHere::stream(sources, input)?;
         for text in sources {
             match Location::parse(text)? {
                 Location::Local(path) => local.push(path),
@@ -217,8 +231,10 @@ impl Ends {
             }
         }
         let wrong = |why, hint| Err(Error::Combination { why, hint });
-        let to = To::parse(dest, stream)?;
-        if !local.is_empty() && !remote.is_empty() {
+        let to = To::parse(dest, out)?;
+        let is_here = !local.is_empty() || stream.is_some();
+        let given = stream.map_or(SourcesHere::Paths(local), SourcesHere::Stream);
+        if is_here && !remote.is_empty() {
             return wrong("some sources are on this host, some at a daemon", "run one command for each");
         }
         match (direction, to) {
@@ -228,16 +244,16 @@ impl Ends {
             (Direction::Pull, To::Daemon(_)) => {
                 wrong("pull fetches to this host, but the destination is at a daemon", "use push or copy")
             }
-            (Direction::Pull, _) if !local.is_empty() => {
+            (Direction::Pull, _) if is_here => {
                 wrong("pull fetches from a daemon, but a source is on this host", "use copy, or lh://HOST/ROOT/PATH")
             }
             (_, To::Daemon(_)) if !remote.is_empty() => wrong(
                 "transfers from daemon to daemon are not built yet",
                 "pull to a directory of this host, then push from it",
             ),
-            (_, To::Daemon(daemon)) => Ok(Ends::Push(local, with_root(daemon, dest.as_encoded_bytes())?)),
+            (_, To::Daemon(daemon)) => Ok(Ends::Push(given, with_root(daemon, dest.as_encoded_bytes())?)),
             (_, To::Here(here)) => match remote.first().cloned() {
-                None => Ok(Ends::Local(local, here)),
+                None => Ok(Ends::Local(given, here)),
                 Some(first) if remote.iter().all(|d| (&d.host, d.port) == (&first.host, first.port)) => {
                     Ok(Ends::Pull(first, remote, here))
                 }
@@ -250,9 +266,7 @@ impl Ends {
     /// to its one source, and land as they are.
     fn mean_contents(&mut self) {
         match self {
-            Ends::Local(sources, _) | Ends::Push(sources, _) => {
-                sources.iter_mut().for_each(|source| source.slash = true)
-            }
+            Ends::Local(given, _) | Ends::Push(given, _) => given.mean_contents(),
             Ends::Pull(_, sources, _) => {
                 sources.iter_mut().filter_map(|daemon| daemon.path.as_mut()).for_each(|path| path.slash = true);
             }
@@ -267,11 +281,16 @@ impl Ends {
         }
     }
 
-    fn local_sources(&self) -> &[LocalPath] {
+    /// The sources, if they are on this host.
+    fn given(&self) -> Option<&SourcesHere> {
         match self {
-            Ends::Local(sources, _) | Ends::Push(sources, _) => sources,
-            Ends::Pull(..) => &[],
+            Ends::Local(given, _) | Ends::Push(given, _) => Some(given),
+            Ends::Pull(..) => None,
         }
+    }
+
+    fn local_sources(&self) -> &[LocalPath] {
+        self.given().map_or(&[], SourcesHere::paths)
     }
 
     fn destination(&self) -> Destination {
@@ -283,7 +302,7 @@ impl Ends {
 
     fn naming(&self, destination: Destination) -> Naming {
         match self {
-            Ends::Local(sources, _) | Ends::Push(sources, _) => Naming::from_here(sources, destination),
+            Ends::Local(given, _) | Ends::Push(given, _) => Naming::from_here(given.paths(), destination),
             Ends::Pull(_, sources, _) => Naming::from_daemon(sources, destination),
         }
     }
@@ -298,15 +317,11 @@ impl Ends {
             let hint = "leave it out; targets = [..] in the daemon's config spreads a root";
             return Err(Error::Combination { why, hint });
         }
-        let sources = |paths: Vec<LocalPath>| {
-            let source = |LocalPath { path, slash }| LocalSource { path, contents: slash, set: set.clone() };
-            Sources::Local(paths.into_iter().map(source).collect())
-        };
         Ok(match self {
-            Ends::Local(paths, here) => Job { from: sources(paths), to: here.job(targets) },
-            Ends::Push(paths, daemon) => {
+            Ends::Local(given, here) => Job { from: given.job(set), to: here.job(targets) },
+            Ends::Push(given, daemon) => {
                 let path = daemon.path.clone().ok_or_else(|| no_root(daemon.host.as_bytes()))?;
-                Job { from: sources(paths), to: JobDestination::Remote(keys::reach(&daemon), path) }
+                Job { from: given.job(set), to: JobDestination::Remote(keys::reach(&daemon), path) }
             }
             Ends::Pull(daemon, daemons, here) => {
                 let paths = daemons.into_iter().filter_map(|daemon| daemon.path).collect();

@@ -14,8 +14,8 @@ pub(super) struct View {
     pub(super) arrived: u64,
     /// The part of `arrived` that is durable there.
     pub(super) durable: u64,
-    /// Bytes of all files that are wanted, as far as known.
-    pub(super) wanted: u64,
+    /// Bytes of all files that are wanted, as far as known. `None` of a stream before its end.
+    pub(super) wanted: Option<u64>,
     /// Whether all files are known.
     pub(super) scanned: bool,
     /// Files that are settled: under their final names, skipped or failed.
@@ -88,7 +88,7 @@ impl View {
     fn parts(&self) -> Vec<Part> {
         let part = |place, forms: Vec<String>| Part { place, forms };
         let mut parts = vec![
-            part(BarPlace::Percent, vec![format!("{}%", self.percent())]),
+            part(BarPlace::Percent, vec![self.percents()]),
             part(BarPlace::Rate, vec![units::rate(self.bytes_per_s), units::bytes_rate(self.bytes_per_s)]),
         ];
         match (self.silent_s, self.eta_s) {
@@ -116,9 +116,12 @@ impl View {
     }
 
     fn amounts(&self) -> Vec<String> {
-        let (arrived, wanted) = (ByteCount(self.arrived), ByteCount(self.wanted));
+        let arrived = ByteCount(self.arrived);
         let total = if self.scanned { "" } else { "+" };
-        let of = format!("{arrived} of {wanted}{total}");
+        let of = match self.wanted {
+            Some(wanted) => format!("{arrived} of {}{total}", ByteCount(wanted)),
+            None => arrived.to_string(),
+        };
         let mut forms = Vec::new();
         if self.durable < self.arrived {
             forms.push(format!("{of} ({} of it safe on disk)", ByteCount(self.durable)));
@@ -128,9 +131,14 @@ impl View {
         forms
     }
 
+    /// The beginning of the line: a stream has no percents before its end.
+    fn percents(&self) -> String {
+        if self.wanted.is_some() { format!("{}%", self.percent()) } else { "stream".to_owned() }
+    }
+
     /// Whole percents that arrived; 100 only when everything is safe.
     fn percent(&self) -> u64 {
-        match self.wanted {
+        match self.wanted.unwrap_or(0) {
             0 if self.scanned && self.files_done >= self.files_total => 100,
             0 => self.percent_of_files(),
             // No byte has come, as files that are there already are read.
@@ -150,7 +158,7 @@ impl View {
 
     /// The track of the bar: durable bytes, arrived bytes, and bytes to come.
     fn track(&self, columns: usize) -> String {
-        let share = |bytes: u64| match self.wanted {
+        let share = |bytes: u64| match self.wanted.unwrap_or(0) {
             0 => 0,
             wanted => (u128::from(bytes.min(wanted)) * columns as u128 / u128::from(wanted)) as usize,
         };
@@ -179,7 +187,7 @@ mod tests {
         View {
             arrived: 110 << 20,
             durable: 62 << 20,
-            wanted: 248 << 20,
+            wanted: Some(248 << 20),
             scanned: true,
             files_done: 2,
             files_total: 3,
@@ -196,7 +204,7 @@ mod tests {
         let huge = View {
             arrived: u64::MAX - 1,
             durable: u64::MAX / 2,
-            wanted: u64::MAX,
+            wanted: Some(u64::MAX),
             files_done: u64::MAX - 1,
             files_total: u64::MAX,
             bytes_per_s: 1e300,
@@ -208,7 +216,7 @@ mod tests {
         let silent = |of: View| View { silent_s: Some(1234.0), eta_s: None, ..of };
         let slow = View { bytes_per_s: 12.34e6, limit: Some("TCP buffers"), ..view() };
         vec![
-            View::default(),
+            View { wanted: Some(0), ..View::default() },
             view(),
             slow,
             huge,
@@ -272,7 +280,7 @@ mod tests {
         assert_eq!(View { scanned: true, files_total: 1, ..View::default() }.percent(), 0);
         let reading = View { files_done: 3, files_total: 4, scanned: true, ..View::default() };
         assert_eq!(reading.percent(), 75, "nothing is to come, and a name is not settled");
-        assert_eq!(View { wanted: 9, digested: 9, ..reading }.percent(), 75);
+        assert_eq!(View { wanted: Some(9), digested: 9, ..reading }.percent(), 75);
     }
 
     #[test]
@@ -280,7 +288,7 @@ mod tests {
         let said = "44% 110.0 MiB of 248.0 MiB (62.0 MiB of it safe on disk), 2 of 3 files, 138 Mbit/s (17.2 MB/s), \
                     0:12 elapsed, 0:08 left, limited by the source disk";
         assert_eq!(view().sentence(), said);
-        let early = View { wanted: 5, ..View::default() };
+        let early = View { wanted: Some(5), ..View::default() };
         assert_eq!(early.sentence(), "0% 0 B of 5 B+, 0 of 0+ files, 0 bit/s (0 B/s), 0:00 elapsed");
     }
 }

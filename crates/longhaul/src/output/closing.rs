@@ -51,6 +51,31 @@ pub(super) struct ClosingRun {
     pub(super) dry: bool,
     /// Whether, where the network limited, it was the rate that was asked for.
     pub(super) capped: bool,
+    /// Whether the source was a stream, and what proved its end.
+    pub(super) end: EndOfStream,
+}
+
+/// Whether the source of a run is a stream, and whether anything proves that it came to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndOfStream {
+    /// The source is no stream.
+    #[default]
+    NoStream,
+    /// Its length or digest was expected, or a command ended well.
+    Proven,
+    /// Nothing tells a stream that was cut off from a whole one.
+    NotProven,
+}
+
+impl EndOfStream {
+    /// Its name, for scripts. `None` where the source is no stream.
+    pub(super) fn name(self) -> Option<&'static str> {
+        match self {
+            EndOfStream::NoStream => None,
+            EndOfStream::Proven => Some("proven"),
+            EndOfStream::NotProven => Some("not proven"),
+        }
+    }
 }
 
 /// The result of a run, in one line.
@@ -92,6 +117,9 @@ pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
     line.push_str(&read_for_manifest(report));
     line.push_str(&read_back(report));
     line.push_str(&under_runs(report));
+    if run.end == EndOfStream::NotProven && files_committed > 0 {
+        line.push_str(", end of stream not proven");
+    }
     if let Some(limited) = report.limits.first() {
         let by = words::limit(limited.by, run.capped);
         line.push_str(&format!(", limited by {by} ({:.0} % of the time)", limited.share * 100.0));
@@ -110,7 +138,8 @@ pub(super) fn held(report: &Report, run: ClosingRun) -> Option<String> {
     let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
     let held = safe.min(wanted);
     // A stream keeps nothing for another run.
-    let ended_early = report.fault.is_some() && wanted > 0 && !run.dry && stream(report).is_none();
+    let is_of_files = stream(report).is_none() && run.end == EndOfStream::NoStream;
+    let ended_early = report.fault.is_some() && wanted > 0 && !run.dry && is_of_files;
     // As in the bar: files that were not found yet are wanted, too.
     let more = if report.scanned { "" } else { "+" };
     let wanted = ByteCount(wanted);
@@ -232,7 +261,11 @@ mod tests {
         let line = said(&mixed, Exit::Partial);
         assert!(line.ends_with(", 3 there already, 1 failed, limited by the target disk (83 % of the time)"), "{line}");
         assert_eq!(
-            summary(&Report { files_total: 4, ..report() }, Exit::Complete, ClosingRun { dry: true, capped: false }),
+            summary(
+                &Report { files_total: 4, ..report() },
+                Exit::Complete,
+                ClosingRun { dry: true, ..ClosingRun::default() }
+            ),
             "dry run: 4 files found, nothing moved"
         );
     }
@@ -247,6 +280,14 @@ mod tests {
         assert!(!of(0).contains("under-run"));
         assert!(of(1).contains(", 1 under-run: "), "{}", of(1));
         assert!(of(7).contains(", 7 under-runs: "), "{}", of(7));
+    }
+
+    #[test]
+    fn a_stream_whose_end_nothing_proves_is_said_to_be_one() {
+        let report = Report { files_total: 1, files_committed: 1, bytes_committed: 9, ..report() };
+        let of = |end| summary(&report, Exit::Complete, ClosingRun { end, ..ClosingRun::default() });
+        assert!(of(EndOfStream::NotProven).contains(", end of stream not proven"));
+        assert!(!of(EndOfStream::Proven).contains("proven") && !of(EndOfStream::NoStream).contains("proven"));
     }
 
     #[test]
@@ -285,7 +326,7 @@ mod tests {
         assert_eq!(held(&Report { bytes_wanted: 0, ..ended.clone() }), None);
         let scanning = Report { scanned: false, ..ended.clone() };
         assert_eq!(held(&scanning).as_deref(), Some("held: 38.0 MiB of 57.0 MiB+; what is held is not sent again"));
-        assert_eq!(super::held(&ended, ClosingRun { dry: true, capped: false }), None);
+        assert_eq!(super::held(&ended, ClosingRun { dry: true, ..ClosingRun::default() }), None);
         assert_eq!(held(&Report { io: streamed(0), ..ended.clone() }), None, "a stream begins anew");
         assert_eq!(held(&Report { fault: None, ..ended }), None);
     }

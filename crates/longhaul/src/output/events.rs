@@ -19,7 +19,7 @@ use longhaul_engine::{
 };
 use serde::Serialize;
 
-use super::closing;
+use super::closing::{self, EndOfStream};
 use super::hints::sentence;
 use super::human::PEER_SAYS;
 use super::meter::Pace;
@@ -279,6 +279,16 @@ impl Summary<'_> {
     }
 }
 
+impl Summary<'_> {
+    /// The same of a run whose source may be a stream.
+    pub(super) fn of_stream(mut self, end: EndOfStream) -> Self {
+        if let Some(io) = &mut self.io {
+            io.end_of_stream = end.name();
+        }
+        self
+    }
+}
+
 /// The name of a protection level.
 pub(super) fn protection(level: Protection) -> &'static str {
     match level {
@@ -332,6 +342,7 @@ fn io_body(io: &EngineReport) -> IoBody {
         buffers_registered: slots_registered,
         bound: bound.collect(),
         stream: io.stream.map(stream_body),
+        end_of_stream: None,
     }
 }
 

@@ -78,6 +78,7 @@ fn names(hint: &Names) -> Cow<'static, str> {
         | Names::RenameOneOfTwo
         | Names::RenameOrLeaveOut
         | Names::SendFileItself
+        | Names::NameFile
         | Names::NameRealDirectory
         | Names::NameFewer
         | Names::ListFurtherDown => return hint.to_string().into(),

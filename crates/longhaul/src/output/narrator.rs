@@ -13,7 +13,7 @@ use longhaul_engine::{
 };
 
 use super::causes::Causes;
-use super::closing::{self, ClosingRun, Failed};
+use super::closing::{self, ClosingRun, EndOfStream, Failed};
 use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
@@ -43,6 +43,8 @@ pub struct Telling {
     pub destination: Destination,
     /// The users' names of files.
     pub naming: Naming,
+    /// Whether the source is a stream, and what proves its end.
+    pub end_of_stream: EndOfStream,
     /// Stops the run when standard output cannot be written.
     pub stop: StopTrigger,
 }
@@ -95,7 +97,7 @@ impl Narrator {
     pub fn new(telling: Telling) -> Narrator {
         Narrator {
             json: JsonLines::new(io::stdout()),
-            shown: Shown::new(telling.show, telling.rate),
+            shown: Shown::new(telling.show, telling.rate).of_stream(telling.end_of_stream),
             telling,
             meter: Meter::default(),
             planned: Planned::default(),
@@ -180,7 +182,8 @@ impl Narrator {
             self.print_planned();
         }
         if self.session == Session::Stood {
-            let run = ClosingRun { dry: self.telling.dry_run, capped: self.shown.was_capped() };
+            let (dry, capped) = (self.telling.dry_run, self.shown.was_capped());
+            let run = ClosingRun { dry, capped, end: self.telling.end_of_stream };
             self.failed.lines().iter().for_each(|line| talker.say(line));
             talker.say(closing::summary(end.report, exit, run));
             closing::held(end.report, run).iter().for_each(|line| talker.say(line));
@@ -190,11 +193,13 @@ impl Narrator {
             closing::bound(io).iter().for_each(|line| talker.say(line));
         }
         // A run that never began has nothing to continue, and neither has a stream.
-        if exit.resumable() && self.session == Session::Stood && closing::stream(end.report).is_none() {
+        let is_of_files = closing::stream(end.report).is_none() && self.telling.end_of_stream == EndOfStream::NoStream;
+        if exit.resumable() && self.session == Session::Stood && is_of_files {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {
-            self.print(|json| json.summary(&Summary::of(end.report, exit)));
+            let summary = Summary::of(end.report, exit).of_stream(self.telling.end_of_stream);
+            self.print(|json| json.summary(&summary));
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_engine::{Limit, Progress};
 
 use super::bar::View;
+use super::closing::EndOfStream;
 use super::meter::{self, Pace};
 use super::{Talker, screen, words};
 use crate::settings::Talk;
@@ -54,6 +55,8 @@ pub(super) struct Shown {
     next_plain: f64,
     /// The rate that was asked for, bytes/s.
     rate: Option<u64>,
+    /// Whether the source is a stream, of which it is not known how much will come.
+    is_stream: bool,
     /// Seconds in which the network limited, and the part of them in which the rate asked for was
     /// the limit.
     paced: (u64, u64),
@@ -72,7 +75,13 @@ struct Latest {
 impl Shown {
     /// Begins with nothing shown. `rate` is the value of `--rate` in bytes/s.
     pub(super) fn new(show: Show, rate: Option<u64>) -> Shown {
-        Shown { show, begun: Instant::now(), latest: None, next_plain: PLAIN_SECONDS, rate, paced: (0, 0) }
+        let (begun, next_plain) = (Instant::now(), PLAIN_SECONDS);
+        Shown { show, begun, latest: None, next_plain, rate, is_stream: false, paced: (0, 0) }
+    }
+
+    /// The same for a source that may be a stream.
+    pub(super) fn of_stream(self, end: EndOfStream) -> Shown {
+        Shown { is_stream: end != EndOfStream::NoStream, ..self }
     }
 
     /// Whether passing time is to be shown.
@@ -127,7 +136,7 @@ impl Shown {
         View {
             arrived: progress.bytes_arrived,
             durable: progress.bytes_durable,
-            wanted: pace.bytes_wanted,
+            wanted: Some(pace.bytes_wanted).filter(|_| progress.scanned || !self.is_stream),
             scanned: progress.scanned,
             files_done: meter::settled(progress),
             files_total: progress.files_total,
@@ -206,6 +215,20 @@ mod tests {
             shown.lose();
         }
         shown.view(&shown.latest.expect("counters"))
+    }
+
+    #[test]
+    fn a_stream_has_no_percents_before_its_end() {
+        let of = |scanned, end| {
+            let mut shown = Shown::new(Show::Nothing, None).of_stream(end);
+            let pace = Pace { bytes_per_s: 950.0, eta_s: None, bytes_wanted: 10 };
+            shown.update(&Progress { scanned, bytes_arrived: 5, ..Progress::default() }, &pace, Talker::silent());
+            shown.view(&shown.latest.expect("counters")).sentence()
+        };
+        let early = of(false, EndOfStream::NotProven);
+        assert!(early.starts_with("stream 5 B") && !early.contains('%'), "{early}");
+        assert!(of(true, EndOfStream::Proven).starts_with("50% 5 B of 10 B"));
+        assert!(of(false, EndOfStream::NoStream).starts_with("50% 5 B of 10 B+"));
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub(super) fn note(note: StartNote) -> Cow<'static, str> {
         StartNote::WithinProcess => {
             "between two local directories data is not encrypted: nothing leaves this process".into()
         }
+        StartNote::ReadOnce => {
+            "a stream is read once: if this command ends early, nobody can go on with what it has sent".into()
+        }
     }
 }
 

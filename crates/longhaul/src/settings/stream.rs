@@ -3,7 +3,10 @@
 //! In: unparsed texts from `cli`, variables, the loaded `config.toml`. Out: [`StreamSettings`] to
 //! `commands`. Whether there is a stream at all is decided by the locations, and not here.
 
-use longhaul_core::Preserve;
+use std::ffi::OsString;
+
+use longhaul_core::digest::Hash32;
+use longhaul_core::{ByteCount, Preserve};
 use longhaul_engine::{LastBlock, StreamForm, StreamShape};
 
 use super::Layers;
@@ -18,6 +21,27 @@ pub struct StreamSettings {
     pub shape: StreamShape,
     /// Whether a path names a device or fifo to write into.
     pub to_device: bool,
+}
+
+/// The source of a transfer, if it is a stream, and what proves the end of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputSettings {
+    /// The command whose output is sent. `None`: sources are named.
+    pub command: Option<OsString>,
+    /// The length that the stream must have.
+    pub expect_bytes: Option<u64>,
+    /// The root that it must have.
+    pub expect_root: Option<Hash32>,
+}
+
+/// Merges the options of a stream that is read.
+pub(super) fn input(args: &StreamOptions, layers: &Layers) -> Result<InputSettings, Error> {
+    let expect_bytes = layers.parsed("expect-bytes", &args.expect_bytes, values::size)?;
+    Ok(InputSettings {
+        command: layers.given("from-command", &args.from_command).map(|given| given.text),
+        expect_bytes: expect_bytes.map(ByteCount::get),
+        expect_root: layers.parsed("expect-b3", &args.expect_b3, values::root)?,
+    })
 }
 
 /// Merges the options of a stream.

@@ -4,6 +4,7 @@
 //! text nor any default.
 
 use longhaul_core::ByteCount;
+use longhaul_core::digest::Hash32;
 use longhaul_engine::{Prefill, StreamShape};
 
 use super::size;
@@ -35,6 +36,13 @@ pub(crate) fn prefill(text: &str) -> Result<Prefill, Flaw> {
     }
 }
 
+/// Reads the root of a stream: 64 hex digits.
+pub(crate) fn root(text: &str) -> Result<Hash32, Flaw> {
+    let form = "the BLAKE3 digest as 64 hex digits";
+    let read = blake3::Hash::from_hex(text).map(|hash| *hash.as_bytes());
+    read.map_err(|_| Flaw::Form { given: text.to_owned(), form })
+}
+
 /// The sizes that a block may have.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = StreamShape::BLOCK_BYTES_LEAST..=StreamShape::BLOCK_BYTES_MOST;
 
@@ -48,6 +56,14 @@ mod tests {
         assert_eq!(block_size("256K"), Ok(256 << 10));
         for text in ["65535", "16777217", "0", "many", ""] {
             assert!(block_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_root_has_64_hex_digits() {
+        assert_eq!(root(&"0a".repeat(32)), Ok([10; 32]));
+        for text in [&"0a".repeat(31), &"0a".repeat(33), &"0g".repeat(32), ""] {
+            assert!(root(text).is_err(), "{text}");
         }
     }
 

@@ -182,3 +182,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_stream_merges_before_its_end_is_known_to_the_hash_of_all_of_it() {
+    let size = ChunkSize::from_log2(10).expect("in range");
+    for chunks in 2..=33u64 {
+        for rest in [0, 1, 1023] {
+            let len = (chunks << 10) - rest;
+            let (bytes, map) = (content(len), map(len, 10));
+            let want = *blake3::hash(&bytes).as_bytes();
+            for backwards in [false, true] {
+                let mut merger = RootMerger::unended(size);
+                let whole = map.whole_chunks();
+                for at in 0..whole {
+                    let index = if backwards { whole - 1 - at } else { at };
+                    assert_eq!(merger.insert(ChunkIndex(index), chunk_digest(&bytes, map, index)), Ok(()));
+                }
+                assert_eq!(merger.root(), None);
+                let mut again = RootMerger::unended(size);
+                merger.parts().iter().for_each(|part| assert_eq!(again.insert_part(part), Ok(())));
+                for unended in [merger, again] {
+                    let mut ended = unended.ended(map).expect("it lies within");
+                    if whole < chunks {
+                        assert_eq!(ended.insert(ChunkIndex(whole), chunk_digest(&bytes, map, whole)), Ok(()));
+                    }
+                    assert_eq!(ended.root(), Some(want), "{len}, {backwards}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_ends_behind_all_of_its_chunks_and_takes_no_parent_that_may_be_the_root() {
+    let size = ChunkSize::from_log2(10).expect("in range");
+    let mut merger = RootMerger::unended(size);
+    let part = TreePart { start: ChunkIndex(0), chunks: 2, digest: Digest::Cv([1; 32]) };
+    assert!(matches!(merger.insert_part(&part), Err(MergeError::NoSubtree { .. })));
+    assert_eq!(merger.insert(ChunkIndex(4), Digest::Cv([1; 32])), Ok(()));
+    assert!(merger.ended(map(4 << 10, 10)).is_err());
+    assert!(merger.ended(map(5 << 10, 10)).is_ok());
+}

@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
+use longhaul_core::limits::STREAM_BYTES_MAX;
 use longhaul_core::{RelPath, TempName};
 use rustix::fs::{OFlags, Statx};
 
@@ -49,7 +50,7 @@ impl FsTarget {
             (len, zeros),
             opened,
             temp,
-            (Began::Empty, mark, self.load.begin(if zeros == Zeros::LeftOut { 0 } else { len })),
+            (Began::Empty, mark, self.load.begin(if zeros == Zeros::LeftOut { 0 } else { known(len) })),
         ))
     }
 
@@ -83,7 +84,7 @@ impl FsTarget {
         let may_have_holes = zeros == Zeros::LeftOut || !device.counts_blocks();
         let differs = difference(&stat, len, may_have_holes, journalled);
         let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
-        let share = self.load.begin(len.saturating_sub(journalled.bytes));
+        let share = self.load.begin(known(len).saturating_sub(journalled.bytes));
         let body = Body::disk((len, zeros), opened, temp, (Began::Written, mark, share));
         Ok(Some(ReopenedBody { body, differs }))
     }
@@ -96,7 +97,17 @@ impl FsTarget {
         // wait for the others.
         let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
         let handle = handle.written_by(self.kernel());
+        // A stream has no length yet: its writes extend it, and what it is cut to is known when it
+        // is sealed.
+        if len == STREAM_BYTES_MAX {
+            return Ok((handle, stat));
+        }
         self.kernel().ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
         Ok((handle, stat))
     }
+}
+
+/// The bytes of a body that are known to come: none of a stream.
+fn known(len: u64) -> u64 {
+    if len == STREAM_BYTES_MAX { 0 } else { len }
 }

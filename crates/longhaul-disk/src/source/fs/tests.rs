@@ -52,7 +52,9 @@ fn lines(found: &[Scanned]) -> Vec<String> {
                 EntryKind::Dir => format!("{} (", entry.path.escaped()),
                 EntryKind::DirEnd => format!("{} )", entry.path.escaped()),
                 EntryKind::Symlink { target } => format!("{} -> {}", entry.path.escaped(), target.escape_ascii()),
-                EntryKind::Unsent { .. } => unreachable!("a scan says what it cannot take in other words"),
+                EntryKind::Stream { .. } | EntryKind::Unsent { .. } => {
+                    unreachable!("a scan says what it cannot take in other words")
+                }
             },
             Scanned::Skipped { path, why } => format!("{} skipped {why}", path.escaped()),
             Scanned::Reserved { dir, name } => format!("{} reserved {}", dir.escaped(), name.escape_ascii()),

@@ -17,6 +17,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::limits::STREAM_BYTES_MAX;
 use longhaul_core::{Blame, ChunkSize, EntryKind, Fault, FaultCode, FileId, RelPath, SessionTag, SourceStamp};
 use longhaul_disk::TargetTree;
 use longhaul_proto::journal::keeper::{
@@ -401,6 +402,10 @@ fn stamp_of(held: &EntryRef) -> SourceStamp {
     match held.entry.kind {
         EntryKind::File { len, inode, .. } => {
             SourceStamp { len, mtime: held.entry.meta.mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino }
+        }
+        EntryKind::Stream { inode, .. } => {
+            let (len, mtime) = (STREAM_BYTES_MAX, held.entry.meta.mtime);
+            SourceStamp { len, mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino }
         }
         _ => SourceStamp::default(),
     }

@@ -34,15 +34,17 @@ impl SessionJournal {
         chunk: ChunkSize,
         preserve_holes: bool,
     ) -> Result<(Arc<TargetFile>, Created), Fault> {
-        let EntryKind::File { len, sparse, .. } = entry.entry.kind else {
-            return Err(Fault::new(FaultCode::Internal, Blame::Bug, "chunks for something that is no file"));
+        let (map, sparse) = match entry.entry.kind {
+            EntryKind::File { len, sparse, .. } => (ChunkMap::new(len, chunk), sparse),
+            EntryKind::Stream { .. } => (ChunkMap::unended(chunk), false),
+            _ => return Err(Fault::new(FaultCode::Internal, Blame::Bug, "chunks for something that is no file")),
         };
         let sparse = sparse && preserve_holes;
         if let Some(found) = self.take_found(entry.id) {
             let gone_on = match partial {
                 Some(partial) => self.go_on(tree, entry, sparse, &found, partial),
                 None => {
-                    warn_of_large_chunks(entry, len, &found, chunk);
+                    warn_of_large_chunks(entry, map.len(), &found, chunk);
                     Ok(None)
                 }
             };
@@ -61,7 +63,7 @@ impl SessionJournal {
                 }
             }
         }
-        self.make(tree, entry, ChunkMap::new(len, chunk), sparse)
+        self.make(tree, entry, map, sparse)
     }
 
     /// Makes a new temporary.

@@ -96,6 +96,11 @@ impl DestinationWorkers {
         };
         let (target, place) = (open.target().clone(), open.place(index));
         digest.into_iter().for_each(|digest| target.note_digest(index, digest));
+        // Only the last chunk is shorter than the others: with it the end of a stream is known, and
+        // its write may be padded.
+        if (len as u64) < open.map().size().bytes() {
+            target.end_if_unended(open.map().start_of(index).0 + len as u64);
+        }
         let Some(slot) = slot else {
             if hole && (matches!(open.created(), Created::Continued(_)) || target.notes_holes()) {
                 return self.jobs.report(Pool::Stage, move |tree| {

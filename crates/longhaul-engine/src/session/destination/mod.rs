@@ -169,15 +169,17 @@ impl DestinationWorkers {
         let (chunk, preserve_holes) = (self.options.chunk, self.options.preserve.sparse);
         let ledger = self.journalling.ledger().cloned();
         self.jobs.report(Pool::Stage, move |tree| {
-            let EntryKind::File { len, sparse, .. } = held.entry.kind else {
-                return DestinationDone::Create(held.id, Err(bug("chunks for something that is no file")));
+            let (fresh, sparse) = match held.entry.kind {
+                EntryKind::File { len, sparse, .. } => (ChunkMap::new(len, chunk), sparse),
+                EntryKind::Stream { .. } => (ChunkMap::unended(chunk), false),
+                _ => return DestinationDone::Create(held.id, Err(bug("chunks for something that is no file"))),
             };
             let opened = match &ledger {
                 Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
                 None => tree
                     .create_known(
                         &held.placed,
-                        ChunkMap::new(len, chunk),
+                        fresh,
                         Zeros::from(sparse && preserve_holes),
                         &unwritten(),
                         &held.entry.meta,
@@ -188,7 +190,7 @@ impl DestinationWorkers {
             let open = opened.map(|(target, created)| {
                 let map = match &created {
                     Created::Continued(partial) => partial.map(),
-                    Created::Fresh => ChunkMap::new(len, chunk),
+                    Created::Fresh => fresh,
                 };
                 OpenTarget::new(target, tree.layout(), map, created)
             });
@@ -235,6 +237,9 @@ impl DestinationWorkers {
         let preserve = self.options.preserve;
         self.jobs.report(Pool::Stage, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
+            if let (Ok(target), EntryKind::File { len, .. }) = (&target, &held.entry.kind) {
+                target.end_if_unended(*len);
+            }
             let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(Fault::from));
             DestinationDone::Stage(vec![(held.id, staged)])
         });

@@ -84,7 +84,10 @@ impl DestinationWorkers {
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
                 let map = open.map();
-                let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
+                let start = map.start_of(index);
+                // Behind the last chunk of a stream there may be padding.
+                let left = open.target().len().saturating_sub(start.0);
+                let len = map.len_of(index).unwrap_or(0).min(left) as usize;
                 let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
                 reader.digest(map.kind(), start, ReadBackReason::Verify, read)
             };

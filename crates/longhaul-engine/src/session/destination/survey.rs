@@ -34,6 +34,7 @@ impl DestinationWorkers {
                 let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {
                     EntryKind::File { len, .. } if len > bundled_max => journals::Arriving::InChunks,
+                    EntryKind::Stream { .. } => journals::Arriving::InChunks,
                     _ => journals::Arriving::Whole,
                 };
                 let stands_for_itself = !matches!(held.entry.kind, EntryKind::DirEnd | EntryKind::Unsent { .. });
@@ -46,7 +47,9 @@ impl DestinationWorkers {
             // Directories in which files will be made are journalled first. It is done here, for
             // all of a page at once, so that files are opened in their order and do not wait for it
             // one by one; should it fail, each of them reports that.
-            let leaf = |held: &EntryRef| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
+            let leaf = |held: &EntryRef| {
+                matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Stream { .. } | EntryKind::Symlink { .. })
+            };
             let new = |(held, found): (&Arc<EntryRef>, &Result<Surveyed, Fault>)| {
                 leaf(held) && found.as_ref().is_ok_and(|found| found.found == Seen::Absent)
             };

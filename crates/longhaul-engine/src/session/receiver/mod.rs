@@ -199,6 +199,7 @@ impl ReceiverLoop<'_> {
                 | SessionEvent::Undialled(_)
                 | SessionEvent::OwnRate(_)
                 | SessionEvent::Sent(_)
+                | SessionEvent::StreamCame
                 | SessionEvent::Read(_),
             ) => {}
         }

@@ -30,6 +30,7 @@ use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::{EntrySource, ScanWish, SendCourse, UnsettledEntry};
 use super::orders::ChunkOrder;
 use super::overhead::ENTRY_BYTES;
+use super::sent_stream::SentStream;
 use super::settled::tell_settled;
 use super::source::{Origin, SourceDone, SourceWorkers};
 use super::timed_source::TimedSourceEnd;
@@ -122,6 +123,9 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         verdict: None,
         refused_by_peer: false,
     };
+    if let Some(stream) = &this.course.stream {
+        stream.wake(this.link.sink());
+    }
     while this.verdict.is_none() {
         let has_room = this.has_room();
         let wake = match this.course.scan() {
@@ -207,6 +211,9 @@ impl SenderLoop<'_> {
 
     fn offer_new(&mut self, entry: Entry, source: EntrySource) {
         self.course.totals.found(&entry.kind);
+        if let Some(stream) = &mut self.course.stream {
+            stream.offered(&entry.kind);
+        }
         let id = self.machine.handle_scanned(entry.clone());
         self.offered.add(id, entry, |held| UnsettledEntry { held, source, begun: false, is_reported: false });
     }
@@ -253,6 +260,7 @@ impl SenderLoop<'_> {
                 | SessionEvent::Undialled(_)
                 | SessionEvent::OwnRate(_)
                 | SessionEvent::Arrived(..)
+                | SessionEvent::StreamCame
                 | SessionEvent::Wrote(_),
             ) => {}
         }
@@ -321,6 +329,10 @@ impl SenderLoop<'_> {
         if let Some((file, fault)) = self.timed_end.as_mut().and_then(|drain| drain.drained(Instant::now())) {
             self.machine.handle_unreadable(file, &fault);
         }
+        if let Some(stream) = &mut self.course.stream {
+            let came = stream.follow(&mut self.machine);
+            self.course.totals.stream_came(came);
+        }
         while self.verdict.is_none()
             && let Some(action) = self.machine.poll_action()
         {
@@ -378,9 +390,17 @@ impl SenderLoop<'_> {
                 let origin = |small: Small| self.offered.origin(small.file).map(|origin| (small, origin));
                 self.workers.bundle(bundle, attempt, files.into_iter().filter_map(origin));
             }
-            SenderAction::CheckSource(file) => {
-                if let Some(origin) = self.offered.origin(file) {
+            SenderAction::CheckSource { file, root } => {
+                if let Some(stream) = &mut self.course.stream {
+                    let proven = stream.prove(root);
+                    self.machine.handle_check_source(file, proven);
+                } else if let Some(origin) = self.offered.origin(file) {
                     self.workers.check(file, origin);
+                }
+            }
+            SenderAction::Release { start, count, size, .. } => {
+                if let Some(stream) = &self.course.stream {
+                    stream.release(start, count, size);
                 }
             }
             SenderAction::CloseLane(lane) => self.link.close_lane(lane),
@@ -393,10 +413,18 @@ impl SenderLoop<'_> {
     fn settled(&mut self, file: FileId, outcome: Outcome) {
         self.workers.forget(file);
         let Some(known) = self.offered.settle(file, &outcome) else { return };
-        let (held, begun) = (known.held.clone(), known.begun);
+        let (mut held, begun) = (known.held.clone(), known.begun);
+        if let Some(stream) = &self.course.stream {
+            held = stream.as_file(held);
+            stream.close();
+        }
         let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
+            (Outcome::Failed(fault), _) if self.course.stream.is_some() => {
+                let own = self.course.stream.as_ref().and_then(SentStream::failure);
+                Outcome::Failed(own.unwrap_or_else(|| fault.seen_from_afar()))
+            }
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
             // An earlier session committed it, and was lost before its sender heard that.
             (Outcome::Skipped, _) if begun => {

@@ -23,7 +23,8 @@ impl FileCount {
     fn of(kind: &EntryKind) -> FileCount {
         match kind {
             EntryKind::File { len, .. } => FileCount { files: 1, bytes: *len },
-            EntryKind::Symlink { .. } => FileCount { files: 1, bytes: 0 },
+            // Its bytes are counted as they come.
+            EntryKind::Symlink { .. } | EntryKind::Stream { .. } => FileCount { files: 1, bytes: 0 },
             EntryKind::Dir | EntryKind::DirEnd | EntryKind::Unsent { .. } => FileCount::default(),
         }
     }
@@ -63,6 +64,11 @@ impl EntryCounts {
     /// Counts an entry that was found.
     pub(super) fn find(&mut self, kind: &EntryKind) {
         self.found.add(FileCount::of(kind));
+    }
+
+    /// Counts further bytes of a stream that was found.
+    pub(super) fn find_more(&mut self, bytes: u64) {
+        self.found.bytes = self.found.bytes.saturating_add(bytes);
     }
 
     /// Forgets what was found: the next session's sender names every entry again.

@@ -111,6 +111,11 @@ impl Totals {
         self.entries.find(kind);
     }
 
+    /// Counts further bytes of a stream that was found.
+    pub(crate) fn stream_came(&mut self, bytes: u64) {
+        self.entries.find_more(bytes);
+    }
+
     /// Whether a failure is new: a directory that failed once fails at its end again.
     pub(crate) fn is_first_failure(&mut self, entry: &Entry, status: &FileStatus) -> bool {
         self.entries.is_first_failure(entry, status)

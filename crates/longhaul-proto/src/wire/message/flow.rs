@@ -121,6 +121,34 @@ pub struct FileEnd {
     pub root: Hash32,
 }
 
+/// The end of a stream. Chunks of it that were wanted and are not whole ones of this length are
+/// wanted no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamEnd {
+    /// The stream.
+    pub file: FileId,
+    /// Its length in bytes: more than a chunk.
+    pub len: u64,
+}
+
+/// The last chunk of a stream is wanted, which is shorter than the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantLast {
+    /// The stream.
+    pub file: FileId,
+}
+
+/// Chunks of a stream that are durable at the receiver, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableChunks {
+    /// The stream.
+    pub file: FileId,
+    /// The first chunk.
+    pub start: ChunkIndex,
+    /// How many.
+    pub count: u64,
+}
+
 /// The reason why a sender cannot send a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFault {

@@ -166,6 +166,14 @@ messages! {
     /// Initiator, right behind a hello that says that something follows: the next part of its
     /// request.
     29 RequestPart(RequestPart) Verdict,
+    /// Sender, once for each stream, after the receiver wanted chunks of it or said which it holds:
+    /// its length.
+    30 StreamEnd(StreamEnd) Want,
+    /// Receiver, in answer to the end of a stream whose last chunk is shorter than the others: it
+    /// wants that chunk.
+    31 WantLast(WantLast) Want,
+    /// Receiver: chunks of a stream that are durable, so that the sender keeps them no longer.
+    32 DurableChunks(DurableChunks) Verdict,
 }
 
 impl Message {

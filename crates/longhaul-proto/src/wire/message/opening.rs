@@ -34,6 +34,8 @@ pub const CAP_SYNCS_EACH: u64 = 2;
 /// Bit of [`Welcome::caps`]: the one source of this sender is a directory, which keeps its name
 /// beneath the destination.
 pub const CAP_SOURCE_DIRECTORY: u64 = 4;
+/// Bit of [`Welcome::caps`]: this receiver takes files whose length nobody knows before their end.
+pub const CAP_TAKES_STREAMS: u64 = 8;
 
 /// The request of an initiator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,7 +212,7 @@ pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
-    /// [`CAP_SOURCE_DIRECTORY`]; unknown ones mean nothing.
+    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

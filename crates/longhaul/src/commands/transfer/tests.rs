@@ -15,7 +15,7 @@ fn ends(line: &[&str]) -> Result<Ends, Error> {
     };
     let words: Vec<OsString> = line[1..].iter().map(OsString::from).collect();
     let (dest, sources) = words.split_last().unwrap();
-    Ends::parse(direction, sources, dest, StreamSettings::default())
+    Ends::parse(direction, sources, dest, (StreamSettings::default(), &InputSettings::default()))
 }
 
 #[test]

@@ -107,6 +107,10 @@ pub(super) struct IoBody {
     /// destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stream: Option<StreamBody>,
+    /// Whether anything proves that a stream which was read came to its end: `proven` or `not
+    /// proven`. The field is absent for any other source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) end_of_stream: Option<&'static str>,
 }
 
 /// Threads of this side that are bound to CPUs.
