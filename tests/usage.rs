@@ -131,3 +131,29 @@ fn a_listing_takes_several_locations_goes_down_and_shows_sizes_for_people() {
     let clean = site.client.run(["ls", "-R", &site.url("")]).succeed();
     assert!(clean.stdout_text().contains("sub/\\x1b[2J\n"), "{clean}");
 }
+
+#[test]
+fn every_command_has_a_manual_page_and_the_completions_are_scripts() {
+    let host = Host::new();
+    let page = host.run(["man"]).succeed().stdout_text().to_owned();
+    assert!(page.contains(".TH longhaul 1") && page.contains("longhaul\\-push(1)"), "{page}");
+    host.make_dir("pages");
+    host.run(["man", "pages"]).succeed();
+    for name in ["longhaul", "longhaul-push", "longhaul-serve", "longhaul-set-export", "longhaul-bench-disk"] {
+        let page = std::fs::read_to_string(host.path(format!("pages/{name}.1"))).unwrap();
+        assert!(page.contains(&format!(".TH {name} 1")), "{page}");
+    }
+    let push = std::fs::read_to_string(host.path("pages/longhaul-push.1")).unwrap();
+    assert!(push.contains("\\-\\-protect"), "{push}");
+    let outcome = host.run(["man", "nowhere"]).fail(2);
+    assert!(outcome.stderr.contains("nowhere"), "{outcome}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = host.run(["completions", shell]).succeed().stdout_text().to_owned();
+        assert!(script.contains("longhaul") && script.contains("protect"), "{shell}");
+    }
+    std::fs::write(host.path("script"), host.run(["completions", "bash"]).succeed().stdout).unwrap();
+    let checked = std::process::Command::new("bash").arg("-n").arg(host.path("script")).status().unwrap();
+    assert!(checked.success());
+    let outcome = host.run(["completions", "tcsh"]).fail(2);
+    assert!(outcome.stderr.contains("tcsh"), "{outcome}");
+}

@@ -17,6 +17,7 @@ mod filter;
 mod foreign;
 mod help;
 mod lab;
+mod manual;
 mod misuse;
 mod set;
 mod stream;
@@ -29,6 +30,7 @@ pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::help::version;
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
+pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
 pub use self::set::{SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetVerb, SetVerifyArgs, TargetOptions};
 pub use self::stream::StreamOptions;
@@ -85,6 +87,10 @@ pub enum Verb {
     /// Measure what hosts and the way between them carry, with data made up for it
     #[command(subcommand)]
     Bench(BenchVerb),
+    /// Write the completions of a shell to standard output
+    Completions(CompletionsArgs),
+    /// Write the manual page to standard output, or the pages of all commands to a directory
+    Man(ManArgs),
 }
 
 /// What `push`, `pull` and `copy` take.

@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod key;
 mod ls;
+mod manual;
 mod serve;
 mod set;
 mod transfer;
@@ -87,6 +88,8 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Set(verb) => set::run(&verb, context),
         Verb::Key(verb) => key::run(verb, context),
         Verb::Bench(verb) => bench::run(verb, context),
+        Verb::Completions(args) => Ok(manual::completions(&args)),
+        Verb::Man(args) => manual::man(&args),
     }
 }
 
