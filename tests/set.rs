@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rustix::mount::MountFlags;
 use rustix::process::Signal;
 
-use crate::fixture::device::Throttle;
+use crate::fixture::device::{BAD_SECTOR, Fault, Kind, SectorSize, Throttle, Volume};
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, files};
 
@@ -333,4 +333,54 @@ fn a_slow_disk_gets_what_it_can_carry_and_is_named_with_its_evidence() {
     };
     assert!(outcome.events_of("targets").iter().any(|event| states(event) == ["ok", "slow", "ok"]), "{outcome}");
     tree::assert_same(&Tree::of(scene.host.path("many")).beneath(), &scene.whole("many"), "beside a slow disk");
+}
+
+/// A scene of which most files begin with a sector that a bad disk does not take, and whose last
+/// target is such a disk.
+fn with_bad_disk() -> (Scene, Volume) {
+    let mut scene = Scene::new(2);
+    let volume = Volume::new(Kind::Ext4, SectorSize::Page);
+    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
+    scene.dirs.push(volume.path().to_owned());
+    for n in 0..9 {
+        // At the start: a loop device does not tell of an error behind what a request wrote.
+        for path in [format!("src/large/{n}"), format!("src/deep/er/small-{n}")] {
+            let path = scene.host.path(path);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[..BAD_SECTOR.len()].copy_from_slice(BAD_SECTOR);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    (scene, volume)
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_disk_that_fails_is_left_and_its_siblings_take_what_was_to_go_there() {
+    for layout in ["spread", "stripe"] {
+        let (scene, volume) = with_bad_disk();
+        let outcome = scene.copy(&["--layout", layout, "--stripe-from", "4MiB", "src/", "."]).succeed();
+        assert!(volume.disk().failed_writes() > 0, "{layout}: {outcome}");
+        assert!(outcome.stderr.contains("a target failed"), "{layout}: {outcome}");
+        assert!(fs::read_dir(volume.path().join("large")).map_or(0, |names| names.count()) == 0, "{layout}: {outcome}");
+        let host = &scene.host;
+        host.run(["set", "export", "--set"]).args([&scene.dirs[0]]).args(["large", "deep", "back/"]).succeed();
+        for part in ["large", "deep"] {
+            let want = Tree::of(host.path("src").join(part));
+            tree::assert_same(&want, &Tree::of(host.path("back").join(part)), layout);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_push_goes_on_when_a_disk_of_the_daemon_fails() {
+    let (scene, volume) = with_bad_disk();
+    let daemon = scene.daemon("");
+    let outcome = scene.host.run(["push", "--json", "src/", &daemon.url("data/")]).succeed();
+    assert!(volume.disk().failed_writes() > 0, "{outcome}");
+    assert!(outcome.stderr.contains("going on in"), "{outcome}");
+    for part in ["large", "deep"] {
+        tree::assert_same(&Tree::of(scene.host.path("src").join(part)).beneath(), &scene.whole(part), &outcome);
+    }
 }

@@ -57,6 +57,9 @@ pub enum FaultCode {
     Internal,
     /// A process, or its whole host, has as many files open as it may.
     Exhausted,
+    /// One target of a set failed or is full, and others are not: what was to go there can go to
+    /// them.
+    TargetFailed,
 }
 
 /// The party whose fault it is.
@@ -261,6 +264,7 @@ impl FaultCode {
             FaultCode::Terminated => "terminated",
             FaultCode::Internal => "internal",
             FaultCode::Exhausted => "exhausted",
+            FaultCode::TargetFailed => "target-failed",
         }
     }
 
@@ -275,7 +279,13 @@ impl FaultCode {
     /// Whether a destination that failed with this code will fail for every other file as well, so
     /// that the session ends.
     pub const fn ends_session(self) -> bool {
-        matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Exhausted)
+        matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly) || self.spares_files()
+    }
+
+    /// Whether no file is lost to a session that ended with this code: another one may take all
+    /// that it left.
+    pub const fn spares_files(self) -> bool {
+        matches!(self, FaultCode::Exhausted | FaultCode::TargetFailed)
     }
 }
 

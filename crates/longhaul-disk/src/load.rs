@@ -4,12 +4,20 @@
 //! In: files that are begun there, and their requests ([`ChunkIo`](crate::ChunkIo)). Out: figures
 //! for people, and what the choice among targets needs. Knows no files.
 
+mod health;
+mod member;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Latency, LoadMeter, TargetId};
+
+use crate::error::DiskError;
+
+pub(crate) use health::{Condition, SetHealth};
+pub(crate) use member::{Membership, Probe, may_go_elsewhere};
 
 /// The load of one target. One for each target in a process.
 #[derive(Debug)]
@@ -22,6 +30,8 @@ pub struct TargetLoad {
     assigned: AtomicU64,
     /// Bytes that were written there.
     written: AtomicU64,
+    /// Its place in its set. `None`: it is in none.
+    member: Option<Membership>,
 }
 
 /// The figures of a target at a moment.
@@ -52,7 +62,33 @@ impl TargetLoad {
     pub(crate) fn of(id: TargetId, dir: &Path) -> Arc<TargetLoad> {
         let (began, meter) = (Instant::now(), Mutex::default());
         let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(TargetLoad { id, dir: dir.to_owned(), began, meter, assigned, written })
+        Arc::new(TargetLoad { id, dir: dir.to_owned(), began, meter, assigned, written, member: None })
+    }
+
+    /// The load of a target of a set.
+    pub(crate) fn in_set(id: TargetId, dir: &Path, member: Membership) -> Arc<TargetLoad> {
+        let (began, meter) = (Instant::now(), Mutex::default());
+        let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(TargetLoad { id, dir: dir.to_owned(), began, meter, assigned, written, member: Some(member) })
+    }
+
+    /// The condition of the target. One that is in no set is well.
+    pub(crate) fn condition(&self) -> Condition {
+        self.member.as_ref().map_or(Condition::Well, |member| member.condition((self.id, &self.dir)))
+    }
+
+    /// The error of something that can only go there, once it failed.
+    pub(crate) fn down(&self) -> Option<DiskError> {
+        let member = self.member.as_ref().filter(|_| self.condition() == Condition::Failed)?;
+        Some(member.down(self.id))
+    }
+
+    /// Judges the result of a call that writes to the target: see [`Membership::judged`].
+    pub(crate) fn judged<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
+        match &self.member {
+            Some(member) if result.is_err() => member.judged((self.id, &self.dir), result),
+            _ => result,
+        }
     }
 
     /// The number of the target.
@@ -102,6 +138,11 @@ impl LoadShare {
     /// The target.
     pub(crate) fn target(&self) -> TargetId {
         self.load.id
+    }
+
+    /// Judges the result of a write there: see [`Membership::judged`].
+    pub(crate) fn judged<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
+        self.load.judged(result)
     }
 
     /// Notes a request of so many bytes that waits from now on.

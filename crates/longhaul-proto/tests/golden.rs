@@ -366,6 +366,7 @@ fn fault_codes_keep_their_places() {
         "terminated",
         "internal",
         "exhausted",
+        "target-failed",
     ];
     assert_eq!(names, want);
 }

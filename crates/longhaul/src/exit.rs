@@ -106,7 +106,11 @@ impl From<FaultCode> for Exit {
                 Exit::Temporary
             }
             FaultCode::Mismatch => Exit::Mismatch,
-            FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Io | FaultCode::Unsupported => Exit::Unable,
+            FaultCode::NoSpace
+            | FaultCode::ReadOnly
+            | FaultCode::Io
+            | FaultCode::TargetFailed
+            | FaultCode::Unsupported => Exit::Unable,
             FaultCode::Exists | FaultCode::InTheWay => Exit::Partial,
             FaultCode::Changed | FaultCode::Vanished => Exit::Changed,
             FaultCode::Interrupted => Exit::Interrupted,

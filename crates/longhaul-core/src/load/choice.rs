@@ -36,7 +36,9 @@ enum Fit {
 
 /// The target with the least expected finish time for `len` more bytes, among those that have the
 /// best room for them. A target whose rate is not known counts as fast as the fastest that is, and
-/// as no slower than 100 MB/s: else it would never be known. `None` if no target has room.
+/// as no slower than 100 MB/s: else it would never be known. Of targets that have nothing to do and
+/// are about as fast, the one with the most free bytes: where the disks are faster than what comes,
+/// they fill alike. `None` if no target has room.
 pub fn soonest(candidates: &[Candidate], len: u64) -> Option<TargetId> {
     let unknown = candidates.iter().filter_map(|candidate| candidate.rate).fold(RATE_UNKNOWN, f64::max);
     let finish = |candidate: &Candidate| {
@@ -50,7 +52,23 @@ pub fn soonest(candidates: &[Candidate], len: u64) -> Option<TargetId> {
             .then_with(|| other.free_bytes.cmp(&one.free_bytes))
             .then_with(|| one.target.cmp(&other.target))
     });
-    best.map(|(_, candidate)| candidate.target)
+    let (best_fit, best) = best?;
+    if best.assigned_bytes > 0 {
+        return Some(best.target);
+    }
+    let as_good = |other: &&Candidate| {
+        other.assigned_bytes == 0
+            && other.fit(len) == Some(best_fit)
+            && finish(other) <= finish(best) * ABOUT_AS_FAST
+            && other.free_bytes.is_some() == best.free_bytes.is_some()
+    };
+    let roomiest = candidates.iter().filter(as_good).max_by(|one, other| {
+        one.free_bytes
+            .cmp(&other.free_bytes)
+            .then_with(|| finish(other).total_cmp(&finish(one)))
+            .then_with(|| other.target.cmp(&one.target))
+    });
+    roomiest.or(Some(best)).map(|candidate| candidate.target)
 }
 
 impl Candidate {
@@ -70,6 +88,9 @@ impl Candidate {
 /// The cost of a file that does not depend on its length: so many files of no bytes go to several
 /// targets as well.
 const FILE_COST_BYTES: u64 = 16 << 10;
+/// Targets whose finish times differ by no more than this factor are about as fast: rates that were
+/// measured in a few requests differ by as much.
+const ABOUT_AS_FAST: f64 = 1.5;
 /// A target that stands still is still a choice if there is no other, bytes per second.
 const STANDSTILL_RATE: f64 = 1.0;
 /// The least rate of a target of which nothing is known, bytes per second: about that of a rotating
@@ -109,6 +130,20 @@ mod tests {
         assert!((18..=22).contains(&shares[1]), "{shares:?}");
         // One that is not known yet is tried as if it were fast.
         assert_eq!(given(&[Some(100e6), None], 2, 1 << 20), [1, 1]);
+    }
+
+    #[test]
+    fn targets_that_have_nothing_to_do_and_are_about_as_fast_fill_alike() {
+        let with =
+            |target, rate, free_bytes| Candidate { free_bytes: Some(free_bytes), ..candidate(target, Some(rate)) };
+        let (fast, roomy) = (with(0, 120e6, 10 << 30), with(1, 100e6, 20 << 30));
+        assert_eq!(soonest(&[fast, roomy], 1 << 20), Some(TargetId(1)));
+        let slow = with(1, 70e6, 20 << 30);
+        assert_eq!(soonest(&[fast, slow], 1 << 20), Some(TargetId(0)), "speed counts where it differs");
+        let busy = Candidate { assigned_bytes: 1 << 20, ..roomy };
+        assert_eq!(soonest(&[fast, busy], 1 << 20), Some(TargetId(0)), "so does what is to be done");
+        // The tie breaks as before where nothing differs.
+        assert_eq!(soonest(&[with(0, 1e8, 1 << 40), with(1, 1e8, 1 << 40)], 1), Some(TargetId(0)));
     }
 
     #[test]

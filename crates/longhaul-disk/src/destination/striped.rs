@@ -21,6 +21,7 @@ use super::{Room, TargetTree};
 use crate::at_once::at_once;
 use crate::direct::{Handle, IoMode};
 use crate::error::{DiskError, ErrorKind};
+use crate::load::{Condition, may_go_elsewhere};
 use crate::stripe::{
     BLOCK_RECORDS_MAX, Draft, Footer, HEADER_BYTES, Header, LogEnd, Record, Stripes, Whole, block, stripe_file_len,
 };
@@ -48,7 +49,7 @@ struct Piece {
     body: OnceLock<Body>,
     /// The length that its file was given so far. Held while that is changed, and while it is made.
     grown: Mutex<u64>,
-    /// Whether it takes no more chunks: its file system is full.
+    /// Whether it takes no more chunks: its file system is full, or failed.
     is_full: AtomicBool,
     /// Whether the stripe file has the record of it.
     is_recorded: AtomicBool,
@@ -180,12 +181,13 @@ impl Striped {
                 None => self.draft().place(index, target),
             };
             let offset = spot.slot << map.size().log2();
-            match piece.grow(&self.path, offset.saturating_add(map.size().bytes()), map) {
+            let grown = piece.grow(&self.path, offset.saturating_add(map.size().bytes()), map);
+            match piece.store.judged(grown) {
                 Ok(()) => {
                     piece.body.get().and_then(Body::on_disk).into_iter().for_each(|body| body.share().add(len as u64));
                     return Ok(Place { target, offset });
                 }
-                Err(error) if error.kind() == ErrorKind::NoSpace => piece.is_full.store(true, Ordering::Relaxed),
+                Err(error) if is_for_another(&error) => piece.is_full.store(true, Ordering::Relaxed),
                 Err(error) => return Err(error),
             }
         }
@@ -194,16 +196,28 @@ impl Striped {
     /// The target for `len` more bytes, with its body made.
     fn choose(&self, len: u64) -> Result<TargetId, DiskError> {
         loop {
-            let candidates: Vec<Candidate> = self.pieces.iter().filter_map(Piece::candidate).collect();
+            let candidates = self.candidates();
             let target = soonest(&candidates, len).ok_or_else(|| self.no_room())?;
             let piece = self.piece(target).ok_or_else(|| self.no_room())?;
             let map = self.draft().map();
-            match piece.make(&self.path, &self.id, (map, self.zeros)) {
+            let made = piece.make(&self.path, &self.id, (map, self.zeros));
+            match piece.store.judged(made) {
                 Ok(()) => return Ok(target),
-                Err(error) if error.kind() == ErrorKind::NoSpace => piece.is_full.store(true, Ordering::Relaxed),
+                Err(error) if is_for_another(&error) => piece.is_full.store(true, Ordering::Relaxed),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The targets that may take a chunk: those that are well, or else all that did not fail.
+    fn candidates(&self) -> Vec<Candidate> {
+        let known: Vec<_> = self.pieces.iter().map(|piece| (piece.store.condition(), piece)).collect();
+        let of = |is_one: &dyn Fn(Condition) -> bool| -> Vec<Candidate> {
+            let found = known.iter().filter(|(condition, _)| is_one(*condition));
+            found.filter_map(|(_, piece)| piece.candidate()).collect()
+        };
+        let well = of(&|condition| condition == Condition::Well);
+        if well.is_empty() { of(&|condition| condition != Condition::Failed) } else { well }
     }
 
     fn no_room(&self) -> DiskError {
@@ -258,7 +272,13 @@ impl Striped {
                 new.push(piece);
             }
         }
-        self.on_each(|piece, body| piece.store.sync_body(&self.path, body))?;
+        self.on_each(|piece, body| {
+            // All that was to go there went elsewhere.
+            if piece.store.condition() == Condition::Failed && !self.uses(piece.store.load_id()) {
+                return Ok(());
+            }
+            piece.store.judged(piece.store.sync_body(&self.path, body))
+        })?;
         records.extend_from_slice(chunks);
         for part in records.chunks(BLOCK_RECORDS_MAX) {
             let bytes = block(self.stripes.key(), &self.id, log.blocks, part);
@@ -291,7 +311,7 @@ impl Striped {
             let end = (slots.len() as u64) << map.size().log2();
             let (id, path, meta) = (self.id, self.set_path.clone(), *meta);
             let footer = Footer { id, target, path, map, root, meta, slots, holes }.to_bytes(self.stripes.key());
-            piece.store.end_body(&self.path, body, (end, &footer))
+            piece.store.judged(piece.store.end_body(&self.path, body, (end, &footer)))
         })?;
         self.made().filter(|(piece, _)| !self.uses(piece.store.load_id())).for_each(|(_, body)| body.discard());
         let LogEnd { blocks, end } = *lock(&self.log);
@@ -385,6 +405,11 @@ impl fmt::Debug for Striped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Striped").field("id", &self.id).field("path", &self.path).finish_non_exhaustive()
     }
+}
+
+/// Whether another target is to take what failed with this error.
+fn is_for_another(error: &DiskError) -> bool {
+    error.kind() == ErrorKind::NoSpace || may_go_elsewhere(error)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

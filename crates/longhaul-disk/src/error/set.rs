@@ -187,6 +187,22 @@ pub enum SetError {
         /// The respect in which it is wrong.
         why: String,
     },
+    /// A target failed or is full, and another one can take what was to go there.
+    #[error("target {number} of the set takes nothing more ({why}): other targets take what was to go there")]
+    Elsewhere {
+        /// The number of the target.
+        number: u32,
+        /// The error that showed it.
+        why: String,
+    },
+    /// Something can only go to a target that failed.
+    #[error("it stands on target {number} of the set, which failed ({why})")]
+    Down {
+        /// The number of the target.
+        number: u32,
+        /// The error that showed it.
+        why: String,
+    },
     /// A new name would go to a set of which a target is missing.
     #[error("no new name is given to the set while its target {number} is missing, which may hold the same name")]
     ReadOnly {
@@ -200,6 +216,8 @@ impl SetError {
     pub(super) fn code(&self) -> FaultCode {
         match self {
             SetError::Damaged { .. } => FaultCode::Mismatch,
+            SetError::Elsewhere { .. } => FaultCode::TargetFailed,
+            SetError::Down { .. } => FaultCode::Io,
             _ => FaultCode::Unsupported,
         }
     }
@@ -211,6 +229,7 @@ impl SetError {
             SetError::Away { .. } | SetError::NoJournals => Some(hint::Storage::MountMissing.into()),
             SetError::Missing { .. } => Some(hint::Storage::MountTarget.into()),
             SetError::ReadOnly { .. } => Some(hint::Storage::MountTargetOrTakeNames.into()),
+            SetError::Elsewhere { .. } | SetError::Down { .. } => Some(hint::Storage::SeeKernelLog.into()),
             SetError::NoSet { .. } => Some(hint::Storage::MakeSet.into()),
             _ => None,
         }

@@ -28,6 +28,7 @@ use crate::destination::{Full, StreamFigures, TargetFile};
 use crate::error::{DiskError, ErrorKind};
 use crate::io::queue::{Queue, QueueMeans, Request};
 use crate::io::transfer::{Job, QueueId};
+use crate::load::may_go_elsewhere;
 use crate::source::SourceFile;
 use crate::stripe::Whereabouts;
 use crate::sysfs::Sysfs;
@@ -163,7 +164,7 @@ impl ChunkIo {
     }
 
     /// Writes a chunk of a striped file to the target that will have it soonest; to another one, if
-    /// that is full.
+    /// that is full or fails.
     fn write_chunk(&self, file: Arc<TargetFile>, offset: u64, len: usize, slot: Slot, done: Done) {
         let Some(striped) = file.striped() else { return };
         let place = match striped.place(offset, len) {
@@ -181,7 +182,8 @@ impl ChunkIo {
                     drop(written);
                     done(slot, Ok(()));
                 }
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                // The buffer is here: another target takes it.
+                Err(error) if error.kind() == ErrorKind::NoSpace || may_go_elsewhere(&error) => {
                     striped.failed(place.target, len, Full::Yes);
                     match shared.upgrade() {
                         Some(shared) => ChunkIo { shared }.write_chunk(written, offset, len, slot, done),

@@ -3,6 +3,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_sys::{Slab, Slot};
 
@@ -38,7 +39,7 @@ pub(crate) enum Queue {
 impl Request {
     /// Gives the slot back with the result.
     pub(crate) fn finish(self, result: Result<(), DiskError>) {
-        self.job.served(self.len, None);
+        let result = self.job.served(self.len, Duration::ZERO, result);
         finish(self.done, self.slot, result);
     }
 }

@@ -77,7 +77,7 @@ fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
     for Request { job, len, mut slot, done } in requests {
         let began = Instant::now();
         let result = work(&job, len, &mut slot);
-        job.served(len, result.is_ok().then(|| began.elapsed()));
+        let result = job.served(len, began.elapsed(), result);
         // This may close the file: do it before the callback tells that the request is over.
         drop(job);
         account.add();

@@ -111,11 +111,12 @@ impl Job {
         }
     }
 
-    /// Notes there that it is over, and how long the system had it. `None`: it failed.
-    pub(crate) fn served(&self, len: usize, took: Option<Duration>) {
-        if let Some(body) = self.disk_body() {
-            body.share().serve(len as u64, took);
-        }
+    /// Notes there that it is over, and that the system had it for `took`. Gives the result, which
+    /// says so if the target failed.
+    pub(crate) fn served(&self, len: usize, took: Duration, result: Result<(), DiskError>) -> Result<(), DiskError> {
+        let Some(body) = self.disk_body() else { return result };
+        body.share().serve(len as u64, result.is_ok().then_some(took));
+        body.share().judged(result)
     }
 
     /// Whether it is a whole chunk of a striped file, which has a slot of its own.

@@ -122,7 +122,7 @@ async fn serve(
             let Request { job, len, slot, done } = request;
             let began = Instant::now();
             let (result, slot) = run(&ring, &job, len, slot).await;
-            job.served(len, result.is_ok().then(|| began.elapsed()));
+            let result = job.served(len, began.elapsed(), result);
             drop(job);
             account.borrow_mut().add();
             finish(done, slot, result);

@@ -9,6 +9,7 @@ mod bodies;
 mod lister;
 mod mark;
 mod open;
+mod probe;
 mod rebuild;
 mod secret;
 mod spread;
@@ -291,6 +292,11 @@ impl TargetSet {
     /// The lock under which a name is looked for on all targets and then given on one.
     pub(crate) fn naming(&self) -> MutexGuard<'_, ()> {
         self.naming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what a target that is not there may hold counts as nothing.
+    pub(crate) fn goes_on_without(&self) -> bool {
+        self.on_missing == OnMissing::Continue
     }
 
     /// Refuses a new name while a target is missing, unless new names may come all the same.

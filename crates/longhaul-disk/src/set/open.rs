@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use longhaul_core::{TargetId, is_reserved};
 use rustix::fs::{Access, AtFlags, StatVfsMountFlags, accessat, fstatvfs};
@@ -14,10 +15,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DiskError, ErrorKind, PathText, SetError};
-use crate::load::TargetLoad;
+use crate::load::{Condition, Membership, SetHealth, TargetLoad};
 use crate::names::each_name;
 use crate::set::mark::{SetLayout, SetMark};
-use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, secret};
+use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, probe, secret};
 use crate::set_id::SetId;
 use crate::stripe::{BodyDir, SetKey, Stripes};
 use crate::tree::Tree;
@@ -161,7 +162,10 @@ impl TargetSet {
             return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
         }
         if writing == Writing::Wanted {
-            found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
+            let health = SetHealth::of(ours.set);
+            let is_well = |id: &TargetId| health.condition(*id, Instant::now()) != Condition::Failed;
+            // One that failed while this process used it takes nothing, and keeps no other from it.
+            found.iter().filter(|(id, _)| is_well(id)).try_for_each(|(_, looked)| need_writable(looked))?;
         }
         opened(found, missing, Some(ours), named)
     }
@@ -335,8 +339,12 @@ fn opened(
         }
         _ => None,
     };
+    let (there, set) = (found.len(), mark.as_ref().map(|mark| mark.set));
     let target = |(id, Looked { dir, tree, .. }): (TargetId, Looked<'_>)| {
-        let load = TargetLoad::of(id, dir);
+        let load = match set {
+            Some(set) => TargetLoad::in_set(id, dir, Membership::new(set, there, probe::of(&tree, set, id))),
+            None => TargetLoad::of(id, dir),
+        };
         let tree = striping.as_ref().map_or(Ok(Arc::clone(&tree)), |known| tree.knowing(&known.stripes))?;
         Ok(SetTarget { id, tree, load })
     };

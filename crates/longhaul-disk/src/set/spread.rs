@@ -23,7 +23,7 @@ use crate::destination::{
 };
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
-use crate::load::TargetLoad;
+use crate::load::{Condition, TargetLoad, may_go_elsewhere};
 use crate::stat::{Identity, Standing};
 use crate::stripe::Header;
 
@@ -98,6 +98,8 @@ impl SpreadTarget {
             // Something else than a directory stands above it on this target: if a directory does
             // on another, that name itself is refused.
             Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
+            Err(_) if self.set.goes_on_without() && self.at(at).condition() == Condition::Failed => Ok(None),
+            outcome if self.set.goes_on_without() => self.at(at).judged(outcome),
             outcome => outcome,
         })
     }
@@ -107,21 +109,57 @@ impl SpreadTarget {
         Ok(self.at(self.standing(path)?.map_or(0, |(at, _)| at)))
     }
 
-    /// The target for `len` bytes under the name `path`, with the directories above it made there.
-    fn choose(&self, path: &RelPath, len: u64) -> Result<&FsTarget, DiskError> {
+    /// Makes something of `len` bytes under the name `path` on the target that will have it
+    /// soonest, and the directories above it; on another one, if that target fails or is full.
+    fn make<T>(
+        &self,
+        path: &RelPath,
+        len: u64,
+        make: impl Fn(&FsTarget) -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
         let standing = self.standing(path)?.map(|(at, _)| at);
         if standing.is_none() {
             self.set.need_all_for_new_names()?;
         }
-        let may_take = |at: &usize| standing.is_none_or(|standing| standing == *at);
-        let candidates: Vec<_> = (0..self.targets.len()).filter(may_take).map(|at| self.candidate(at)).collect();
-        // Its place among the candidates, as these have only that.
-        let at = match soonest(&candidates, len) {
-            Some(TargetId(at)) => at as usize,
-            None => return Err(DiskError::call("find a target with room for", path, Errno::NOSPC)),
+        let mut tried = 0;
+        loop {
+            let at = self.choose(path, len, standing)?;
+            let target = self.at(at);
+            let made = self.dirs.reach(&self.targets, at, path).and_then(|()| make(target));
+            tried += 1;
+            match target.judged(made) {
+                Err(error) if may_go_elsewhere(&error) && tried < self.targets.len() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The place of the target for `len` bytes under the name `path`, which stands on the target at
+    /// `standing`.
+    fn choose(&self, path: &RelPath, len: u64, standing: Option<usize>) -> Result<usize, DiskError> {
+        let no_room = || DiskError::call("find a target with room for", path, Errno::NOSPC);
+        let among = match standing {
+            Some(at) => match self.at(at).condition() {
+                Condition::Failed => return Err(self.at(at).down().unwrap_or_else(no_room)),
+                Condition::Full => return Err(no_room()),
+                Condition::Well => vec![at],
+            },
+            None => self.takers(),
         };
-        self.dirs.reach(&self.targets, at, path)?;
-        Ok(self.at(at))
+        let candidates: Vec<_> = among.into_iter().map(|at| self.candidate(at)).collect();
+        // Its place among the candidates, as these have only that.
+        soonest(&candidates, len).map(|TargetId(at)| at as usize).ok_or_else(no_room)
+    }
+
+    /// The places of the targets that take something new: those that are well, or else all that did
+    /// not fail.
+    fn takers(&self) -> Vec<usize> {
+        let conditions: Vec<Condition> = self.targets.iter().map(FsTarget::condition).collect();
+        let of = |is_one: &dyn Fn(Condition) -> bool| -> Vec<usize> {
+            (0..conditions.len()).filter(|at| is_one(conditions[*at])).collect()
+        };
+        let well = of(&|condition| condition == Condition::Well);
+        if well.is_empty() { of(&|condition| condition != Condition::Failed) } else { well }
     }
 
     fn candidate(&self, at: usize) -> Candidate {
@@ -138,6 +176,7 @@ impl SpreadTarget {
             match target.has_temp(path, temp) {
                 Ok(true) => return Ok(Some(target)),
                 Ok(false) => {}
+                Err(_) if target.condition() == Condition::Failed => {}
                 Err(error) if error.kind() == ErrorKind::NotADirectory => {}
                 Err(error) => return Err(error),
             }
@@ -194,11 +233,11 @@ impl TargetTree for SpreadTarget {
         temp: &TempName,
     ) -> Result<Arc<TargetFile>, DiskError> {
         if let Some(striping) = self.striping.as_ref().filter(|striping| striping.takes(map, sparse.into())) {
-            return striping.create(self.choose(path, 0)?, path, (map, sparse.into()), temp);
+            return self.make(path, 0, |home| striping.create(home, path, (map, sparse.into()), temp));
         }
         // How much of a sparse file are holes is not known.
         let len = if sparse || map.is_unended() { 0 } else { map.len() };
-        self.choose(path, len)?.create(path, map, sparse, temp)
+        self.make(path, len, |target| target.create(path, map, sparse, temp))
     }
 
     fn reopen(
@@ -210,6 +249,13 @@ impl TargetTree for SpreadTarget {
         journalled: &Journalled,
     ) -> Result<Option<Reopened>, DiskError> {
         let Some(target) = self.target_of_temp(path, temp)? else { return Ok(None) };
+        match target.condition() {
+            Condition::Well => {}
+            // It stays until the target is well and the directory is swept.
+            Condition::Failed => return Ok(None),
+            // It had no room for the rest.
+            Condition::Full => return self.remove_temp(path, temp).map(|()| None),
+        }
         // Another session may have given the name on another target: this one could never be
         // published, and is begun anew there.
         match self.standing(path)? {
@@ -223,6 +269,10 @@ impl TargetTree for SpreadTarget {
                 None => target.reopen(path, map, sparse, temp, journalled),
             },
         }
+        .or_else(|error| match target.judged(Err(error)) {
+            Err(error) if may_go_elsewhere(&error) => Ok(None),
+            outcome => outcome,
+        })
     }
 
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
@@ -255,27 +305,29 @@ impl TargetTree for SpreadTarget {
     }
 
     fn make_hole(&self, file: &TargetFile, place: Place, len: u64) -> Result<(), DiskError> {
-        self.home(file.home()).make_hole(file, place, len)
+        let home = self.home(file.home());
+        home.judged(home.make_hole(file, place, len))
     }
 
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        self.choose(path, bytes.len() as u64)?.write_small(path, bytes, meta, preserve)
+        self.make(path, bytes.len() as u64, |target| target.write_small(path, bytes, meta, preserve))
     }
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        self.choose(path, 0)?.make_link(path, target, meta, preserve)
+        self.make(path, 0, |at| at.make_link(path, target, meta, preserve))
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
         let home = self.home(file.home());
         match (file.striped(), file.on_disk().next()) {
-            (Some(striped), Some(stripe)) => striped.sync(home, stripe),
-            _ => home.sync_data(file),
+            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)),
+            _ => home.judged(home.sync_data(file)),
         }
     }
 
     fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        self.home(staged.home()).read_staged(staged, len, slot)
+        let home = self.home(staged.home());
+        home.judged(home.read_staged(staged, len, slot))
     }
 
     fn read_standing(
@@ -304,16 +356,16 @@ impl TargetTree for SpreadTarget {
 
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let home = self.home(file.home());
-        let Some(striped) = file.striped() else { return home.seal(file, meta, preserve) };
+        let Some(striped) = file.striped() else { return home.judged(home.seal(file, meta, preserve)) };
         for stripe in file.on_disk() {
-            let len = striped.seal(home, stripe, meta)?;
-            home.seal_stripe(stripe, len, meta, preserve)?;
+            let len = home.judged(striped.seal(home, stripe, meta))?;
+            home.judged(home.seal_stripe(stripe, len, meta, preserve))?;
         }
         Ok(Staged::large(file))
     }
 
     fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.on_each(staged, |target, own| if own.is_empty() { Ok(()) } else { target.barrier(own) })
+        self.on_each(staged, |target, own| if own.is_empty() { Ok(()) } else { target.judged(target.barrier(own)) })
     }
 
     fn believe(&self, staged: &Staged) {
@@ -330,15 +382,15 @@ impl TargetTree for SpreadTarget {
             return Err(two_targets(staged.path(), (self.set.targets()[at].id, staged.home()), dirs));
         }
         let home = self.home(staged.home());
-        let Some(striping) = &self.striping else { return home.publish(staged, replace) };
+        let Some(striping) = &self.striping else { return home.judged(home.publish(staged, replace)) };
         striping.refuse_copy(staged)?;
         striping.replaces(home, staged, replace)?;
-        home.publish(staged, replace).inspect_err(|_| striping.forget(staged.path()))
+        home.judged(home.publish(staged, replace)).inspect_err(|_| striping.forget(staged.path()))
     }
 
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
         let all: Vec<&Staged> = staged.iter().collect();
-        self.on_each(&all, FsTarget::sync_dirs_of)?;
+        self.on_each(&all, |target, own| target.judged(target.sync_dirs_of(own)))?;
         if let Some(striping) = &self.striping {
             striping.remove_replaced(&self.set, staged);
         }

@@ -47,8 +47,8 @@ impl Run {
         }
         let nothing = Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), String::new());
         let engines = Engines { sender: self.settings.engine, receiver: EngineKind::Void, noise: false };
-        let (mut totals, received) = self.halves(source, nothing, engines, Arc::new(Nobody)).await?;
-        merge_halves(&mut totals, received);
+        let (mut totals, mut received) = self.halves(source, nothing, engines, Arc::new(Nobody)).await?;
+        merge_halves(&mut totals, &mut received);
         Ok(totals)
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Role, hint};
 use longhaul_disk::{EngineKind, SourceTree};
 use longhaul_net::{Identity, LaneStream, NetError, Protection};
 use longhaul_proto::wire::message::{VERSION, Welcome};
@@ -64,9 +64,30 @@ impl Run {
             _ => None,
         };
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
-        let destination = LocalSite::new(dest, opening)?.open()?;
-        let receiver = Arc::new(OwnTargets(self.observer.clone()));
-        self.embedded(source, destination, receiver).await
+        self.copy_to(source, &LocalSite::new(dest, opening)?).await
+    }
+
+    /// Copies to a site, in further sessions if a target of it failed whose siblings can take the
+    /// rest.
+    async fn copy_to(&self, source: Arc<dyn SourceTree>, site: &LocalSite) -> Result<Totals, Fault> {
+        let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
+        let (mut sends, mut receives) = (SendCourse::default(), ReceiveCourse::default());
+        let mut dialling = self.dialling()?;
+        loop {
+            let (tree, destination) = (source.clone(), site.open()?);
+            let receiver = Arc::new(OwnTargets(self.observer.clone()));
+            let mut courses = (sends, receives);
+            self.halves_of(tree, destination, engines, receiver, (&mut courses.0, &mut courses.1)).await?;
+            (sends, receives) = courses;
+            merge_halves(&mut sends.totals, &mut receives.totals);
+            let Some(fault) = sends.totals.fault.take_if(|fault| fault.code == FaultCode::TargetFailed) else {
+                return Ok(sends.totals);
+            };
+            if let Err(fault) = self.wait(fault, sends.progressed, &mut dialling).await {
+                sends.totals.fault = Some(fault);
+                return Ok(sends.totals);
+            }
+        }
     }
 
     /// Each half of a copy has half of the memory; the least that is allowed for both leaves two
@@ -95,8 +116,10 @@ impl Run {
         course: &mut SendCourse,
     ) -> Result<Totals, Fault> {
         let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
-        let (mut totals, received) = self.halves_of(tree, destination, engines, receiver, course).await?;
-        merge_halves(&mut totals, received);
+        let mut receives = ReceiveCourse::default();
+        self.halves_of(tree, destination, engines, receiver, (course, &mut receives)).await?;
+        let mut totals = std::mem::take(&mut course.totals);
+        merge_halves(&mut totals, &mut receives.totals);
         Ok(totals)
     }
 
@@ -109,18 +132,20 @@ impl Run {
         engines: Engines,
         hears_receiver: Arc<dyn Observer>,
     ) -> Result<(Totals, Totals), Fault> {
-        self.halves_of(tree, destination, engines, hears_receiver, &mut SendCourse::default()).await
+        let mut courses = (SendCourse::default(), ReceiveCourse::default());
+        self.halves_of(tree, destination, engines, hears_receiver, (&mut courses.0, &mut courses.1)).await?;
+        Ok((courses.0.totals, courses.1.totals))
     }
 
-    /// The same, with the course of the sending half.
+    /// One session, with the courses of both halves.
     async fn halves_of(
-        self,
+        &self,
         tree: Arc<dyn SourceTree>,
         destination: Destination,
         engines: Engines,
         hears_receiver: Arc<dyn Observer>,
-        course: &mut SendCourse,
-    ) -> Result<(Totals, Totals), Fault> {
+        (sends, receives): (&mut SendCourse, &mut ReceiveCourse),
+    ) -> Result<(), Fault> {
         let half = ByteCount(self.settings.memory.get() / 2);
         // As for a whole side, two buffers are enough for each half.
         let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
@@ -132,17 +157,7 @@ impl Run {
             None => (Units::Any, slots),
         };
         let protection = self.settings.protect.unwrap_or(Protection::Safe);
-        let welcome = Welcome {
-            version: VERSION,
-            caps: 0,
-            session: nonce()?,
-            chunk: self.settings.chunk,
-            chunk_max,
-            bundled_max: units.bundled_max(self.settings.chunk),
-            lanes_max: 0,
-            rate: 0,
-            memory_bytes: 0,
-        };
+        let welcome = self.welcome(units, chunk_max)?;
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, lane_slots))?;
         let lanes = near.len() as u32;
@@ -172,16 +187,33 @@ impl Run {
         let hears_sender = Arc::new(OneHost(self.observer.clone()));
         let near = self.half_link(ours, near, &sending_plan, hears_sender, Arc::default());
         let far = self.half_link(theirs, far, &receiving_plan, Arc::new(OneHost(hears_receiver)), presence);
+        let mut course = std::mem::take(receives);
         let receiver = tokio::spawn(async move {
-            let mut course = ReceiveCourse::default();
             receiver::run(far, receiving, &mut course).await;
-            said_here(course.totals)
+            course
         });
-        sender::run(near, sending, course).await;
-        let received = receiver
+        sender::run(near, sending, sends).await;
+        *receives = receiver
             .await
             .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
-        Ok((said_here(std::mem::take(&mut course.totals)), received))
+        said_here(&mut sends.totals);
+        said_here(&mut receives.totals);
+        Ok(())
+    }
+
+    /// The answer of a daemon, had there been one.
+    fn welcome(&self, units: Units, chunk_max: ChunkSize) -> Result<Welcome, Fault> {
+        Ok(Welcome {
+            version: VERSION,
+            caps: 0,
+            session: nonce()?,
+            chunk: self.settings.chunk,
+            chunk_max,
+            bundled_max: units.bundled_max(self.settings.chunk),
+            lanes_max: 0,
+            rate: 0,
+            memory_bytes: 0,
+        })
     }
 
     /// The link of one half of a copy.
@@ -227,9 +259,9 @@ fn pair_fault(error: &NetError) -> Fault {
 }
 
 /// The sender's half is the one observed; the receiver's adds what only it knows.
-pub(crate) fn merge_halves(totals: &mut Totals, received: Totals) {
-    totals.join(&received);
-    if let Some(theirs) = received.fault {
+pub(crate) fn merge_halves(totals: &mut Totals, received: &mut Totals) {
+    totals.join(received);
+    if let Some(theirs) = received.fault.take() {
         let ours = totals.fault.as_ref().map(|f| f.code);
         if ours.is_none_or(|code| matches!(code, FaultCode::Lost)) {
             totals.fault = Some(theirs);
@@ -253,9 +285,8 @@ impl Observer for OneHost {
     }
 }
 
-fn said_here(mut totals: Totals) -> Totals {
-    totals.fault = totals.fault.map(Fault::said_here);
-    totals
+fn said_here(totals: &mut Totals) {
+    totals.fault = totals.fault.take().map(Fault::said_here);
 }
 
 /// The observer of the receiving half of a copy: the sending half tells everything else.

@@ -48,6 +48,8 @@ impl Patience {
             FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable => self.met,
             // A daemon that says so is there.
             FaultCode::Busy => true,
+            // Its siblings take what was to go there.
+            FaultCode::TargetFailed => true,
             // Other sessions of a daemon may end; on this host no other session does.
             FaultCode::Exhausted => fault.blame == Blame::Peer,
             _ => false,
@@ -126,6 +128,7 @@ mod tests {
             (TimedOut, false, true),
             (Unreachable, false, true),
             (Busy, true, true),
+            (TargetFailed, true, true),
             (Denied, false, false),
             (Usage, false, false),
             (Protocol, false, false),

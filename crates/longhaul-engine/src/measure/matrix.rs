@@ -118,11 +118,11 @@ impl Run {
     }
 }
 
-fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellReport {
+fn report(mut sent: Totals, mut received: Totals, failed: Option<Fault>) -> CellReport {
     let whole = sent.costs.sender().unwrap_or(0.0);
     let (sender, receiver) = (half(&sent, Stage::Read), half(&received, Stage::Write));
     let seconds = sent.seconds();
-    merge_halves(&mut sent, received);
+    merge_halves(&mut sent, &mut received);
     let report = sent.into_report(seconds);
     let counted: f64 = sender.stages.iter().chain(&receiver.stages).map(|(_, seconds)| seconds).sum();
     CellReport {

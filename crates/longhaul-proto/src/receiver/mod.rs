@@ -319,12 +319,13 @@ impl Receiver {
             self.tally.files += 1;
         }
         // A fault that ends the session concerns every file, so it is said only of the first, and
-        // of none if descriptors ran out: none has failed, and the next session sends them again.
+        // of none if that fault spares them: then none has failed, and the next session sends them
+        // again.
         let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
             && fault.code.ends_session()
         {
-            is_told = fault.code != FaultCode::Exhausted && !self.session.is_ending() && !self.is_draining();
+            is_told = !fault.code.spares_files() && !self.session.is_ending() && !self.is_draining();
             self.session.end_by_file(fault);
         }
         if is_told {

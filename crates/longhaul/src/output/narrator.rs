@@ -267,13 +267,14 @@ impl Narrator {
         self.reported = Some(fault);
     }
 
-    /// Tells that a link was lost and is dialled again. This is no failure: users get a note,
+    /// Tells that a session ended and another one begins. This is no failure: users get a note,
     /// scripts a fault that says so.
     fn redial(&mut self, redial: &Redial) {
         let Redial { fault, wait } = redial;
         let seconds = wait.as_secs_f64();
         self.shown.lose();
-        self.telling.talker.warn(format_args!("{fault}; dialling again in {seconds:.1} s"));
+        let next = if fault.code == FaultCode::TargetFailed { "going on" } else { "dialling again" };
+        self.telling.talker.warn(format_args!("{fault}; {next} in {seconds:.1} s"));
         if self.telling.json {
             self.print(|json| json.fault(fault));
         }

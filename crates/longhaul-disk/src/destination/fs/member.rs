@@ -10,7 +10,7 @@ use longhaul_core::{RelPath, TargetId, TempName};
 use super::super::staged::Staged;
 use super::FsTarget;
 use crate::error::{DiskError, ErrorKind};
-use crate::load::TargetLoad;
+use crate::load::{Condition, TargetLoad};
 use crate::shelf::sweep;
 use crate::stat::Standing;
 use crate::tree::examine;
@@ -28,6 +28,22 @@ impl FsTarget {
     /// The number of this target.
     pub(crate) fn load_id(&self) -> TargetId {
         self.load.id()
+    }
+
+    /// The condition of this target.
+    pub(crate) fn condition(&self) -> Condition {
+        self.load.condition()
+    }
+
+    /// The error of something that can only go here, once this target failed.
+    pub(crate) fn down(&self) -> Option<DiskError> {
+        self.load.down()
+    }
+
+    /// Judges the result of a call that writes here: if this target failed or is full, and another
+    /// one can take what was to go here, the error says so.
+    pub(crate) fn judged<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
+        self.load.judged(result)
     }
 
     /// The entry that stands at `path`; nothing is noted to be made durable.

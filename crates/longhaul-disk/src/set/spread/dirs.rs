@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::destination::{FsTarget, Made, TargetTree};
 use crate::error::DiskError;
+use crate::load::Condition;
 use crate::stat::Standing;
 
 /// The directories whose content is still coming. There are at most as many as are open at a time.
@@ -55,8 +56,10 @@ impl OpenDirs {
         let Some((first, standing)) = standing else {
             let above = path.parent().unwrap_or_default();
             let at = open.get(&above).and_then(|dir| dir.on.first()).copied().unwrap_or(0);
-            self.reach_from(&mut open, targets, at, path)?;
-            let made = targets[at].make_dir(path)?;
+            let is_up = |at: &usize| targets[*at].condition() != Condition::Failed;
+            let at = if is_up(&at) { at } else { (0..targets.len()).find(is_up).unwrap_or(at) };
+            let reached = self.reach_from(&mut open, targets, at, path);
+            let made = targets[at].judged(reached.and_then(|()| targets[at].make_dir(path)))?;
             open.insert(path.clone(), OpenDir { on: vec![at], stood: None, stood_on: 0 });
             return Ok(made);
         };
@@ -111,7 +114,7 @@ impl OpenDirs {
         let known = self.lock().remove(path);
         let Some(OpenDir { on, stood, stood_on }) = known else {
             return if path.is_root() {
-                targets.iter().try_for_each(|target| target.finish_dir(path, meta, preserve))
+                targets.iter().try_for_each(|target| finish_on(target, path, (meta, preserve)))
             } else {
                 Ok(())
             };
@@ -119,13 +122,13 @@ impl OpenDirs {
         let finish = |(place, at): (usize, usize)| {
             // One that was made now beside one that stood gets what that one keeps.
             match stood.filter(|_| place >= stood_on) {
-                None => targets[at].finish_dir(path, meta, preserve),
+                None => finish_on(&targets[at], path, (meta, preserve)),
                 Some(stood) => {
                     let keeps = |carried: bool| self.keeps_standing || !carried;
                     let mode = if keeps(preserve.mode) { stood.mode } else { meta.mode };
                     let mtime = if keeps(preserve.times) { stood.mtime } else { meta.mtime };
                     let all = Preserve { mode: true, times: true, ..preserve };
-                    targets[at].finish_dir(path, &Meta { mode, mtime }, all)
+                    finish_on(&targets[at], path, (&Meta { mode, mtime }, all))
                 }
             }
         };
@@ -136,6 +139,12 @@ impl OpenDirs {
     fn lock(&self) -> MutexGuard<'_, HashMap<RelPath, OpenDir>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Gives a directory its mode and times on one target. One that failed takes them if it can.
+fn finish_on(target: &FsTarget, path: &RelPath, (meta, preserve): (&Meta, Preserve)) -> Result<(), DiskError> {
+    let finished = target.finish_dir(path, meta, preserve);
+    if target.condition() == Condition::Failed { Ok(()) } else { target.judged(finished) }
 }
 
 /// Makes a directory on one target that stands on others and gets no other content now: it has

@@ -17,6 +17,7 @@ use crate::destination::{
 };
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
+use crate::load::Condition;
 use crate::set::{Striping, TargetSet, remove_bodies};
 use crate::stripe::{CHUNKS_MAX, Draft, Header, Record, Stripes, read_log};
 use crate::walk::Dir;
@@ -125,7 +126,10 @@ impl StripeWriter {
         let mut found = Vec::new();
         for (target, (ino, born)) in bodies {
             let Some(store) = self.stores.iter().find(|store| store.load_id() == target) else { return Ok(None) };
-            let part = match store.reopen_piece(path, temp, most)? {
+            if store.condition() == Condition::Failed && draft.end_needed(target) > 0 {
+                return Ok(None);
+            }
+            let part = match store.judged(store.reopen_piece(path, temp, most))? {
                 Some(part) => part,
                 // It was given up, as nothing lies there.
                 None if draft.end_needed(target) == 0 => continue,

@@ -7,8 +7,17 @@ use std::path::{Path, PathBuf};
 use longhaul_core::Mtime;
 
 use super::*;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Mutex;
+
+use longhaul_core::FaultCode;
+use longhaul_sys::Slab;
+
+use crate::kernel::{Call, InodeId, Interposer, Kernel, Passage};
 use crate::set::{Marks, SameDevice, TargetDirs, Writing};
-use crate::testing::{META, map, path, temp};
+use crate::testing::{META, content, map, path, temp, write};
+use crate::{ChunkIo, EngineKind};
 
 const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 
@@ -244,4 +253,178 @@ fn a_temporary_is_found_again_on_the_target_where_it_lies() {
         again.remove_temp(&at, &names[n]).expect("removed");
         assert!(!again.has_temp(&at, &names[n]).expect("looked"));
     }
+}
+
+/// A disk that answers each write with an error, once it is broken.
+#[derive(Debug)]
+struct BadDisk {
+    top: InodeId,
+    answer: Mutex<Option<Errno>>,
+    /// Its directories and files, and the calls that make some.
+    own: Mutex<(BTreeSet<InodeId>, BTreeSet<u64>, u64)>,
+}
+
+impl BadDisk {
+    fn breaks(&self, errno: Errno) {
+        *self.answer.lock().expect("no panic") = Some(errno);
+    }
+}
+
+impl Interposer for BadDisk {
+    fn begin(&self, call: &Call<'_>) -> Passage {
+        let mut own = self.own.lock().expect("no panic");
+        own.2 += 1;
+        let token = own.2;
+        let (is_own, makes) = match call {
+            Call::MakeDir { dir, .. } | Call::Create { dir, .. } => (*dir == self.top || own.0.contains(dir), true),
+            Call::Write { file, .. } => (own.0.contains(file), false),
+            _ => (false, false),
+        };
+        match *self.answer.lock().expect("no panic") {
+            Some(errno) if is_own => Passage::Answered(Err(errno)),
+            _ => {
+                if is_own && makes {
+                    own.1.insert(token);
+                }
+                Passage::Made(token)
+            }
+        }
+    }
+
+    fn end(&self, token: u64, outcome: Result<Option<InodeId>, Errno>) {
+        let mut own = self.own.lock().expect("no panic");
+        if own.1.remove(&token)
+            && let Ok(Some(made)) = outcome
+        {
+            own.0.insert(made);
+        }
+    }
+
+    fn read_medium(&self, _file: InodeId, _offset: u64, _into: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn file_system_type(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A scene whose target 1 is a disk that can break.
+fn with_bad_disk() -> (Scene, Arc<BadDisk>) {
+    let scene = Scene::new(3);
+    let stat = std::fs::metadata(&scene.dirs[1]).expect("there");
+    let top = InodeId { dev: stat.dev(), ino: stat.ino() };
+    let disk = Arc::new(BadDisk { top, answer: Mutex::default(), own: Mutex::default() });
+    let set = scene.set.behind(&Kernel::behind(disk.clone()));
+    (Scene { set, ..scene }, disk)
+}
+
+/// Gives the other targets so much to do that the disk that can break is chosen.
+fn prefer_bad_disk(scene: &Scene) {
+    [0, 2].into_iter().for_each(|at| std::mem::forget(scene.set.targets()[at].load.begin(1 << 50)));
+}
+
+#[test]
+fn a_target_that_fails_is_given_nothing_more_and_its_siblings_take_what_was_to_go_there() {
+    for errno in [Errno::IO, Errno::ROFS] {
+        let (scene, disk) = with_bad_disk();
+        let target = scene.target();
+        let slab = Slab::new(4 << 20, 1).expect("slab");
+        let io = ChunkIo::start(EngineKind::Threads, 2, &slab).expect("engine");
+        let bytes = content(1 << 20);
+        let temps: Vec<_> = (0..3).map(|_| temp()).collect();
+        let open: Vec<_> = (0..3)
+            .map(|n| target.create(&path(format!("f{n}")), map(1 << 20), false, &temps[n]).expect("made"))
+            .collect();
+        let on_bad = open.iter().position(|file| file.home() == TargetId(1)).expect("one on each");
+        put(&target, "stands", b"before", Replace::Never).expect("there");
+        disk.breaks(errno);
+        let mut slot = slab.try_claim().expect("a slot");
+        slot[..bytes.len()].copy_from_slice(&bytes);
+        let (_, result) = write(&io, &open[on_bad], 0, bytes.len(), slot);
+        let fault = result.expect_err("it does not take it").fault();
+        assert_eq!(fault.code, FaultCode::TargetFailed, "{fault}");
+        assert_eq!(scene.set.targets()[1].load.condition(), Condition::Failed);
+        let at = path(format!("f{on_bad}"));
+        let none = Journalled::default();
+        drop(open);
+        assert!(target.reopen(&at, map(1 << 20), false, &temps[on_bad], &none).expect("no error").is_none());
+        // As another session of the same set does.
+        let again = scene.target();
+        for n in 0..9 {
+            let file = again.create(&path(format!("g{n}")), map(1 << 20), false, &temp()).expect("made");
+            assert_ne!(file.home(), TargetId(1));
+            put(&again, &format!("small{n}"), b"x", Replace::Never).expect("it goes elsewhere");
+            assert!(!scene.on(&format!("small{n}")).contains(&1));
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_found_broken_when_a_file_is_made_passes_it_on_at_once() {
+    let (scene, disk) = with_bad_disk();
+    prefer_bad_disk(&scene);
+    disk.breaks(Errno::IO);
+    let target = scene.target();
+    for n in 0..9 {
+        put(&target, &format!("small{n}"), b"x", Replace::Never).expect("it goes elsewhere");
+        target.make_dir(&path(format!("dir{n}"))).expect("made elsewhere");
+    }
+    assert_eq!(names(&scene.dirs[1]), [""; 0]);
+    assert_eq!(scene.set.targets()[1].load.condition(), Condition::Failed, "it was tried");
+}
+
+#[test]
+fn a_name_that_stands_on_a_target_that_failed_is_not_replaced_elsewhere() {
+    let (scene, disk) = with_bad_disk();
+    let target = scene.target();
+    for n in 0..3 {
+        put(&target, &format!("f{n}"), b"before", Replace::Never).expect("there");
+        // The next file goes to another one.
+        std::mem::forget(scene.set.targets()[n].load.begin(1 << 40));
+    }
+    let at = (0..3).map(|n| format!("f{n}")).find(|at| scene.on(at) == [1]).expect("one on each");
+    disk.breaks(Errno::ROFS);
+    let error = put(&target, &at, b"after", Replace::Allowed).expect_err("it stands on a disk that is read-only");
+    assert_eq!(error.fault().code, FaultCode::Io, "{error}");
+    assert_eq!(scene.on(&at), [1]);
+    assert_eq!(std::fs::read(scene.dirs[1].join(&at)).expect("there"), b"before");
+}
+
+#[test]
+fn a_target_that_is_full_passes_files_on_and_a_set_without_room_says_so() {
+    let (scene, disk) = with_bad_disk();
+    prefer_bad_disk(&scene);
+    disk.breaks(Errno::NOSPC);
+    let target = scene.target();
+    for n in 0..9 {
+        put(&target, &format!("small{n}"), b"x", Replace::Never).expect("it goes elsewhere");
+    }
+    assert_eq!(names(&scene.dirs[1]), [""; 0]);
+    assert_eq!(scene.set.targets()[1].load.condition(), Condition::Full);
+    // Its siblings are full as well.
+    for at in [0, 2] {
+        let full: Result<(), DiskError> = Err(DiskError::call("write", &path("x"), Errno::NOSPC));
+        let _ = scene.set.targets()[at].load.judged(full);
+    }
+    let full: Result<(), DiskError> = Err(DiskError::call("write", &path("x"), Errno::NOSPC));
+    let error = scene.set.targets()[0].load.judged(full).expect_err("it stays one");
+    assert_eq!(error.fault().code, FaultCode::NoSpace, "{error}");
+}
+
+#[test]
+fn a_probe_passes_only_at_the_target_that_it_was_and_if_that_takes_a_file() {
+    let (scene, disk) = with_bad_disk();
+    let set = scene.set.mark().expect("a set").set;
+    let probe = |number| super::super::probe::of(&scene.set.targets()[1].tree, set, TargetId(number))();
+    assert!(probe(1).is_ok());
+    assert!(probe(0).is_err(), "it is another target");
+    assert_eq!(names(&scene.dirs[1].join(".longhaul-set")), ["README", "mark"]);
+    disk.breaks(Errno::IO);
+    assert!(probe(1).is_err(), "it takes nothing");
+    disk.breaks(Errno::NOSPC);
+    let moved = scene.dirs[1].with_extension("away");
+    std::fs::rename(&scene.dirs[1], &moved).expect("moved");
+    std::fs::create_dir(&scene.dirs[1]).expect("another one");
+    assert!(probe(1).is_err(), "another directory is in its place");
 }

@@ -1,0 +1,170 @@
+//! [`SetHealth`]: which targets of a set failed or are full, as all that use the set in this
+//! process know it.
+//!
+//! In: errors of calls that write to a target, and the outcome of probes. Out: whether a target may
+//! be given something. It lives as long as the process, so that a set that is opened again knows
+//! what failed a moment ago. It knows no files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::TargetId;
+
+use crate::set_id::SetId;
+
+/// The targets of one set that have trouble.
+#[derive(Debug, Default)]
+pub(crate) struct SetHealth {
+    troubled: Mutex<BTreeMap<TargetId, Trouble>>,
+}
+
+/// The trouble of one target.
+#[derive(Clone, Debug)]
+struct Trouble {
+    condition: Condition,
+    why: String,
+    /// When it was last seen or looked for.
+    seen: Instant,
+}
+
+/// The condition of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// It takes what it is given.
+    Well,
+    /// A write had no room a short while ago.
+    Full,
+    /// A call on it failed, and no probe passed since.
+    Failed,
+}
+
+impl SetHealth {
+    /// The health of the set of this id: one for the whole process.
+    pub(crate) fn of(set: SetId) -> Arc<SetHealth> {
+        static KNOWN: LazyLock<Mutex<HashMap<SetId, Arc<SetHealth>>>> = LazyLock::new(Mutex::default);
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(set).or_default())
+    }
+
+    /// The condition of a target at a moment.
+    pub(crate) fn condition(&self, target: TargetId, now: Instant) -> Condition {
+        match self.troubled().get(&target) {
+            Some(trouble) if trouble.condition == Condition::Failed || !trouble.is_due(now) => trouble.condition,
+            _ => Condition::Well,
+        }
+    }
+
+    /// The reason why a target is not well. Empty if it is.
+    pub(crate) fn why(&self, target: TargetId) -> String {
+        self.troubled().get(&target).map(|trouble| trouble.why.clone()).unwrap_or_default()
+    }
+
+    /// The number of other targets that are not well.
+    pub(crate) fn others_unwell(&self, than: TargetId, now: Instant) -> usize {
+        let ids: Vec<TargetId> = self.troubled().keys().copied().filter(|id| *id != than).collect();
+        ids.into_iter().filter(|id| self.condition(*id, now) != Condition::Well).count()
+    }
+
+    /// Notes that a target failed or is full.
+    pub(crate) fn note(&self, (target, dir): (TargetId, &Path), condition: Condition, why: &str, now: Instant) {
+        let mut troubled = self.troubled();
+        let before = troubled.get(&target).map(|trouble| trouble.condition);
+        if before == Some(Condition::Failed) && condition == Condition::Full {
+            return;
+        }
+        troubled.insert(target, Trouble { condition, why: why.to_owned(), seen: now });
+        drop(troubled);
+        let (number, dir) = (target.0, dir.display());
+        if before == Some(condition) {
+            return;
+        }
+        match condition {
+            Condition::Failed => tracing::warn!(
+                target: "longhaul::disk", number, %dir, why,
+                "a target failed and is given nothing until a probe passes; files that it took in the last minutes should be checked"
+            ),
+            _ => tracing::warn!(target: "longhaul::disk", number, %dir, why, "a target is full"),
+        }
+    }
+
+    /// Whether a target that failed is to be probed now. The caller that hears so does it, and
+    /// nobody else for [`PROBE_EVERY`].
+    pub(crate) fn takes_probe(&self, target: TargetId, now: Instant) -> bool {
+        match self.troubled().get_mut(&target) {
+            Some(trouble) if trouble.condition == Condition::Failed && trouble.is_due(now) => {
+                trouble.seen = now;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that a probe passed.
+    pub(crate) fn recovered(&self, target: TargetId, dir: &Path) {
+        if self.troubled().remove(&target).is_some() {
+            tracing::info!(target: "longhaul::disk", number = target.0, dir = %dir.display(), "a target that failed is well again");
+        }
+    }
+
+    fn troubled(&self) -> MutexGuard<'_, BTreeMap<TargetId, Trouble>> {
+        self.troubled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trouble {
+    fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.seen) >= PROBE_EVERY
+    }
+}
+
+/// A target that failed is probed so often; one that was full is tried again after the same time.
+pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DISK: (TargetId, &str) = (TargetId(1), "/d1");
+
+    fn note(health: &SetHealth, condition: Condition, now: Instant) {
+        health.note((DISK.0, Path::new(DISK.1)), condition, "it broke", now);
+    }
+
+    #[test]
+    fn a_target_that_failed_stays_so_until_a_probe_passes() {
+        let (health, now) = (SetHealth::default(), Instant::now());
+        note(&health, Condition::Failed, now);
+        let later = now + 10 * PROBE_EVERY;
+        assert_eq!(health.condition(DISK.0, later), Condition::Failed);
+        assert_eq!(health.why(DISK.0), "it broke");
+        assert!(!health.takes_probe(DISK.0, now), "not at once");
+        assert!(health.takes_probe(DISK.0, later));
+        assert!(!health.takes_probe(DISK.0, later), "one probe at a time");
+        note(&health, Condition::Full, later);
+        assert_eq!(health.condition(DISK.0, later), Condition::Failed, "it did not fail less");
+        health.recovered(DISK.0, Path::new(DISK.1));
+        assert_eq!(health.condition(DISK.0, later), Condition::Well);
+        assert!(!health.takes_probe(DISK.0, later + PROBE_EVERY));
+    }
+
+    #[test]
+    fn a_target_that_was_full_is_tried_again_after_a_while() {
+        let (health, now) = (SetHealth::default(), Instant::now());
+        note(&health, Condition::Full, now);
+        assert_eq!(health.condition(DISK.0, now), Condition::Full);
+        assert_eq!((health.others_unwell(DISK.0, now), health.others_unwell(TargetId(0), now)), (0, 1));
+        assert!(!health.takes_probe(DISK.0, now + PROBE_EVERY), "nothing is probed");
+        assert_eq!(health.condition(DISK.0, now + PROBE_EVERY), Condition::Well);
+        assert_eq!(health.others_unwell(TargetId(0), now + PROBE_EVERY), 0);
+    }
+
+    #[test]
+    fn a_set_has_one_health_in_a_process() {
+        let one = SetHealth::of(SetId([9; 16]));
+        note(&one, Condition::Failed, Instant::now());
+        assert_eq!(SetHealth::of(SetId([9; 16])).condition(DISK.0, Instant::now()), Condition::Failed);
+        assert_eq!(SetHealth::of(SetId([8; 16])).condition(DISK.0, Instant::now()), Condition::Well);
+    }
+}
