@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::fixture::device::{BAD_SECTOR, Fault, Kind, SectorSize, Throttle, Volume};
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, files};
+use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, Run, files};
 
 const MIB: usize = 1 << 20;
 
@@ -37,7 +37,7 @@ impl Scene {
     }
 
     /// `copy` to the targets, wherever they lie.
-    fn copy(&self, options: &[&str]) -> crate::fixture::Run {
+    fn copy(&self, options: &[&str]) -> Run {
         let targets = self.dirs.iter().flat_map(|dir| ["--target".into(), dir.clone().into_os_string()]);
         self.host.run(["copy", "--json", "--allow-same-device"]).args(targets).args(options)
     }
@@ -57,8 +57,14 @@ impl Scene {
 
     /// A daemon that serves them as the root `data`.
     fn daemon(&self, lines: &str) -> Daemon {
+        self.daemon_as(lines, |run| run)
+    }
+
+    /// The same, started otherwise.
+    fn daemon_as(&self, lines: &str, change: impl FnOnce(Run) -> Run) -> Daemon {
         let config = DaemonConfig::default().set("data", &self.dirs, lines);
-        let daemon = config.client("me", self.host.key(), &[("data", "read,create,modify")]).start(&self.host);
+        let config = config.client("me", self.host.key(), &[("data", "read,create,modify")]);
+        let daemon = config.start_as(&self.host, change);
         self.host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
         daemon
     }
@@ -169,6 +175,21 @@ fn a_set_is_made_once_and_wrong_targets_are_refused_before_a_byte_is_written() {
     let config = DaemonConfig::default().set("data", &mixed.map(Clone::clone), "").write(&scene.host);
     let outcome = scene.host.run(["serve", "--check-config", "--config"]).arg(config).fail(7);
     assert!(outcome.stderr.contains("belongs to another set"), "{outcome}");
+}
+
+#[test]
+fn who_pushes_hears_how_the_targets_of_the_other_side_do_and_not_where_they_are() {
+    let scene = Scene::new(3);
+    let daemon = scene.daemon("");
+    let outcome = scene.host.run(["push", "--json", "--rate", "30MB/s", "src/", &daemon.url("data/")]).succeed();
+    let told = outcome.events_of("targets");
+    let first = told.first().unwrap_or_else(|| panic!("no figures: {outcome}"));
+    let targets = first["targets"].as_array().unwrap();
+    let of = |name: &str| targets.iter().map(|target| target[name].clone()).collect::<Vec<_>>();
+    assert_eq!(of("target"), [0, 1, 2], "{outcome}");
+    assert_eq!(of("path"), [""; 3], "{outcome}");
+    assert_eq!(of("state"), ["ok"; 3], "{outcome}");
+    assert!(targets.iter().any(|target| target["bytes_per_s"].as_u64() > Some(0)), "{outcome}");
 }
 
 #[test]
@@ -333,6 +354,19 @@ fn a_slow_disk_gets_what_it_can_carry_and_is_named_with_its_evidence() {
     };
     assert!(outcome.events_of("targets").iter().any(|event| states(event) == ["ok", "slow", "ok"]), "{outcome}");
     tree::assert_same(&Tree::of(scene.host.path("many")).beneath(), &scene.whole("many"), "beside a slow disk");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn who_pushes_is_told_which_disk_of_the_other_side_is_slow() {
+    let (scene, disks) = on_disks(&[256 << 20; 3]);
+    for n in 0..48 {
+        files::make(scene.host.path(format!("many/{n}")), n, 2 * MIB + 1);
+    }
+    let throttle = Throttle::writes(disks[1].path(), 2_000_000);
+    let daemon = scene.daemon_as("", |run| run.beneath(throttle.words()));
+    let outcome = scene.host.run(["push", "--json", "many", &daemon.url("data/")]).succeed();
+    assert!(outcome.stderr.contains("limited by target 1: "), "{outcome}");
 }
 
 /// A scene of which most files begin with a sector that a bad disk does not take, and whose last

@@ -51,7 +51,7 @@ pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText, SetError};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
-pub use load::{LoadFigures, TargetLoad};
+pub use load::{LoadFigures, TargetCondition, TargetLoad};
 pub use overlap::way_into;
 pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{

@@ -16,7 +16,8 @@ use longhaul_core::{Latency, LoadMeter, TargetId};
 
 use crate::error::DiskError;
 
-pub(crate) use health::{Condition, SetHealth};
+pub(crate) use health::SetHealth;
+pub use health::TargetCondition;
 pub(crate) use member::{Membership, Probe, may_go_elsewhere};
 
 /// The load of one target. One for each target in a process.
@@ -47,6 +48,8 @@ pub struct LoadFigures {
     pub rate: Option<f64>,
     /// Quantiles of the latency of its recent requests. `None` before the first.
     pub latency: Option<Latency>,
+    /// Whether it takes what it is given.
+    pub condition: TargetCondition,
 }
 
 /// The part of a target's load that one file is: what of its bytes is still to be written there.
@@ -73,13 +76,13 @@ impl TargetLoad {
     }
 
     /// The condition of the target. One that is in no set is well.
-    pub(crate) fn condition(&self) -> Condition {
-        self.member.as_ref().map_or(Condition::Well, |member| member.condition((self.id, &self.dir)))
+    pub(crate) fn condition(&self) -> TargetCondition {
+        self.member.as_ref().map_or(TargetCondition::Well, |member| member.condition((self.id, &self.dir)))
     }
 
     /// The error of something that can only go there, once it failed.
     pub(crate) fn down(&self) -> Option<DiskError> {
-        let member = self.member.as_ref().filter(|_| self.condition() == Condition::Failed)?;
+        let member = self.member.as_ref().filter(|_| self.condition() == TargetCondition::Failed)?;
         Some(member.down(self.id))
     }
 
@@ -103,8 +106,10 @@ impl TargetLoad {
 
     /// Its figures now.
     pub fn figures(&self) -> LoadFigures {
+        let condition = self.condition();
         let meter = self.meter();
         LoadFigures {
+            condition,
             written_bytes: self.written.load(Ordering::Relaxed),
             queued_bytes: meter.queued_bytes(),
             queued: meter.queued_requests(),

@@ -19,7 +19,8 @@ use longhaul_proto::wire::message::{
     Answer, CheckChunks, CheckFiles, Declared, DurableChunks, Ending, Far, FarSource, FileEnd, FileFault, Finding,
     Flow, Follows, GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed,
     ListedKind, ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, RequestPart,
-    Resume, Settlement, StreamEnd, Tally, Transfer, Transport, Verdict, WantChunks, WantLast, Welcome,
+    Resume, Settlement, StreamEnd, Tally, TargetReport, TargetStanding, Transfer, Transport, Verdict, WantChunks,
+    WantLast, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -242,10 +243,11 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::StreamEnd(StreamEnd { file: FileId(301), len: 1 << 40 }), GOLDEN[39]),
         (Message::WantLast(WantLast { file: FileId(301) }), GOLDEN[40]),
         (Message::DurableChunks(DurableChunks { file: FileId(301), start: ChunkIndex(2), count: 300 }), GOLDEN[41]),
+        (Message::Targets(vec![target_report()]), GOLDEN[43]),
     ]
 }
 
-const GOLDEN: [&str; 43] = [
+const GOLDEN: [&str; 44] = [
     "3c000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02010101",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f022222222222222222222222222222222201ac0203626272ac02010101",
     "050000000101010001",
@@ -289,7 +291,21 @@ const GOLDEN: [&str; 43] = [
     "030000001fad02",
     "0600000020ad0202ac02",
     "100000000701000101730500000000ac02000000",
+    "14000000210103ac0201ad02ae02040105af02b002fa0103",
 ];
+
+fn target_report() -> TargetReport {
+    TargetReport {
+        target: 3,
+        bytes_per_s: 300,
+        busy_bytes_per_s: Some(301),
+        queued_bytes: 302,
+        queued: 4,
+        latency_us: Some([5, 303, 304]),
+        thousandths: 250,
+        state: TargetStanding::Failed,
+    }
+}
 
 fn resume() -> Message {
     let parts = vec![
@@ -329,8 +345,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=32).collect::<Vec<_>>());
-    for new in [22, 33] {
+    assert_eq!(numbers, (1..=21).chain(23..=33).collect::<Vec<_>>());
+    for new in [22, 34] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -21,7 +21,7 @@ use super::{Room, TargetTree};
 use crate::at_once::at_once;
 use crate::direct::{Handle, IoMode};
 use crate::error::{DiskError, ErrorKind};
-use crate::load::{Condition, may_go_elsewhere};
+use crate::load::{TargetCondition, may_go_elsewhere};
 use crate::stripe::{
     BLOCK_RECORDS_MAX, Draft, Footer, HEADER_BYTES, Header, LogEnd, Record, Stripes, Whole, block, stripe_file_len,
 };
@@ -212,12 +212,12 @@ impl Striped {
     /// The targets that may take a chunk: those that are well, or else all that did not fail.
     fn candidates(&self) -> Vec<Candidate> {
         let known: Vec<_> = self.pieces.iter().map(|piece| (piece.store.condition(), piece)).collect();
-        let of = |is_one: &dyn Fn(Condition) -> bool| -> Vec<Candidate> {
+        let of = |is_one: &dyn Fn(TargetCondition) -> bool| -> Vec<Candidate> {
             let found = known.iter().filter(|(condition, _)| is_one(*condition));
             found.filter_map(|(_, piece)| piece.candidate()).collect()
         };
-        let well = of(&|condition| condition == Condition::Well);
-        if well.is_empty() { of(&|condition| condition != Condition::Failed) } else { well }
+        let well = of(&|condition| condition == TargetCondition::Well);
+        if well.is_empty() { of(&|condition| condition != TargetCondition::Failed) } else { well }
     }
 
     fn no_room(&self) -> DiskError {
@@ -274,7 +274,7 @@ impl Striped {
         }
         self.on_each(|piece, body| {
             // All that was to go there went elsewhere.
-            if piece.store.condition() == Condition::Failed && !self.uses(piece.store.load_id()) {
+            if piece.store.condition() == TargetCondition::Failed && !self.uses(piece.store.load_id()) {
                 return Ok(());
             }
             piece.store.judged(piece.store.sync_body(&self.path, body))

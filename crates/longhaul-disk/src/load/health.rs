@@ -23,7 +23,7 @@ pub(crate) struct SetHealth {
 /// The trouble of one target.
 #[derive(Clone, Debug)]
 struct Trouble {
-    condition: Condition,
+    condition: TargetCondition,
     why: String,
     /// When it was last seen or looked for.
     seen: Instant,
@@ -31,7 +31,7 @@ struct Trouble {
 
 /// The condition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
+pub enum TargetCondition {
     /// It takes what it is given.
     Well,
     /// A write had no room a short while ago.
@@ -49,10 +49,10 @@ impl SetHealth {
     }
 
     /// The condition of a target at a moment.
-    pub(crate) fn condition(&self, target: TargetId, now: Instant) -> Condition {
+    pub(crate) fn condition(&self, target: TargetId, now: Instant) -> TargetCondition {
         match self.troubled().get(&target) {
-            Some(trouble) if trouble.condition == Condition::Failed || !trouble.is_due(now) => trouble.condition,
-            _ => Condition::Well,
+            Some(trouble) if trouble.condition == TargetCondition::Failed || !trouble.is_due(now) => trouble.condition,
+            _ => TargetCondition::Well,
         }
     }
 
@@ -64,14 +64,14 @@ impl SetHealth {
     /// The number of other targets that are not well.
     pub(crate) fn others_unwell(&self, than: TargetId, now: Instant) -> usize {
         let ids: Vec<TargetId> = self.troubled().keys().copied().filter(|id| *id != than).collect();
-        ids.into_iter().filter(|id| self.condition(*id, now) != Condition::Well).count()
+        ids.into_iter().filter(|id| self.condition(*id, now) != TargetCondition::Well).count()
     }
 
     /// Notes that a target failed or is full.
-    pub(crate) fn note(&self, (target, dir): (TargetId, &Path), condition: Condition, why: &str, now: Instant) {
+    pub(crate) fn note(&self, (target, dir): (TargetId, &Path), condition: TargetCondition, why: &str, now: Instant) {
         let mut troubled = self.troubled();
         let before = troubled.get(&target).map(|trouble| trouble.condition);
-        if before == Some(Condition::Failed) && condition == Condition::Full {
+        if before == Some(TargetCondition::Failed) && condition == TargetCondition::Full {
             return;
         }
         troubled.insert(target, Trouble { condition, why: why.to_owned(), seen: now });
@@ -81,7 +81,7 @@ impl SetHealth {
             return;
         }
         match condition {
-            Condition::Failed => tracing::warn!(
+            TargetCondition::Failed => tracing::warn!(
                 target: "longhaul::disk", number, %dir, why,
                 "a target failed and is given nothing until a probe passes; files that it took in the last minutes should be checked"
             ),
@@ -93,7 +93,7 @@ impl SetHealth {
     /// nobody else for [`PROBE_EVERY`].
     pub(crate) fn takes_probe(&self, target: TargetId, now: Instant) -> bool {
         match self.troubled().get_mut(&target) {
-            Some(trouble) if trouble.condition == Condition::Failed && trouble.is_due(now) => {
+            Some(trouble) if trouble.condition == TargetCondition::Failed && trouble.is_due(now) => {
                 trouble.seen = now;
                 true
             }
@@ -128,43 +128,43 @@ mod tests {
 
     const DISK: (TargetId, &str) = (TargetId(1), "/d1");
 
-    fn note(health: &SetHealth, condition: Condition, now: Instant) {
+    fn note(health: &SetHealth, condition: TargetCondition, now: Instant) {
         health.note((DISK.0, Path::new(DISK.1)), condition, "it broke", now);
     }
 
     #[test]
     fn a_target_that_failed_stays_so_until_a_probe_passes() {
         let (health, now) = (SetHealth::default(), Instant::now());
-        note(&health, Condition::Failed, now);
+        note(&health, TargetCondition::Failed, now);
         let later = now + 10 * PROBE_EVERY;
-        assert_eq!(health.condition(DISK.0, later), Condition::Failed);
+        assert_eq!(health.condition(DISK.0, later), TargetCondition::Failed);
         assert_eq!(health.why(DISK.0), "it broke");
         assert!(!health.takes_probe(DISK.0, now), "not at once");
         assert!(health.takes_probe(DISK.0, later));
         assert!(!health.takes_probe(DISK.0, later), "one probe at a time");
-        note(&health, Condition::Full, later);
-        assert_eq!(health.condition(DISK.0, later), Condition::Failed, "it did not fail less");
+        note(&health, TargetCondition::Full, later);
+        assert_eq!(health.condition(DISK.0, later), TargetCondition::Failed, "it did not fail less");
         health.recovered(DISK.0, Path::new(DISK.1));
-        assert_eq!(health.condition(DISK.0, later), Condition::Well);
+        assert_eq!(health.condition(DISK.0, later), TargetCondition::Well);
         assert!(!health.takes_probe(DISK.0, later + PROBE_EVERY));
     }
 
     #[test]
     fn a_target_that_was_full_is_tried_again_after_a_while() {
         let (health, now) = (SetHealth::default(), Instant::now());
-        note(&health, Condition::Full, now);
-        assert_eq!(health.condition(DISK.0, now), Condition::Full);
+        note(&health, TargetCondition::Full, now);
+        assert_eq!(health.condition(DISK.0, now), TargetCondition::Full);
         assert_eq!((health.others_unwell(DISK.0, now), health.others_unwell(TargetId(0), now)), (0, 1));
         assert!(!health.takes_probe(DISK.0, now + PROBE_EVERY), "nothing is probed");
-        assert_eq!(health.condition(DISK.0, now + PROBE_EVERY), Condition::Well);
+        assert_eq!(health.condition(DISK.0, now + PROBE_EVERY), TargetCondition::Well);
         assert_eq!(health.others_unwell(TargetId(0), now + PROBE_EVERY), 0);
     }
 
     #[test]
     fn a_set_has_one_health_in_a_process() {
         let one = SetHealth::of(SetId([9; 16]));
-        note(&one, Condition::Failed, Instant::now());
-        assert_eq!(SetHealth::of(SetId([9; 16])).condition(DISK.0, Instant::now()), Condition::Failed);
-        assert_eq!(SetHealth::of(SetId([8; 16])).condition(DISK.0, Instant::now()), Condition::Well);
+        note(&one, TargetCondition::Failed, Instant::now());
+        assert_eq!(SetHealth::of(SetId([9; 16])).condition(DISK.0, Instant::now()), TargetCondition::Failed);
+        assert_eq!(SetHealth::of(SetId([8; 16])).condition(DISK.0, Instant::now()), TargetCondition::Well);
     }
 }

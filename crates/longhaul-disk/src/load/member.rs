@@ -14,7 +14,7 @@ use std::time::Instant;
 use longhaul_core::TargetId;
 use rustix::io::Errno;
 
-use super::health::{Condition, SetHealth};
+use super::health::{SetHealth, TargetCondition};
 use crate::error::{DiskError, SetError};
 use crate::set_id::SetId;
 
@@ -38,7 +38,7 @@ impl Membership {
 
     /// The condition of the target of this number. One that failed is probed meanwhile, each time
     /// that is due.
-    pub(super) fn condition(&self, (target, dir): (TargetId, &Path)) -> Condition {
+    pub(super) fn condition(&self, (target, dir): (TargetId, &Path)) -> TargetCondition {
         let now = Instant::now();
         if self.health.takes_probe(target, now) {
             let (health, probe, dir) = (Arc::clone(&self.health), Arc::clone(&self.probe), dir.to_owned());
@@ -87,15 +87,15 @@ impl fmt::Debug for Membership {
 
 /// The condition in which a target is that failed with an error. `None` if the error is one of the
 /// file alone.
-fn condition_of(error: &DiskError) -> Option<Condition> {
+fn condition_of(error: &DiskError) -> Option<TargetCondition> {
     let source = match error {
         DiskError::Call { source, .. } => source,
         // The sync of another file failed at the same time.
-        DiskError::Doubted { .. } => return Some(Condition::Failed),
+        DiskError::Doubted { .. } => return Some(TargetCondition::Failed),
         _ => return None,
     };
     match source.raw_os_error().map(Errno::from_raw_os_error)? {
-        Errno::NOSPC | Errno::DQUOT => Some(Condition::Full),
+        Errno::NOSPC | Errno::DQUOT => Some(TargetCondition::Full),
         // A file system that met errors calls itself read-only or damaged; a device that is gone
         // has a name for that.
         Errno::IO
@@ -105,7 +105,7 @@ fn condition_of(error: &DiskError) -> Option<Condition> {
         | Errno::REMOTEIO
         | Errno::SHUTDOWN
         | Errno::UCLEAN
-        | Errno::BADMSG => Some(Condition::Failed),
+        | Errno::BADMSG => Some(TargetCondition::Failed),
         _ => None,
     }
 }

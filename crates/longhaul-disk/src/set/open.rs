@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DiskError, ErrorKind, PathText, SetError};
-use crate::load::{Condition, Membership, SetHealth, TargetLoad};
+use crate::load::{Membership, SetHealth, TargetCondition, TargetLoad};
 use crate::names::each_name;
 use crate::set::mark::{SetLayout, SetMark};
 use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, probe, secret};
@@ -163,7 +163,7 @@ impl TargetSet {
         }
         if writing == Writing::Wanted {
             let health = SetHealth::of(ours.set);
-            let is_well = |id: &TargetId| health.condition(*id, Instant::now()) != Condition::Failed;
+            let is_well = |id: &TargetId| health.condition(*id, Instant::now()) != TargetCondition::Failed;
             // One that failed while this process used it takes nothing, and keeps no other from it.
             found.iter().filter(|(id, _)| is_well(id)).try_for_each(|(_, looked)| need_writable(looked))?;
         }

@@ -23,7 +23,7 @@ use crate::destination::{
 };
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
-use crate::load::{Condition, TargetLoad, may_go_elsewhere};
+use crate::load::{TargetCondition, TargetLoad, may_go_elsewhere};
 use crate::stat::{Identity, Standing};
 use crate::stripe::Header;
 
@@ -98,7 +98,7 @@ impl SpreadTarget {
             // Something else than a directory stands above it on this target: if a directory does
             // on another, that name itself is refused.
             Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
-            Err(_) if self.set.goes_on_without() && self.at(at).condition() == Condition::Failed => Ok(None),
+            Err(_) if self.set.goes_on_without() && self.at(at).condition() == TargetCondition::Failed => Ok(None),
             outcome if self.set.goes_on_without() => self.at(at).judged(outcome),
             outcome => outcome,
         })
@@ -140,9 +140,9 @@ impl SpreadTarget {
         let no_room = || DiskError::call("find a target with room for", path, Errno::NOSPC);
         let among = match standing {
             Some(at) => match self.at(at).condition() {
-                Condition::Failed => return Err(self.at(at).down().unwrap_or_else(no_room)),
-                Condition::Full => return Err(no_room()),
-                Condition::Well => vec![at],
+                TargetCondition::Failed => return Err(self.at(at).down().unwrap_or_else(no_room)),
+                TargetCondition::Full => return Err(no_room()),
+                TargetCondition::Well => vec![at],
             },
             None => self.takers(),
         };
@@ -154,12 +154,12 @@ impl SpreadTarget {
     /// The places of the targets that take something new: those that are well, or else all that did
     /// not fail.
     fn takers(&self) -> Vec<usize> {
-        let conditions: Vec<Condition> = self.targets.iter().map(FsTarget::condition).collect();
-        let of = |is_one: &dyn Fn(Condition) -> bool| -> Vec<usize> {
+        let conditions: Vec<TargetCondition> = self.targets.iter().map(FsTarget::condition).collect();
+        let of = |is_one: &dyn Fn(TargetCondition) -> bool| -> Vec<usize> {
             (0..conditions.len()).filter(|at| is_one(conditions[*at])).collect()
         };
-        let well = of(&|condition| condition == Condition::Well);
-        if well.is_empty() { of(&|condition| condition != Condition::Failed) } else { well }
+        let well = of(&|condition| condition == TargetCondition::Well);
+        if well.is_empty() { of(&|condition| condition != TargetCondition::Failed) } else { well }
     }
 
     fn candidate(&self, at: usize) -> Candidate {
@@ -176,7 +176,7 @@ impl SpreadTarget {
             match target.has_temp(path, temp) {
                 Ok(true) => return Ok(Some(target)),
                 Ok(false) => {}
-                Err(_) if target.condition() == Condition::Failed => {}
+                Err(_) if target.condition() == TargetCondition::Failed => {}
                 Err(error) if error.kind() == ErrorKind::NotADirectory => {}
                 Err(error) => return Err(error),
             }
@@ -250,11 +250,11 @@ impl TargetTree for SpreadTarget {
     ) -> Result<Option<Reopened>, DiskError> {
         let Some(target) = self.target_of_temp(path, temp)? else { return Ok(None) };
         match target.condition() {
-            Condition::Well => {}
+            TargetCondition::Well => {}
             // It stays until the target is well and the directory is swept.
-            Condition::Failed => return Ok(None),
+            TargetCondition::Failed => return Ok(None),
             // It had no room for the rest.
-            Condition::Full => return self.remove_temp(path, temp).map(|()| None),
+            TargetCondition::Full => return self.remove_temp(path, temp).map(|()| None),
         }
         // Another session may have given the name on another target: this one could never be
         // published, and is begun anew there.

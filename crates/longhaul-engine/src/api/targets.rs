@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct TargetFigures {
     /// Its number.
     pub target: TargetId,
-    /// Its directory, as the operator named it.
+    /// Its directory, as the operator named it. Empty for a target of the other side, which does
+    /// not tell.
     pub dir: PathBuf,
     /// Bytes per second written there since the event before.
     pub bytes_per_s: u64,
@@ -26,7 +27,7 @@ pub struct TargetFigures {
     pub latency: Option<Latency>,
     /// Its share of the bytes written on all targets since the event before, 0 to 1.
     pub share: f64,
-    /// Whether it keeps up with its siblings.
+    /// How it does beside its siblings.
     pub state: TargetState,
 }
 
@@ -38,6 +39,10 @@ pub enum TargetState {
     Ok,
     /// Far slower: below half of their median rate.
     Slow,
+    /// A write had no room in the last 30 s: it is given nothing meanwhile.
+    Full,
+    /// A call on it failed: it is given nothing until a probe passes.
+    Failed,
 }
 
 impl TargetState {
@@ -46,6 +51,8 @@ impl TargetState {
         match self {
             TargetState::Ok => "ok",
             TargetState::Slow => "slow",
+            TargetState::Full => "full",
+            TargetState::Failed => "failed",
         }
     }
 }

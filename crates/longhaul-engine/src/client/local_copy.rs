@@ -184,7 +184,7 @@ impl Run {
         let presence = destination.presence.clone();
         let sending = sending_plan.sending(tree, sender, self.wanted(), false);
         let receiving = receiving_plan.receiving(destination, receiver, Allowed::default());
-        let hears_sender = Arc::new(OneHost(self.observer.clone()));
+        let hears_sender = Arc::new(OneHost(Arc::new(NoTargets(self.observer.clone()))));
         let near = self.half_link(ours, near, &sending_plan, hears_sender, Arc::default());
         let far = self.half_link(theirs, far, &receiving_plan, Arc::new(OneHost(hears_receiver)), presence);
         let mut course = std::mem::take(receives);
@@ -295,6 +295,18 @@ pub(crate) struct OwnTargets(pub(crate) Arc<dyn Observer>);
 impl Observer for OwnTargets {
     fn event(&self, event: Event) {
         if matches!(event, Event::Targets(_)) {
+            self.0.event(event);
+        }
+    }
+}
+
+/// The observer of the sending half of a copy: the receiving half tells of the targets, with their
+/// directories.
+struct NoTargets(Arc<dyn Observer>);
+
+impl Observer for NoTargets {
+    fn event(&self, event: Event) {
+        if !matches!(event, Event::Targets(_)) {
             self.0.event(event);
         }
     }

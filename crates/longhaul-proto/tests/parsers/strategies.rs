@@ -307,6 +307,18 @@ fn unit_messages() -> impl Strategy<Value = Message> {
         any::<[u64; 3]>().prop_map(|[file, start, count]| {
             Message::DurableChunks(DurableChunks { file: FileId(file), start: ChunkIndex(start), count })
         }),
+        (any::<[u64; 6]>(), any::<[u16; 2]>()).prop_map(|([a, b, c, d, e, f], [target, thousandths])| {
+            Message::Targets(vec![TargetReport {
+                target: target.into(),
+                bytes_per_s: a,
+                busy_bytes_per_s: (b > 7).then_some(b),
+                queued_bytes: c,
+                queued: d,
+                latency_us: (e > 7).then_some([d, e, f]),
+                thousandths,
+                state: TargetStanding::Slow,
+            }])
+        }),
         (any::<u64>(), texts("[a-z ]{0,40}")).prop_map(|(file, message)| {
             Message::FileFault(FileFault { file: FileId(file), code: FaultCode::Vanished, message })
         }),

@@ -46,6 +46,10 @@ fn slow(target: &TargetFigures, all: &[TargetFigures]) -> String {
 }
 
 fn shown(target: &TargetFigures) -> String {
+    // Those of the other side have none.
+    if target.dir.as_os_str().is_empty() {
+        return format!("target {}", target.target.0);
+    }
     format!("target {} ({})", target.target.0, Escaped(target.dir.as_os_str().as_bytes()))
 }
 

@@ -10,7 +10,7 @@ use longhaul_core::{RelPath, TargetId, TempName};
 use super::super::staged::Staged;
 use super::FsTarget;
 use crate::error::{DiskError, ErrorKind};
-use crate::load::{Condition, TargetLoad};
+use crate::load::{TargetCondition, TargetLoad};
 use crate::shelf::sweep;
 use crate::stat::Standing;
 use crate::tree::examine;
@@ -31,7 +31,7 @@ impl FsTarget {
     }
 
     /// The condition of this target.
-    pub(crate) fn condition(&self) -> Condition {
+    pub(crate) fn condition(&self) -> TargetCondition {
         self.load.condition()
     }
 

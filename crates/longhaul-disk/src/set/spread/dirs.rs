@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::destination::{FsTarget, Made, TargetTree};
 use crate::error::DiskError;
-use crate::load::Condition;
+use crate::load::TargetCondition;
 use crate::stat::Standing;
 
 /// The directories whose content is still coming. There are at most as many as are open at a time.
@@ -56,7 +56,7 @@ impl OpenDirs {
         let Some((first, standing)) = standing else {
             let above = path.parent().unwrap_or_default();
             let at = open.get(&above).and_then(|dir| dir.on.first()).copied().unwrap_or(0);
-            let is_up = |at: &usize| targets[*at].condition() != Condition::Failed;
+            let is_up = |at: &usize| targets[*at].condition() != TargetCondition::Failed;
             let at = if is_up(&at) { at } else { (0..targets.len()).find(is_up).unwrap_or(at) };
             let reached = self.reach_from(&mut open, targets, at, path);
             let made = targets[at].judged(reached.and_then(|()| targets[at].make_dir(path)))?;
@@ -144,7 +144,7 @@ impl OpenDirs {
 /// Gives a directory its mode and times on one target. One that failed takes them if it can.
 fn finish_on(target: &FsTarget, path: &RelPath, (meta, preserve): (&Meta, Preserve)) -> Result<(), DiskError> {
     let finished = target.finish_dir(path, meta, preserve);
-    if target.condition() == Condition::Failed { Ok(()) } else { target.judged(finished) }
+    if target.condition() == TargetCondition::Failed { Ok(()) } else { target.judged(finished) }
 }
 
 /// Makes a directory on one target that stands on others and gets no other content now: it has

@@ -17,7 +17,7 @@ use crate::destination::{
 };
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
-use crate::load::Condition;
+use crate::load::TargetCondition;
 use crate::set::{Striping, TargetSet, remove_bodies};
 use crate::stripe::{CHUNKS_MAX, Draft, Header, Record, Stripes, read_log};
 use crate::walk::Dir;
@@ -126,7 +126,7 @@ impl StripeWriter {
         let mut found = Vec::new();
         for (target, (ino, born)) in bodies {
             let Some(store) = self.stores.iter().find(|store| store.load_id() == target) else { return Ok(None) };
-            if store.condition() == Condition::Failed && draft.end_needed(target) > 0 {
+            if store.condition() == TargetCondition::Failed && draft.end_needed(target) > 0 {
                 return Ok(None);
             }
             let part = match store.judged(store.reopen_piece(path, temp, most))? {

@@ -344,7 +344,7 @@ fn a_target_that_fails_is_given_nothing_more_and_its_siblings_take_what_was_to_g
         let (_, result) = write(&io, &open[on_bad], 0, bytes.len(), slot);
         let fault = result.expect_err("it does not take it").fault();
         assert_eq!(fault.code, FaultCode::TargetFailed, "{fault}");
-        assert_eq!(scene.set.targets()[1].load.condition(), Condition::Failed);
+        assert_eq!(scene.set.targets()[1].load.condition(), TargetCondition::Failed);
         let at = path(format!("f{on_bad}"));
         let none = Journalled::default();
         drop(open);
@@ -371,7 +371,7 @@ fn a_target_that_is_found_broken_when_a_file_is_made_passes_it_on_at_once() {
         target.make_dir(&path(format!("dir{n}"))).expect("made elsewhere");
     }
     assert_eq!(names(&scene.dirs[1]), [""; 0]);
-    assert_eq!(scene.set.targets()[1].load.condition(), Condition::Failed, "it was tried");
+    assert_eq!(scene.set.targets()[1].load.condition(), TargetCondition::Failed, "it was tried");
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_target_that_is_full_passes_files_on_and_a_set_without_room_says_so() {
         put(&target, &format!("small{n}"), b"x", Replace::Never).expect("it goes elsewhere");
     }
     assert_eq!(names(&scene.dirs[1]), [""; 0]);
-    assert_eq!(scene.set.targets()[1].load.condition(), Condition::Full);
+    assert_eq!(scene.set.targets()[1].load.condition(), TargetCondition::Full);
     // Its siblings are full as well.
     for at in [0, 2] {
         let full: Result<(), DiskError> = Err(DiskError::call("write", &path("x"), Errno::NOSPC));

@@ -1,15 +1,18 @@
-//! Keeps what limits a session: the bottleneck search, and the inputs that it takes from the loop.
+//! Keeps what limits a session: the bottleneck search, the inputs that it takes from the loop, and
+//! the targets of the other side.
 //!
-//! In: looks at the lanes, what a lane of this side waits for, processor time. Out: the part that
-//! limited each second. It knows no messages.
+//! In: looks at the lanes, what a lane of this side waits for, processor time, figures of targets.
+//! Out: the part that limited each second, and those figures for observers. It sends nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{LaneId, Role};
 use longhaul_net::LaneHandle;
 use longhaul_proto::tuning::limit::Spent;
-use longhaul_proto::wire::message::Limited;
+use longhaul_proto::wire::message::{Limited, TargetReport};
 
+use super::far_targets::FarTargets;
+use crate::api::TargetFigures;
 use crate::cpu::StageTimes;
 use crate::lanes::bottleneck::{Limiter, WaitsFor};
 use crate::lanes::worker::pulse::Doing;
@@ -20,12 +23,24 @@ pub(super) struct SessionLimits {
     /// The reason for which a lane of this side has nothing to do now.
     waits_for: WaitsFor,
     times: StageTimes,
+    /// The targets of the other side, as it tells of them.
+    far: FarTargets,
 }
 
 impl SessionLimits {
     /// The limits of a session that begins.
     pub(super) fn new(role: Role) -> SessionLimits {
-        SessionLimits { limiter: Limiter::new(role), waits_for: WaitsFor::Other, times: StageTimes::default() }
+        SessionLimits {
+            limiter: Limiter::new(role),
+            waits_for: WaitsFor::Other,
+            times: StageTimes::default(),
+            far: FarTargets::default(),
+        }
+    }
+
+    /// Hears how the targets of the other side do: see [`FarTargets::hear`].
+    pub(super) fn hear_targets(&mut self, now: Instant, reports: &[TargetReport]) -> Option<Vec<TargetFigures>> {
+        self.far.hear(now, reports)
     }
 
     /// The processor time of the session, by stage.

@@ -11,6 +11,7 @@
 mod clock;
 mod connection;
 mod ending;
+mod far_targets;
 mod lanes;
 mod limits;
 mod movement;
@@ -39,7 +40,7 @@ use super::idle::Idle;
 use super::inbox::Inbound;
 use super::outbox::Gauge;
 use super::overhead::Overhead;
-use crate::api::{Observer, Stop};
+use crate::api::{Event, Observer, Stop, TargetFigures};
 use crate::cpu::StageTimes;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
@@ -300,6 +301,12 @@ impl ControlLink {
                 self.lanes.set_asked_rate(rate.bytes_per_s);
                 None
             }
+            Message::Targets(reports) if self.role == Role::Sender => {
+                if let Some(figures) = self.limits.hear_targets(Instant::now(), &reports) {
+                    self.observer.event(Event::Targets(figures));
+                }
+                None
+            }
             Message::Limiting(limiting) => {
                 self.limits.hear(self.signs.last_heard(), limiting.by);
                 None
@@ -366,6 +373,13 @@ impl ControlLink {
         // brings those about.
         if !self.end.is_begun() {
             self.connection.send(Message::Limiting(Limiting { by }));
+        }
+    }
+
+    /// Tells the other side how the targets of this one do. This is no sign of life either.
+    pub(crate) fn tell_targets(&mut self, figures: &[TargetFigures]) {
+        if !self.end.is_begun() {
+            self.connection.send(Message::Targets(far_targets::reports(figures)));
         }
     }
 

@@ -213,7 +213,12 @@ impl Word {
 fn only_the_latest_counts(message: &Message) -> bool {
     matches!(
         message,
-        Message::Heartbeat(_) | Message::Tally(_) | Message::Limiting(_) | Message::Rate(_) | Message::LaneTarget(_)
+        Message::Heartbeat(_)
+            | Message::Tally(_)
+            | Message::Limiting(_)
+            | Message::Rate(_)
+            | Message::LaneTarget(_)
+            | Message::Targets(_)
     )
 }
 

@@ -111,6 +111,7 @@ impl ReceiverLoop<'_> {
         });
         self.link.observer().event(api::Event::Progress(progress));
         if let Some(figures) = self.figures.targets.look(self.link.seconds()) {
+            self.link.tell_targets(&figures);
             self.link.observer().event(api::Event::Targets(figures));
         }
     }

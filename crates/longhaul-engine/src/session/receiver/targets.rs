@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use longhaul_core::{TargetId, slow};
-use longhaul_disk::TargetLoad;
+use longhaul_disk::{TargetCondition, TargetLoad};
 
 use crate::api::{TargetFigures, TargetState};
 
@@ -52,7 +52,12 @@ impl TargetWatch {
         for (((target, now), bytes), slow) in self.targets.iter_mut().zip(&figures).zip(written).zip(slow) {
             let before = target.state;
             target.written = now.written_bytes;
-            target.state = if slow { TargetState::Slow } else { TargetState::Ok };
+            target.state = match now.condition {
+                TargetCondition::Failed => TargetState::Failed,
+                TargetCondition::Full => TargetState::Full,
+                TargetCondition::Well if slow => TargetState::Slow,
+                TargetCondition::Well => TargetState::Ok,
+            };
             let figures = TargetFigures {
                 target: target.load.id(),
                 dir: target.load.dir().to_owned(),
@@ -82,6 +87,8 @@ fn say(figures: &TargetFigures) {
         TargetState::Slow => {
             tracing::warn!(target: "longhaul::disk", number, %dir, bytes_per_s = rate, p99_ms, "a target is far slower than its siblings");
         }
+        // Where the error is known, it is said.
+        TargetState::Full | TargetState::Failed => {}
         TargetState::Ok => {
             tracing::info!(target: "longhaul::disk", number, %dir, bytes_per_s = rate, p99_ms, "a target is as fast as its siblings again");
         }

@@ -9,6 +9,7 @@ mod flow;
 mod limiting;
 mod listing;
 mod opening;
+mod targets;
 
 use longhaul_core::Fault;
 
@@ -16,6 +17,7 @@ pub use flow::*;
 pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
+pub use targets::*;
 
 use self::fault::FaultBody;
 use super::frame::{self, FrameError};
@@ -174,6 +176,8 @@ messages! {
     31 WantLast(WantLast) Want,
     /// Receiver: chunks of a stream that are durable, so that the sender keeps them no longer.
     32 DurableChunks(DurableChunks) Verdict,
+    /// Receiver that writes to several targets, about each second: how each of them does.
+    33 Targets(Vec<TargetReport>) Verdict,
 }
 
 impl Message {

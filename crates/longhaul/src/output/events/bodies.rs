@@ -246,7 +246,7 @@ pub(super) struct PathBody {
     pub(super) down: bool,
 }
 
-/// The figures of each target, about once a second, where this side receives into several.
+/// The figures of each target, about once a second, where a side receives into several.
 #[derive(Serialize)]
 pub(super) struct TargetsBody<'a> {
     /// One object for each target that is there.
@@ -258,7 +258,7 @@ pub(super) struct TargetsBody<'a> {
 pub(super) struct TargetBody<'a> {
     /// Its number.
     pub(super) target: u32,
-    /// Its directory.
+    /// Its directory; empty for a target of the other side, which does not tell.
     #[serde(flatten)]
     pub(super) dir: Name<'a>,
     /// Bytes per second written there since the event before.
@@ -277,7 +277,8 @@ pub(super) struct TargetBody<'a> {
     pub(super) p99_ms: Option<f64>,
     /// Its share of the bytes written on all targets since the event before, 0 to 1.
     pub(super) share: f64,
-    /// `ok`, or `slow`: below half of the median rate of its siblings.
+    /// `ok`; `slow`: below half of the median rate of its siblings; `full`: a write had no room in
+    /// the last 30 s; `failed`: a call failed, and no probe passed since.
     pub(super) state: &'static str,
 }
 
