@@ -347,6 +347,8 @@ fn a_copy_within_one_process_goes_on_after_its_death() {
         files::make(host.path("src/large"), 1, COPIED);
         files::make(host.path("src/small"), 2, 1000);
         let running = slow_copy(&host, from).start();
+        // The small file travels in a bundle whose frame counts as sent: it must not travel twice.
+        running.wait_event(|event| (event["type"] == "file" && event["bytes"] == 1000).then_some(()));
         let durable = wait_durable(&running, 1000);
         running.signal(signal);
         let ended = running.fail(code);

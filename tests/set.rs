@@ -320,6 +320,12 @@ fn disks_that_are_exchanged_or_not_mounted_are_noticed_and_those_that_come_back_
 fn a_full_disk_among_free_ones_gets_no_more_and_a_replacement_without_room_says_so() {
     let (scene, _disks) = on_disks(&[24 << 20, 128 << 20]);
     scene.host.run(["set", "init"]).args(&scene.dirs).succeed();
+    // While the large disk has the least room, a file goes to the other one.
+    let filler = scene.dirs[1].join("filler");
+    files::make(&filler, 1, 100 * MIB);
+    scene.copy(&["src/large/0", "large/"]).succeed();
+    fs::remove_file(filler).unwrap();
+    assert_eq!(scene.on("large/0"), [0]);
     let outcome = scene.copy(&["src/", "."]).succeed();
     tree::assert_same(&scene.source(), &scene.whole("."), &outcome);
     let of_first = (0..9).filter(|n| scene.on(&format!("large/{n}")) == [0]).count();

@@ -18,7 +18,7 @@ use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource, Settings};
 use crate::journals::presence::Presence;
-use crate::journals::{Principal, RootJournals};
+use crate::journals::{Doubts, Principal, RootJournals};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::ScanWish;
@@ -139,6 +139,8 @@ pub(crate) struct LocalSite {
     opening: Opening,
     /// The run whose sessions go there.
     run: [u8; 16],
+    /// Names that its sessions left in doubt, by their paths from the root that keeps the journals.
+    doubts: Doubts,
 }
 
 /// The ground that a destination of this host lies on.
@@ -198,14 +200,25 @@ impl LocalSite {
             None => Landing::beneath(),
         };
         let targets = dest.targets.clone();
-        Ok(LocalSite { ground, targets, dir: dir.to_owned(), landing, opening, run: nonce()? })
+        Ok(LocalSite {
+            ground,
+            targets,
+            dir: dir.to_owned(),
+            landing,
+            opening,
+            run: nonce()?,
+            doubts: Doubts::default(),
+        })
     }
 
     /// The same place for one source that turned out to be a directory: it keeps its name beneath
     /// the destination.
     pub(crate) fn for_directory(&self, dest: &LocalDest) -> LocalSite {
         match self.is_renamed() {
-            true => LocalSite { dir: dest.path.clone(), landing: Landing::beneath(), ..self.clone() },
+            true => {
+                let (dir, landing, doubts) = (dest.path.clone(), Landing::beneath(), Doubts::default());
+                LocalSite { dir, landing, doubts, ..self.clone() }
+            }
             false => self.clone(),
         }
     }
@@ -242,13 +255,13 @@ impl LocalSite {
                 true => imagined.clone(),
                 false => TargetSet::open(targets, Marks::Made, Writing::Wanted)?,
             };
-            let store = RootJournals::new(set.shelf(), Layout::WHOLE);
+            let store = RootJournals::new(set.shelf(), Layout::WHOLE, &self.doubts);
             let (who, dir) = ((&Principal::local(), self.run), beneath_set(&self.dir)?);
             let destination = opened_in_tree((&set, &store, TreePolicy::default()), who, dir, landing, opening)?;
             return Ok(Destination { place: format!("set {}", set.shown()), ..destination });
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
-        let store = RootJournals::new(target.shelf().clone(), target.layout());
+        let store = RootJournals::new(target.shelf().clone(), target.layout(), &self.doubts);
         let destination = written(
             |tag| Arc::new(target.tagged(tag)),
             landing,
@@ -267,7 +280,7 @@ impl LocalSite {
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
     let (direct, dry_run) = (settings.io, settings.dry_run);
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
-    let store = RootJournals::new(target.shelf().clone(), target.layout());
+    let store = RootJournals::new(target.shelf().clone(), target.layout(), &Doubts::default());
     written(
         |tag| Arc::new(target.tagged(tag)),
         Landing::beneath(),
@@ -433,4 +446,26 @@ fn checked_name(name: &[u8]) -> Result<Vec<u8>, Fault> {
 
 fn no_name(path: &[u8]) -> Fault {
     Fault::new(FaultCode::Usage, Blame::Local, "the destination has no name to give to the source").about(Escaped(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test removes what a disk did not keep")]
+    fn a_name_in_doubt_stays_so_for_the_next_session_though_no_disk_kept_its_journal() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let opening =
+            Opening { direct: DirectMode::Buffered, dry_run: false, placing: Placing::Beneath, may_modify: true };
+        let dest = LocalDest::directory(scratch.path().to_owned());
+        let site = LocalSite::new(&dest, opening).expect("a site");
+        let ledger = |site: &LocalSite| site.open().expect("a destination").ledger.expect("a journal");
+        let name = RelPath::new(b"name").expect("a name");
+        ledger(&site).doubt(std::slice::from_ref(&name)).expect("recorded");
+        std::fs::remove_dir_all(scratch.path().join(".longhaul")).expect("the journals");
+        assert!(ledger(&site).is_doubtful(&name), "a further session of the run");
+        let other = LocalSite::new(&dest, opening).expect("a site");
+        assert!(!ledger(&other).is_doubtful(&name), "another run cannot know");
+    }
 }

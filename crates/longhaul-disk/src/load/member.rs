@@ -62,7 +62,8 @@ impl Membership {
     }
 
     /// Judges the result of a call that writes to a target: a device that failed, and a file system
-    /// that is full, fail the target.
+    /// that is full, fail the target. The failure of the first target stays the error that it is:
+    /// the journals lie there, so nothing that follows could be recorded.
     pub(super) fn judged<T>(
         &self,
         (target, dir): (TargetId, &Path),
@@ -72,7 +73,8 @@ impl Membership {
         let Some(condition) = condition_of(&error) else { return Err(error) };
         let (now, why) = (Instant::now(), error.fault().message.as_str().to_owned());
         self.health.note((target, dir), condition, &why, now);
-        if self.health.others_unwell(target, now) + 1 >= self.there {
+        let has_journals = target == TargetId::FIRST && condition == TargetCondition::Failed;
+        if has_journals || self.health.others_unwell(target, now) + 1 >= self.there {
             return Err(error);
         }
         Err(SetError::Elsewhere { number: target.0, why }.into())

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::connect;
 use crate::api::{Remote, RemotePath, Stop};
-use crate::journals::{Principal, RootJournals};
+use crate::journals::{Doubts, Principal, RootJournals};
 use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{ReadHalf, read_message, write_message};
 use crate::session::handshake::{self, Units};
@@ -140,7 +140,7 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
 /// The partials on the shelf of a directory. Empty if there is no directory.
 fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
     match Tree::open(dir) {
-        Ok(tree) => RootJournals::new(tree.shelf(), Layout::WHOLE).partials(principal, beneath),
+        Ok(tree) => RootJournals::new(tree.shelf(), Layout::WHOLE, &Doubts::default()).partials(principal, beneath),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(e.into()),
     }

@@ -7,7 +7,7 @@
 //! knows no messages and no machines.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::Shelved;
@@ -17,6 +17,17 @@ use longhaul_proto::journal::keeper::Beginning;
 use super::file::JournalFile;
 use super::{RootJournals, SessionJournal};
 use crate::random::nonce;
+
+/// Names in doubt, as far as this process knows. Clones are the same names: a run gives them from
+/// one of its sessions to the next, as the disk may have failed to keep the journal of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Doubts(Arc<Mutex<HashSet<RelPath>>>);
+
+impl Doubts {
+    fn lock(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl SessionJournal {
     /// Records that these names, as placed at the destination, are in doubt; durable on return. In
@@ -50,7 +61,7 @@ impl SessionJournal {
 
 impl RootJournals {
     fn doubts(&self) -> MutexGuard<'_, HashSet<RelPath>> {
-        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.doubts.lock()
     }
 
     /// Adds the doubts of a journal on the shelf.

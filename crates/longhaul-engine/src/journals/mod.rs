@@ -20,6 +20,7 @@ pub(crate) mod presence;
 pub(crate) mod root;
 mod session;
 
+pub(crate) use doubts::Doubts;
 pub(crate) use root::RootJournals;
 pub(crate) use session::{Arriving, PathHistory, SessionJournal};
 

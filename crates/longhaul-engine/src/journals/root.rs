@@ -5,8 +5,7 @@
 //! is one of it for each root in a process, so that its sessions share journal files. It knows no
 //! messages and no machines.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, SessionTag, hint};
@@ -14,6 +13,7 @@ use longhaul_disk::{Shelf, Shelved, boot_id};
 use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{Opened, Origin};
 
+use super::doubts::Doubts;
 use super::file::JournalFile;
 use super::open_files::{OpenFiles, lock};
 use super::outline::{Elsewhere, Looked, Outline, Whose, look};
@@ -29,7 +29,7 @@ pub(crate) struct RootJournals {
     pub(super) books: OpenFiles,
     pub(super) holds: PathOwners,
     /// Names in doubt, as far as this process knows.
-    pub(super) doubts: Mutex<HashSet<RelPath>>,
+    pub(super) doubts: Doubts,
     /// The layout of the destinations that lie in it.
     pub(super) layout: Layout,
     /// The id of this host's boot.
@@ -60,9 +60,9 @@ pub(super) struct Outlines {
 
 impl RootJournals {
     /// The partials whose journals lie on `shelf`, of a destination of this layout, without a
-    /// limit.
-    pub(crate) fn new(shelf: Shelf, layout: Layout) -> Arc<RootJournals> {
-        RootJournals::with(shelf, layout, boot_id(), usize::MAX)
+    /// limit. `doubts` are those of earlier sessions of the run.
+    pub(crate) fn new(shelf: Shelf, layout: Layout, doubts: &Doubts) -> Arc<RootJournals> {
+        RootJournals::knowing(shelf, layout, (boot_id(), usize::MAX), doubts.clone())
     }
 
     /// The same for a root, which has one target, with a limit: a principal that has left
@@ -73,7 +73,16 @@ impl RootJournals {
 
     /// The same in a boot of this id.
     pub(super) fn with(shelf: Shelf, layout: Layout, boot: [u8; 16], unfinished_max: usize) -> Arc<RootJournals> {
-        let (books, holds, doubts) = (OpenFiles::default(), PathOwners::default(), Mutex::default());
+        RootJournals::knowing(shelf, layout, (boot, unfinished_max), Doubts::default())
+    }
+
+    fn knowing(
+        shelf: Shelf,
+        layout: Layout,
+        (boot, unfinished_max): ([u8; 16], usize),
+        doubts: Doubts,
+    ) -> Arc<RootJournals> {
+        let (books, holds) = (OpenFiles::default(), PathOwners::default());
         Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max })
     }
 

@@ -94,6 +94,7 @@ fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
     }
 }
 
-/// Events that wait for the narrator: enough for a reader that stops for a moment amid many small
-/// files (about 20 MB). Beyond it the session waits for its reader, as no event may be lost.
-const EVENTS_QUEUED_MAX: usize = 64 << 10;
+/// Events that wait for the narrator: enough for a reader that stops for half a second amid 15,000
+/// small files a second. Beyond it the session waits for its reader, as no event may be lost. With
+/// eight times as many, each of which tells a failure, a hostile peer took a process beyond 96 MiB.
+const EVENTS_QUEUED_MAX: usize = 8 << 10;

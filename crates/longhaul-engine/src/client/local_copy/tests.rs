@@ -22,7 +22,7 @@ use longhaul_proto::receiver::Landing;
 use super::*;
 use crate::api::{Report, Settings, Stop};
 use crate::client::conclude;
-use crate::journals::{Principal, RootJournals};
+use crate::journals::{Doubts, Principal, RootJournals};
 
 const CHUNK: usize = 1 << 20;
 /// Chunks of the file, the last of them short.
@@ -172,7 +172,7 @@ async fn copy(dir: &Path, disks: &Arc<Disks>, writes: usize) -> Report {
     disks.writes_left.store(writes, Ordering::Relaxed);
     let shelf = FsTarget::open(dir, DirectMode::Auto).expect("opened").shelf().clone();
     let presence = Arc::<Presence>::default();
-    let journals = RootJournals::new(shelf, disks.layout());
+    let journals = RootJournals::new(shelf, disks.layout(), &Doubts::default());
     let ledger = journals.begin(&Principal::local(), [7; 16], RelPath::root(), presence.clone()).expect("begun");
     let destination = Destination {
         tree: disks.clone(),

@@ -69,7 +69,7 @@ impl TargetWatch {
                 share: if all > 0 { bytes as f64 / all as f64 } else { 0.0 },
                 state: target.state,
             };
-            if before != target.state {
+            if (before == TargetState::Slow) != (target.state == TargetState::Slow) {
                 say(&figures);
             }
             told.push(figures);
@@ -87,7 +87,7 @@ fn say(figures: &TargetFigures) {
         TargetState::Slow => {
             tracing::warn!(target: "longhaul::disk", number, %dir, bytes_per_s = rate, p99_ms, "a target is far slower than its siblings");
         }
-        // Where the error is known, it is said.
+        // Who met the error has said so.
         TargetState::Full | TargetState::Failed => {}
         TargetState::Ok => {
             tracing::info!(target: "longhaul::disk", number, %dir, bytes_per_s = rate, p99_ms, "a target is as fast as its siblings again");
