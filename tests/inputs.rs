@@ -388,6 +388,20 @@ fn a_dry_run_of_a_stream_reads_nothing_of_it_and_runs_no_command() {
 }
 
 #[test]
+fn no_variable_runs_a_command_or_says_what_a_stream_must_be() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 100);
+    let variables =
+        [("LONGHAUL_FROM_COMMAND", "touch made"), ("LONGHAUL_EXPECT_BYTES", "7"), ("LONGHAUL_EXPECT_B3", "no digest")];
+    let run = site.client.run(["push", "f"]).arg(site.url("f"));
+    variables.iter().fold(run, |run, (name, value)| run.env(name, value)).succeed();
+    let run = site.client.run(["push", "-"]).arg(site.url("stream")).input(b"eight bytes".to_vec());
+    variables.iter().fold(run, |run, (name, value)| run.env(name, value)).succeed();
+    assert!(!site.client.path("made").exists());
+    assert_eq!(std::fs::read(site.root().join("stream")).unwrap(), b"eight bytes");
+}
+
+#[test]
 fn the_last_chunk_of_a_stream_is_written_and_read_back_past_the_page_cache() {
     let site = Site::new();
     let bytes = files::bytes(31, 5 * MIB + 777);

@@ -41,6 +41,7 @@ mod partials;
 mod readme;
 mod resume;
 mod set;
+mod set_changes;
 mod settings;
 mod sizes;
 mod streams;

@@ -194,6 +194,11 @@ hints! {
     MountTarget "mount it, or let the set be used without it",
     MountMissing "mount it, then run the same transfer again",
     MountTargetOrTakeNames "mount it, or let new names come all the same",
+    RepeatChange "repeat the command that changed the set: it goes on where it was",
+    StopUsers "stop the daemon and wait for transfers to end, then run the same command again",
+    WaitForChange "wait for it to end, then run the same command again",
+    RemoveOldMark "if nothing in it is needed any more, remove the directory .longhaul-set in it",
+    DrainFirst "move what it holds to the other targets",
     MakeSet "make a set of its directories first",
     TellNamesApart
         "serve, or write to, a file system that tells these names apart (vfat: mount it without nonumtail)",

@@ -325,6 +325,13 @@ impl Kernel {
         self.pass(call, || fs::chmodat(CWD, by_number(&fd), mode, AtFlags::empty()), unmade)
     }
 
+    /// Gives the file or link under a name to the owner and group of another one, which only root
+    /// may do.
+    pub(crate) fn give_to_owner_of(&self, like: &Stat, dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+        let (user, group) = (fs::Uid::from_raw(like.st_uid), fs::Gid::from_raw(like.st_gid));
+        fs::chownat(dir, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
     /// Sets times.
     pub(crate) fn futimens(&self, fd: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
         let call = || Ok(Call::SetTime { file: inode_of(&fd)?, mtime: mtime_of(times) });

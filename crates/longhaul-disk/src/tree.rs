@@ -37,6 +37,12 @@ impl Tree {
         Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
     }
 
+    /// Holds the directory at `dir`, to be changed in the way in which `like` is.
+    pub(crate) fn open_like(dir: &Path, like: &Tree) -> Result<Arc<Tree>, DiskError> {
+        let root = Arc::new(Dir::open_behind(dir, like.root().kernel())?);
+        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
+    }
+
     /// The same tree as one of a set with striped files.
     pub(crate) fn knowing(&self, stripes: &Arc<Stripes>) -> Result<Arc<Tree>, DiskError> {
         let root = self.root().knowing(stripes);

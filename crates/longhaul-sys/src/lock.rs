@@ -22,6 +22,19 @@ pub fn try_lock(fd: impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Locks a file that is open for reading, at once, beside others that do the same: it keeps out
+/// those who lock it for writing. False if one of those holds it.
+///
+/// # Errors
+/// As [`try_lock`].
+pub fn try_share(fd: impl AsFd) -> io::Result<bool> {
+    match set(&fd, libc::F_OFD_SETLK, libc::F_RDLCK) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Locks a file that is open for writing, as soon as nobody else holds it.
 ///
 /// # Errors
@@ -86,6 +99,19 @@ mod tests {
         assert!(is_locked(&b).expect("ask") && !is_locked(&a).expect("one's own is not somebody else's"));
         unlock(&a).expect("unlock");
         assert!(try_lock(&b).expect("free again"));
+    }
+
+    #[test]
+    fn a_shared_lock_keeps_out_those_who_write_and_no_others() {
+        let (file, a, b) = twice();
+        let c = file.reopen().expect("open");
+        assert!(try_share(&a).expect("free") && try_share(&b).expect("shared"));
+        assert!(!try_lock(&c).expect("held by two"));
+        drop(a);
+        assert!(!try_lock(&c).expect("held by one"));
+        drop(b);
+        assert!(try_lock(&c).expect("free"));
+        assert!(!try_share(file.reopen().expect("open")).expect("held"));
     }
 
     #[test]

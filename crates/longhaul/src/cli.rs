@@ -32,7 +32,10 @@ pub use self::help::version;
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
-pub use self::set::{SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetVerb, SetVerifyArgs, TargetOptions};
+pub use self::set::{
+    SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetRmArgs, SetVerb,
+    SetVerifyArgs, TargetOptions,
+};
 pub use self::stream::StreamOptions;
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
@@ -456,6 +459,10 @@ impl TransferArgs {
 pub const PATH: &str = "path";
 /// The name of `--target`.
 pub const TARGET: &str = "target";
+
+/// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
+/// command, and each of them is about one stream.
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 3] = ["from-command", "expect-bytes", "expect-b3"];
 
 #[cfg(test)]
 mod tests;

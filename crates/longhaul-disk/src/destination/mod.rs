@@ -46,6 +46,7 @@ pub(crate) use fs::ReopenedPart;
 pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub(crate) use striped::{Full, Striped, StripedName};
+pub(crate) use temp::random;
 
 pub use staged::Staged;
 pub use stream::{LastBlock, Prefill, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget};

@@ -73,8 +73,8 @@ pub enum SetError {
     },
     /// Marks of one set differ in what they say of it.
     #[error(
-        "targets '{first}' and '{second}' say different things of their set (generations {one} and {other}): one of them was away \
-         while the set was changed"
+        "targets '{first}' and '{second}' say different things of their set (generations {one} and {other}): a change of its targets was \
+         interrupted, or one of them was away while the set was changed"
     )]
     Generations {
         /// A target.
@@ -89,6 +89,14 @@ pub enum SetError {
     /// A target is missing, and the set may not be used without it.
     #[error("target '{dir}' is missing: {why}")]
     Missing {
+        /// The target.
+        dir: PathText,
+        /// The reason.
+        why: String,
+    },
+    /// A target is missing, and the set may not be changed without it.
+    #[error("target '{dir}' is missing ({why}), and the set is only changed with all of its targets")]
+    Absent {
         /// The target.
         dir: PathText,
         /// The reason.
@@ -203,6 +211,76 @@ pub enum SetError {
         /// The error that showed it.
         why: String,
     },
+    /// Somebody uses a set that is to be changed.
+    #[error("the set of target '{dir}' is in use: a daemon serves it, or another command reads or writes it")]
+    InUse {
+        /// A target of it.
+        dir: PathText,
+    },
+    /// Somebody changes a set that is to be used.
+    #[error("the set of target '{dir}' is being changed by another command")]
+    Changing {
+        /// A target of it.
+        dir: PathText,
+    },
+    /// A directory that is to become a target has been one of the same set.
+    #[error("'{dir}' has a mark of this very set, of another time: it was a target, or was to be one")]
+    Former {
+        /// The directory.
+        dir: PathText,
+    },
+    /// A target is not the one that stood at a place.
+    #[error("'{dir}' is the target of this set that stood at '{place}', not at '{named}'")]
+    OtherTarget {
+        /// The directory.
+        dir: PathText,
+        /// The place in its mark.
+        place: PathText,
+        /// The place that was named.
+        named: PathText,
+    },
+    /// No target of the set has this place.
+    #[error("the set has no target at '{dir}'")]
+    NoTarget {
+        /// The place.
+        dir: PathText,
+    },
+    /// Only the last target of a set can be taken from it.
+    #[error(
+        "target '{dir}' is number {number} of {count}: only the last target can be taken from a set, as striped files name the others by their numbers"
+    )]
+    NotLast {
+        /// The target.
+        dir: PathText,
+        /// Its number.
+        number: u32,
+        /// The number of targets.
+        count: u32,
+    },
+    /// A file that is to go to another target would not be the same there.
+    #[error("'{path}' stays on its target: {why}")]
+    Stays {
+        /// The file.
+        path: PathText,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The copy of a file on another target is not what was written.
+    #[error("the copy of '{path}' on target {target} is not what was written, and was removed")]
+    Differs {
+        /// The file.
+        path: PathText,
+        /// The number of the target.
+        target: u32,
+    },
+    /// A target that is to leave the set still holds something.
+    #[error("target '{dir}' is not empty: '{name}' stands in it")]
+    Holds {
+        /// The target.
+        dir: PathText,
+        /// A name in it.
+        name: PathText,
+    },
     /// A new name would go to a set of which a target is missing.
     #[error("no new name is given to the set while its target {number} is missing, which may hold the same name")]
     ReadOnly {
@@ -215,7 +293,7 @@ impl SetError {
     /// The code of its fault.
     pub(super) fn code(&self) -> FaultCode {
         match self {
-            SetError::Damaged { .. } => FaultCode::Mismatch,
+            SetError::Damaged { .. } | SetError::Differs { .. } => FaultCode::Mismatch,
             SetError::Elsewhere { .. } => FaultCode::TargetFailed,
             SetError::Down { .. } => FaultCode::Io,
             _ => FaultCode::Unsupported,
@@ -226,10 +304,17 @@ impl SetError {
     pub(super) fn hint(&self) -> Option<Hint> {
         match self {
             SetError::SameDevice { .. } => Some(hint::Storage::NameOtherDisks.into()),
-            SetError::Away { .. } | SetError::NoJournals => Some(hint::Storage::MountMissing.into()),
+            SetError::Away { .. } | SetError::Absent { .. } | SetError::NoJournals => {
+                Some(hint::Storage::MountMissing.into())
+            }
             SetError::Missing { .. } => Some(hint::Storage::MountTarget.into()),
             SetError::ReadOnly { .. } => Some(hint::Storage::MountTargetOrTakeNames.into()),
             SetError::Elsewhere { .. } | SetError::Down { .. } => Some(hint::Storage::SeeKernelLog.into()),
+            SetError::Generations { .. } => Some(hint::Storage::RepeatChange.into()),
+            SetError::InUse { .. } => Some(hint::Storage::StopUsers.into()),
+            SetError::Changing { .. } => Some(hint::Storage::WaitForChange.into()),
+            SetError::Former { .. } => Some(hint::Storage::RemoveOldMark.into()),
+            SetError::NotLast { .. } | SetError::Holds { .. } => Some(hint::Storage::DrainFirst.into()),
             SetError::NoSet { .. } => Some(hint::Storage::MakeSet.into()),
             _ => None,
         }

@@ -18,6 +18,7 @@ use crate::destination::Replace;
 use crate::error::{DiskError, PathText, SetError};
 use crate::kernel::Kernel;
 use crate::lines::{path_of, push_path};
+use crate::set::{lock, secret};
 use crate::set_id::SetId;
 use crate::stat::{len_of, type_of};
 use crate::walk::Dir;
@@ -152,6 +153,25 @@ impl SetMark {
         self.try_write(root).map_err(|error| DiskError::call("write the mark of", dir, error))
     }
 
+    /// Removes the mark of the target at `root`, which belongs to no set from then on, and the
+    /// directory of the set's own files if nothing else is in it.
+    pub(super) fn remove(root: &Dir, dir: &PathText) -> Result<(), DiskError> {
+        let failed = |error| DiskError::call("remove the mark of", dir, error);
+        let (kernel, Some(own)) = (root.kernel(), own_dir(root).map_err(failed)?) else { return Ok(()) };
+        match kernel.unlinkat(&own, MARK_NAME) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        kernel.fsync(&own).map_err(failed)?;
+        // The rest says nothing without a mark.
+        let _ = secret::remove(root);
+        for name in [README_NAME, LOCK_NAME] {
+            let _ = kernel.unlinkat(&own, name);
+        }
+        let _ = kernel.rmdirat(root, DIR_NAME);
+        root.sync().map_err(failed)
+    }
+
     fn try_write(&self, root: &Dir) -> Result<(), Errno> {
         let kernel = root.kernel();
         match kernel.mkdirat(root, DIR_NAME, Mode::from_raw_mode(0o755)) {
@@ -162,6 +182,7 @@ impl SetMark {
         if statat(&own, README_NAME, AtFlags::SYMLINK_NOFOLLOW).is_err() {
             place(kernel, &own, README_NAME, README.as_bytes(), PUBLIC)?;
         }
+        lock::make(root)?;
         place(kernel, &own, MARK_NAME, &self.to_bytes(), PUBLIC)?;
         kernel.fsync(&own)?;
         root.sync()
@@ -201,6 +222,8 @@ pub(super) fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
 
 const PUBLIC: Mode = Mode::from_raw_mode(0o644);
 const MARK_NAME: &[u8] = b"mark";
+/// The file that is locked while the set is used: see [`super::lock`].
+pub(super) const LOCK_NAME: &[u8] = b"lock";
 const README_NAME: &[u8] = b"README";
 const HEADER: &str = "longhaul target set mark 1";
 /// Longer than any mark: 1024 targets, each with a path of 4095 bytes.

@@ -6,17 +6,25 @@
 //! mark. Knows nothing of sessions and peers.
 
 mod bodies;
+mod carry;
+mod change;
+mod levels;
 mod lister;
+mod lock;
 mod mark;
+mod moves;
 mod open;
+mod pace;
 mod probe;
+mod rebalance;
 mod rebuild;
+mod restripe;
 mod secret;
 mod spread;
 mod verify;
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,9 +39,11 @@ use crate::tree::Tree;
 use crate::walk::Dir;
 
 pub use bodies::{BodySurvey, Orphan, Orphans};
+pub use change::Relocation;
 pub use lister::{Listed, Lister};
 pub use mark::{SetLayout, SetMark};
 pub use open::{Marks, OnMissing, STRIPE_FROM_BYTES, SameDevice, TargetDirs, Writing};
+pub use rebalance::{Moved, Moving, Rebalance};
 pub use rebuild::{LostFile, Rebuilding};
 pub use spread::SpreadTarget;
 pub use verify::Verified;
@@ -52,6 +62,8 @@ pub struct TargetSet {
     striping: Option<Striping>,
     /// Held while a name is looked for on all targets and then given on one.
     naming: Mutex<()>,
+    /// The open files that hold its lock, while it or a copy of it is used.
+    locks: Arc<Vec<OwnedFd>>,
 }
 
 /// The rule for the striped files of a set.
@@ -103,7 +115,8 @@ impl TargetSet {
         let target = SetTarget { id: TargetId::FIRST, tree, load };
         let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
         let (targets, naming) = (vec![target], Mutex::default());
-        Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming })
+        let locks = Arc::default();
+        Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming, locks })
     }
 
     /// Trees as targets of a set, without marks.
@@ -115,7 +128,8 @@ impl TargetSet {
         };
         let targets = (0..).zip(trees).map(target).collect();
         let (missing, on_missing) = (Vec::new(), OnMissing::Refuse);
-        Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming: Mutex::default() })
+        let (naming, locks) = (Mutex::default(), Arc::default());
+        Arc::new(TargetSet { targets, missing, mark: None, on_missing, striping: None, naming, locks })
     }
 
     /// The same set with its targets behind an interposer.
@@ -130,8 +144,8 @@ impl TargetSet {
         };
         let (targets, striping, naming) =
             (self.targets.iter().map(behind).collect(), self.striping.clone(), Mutex::default());
-        let (missing, mark) = (self.missing.clone(), self.mark.clone());
-        Arc::new(TargetSet { targets, missing, mark, on_missing: self.on_missing, striping, naming })
+        let (missing, mark, locks) = (self.missing.clone(), self.mark.clone(), Arc::clone(&self.locks));
+        Arc::new(TargetSet { targets, missing, mark, on_missing: self.on_missing, striping, naming, locks })
     }
 
     /// Whether it is a set of several targets.
@@ -217,7 +231,8 @@ impl TargetSet {
         }
         let (missing, mark) = (self.missing.clone(), self.mark.clone());
         let (on_missing, striping, naming) = (self.on_missing, self.striping.clone(), Mutex::default());
-        Ok(Arc::new(TargetSet { targets, missing, mark, on_missing, striping, naming }))
+        let locks = Arc::clone(&self.locks);
+        Ok(Arc::new(TargetSet { targets, missing, mark, on_missing, striping, naming, locks }))
     }
 
     /// Checks that the held directories are still the ones at their paths.

@@ -5,6 +5,7 @@
 //! are to be made, and then only once everything else was found right. Knows nothing of the files.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,8 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::{Membership, SetHealth, TargetCondition, TargetLoad};
 use crate::names::each_name;
+use crate::set::lock::LockFile;
 use crate::set::mark::{SetLayout, SetMark};
-use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, probe, secret};
+use crate::set::moves::is_moving;
+use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, lock, probe, secret};
 use crate::set_id::SetId;
 use crate::stripe::{BodyDir, SetKey, Stripes};
 use crate::tree::Tree;
@@ -104,14 +107,17 @@ impl TargetDirs {
 }
 
 /// A directory that was named, looked at.
-struct Looked<'d> {
-    dir: &'d Path,
-    tree: Arc<Tree>,
-    mark: Option<SetMark>,
+pub(super) struct Looked<'d> {
+    /// It, as the operator named it.
+    pub(super) dir: &'d Path,
+    /// Its tree.
+    pub(super) tree: Arc<Tree>,
+    /// Its mark. `None`: it has none.
+    pub(super) mark: Option<SetMark>,
 }
 
 /// The directories that can be reached, in order, with their numbers.
-type FoundTargets<'d> = Vec<(TargetId, Looked<'d>)>;
+pub(super) type FoundTargets<'d> = Vec<(TargetId, Looked<'d>)>;
 
 impl TargetDirs {
     /// The directories of the set that `dir` is a target of, as its mark says.
@@ -155,9 +161,20 @@ impl TargetSet {
             MissingTarget { id, dir: looked.dir.to_owned(), why }
         }));
         missing.sort_by_key(|target| target.id);
-        found.iter().try_for_each(|(id, looked)| agrees(&ours, *id, looked, dirs.len()))?;
-        refuse_same(&found, named.same_device)?;
+        found.iter().try_for_each(|(id, looked)| agrees(&ours, *id, looked))?;
         one_generation(&found)?;
+        found.iter().try_for_each(|(_, looked)| has_count(looked, dirs.len()))?;
+        refuse_same(&found, named.same_device)?;
+        if writing == Writing::Wanted && marks != Marks::Imagined && missing.is_empty() {
+            end_moves(&found, named);
+        }
+        let file = if (marks, writing) == (Marks::Made, Writing::Wanted) { LockFile::Made } else { LockFile::Found };
+        let mut locks = Vec::new();
+        for (_, looked) in &found {
+            locks.extend(lock::share(looked.tree.root(), &looked.dir.into(), file)?);
+        }
+        // Only now do they stay as they are.
+        found.iter().try_for_each(|(_, looked)| unchanged(looked))?;
         if let (OnMissing::Refuse, Some(MissingTarget { dir, why, .. })) = (named.on_missing, missing.first()) {
             return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
         }
@@ -167,12 +184,31 @@ impl TargetSet {
             // One that failed while this process used it takes nothing, and keeps no other from it.
             found.iter().filter(|(id, _)| is_well(id)).try_for_each(|(_, looked)| need_writable(looked))?;
         }
-        opened(found, missing, Some(ours), named)
+        opened((found, missing), Some(ours), named, locks)
     }
 }
 
+/// Ends a move of a file that was interrupted, so that its name does not stand twice. If somebody
+/// else uses the set, that is not possible: such a name is refused as any that stands twice.
+fn end_moves(found: &FoundTargets<'_>, named: &TargetDirs) {
+    if found.iter().any(|(_, looked)| is_moving(looked.tree.root()))
+        && let Err(error) = TargetSet::open_alone(named)
+    {
+        tracing::warn!(target: "longhaul::disk", %error, "a move between targets was interrupted and cannot be ended now");
+    }
+}
+
+/// Checks that the mark of a target is still the one that was read before it was locked.
+fn unchanged(looked: &Looked<'_>) -> Result<(), DiskError> {
+    let dir = PathText::from(looked.dir);
+    if SetMark::read(looked.tree.root(), &dir)? == looked.mark {
+        return Ok(());
+    }
+    Err(SetError::Changing { dir }.into())
+}
+
 /// Looks at each directory. One that cannot be reached is missing.
-fn look(dirs: &[PathBuf]) -> Result<(FoundTargets<'_>, Vec<MissingTarget>), DiskError> {
+pub(super) fn look(dirs: &[PathBuf]) -> Result<(FoundTargets<'_>, Vec<MissingTarget>), DiskError> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (id, dir) in (0..).map(TargetId).zip(dirs) {
         match Tree::open(dir) {
@@ -196,7 +232,7 @@ fn look(dirs: &[PathBuf]) -> Result<(FoundTargets<'_>, Vec<MissingTarget>), Disk
 }
 
 /// Refuses a directory that is named twice, and two on one file system unless that is allowed.
-fn refuse_same(found: &[(TargetId, Looked<'_>)], same_device: SameDevice) -> Result<(), DiskError> {
+pub(super) fn refuse_same(found: &[(TargetId, Looked<'_>)], same_device: SameDevice) -> Result<(), DiskError> {
     let mut by_device: HashMap<u64, &Looked<'_>> = HashMap::new();
     let mut by_place: HashMap<(u64, u64), ()> = HashMap::new();
     for (_, looked) in found {
@@ -214,7 +250,7 @@ fn refuse_same(found: &[(TargetId, Looked<'_>)], same_device: SameDevice) -> Res
 }
 
 /// Refuses a target that lies in another one.
-fn refuse_nested(dirs: &[PathBuf]) -> Result<(), DiskError> {
+pub(super) fn refuse_nested(dirs: &[PathBuf]) -> Result<(), DiskError> {
     let whole = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
     let whole: Vec<PathBuf> = dirs.iter().map(whole).collect();
     for inner in &whole {
@@ -267,11 +303,11 @@ fn begin(
     }
     let found = found.iter().map(|(id, looked)| (*id, Looked { tree: looked.tree.clone(), mark: None, ..*looked }));
     let layout = if marks == Marks::Made { named.layout } else { SetLayout::Spread };
-    opened(found.collect(), Vec::new(), Some(SetMark { layout, ..mark(0) }), named)
+    opened((found.collect(), Vec::new()), Some(SetMark { layout, ..mark(0) }), named, Vec::new())
 }
 
 /// Checks that a target is the one of the set that its place says.
-fn agrees(ours: &SetMark, id: TargetId, looked: &Looked<'_>, named: usize) -> Result<(), DiskError> {
+pub(super) fn agrees(ours: &SetMark, id: TargetId, looked: &Looked<'_>) -> Result<(), DiskError> {
     let (dir, Some(mark)) = (|| PathText::from(looked.dir), &looked.mark) else { return Ok(()) };
     if mark.set != ours.set {
         return Err(SetError::OtherSet { dir: dir(), theirs: mark.set.to_string(), ours: ours.set.to_string() }.into());
@@ -279,16 +315,22 @@ fn agrees(ours: &SetMark, id: TargetId, looked: &Looked<'_>, named: usize) -> Re
     if mark.number != id.0 {
         return Err(SetError::OtherPlace { dir: dir(), number: mark.number, place: id.0 }.into());
     }
-    if mark.count() as usize != named {
-        return Err(SetError::OtherCount { dir: dir(), count: mark.count(), named: named as u32 }.into());
-    }
     Ok(())
+}
+
+/// Checks that all targets were named.
+fn has_count(looked: &Looked<'_>, named: usize) -> Result<(), DiskError> {
+    match looked.mark.as_ref().map(SetMark::count).filter(|count| *count as usize != named) {
+        Some(count) => Err(SetError::OtherCount { dir: looked.dir.into(), count, named: named as u32 }.into()),
+        None => Ok(()),
+    }
 }
 
 fn one_generation(found: &[(TargetId, Looked<'_>)]) -> Result<(), DiskError> {
     let marked = || found.iter().filter_map(|(_, looked)| Some((looked, looked.mark.as_ref()?)));
     let Some((first, mark)) = marked().next() else { return Ok(()) };
-    match marked().find(|(_, other)| (other.generation, other.layout) != (mark.generation, mark.layout)) {
+    let says = |mark: &SetMark| (mark.generation, mark.layout, mark.places.clone());
+    match marked().find(|(_, other)| says(other) != says(mark)) {
         None => Ok(()),
         Some((second, other)) => Err(SetError::Generations {
             first: first.dir.into(),
@@ -300,7 +342,8 @@ fn one_generation(found: &[(TargetId, Looked<'_>)]) -> Result<(), DiskError> {
     }
 }
 
-fn need_writable(looked: &Looked<'_>) -> Result<(), DiskError> {
+/// Refuses a target that cannot be written to.
+pub(super) fn need_writable(looked: &Looked<'_>) -> Result<(), DiskError> {
     let root = looked.tree.root();
     let read_only = fstatvfs(root.as_ref()).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
     let access = match read_only {
@@ -312,7 +355,8 @@ fn need_writable(looked: &Looked<'_>) -> Result<(), DiskError> {
     access.map_err(|error| why(error).into())
 }
 
-fn need_empty(looked: &Looked<'_>) -> Result<(), DiskError> {
+/// Refuses a directory in which names stand already.
+pub(super) fn need_empty(looked: &Looked<'_>) -> Result<(), DiskError> {
     let failed = |error| DiskError::call("list", looked.dir, error);
     let mut standing = None;
     let names = looked.tree.root().readable().map_err(failed)?;
@@ -326,11 +370,12 @@ fn need_empty(looked: &Looked<'_>) -> Result<(), DiskError> {
     standing.map_or(Ok(()), |name| Err(SetError::NotEmpty { dir: looked.dir.into(), name }.into()))
 }
 
-fn opened(
-    found: FoundTargets<'_>,
-    missing: Vec<MissingTarget>,
+/// The set of these targets, which holds `locks` as long as it is open.
+pub(super) fn opened(
+    (found, missing): (FoundTargets<'_>, Vec<MissingTarget>),
     mark: Option<SetMark>,
     named: &TargetDirs,
+    locks: Vec<OwnedFd>,
 ) -> Result<Arc<TargetSet>, DiskError> {
     let striping = match &mark {
         Some(mark) if mark.layout == SetLayout::Stripe => {
@@ -349,8 +394,8 @@ fn opened(
         Ok(SetTarget { id, tree, load })
     };
     let targets = found.into_iter().map(target).collect::<Result<_, DiskError>>()?;
-    let (on_missing, naming) = (named.on_missing, Mutex::default());
-    Ok(Arc::new(TargetSet { targets, missing, mark, on_missing, striping, naming }))
+    let (on_missing, naming, locks) = (named.on_missing, Mutex::default(), Arc::new(locks));
+    Ok(Arc::new(TargetSet { targets, missing, mark, on_missing, striping, naming, locks }))
 }
 
 /// The striped files of a set: its secret, which is the same on all targets, and the directories of
@@ -380,7 +425,7 @@ fn stripes_of(
 }
 
 /// Targets of a set at most. Each is a disk; the largest shelves have some hundred.
-const TARGETS_MAX: usize = 1024;
+pub(super) const TARGETS_MAX: usize = 1024;
 /// The length from which files are striped, unless the operator says another: 64 MiB. A shorter one
 /// is written by one disk before several would have begun.
 pub const STRIPE_FROM_BYTES: u64 = 64 << 20;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::Hash32;
-use longhaul_core::{ChunkIndex, Preserve, RelPath, SessionTag, TargetId, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
@@ -29,6 +29,22 @@ pub struct LostFile {
     pub bytes: u64,
     /// The reason why it cannot be made again. `None`: it can, or was.
     pub why_not: Option<String>,
+}
+
+/// The content of a stripe file.
+pub(super) struct StripeText<'t> {
+    /// The file's id.
+    pub(super) id: TempName,
+    /// Its path beneath the top of the set.
+    pub(super) path: &'t [u8],
+    /// Its length and the size of its chunks.
+    pub(super) map: ChunkMap,
+    /// The BLAKE3 of its content.
+    pub(super) root: Hash32,
+    /// Its permissions and time.
+    pub(super) meta: Meta,
+    /// The places of its chunks, in any order.
+    pub(super) records: Vec<Record>,
 }
 
 /// The use of stripe files that can be made again.
@@ -97,38 +113,51 @@ impl TargetSet {
 
     /// Makes a stripe file under its path.
     fn make_again(&self, striping: &Striping, path: &RelPath, footers: &[Footer]) -> Result<(), DiskError> {
-        let first = &footers[0];
+        let Footer { id, map, root, meta, .. } = footers[0].clone();
         let home = self.home_for(path);
         make_dirs(home, path)?;
+        let records = chunks_of(footers).map(|(index, spot, digest)| Record::Chunk { index, spot, digest }).collect();
+        let text = StripeText { id, path: &footers[0].path, map, root, meta, records };
+        self.write_stripe(striping, (home, path), text, Replace::Never)
+    }
+
+    /// Makes the stripe file of bodies that are durable, and gives it its name, which is durable
+    /// when this returns.
+    pub(super) fn write_stripe(
+        &self,
+        striping: &Striping,
+        (home, path): (&SetTarget, &RelPath),
+        mut text: StripeText<'_>,
+        replace: Replace,
+    ) -> Result<(), DiskError> {
+        let id = text.id;
         let tree = FsTarget::beneath(&home.tree, &RelPath::root(), DirectMode::Buffered, TreePolicy::default())?;
-        let tree = tree.tagged(SessionTag(first.id.tag().0)).loading(home.load.clone(), self.targets().len());
-        let mut records: Vec<Record> =
-            chunks_of(footers).map(|(index, spot, digest)| Record::Chunk { index, spot, digest }).collect();
-        records.sort_unstable_by_key(|record| match record {
+        let tree = tree.tagged(SessionTag(id.tag().0)).loading(home.load.clone(), self.targets().len());
+        text.records.sort_unstable_by_key(|record| match record {
             Record::Chunk { index, .. } => index.0,
             Record::Body { .. } => 0,
         });
         let key = striping.stripes.key();
         let (mut blocks, mut end) = (0, HEADER_BYTES as u64);
         let mut log = Vec::new();
-        for part in records.chunks(BLOCK_RECORDS_MAX) {
-            let bytes = block(key, &first.id, blocks, part);
+        for part in text.records.chunks(BLOCK_RECORDS_MAX) {
+            let bytes = block(key, &id, blocks, part);
             (blocks, end) = (blocks + 1, end + bytes.len() as u64);
             log.extend_from_slice(&bytes);
         }
-        let whole = Some(Whole { root: first.root, blocks, end });
-        let header = Header { id: first.id, path: first.path.clone(), map: first.map, whole }.to_bytes(key);
-        let body = tree.create_stripe(path, &first.id, &header)?;
-        let file = std::sync::Arc::new(TargetFile::new(path, first.map.len(), vec![body]));
+        let whole = Some(Whole { root: text.root, blocks, end });
+        let header = Header { id, path: text.path.to_vec(), map: text.map, whole }.to_bytes(key);
+        let body = tree.create_stripe(path, &id, &header)?;
+        let file = std::sync::Arc::new(TargetFile::new(path, text.map.len(), vec![body]));
         let made = || {
             for stripe in file.on_disk() {
                 let written = tree.write_at(stripe, &log, HEADER_BYTES as u64);
                 written.map_err(|error| stripe.handle().error("write", error))?;
-                tree.seal_stripe(stripe, stripe_file_len(end), &first.meta, Preserve::default())?;
+                tree.seal_stripe(stripe, stripe_file_len(end), &text.meta, Preserve::default())?;
             }
             let staged = Staged::large(file.clone());
             tree.barrier(&[&staged])?;
-            tree.publish(&staged, Replace::Never)?;
+            tree.publish(&staged, replace)?;
             tree.sync_dirs(&[staged])
         };
         made().inspect_err(|_| file.discard())

@@ -35,22 +35,60 @@ pub(super) fn new() -> Result<Secret, Errno> {
 /// is durable when this returns. `EXIST` if there is a secret: it is never replaced, as bodies may
 /// need it.
 pub(super) fn write(root: &Dir, secret: &Secret) -> Result<(), Errno> {
-    let kernel = root.kernel();
-    match kernel.mkdirat(root, SET_DIR_NAME, Mode::from_raw_mode(0o755)) {
+    let own = made_own_dir(root)?;
+    let text = format!("{HEADER}\n{}\nend\n", hex(secret));
+    place_new(root.kernel(), &own, text.as_bytes())?;
+    make_bodies(root, &own)
+}
+
+/// Gives the target at `root`, which `dir` names, the secret of a set that stands. If it has that
+/// already, the rest is made that may be missing.
+pub(super) fn copy(root: &Dir, dir: &PathText, secret: &Secret) -> Result<(), DiskError> {
+    let failed = |error| DiskError::call("write the secret of", dir, error);
+    match write(root, secret) {
+        Err(Errno::EXIST) if read(root, dir)? == *secret => {
+            let own = made_own_dir(root).map_err(failed)?;
+            make_bodies(root, &own).map_err(failed)
+        }
+        Err(Errno::EXIST) => Err(SetError::HasSecret { dir: dir.clone() }.into()),
+        outcome => outcome.map_err(failed),
+    }
+}
+
+/// Removes the secret and the directory of bodies of a target that has no bodies and belongs to no
+/// set any more.
+pub(super) fn remove(root: &Dir) -> Result<(), Errno> {
+    let (kernel, Some(own)) = (root.kernel(), own_dir(root)?) else { return Ok(()) };
+    let gone = |outcome| match outcome {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Ok(bodies) = open_bodies(root) {
+        gone(kernel.unlinkat(&bodies, README_NAME))?;
+        gone(kernel.rmdirat(&own, BODIES_NAME))?;
+    }
+    gone(kernel.unlinkat(&own, SECRET_NAME))?;
+    kernel.fsync(&own)
+}
+
+fn made_own_dir(root: &Dir) -> Result<OwnedFd, Errno> {
+    match root.kernel().mkdirat(root, SET_DIR_NAME, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error),
     }
-    let own = own_dir(root)?.ok_or(Errno::NOENT)?;
-    let text = format!("{HEADER}\n{}\nend\n", hex(secret));
-    place_new(kernel, &own, text.as_bytes())?;
-    match kernel.mkdirat(&own, BODIES_NAME, Mode::RWXU) {
+    own_dir(root)?.ok_or(Errno::NOENT)
+}
+
+fn make_bodies(root: &Dir, own: &OwnedFd) -> Result<(), Errno> {
+    let kernel = root.kernel();
+    match kernel.mkdirat(own, BODIES_NAME, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error),
     }
     let bodies = open_bodies(root)?;
-    place(kernel, &bodies, b"README", README.as_bytes(), Mode::from_raw_mode(0o644))?;
+    place(kernel, &bodies, README_NAME, README.as_bytes(), Mode::from_raw_mode(0o644))?;
     kernel.fsync(&bodies)?;
-    kernel.fsync(&own)?;
+    kernel.fsync(own)?;
     root.sync()
 }
 
@@ -101,7 +139,19 @@ pub(super) fn open_bodies(root: &Dir) -> Result<OwnedFd, Errno> {
     if is_ours { Ok(bodies) } else { Err(Errno::PERM) }
 }
 
+/// The same, to be listed. `None`: there is none.
+pub(super) fn listed_bodies(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Some(own) = own_dir(root)? else { return Ok(None) };
+    match openat(&own, BODIES_NAME, flags, Mode::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 const SECRET_NAME: &[u8] = b"secret";
+const README_NAME: &[u8] = b"README";
 const HEADER: &str = "longhaul set secret 1";
 const TEXT_BYTES_MAX: usize = 256;
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);

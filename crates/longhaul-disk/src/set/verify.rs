@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::{ChunkIndex, DigestKind, RelPath, TargetId};
@@ -20,6 +19,7 @@ use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, PathText, SetError};
 use crate::fill::{Cached, fill};
 use crate::names::each_name;
+use crate::set::pace::Pace;
 use crate::set::{SetTarget, Striping, TargetSet};
 use crate::stat::type_of;
 use crate::stripe::{Header, Record, Spot, StripedFile, read_blocks};
@@ -48,15 +48,6 @@ pub enum Verified {
     Unseen(DiskError),
 }
 
-/// The pace of a verification: bytes that were read, against the time that they may take.
-#[derive(Debug)]
-struct Pace {
-    began: Instant,
-    bytes: AtomicU64,
-    /// Bytes per second. `None`: as fast as the disks.
-    rate: Option<u64>,
-}
-
 impl TargetSet {
     /// Reads all striped files beneath `path`, at most `rate` bytes per second over all disks, and
     /// gives each to `sink` until that breaks off.
@@ -70,7 +61,7 @@ impl TargetSet {
         sink: &mut dyn FnMut(Verified) -> ControlFlow<()>,
     ) -> Result<(), DiskError> {
         let Some(striping) = self.striping() else { return Ok(()) };
-        let pace = Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate };
+        let pace = Pace::new(rate);
         for target in self.targets() {
             let mut paths = vec![path.clone()];
             while let Some(path) = paths.pop() {
@@ -130,6 +121,23 @@ fn entries(
     Ok(found)
 }
 
+/// The places of the chunks of a striped file, with their digests.
+pub(super) fn chunks_of(
+    striping: &Striping,
+    fd: &OwnedFd,
+    header: &Header,
+) -> Result<BTreeMap<u64, (Option<Spot>, Hash32)>, Errno> {
+    let mut chunks = BTreeMap::new();
+    let blocks = header.whole.map_or(0, |whole| whole.blocks);
+    read_blocks(&striping.stripes, fd, (&header.id, blocks), |record| {
+        if let Record::Chunk { index, spot, digest } = record {
+            chunks.insert(index.0, (spot, digest));
+        }
+        true
+    })?;
+    Ok(chunks)
+}
+
 fn verify_at(striping: &Striping, target: &SetTarget, path: RelPath, pace: &Pace) -> Verified {
     match verify_file(striping, &target.tree, &path, pace) {
         Ok(bytes) => Verified::Right { path, target: target.id.0, bytes },
@@ -146,15 +154,7 @@ fn verify_file(striping: &Striping, tree: &Tree, path: &RelPath, pace: &Pace) ->
     let gone = || DiskError::Changed { path: path.into(), how: "it was replaced" };
     let header = striping.stripes.found_in(&fd).map_err(failed)?.ok_or_else(gone)?;
     let file = StripedFile::open(&striping.stripes, (&fd, &path.into()), &header, DirectMode::Auto)?;
-    let mut chunks: BTreeMap<u64, (Option<Spot>, Hash32)> = BTreeMap::new();
-    let blocks = header.whole.map_or(0, |whole| whole.blocks);
-    read_blocks(&striping.stripes, &fd, (&header.id, blocks), |record| {
-        if let Record::Chunk { index, spot, digest } = record {
-            chunks.insert(index.0, (spot, digest));
-        }
-        true
-    })
-    .map_err(failed)?;
+    let chunks = chunks_of(striping, &fd, &header).map_err(failed)?;
     let mut on: BTreeMap<TargetId, Vec<(u64, ChunkIndex, Hash32)>> = BTreeMap::new();
     for (index, (spot, digest)) in chunks {
         if let Some(spot) = spot {
@@ -200,16 +200,6 @@ fn verify_body(
         pace.wait(len as u64);
     }
     Ok(())
-}
-
-impl Pace {
-    /// Waits until as many bytes may have been read as were.
-    fn wait(&self, bytes: u64) {
-        let read = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let Some(rate) = self.rate else { return };
-        let due = Duration::from_secs_f64(read as f64 / rate.max(1) as f64);
-        thread::sleep(due.saturating_sub(self.began.elapsed()));
-    }
 }
 
 /// The alignment of memory for direct I/O.

@@ -60,7 +60,7 @@ pub(super) fn is_locked(fd: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Whether an error of a lock call means that the file system has no locks.
-fn has_no_locks(error: &io::Error) -> bool {
+pub(crate) fn has_no_locks(error: &io::Error) -> bool {
     let none = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL];
     Errno::from_io_error(error).is_some_and(|errno| none.contains(&errno))
 }

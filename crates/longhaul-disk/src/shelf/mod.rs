@@ -30,6 +30,7 @@ use crate::walk::Dir;
 pub use boot::boot_id;
 pub use journal::{Journal, JournalReader};
 use locks::Locked;
+pub(crate) use locks::has_no_locks;
 pub(crate) use sweep::{remove_idle, sweep};
 
 /// The shelf of a tree. Cheap to make and to clone: nothing is opened before the first call.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Preserve, RelPath};
 use longhaul_disk::{
-    DirectMode, FsSource, LostFile, Orphan, Orphans, Rebuilding, ScanRequest, Scanned, SourceTree, TargetSet, Verified,
+    DirectMode, FsSource, LostFile, Moved, Moving, Orphan, Orphans, Rebalance, Rebuilding, ScanRequest, Scanned,
+    SourceTree, TargetSet, Verified,
 };
 
 /// A find in a set.
@@ -28,6 +29,15 @@ pub enum SetFind {
     Wrong(Fault),
     /// A body of a striped file that no name needs.
     Orphan(Orphan),
+    /// A file, or chunks of a striped one, went to another target, or is to.
+    Moved {
+        /// Its path beneath the set.
+        path: RelPath,
+        /// The numbers of the target that it lay on, and of the one that it went to.
+        between: (u32, u32),
+        /// The bytes that moved.
+        bytes: u64,
+    },
 }
 
 /// Gives each file beneath a path of a set to `sink`, and each name that is wrong.
@@ -93,6 +103,24 @@ pub fn verify_set(
         Verified::Wrong { error, .. } | Verified::Unseen(error) => sink(SetFind::Wrong(error.fault())),
     };
     Ok(set.verify(&RelPath::root(), rate, &mut told)?)
+}
+
+/// Moves what a rebalancing wants moved, or tells it; gives each move to `sink`, and each file that
+/// stays.
+///
+/// # Errors
+/// A [`Fault`] if the set cannot be looked at, or the target to drain is none of it.
+pub fn rebalance_set(
+    set: &TargetSet,
+    wanted: &Rebalance,
+    moving: Moving,
+    mut sink: impl FnMut(SetFind) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let mut told = |moved| match moved {
+        Moved::Moved { path, from, to, bytes } => sink(SetFind::Moved { path, between: (from, to), bytes }),
+        Moved::Left(error) => sink(SetFind::Wrong(error.fault())),
+    };
+    Ok(set.rebalance(wanted, moving, &mut told)?)
 }
 
 /// The striped files of a set whose stripe files were lost; those that can be are made again, if

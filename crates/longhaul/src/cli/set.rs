@@ -38,6 +38,12 @@ pub struct TargetOptions {
 pub enum SetVerb {
     /// Make a target set of several directories on different disks
     Init(SetInitArgs),
+    /// Add an empty directory on another disk to a set, as its last target
+    Add(SetAddArgs),
+    /// Write down that targets are mounted elsewhere now
+    Mv(SetMvArgs),
+    /// Take the last target from a set, once it is empty
+    Rm(SetRmArgs),
     /// List the files of a set, each with its target, and how full the targets are
     Ls(SetArgs),
     /// Look for names that stand on two targets, targets and parts of striped files that are
@@ -49,6 +55,8 @@ pub enum SetVerb {
     Rebuild(SetDeedArgs),
     /// Tell orphans, the bodies that no striped file needs, and remove them if that is asked for
     Collect(SetDeedArgs),
+    /// Move files and chunks until the targets are about equally full, or one is empty
+    Rebalance(SetRebalanceArgs),
     /// Copy files of a set to plain files, to a stream or to a daemon
     Export(Box<SetExportArgs>),
 }
@@ -67,6 +75,56 @@ pub struct SetInitArgs {
     /// Let targets lie on one file system, where they are no faster than one
     #[arg(long)]
     pub allow_same_device: bool,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// The arguments of `set add`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetAddArgs {
+    /// The set: one of its targets, whose mark says where the others are
+    #[arg(long, value_name = "DIR", required_unless_present = "root")]
+    pub set: Option<OsString>,
+    /// The set that is this root of the daemon's config
+    #[arg(long, value_name = "NAME", conflicts_with = "set")]
+    pub root: Option<String>,
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else
+    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
+    #[arg(long, value_name = "FILE", requires = "root")]
+    pub config: Option<OsString>,
+    /// The new target: an empty directory on another disk
+    #[arg(value_name = "NEW")]
+    pub new: OsString,
+    /// Let it lie on the file system of another target
+    #[arg(long)]
+    pub allow_same_device: bool,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// The arguments of `set mv`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetMvArgs {
+    /// Where the set knows a target, and where it is mounted now. Name all targets that have moved,
+    /// each with both places
+    #[arg(value_names = ["OLD", "NEW"], required = true, num_args = 2..)]
+    pub places: Vec<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// The arguments of `set rm`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetRmArgs {
+    /// The target: the last one of its set, which holds nothing any more
+    #[arg(value_name = "DIR")]
+    pub dir: OsString,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -116,6 +174,21 @@ pub struct SetDeedArgs {
     /// The set.
     #[command(flatten)]
     pub set: SetArgs,
+}
+
+/// The arguments of `set rebalance`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SetRebalanceArgs {
+    /// Move all that lies on this target to the others, and nothing else
+    #[arg(long, value_name = "TARGET")]
+    pub drain: Option<OsString>,
+    /// Copy at most so much per second [default: as fast as the disks are]
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<OsString>,
+    /// The set, and whether it is done.
+    #[command(flatten)]
+    pub deed: SetDeedArgs,
 }
 
 /// The arguments that name a set.

@@ -29,7 +29,8 @@ pub struct StreamOptions {
     pub prefill: Option<OsString>,
     /// Send what CMD writes to its standard output as one file, instead of a SOURCE: `sh -c` runs
     /// it. If it does not end with exit code 0, nothing is committed; of a pipeline only the last
-    /// command counts, unless `bash -o pipefail -c '...'` runs it
+    /// command counts, unless `bash -o pipefail -c '...'` runs it. No variable and no key sets
+    /// this, --expect-bytes or --expect-b3
     #[arg(long, value_name = "CMD")]
     pub from_command: Option<OsString>,
     /// Commit a stream that is read (SOURCE is `-`, or --from-command) only if it has this length,

@@ -11,12 +11,15 @@ use std::sync::Arc;
 
 use longhaul_core::RelPath;
 use longhaul_engine::{
-    Marks, Orphans, Rebuilding, SetFind, TargetDirs, TargetSet, Writing, rebuild_set, survey_bodies, verify_set,
-    walk_set,
+    Marks, Moving, Orphans, Rebalance, Rebuilding, Relocation, SameDevice, SetFind, TargetDirs, TargetSet, Writing,
+    rebalance_set, rebuild_set, survey_bodies, verify_set, walk_set,
 };
 
 use super::{Context, transfer};
-use crate::cli::{SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetVerb, SetVerifyArgs};
+use crate::cli::{
+    SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetRmArgs, SetVerb,
+    SetVerifyArgs,
+};
 use crate::config::{ClientFile, Daemon};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -34,11 +37,15 @@ pub(super) fn run(verb: &SetVerb, context: Context) -> Result<Exit, Error> {
     context.talk(talk);
     let outcome = match verb {
         SetVerb::Init(args) => init(args, &layers, talk),
+        SetVerb::Add(args) => add(args, talk, context),
+        SetVerb::Mv(args) => mv(args, talk),
+        SetVerb::Rm(args) => rm(args, talk),
         SetVerb::Ls(args) => survey(args, TellsFiles::Each, talk, context),
         SetVerb::Check(args) => survey(args, TellsFiles::No, talk, context),
         SetVerb::Verify(args) => verify(args, &layers, talk, context),
         SetVerb::Rebuild(args) => rebuild(args, talk, context),
         SetVerb::Collect(args) => collect(args, talk, context),
+        SetVerb::Rebalance(args) => rebalance(args, &layers, talk, context),
         SetVerb::Export(args) => export(args, context),
     };
     Ok(outcome.unwrap_or_else(|error| output::refuse(talk.json, error)))
@@ -48,9 +55,13 @@ impl SetVerb {
     fn talk(&self) -> &crate::cli::TalkOptions {
         match self {
             SetVerb::Init(args) => &args.talk,
+            SetVerb::Add(args) => &args.talk,
+            SetVerb::Mv(args) => &args.talk,
+            SetVerb::Rm(args) => &args.talk,
             SetVerb::Ls(args) | SetVerb::Check(args) => &args.talk,
             SetVerb::Verify(args) => &args.set.talk,
             SetVerb::Rebuild(args) | SetVerb::Collect(args) => &args.set.talk,
+            SetVerb::Rebalance(args) => &args.deed.set.talk,
             SetVerb::Export(args) => &args.transfer.output.talk,
         }
     }
@@ -59,6 +70,55 @@ impl SetVerb {
 fn init(args: &SetInitArgs, layers: &Layers, talk: Talk) -> Result<Exit, Error> {
     let dirs = settings::new_set(args, layers)?;
     let set = TargetSet::open(&dirs, Marks::Made, Writing::Wanted).map_err(|error| error.fault())?;
+    Ok(SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No).end(&set))
+}
+
+/// Adds a target.
+fn add(args: &SetAddArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let dirs: Vec<&OsStr> = args.set.iter().map(OsString::as_os_str).collect();
+    let dirs = named(args.root.as_deref(), args.config.as_deref(), &dirs, context)?;
+    let same_device = if args.allow_same_device { SameDevice::Allowed } else { SameDevice::Refused };
+    let set = alone(&dirs)?;
+    set.add_target(Path::new(&args.new), same_device).map_err(|error| error.fault())?;
+    drop(set);
+    tell_targets(Path::new(&args.new), talk)
+}
+
+/// Writes down where targets are mounted.
+fn mv(args: &SetMvArgs, talk: Talk) -> Result<Exit, Error> {
+    let (pairs, rest) = args.places.as_chunks::<2>();
+    if !rest.is_empty() {
+        let hint = "name the old and the new place of each target that has moved";
+        return Err(Error::Combination { why: "a target is named without its new place", hint });
+    }
+    let moved: Vec<Relocation> =
+        pairs.iter().map(|[old, new]| Relocation { old: old.into(), new: new.into() }).collect();
+    let set = alone(&TargetDirs::set(moved.iter().map(|one| one.new.clone()).collect()))?;
+    set.relocate_targets(&moved).map_err(|error| error.fault())?;
+    drop(set);
+    tell_targets(Path::new(&args.places[1]), talk)
+}
+
+/// Takes the last target from its set.
+fn rm(args: &SetRmArgs, talk: Talk) -> Result<Exit, Error> {
+    let dir = PathBuf::from(&args.dir);
+    let set = alone(&TargetDirs::one(&dir))?;
+    set.retire_target(&dir).map_err(|error| error.fault())?;
+    let first = set.first().named().to_owned();
+    drop(set);
+    tell_targets(&first, talk)
+}
+
+/// The set that these directories are targets of, for this command alone.
+fn alone(dirs: &TargetDirs) -> Result<Arc<TargetSet>, Error> {
+    Ok(TargetSet::open_alone(dirs).map_err(|error| error.fault())?)
+}
+
+/// Tells the targets of the set that `dir` is a target of.
+fn tell_targets(dir: &Path, talk: Talk) -> Result<Exit, Error> {
+    let dirs = TargetDirs::of_target(dir).map_err(|error| error.fault())?;
+    let dirs = TargetDirs { same_device: SameDevice::Allowed, ..dirs };
+    let set = TargetSet::open(&dirs, Marks::Needed, Writing::Never).map_err(|error| error.fault())?;
     Ok(SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No).end(&set))
 }
 
@@ -78,6 +138,7 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
             SetFind::Orphan(orphan) => telling.orphan(&orphan),
+            SetFind::Moved { .. } => {}
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -89,7 +150,7 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
 
 /// Reads every chunk of the striped files of a set.
 fn verify(args: &SetVerifyArgs, layers: &Layers, talk: Talk, context: Context) -> Result<Exit, Error> {
-    let rate = settings::rate_of(args, layers)?;
+    let rate = settings::rate_of(&args.rate, layers)?;
     let set = opened(&args.set, context)?;
     let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::Each);
     verify_set(&set, rate, |find| {
@@ -97,6 +158,7 @@ fn verify(args: &SetVerifyArgs, layers: &Layers, talk: Talk, context: Context) -
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
             SetFind::Orphan(orphan) => telling.orphan(&orphan),
+            SetFind::Moved { .. } => {}
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -121,11 +183,32 @@ fn collect(args: &SetDeedArgs, talk: Talk, context: Context) -> Result<Exit, Err
     Ok(telling.end(&set))
 }
 
+/// Tells which files and chunks have to go to other targets, or moves them.
+fn rebalance(args: &SetRebalanceArgs, layers: &Layers, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let rate = settings::rate_of(&args.rate, layers)?;
+    let drained = args.drain.as_ref().map(PathBuf::from);
+    let SetDeedArgs { apply, set: named, .. } = &args.deed;
+    let (moving, set) = match apply {
+        true => (Moving::Done, alone(&dirs_of(named, context)?)?),
+        false => (Moving::Planned, opened(named, context)?),
+    };
+    let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No);
+    rebalance_set(&set, &Rebalance { drained, rate }, moving, |find| {
+        match find {
+            SetFind::Moved { path, between, bytes } => telling.moved(&path, between, bytes, moving),
+            SetFind::Wrong(fault) => telling.wrong(&fault),
+            SetFind::File { .. } | SetFind::Orphan(_) => {}
+        }
+        if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(telling.end(&set))
+}
+
 fn tell_bodies(set: &TargetSet, deed: Orphans, telling: &mut SetTelling<BufWriter<io::Stdout>>) -> Result<(), Error> {
     let surveyed = survey_bodies(set, deed, |find| match find {
         SetFind::Wrong(fault) => telling.wrong(&fault),
         SetFind::Orphan(orphan) => telling.orphan(&orphan),
-        SetFind::File { .. } => {}
+        SetFind::File { .. } | SetFind::Moved { .. } => {}
     });
     surveyed.map_err(Error::from)
 }
@@ -136,9 +219,13 @@ fn opened(args: &SetArgs, context: Context) -> Result<Arc<TargetSet>, Error> {
 }
 
 fn opened_for(args: &SetArgs, writing: Writing, context: Context) -> Result<Arc<TargetSet>, Error> {
-    let dirs: Vec<&OsStr> = args.dirs.iter().map(OsString::as_os_str).collect();
-    let dirs = named(args.root.as_deref(), args.config.as_deref(), &dirs, context)?;
+    let dirs = dirs_of(args, context)?;
     Ok(TargetSet::open(&dirs, Marks::Needed, writing).map_err(|error| error.fault())?)
+}
+
+fn dirs_of(args: &SetArgs, context: Context) -> Result<TargetDirs, Error> {
+    let dirs: Vec<&OsStr> = args.dirs.iter().map(OsString::as_os_str).collect();
+    named(args.root.as_deref(), args.config.as_deref(), &dirs, context)
 }
 
 /// The directories of the set that is a root of the daemon's config, or has these targets.
@@ -148,7 +235,7 @@ fn named(root: Option<&str>, config: Option<&OsStr>, dirs: &[&OsStr], context: C
         (None, [dir]) => TargetDirs::of_target(Path::new(dir)).map_err(|error| error.fault())?,
         (None, dirs) => TargetDirs::set(dirs.iter().map(PathBuf::from).collect()),
     };
-    Ok(TargetDirs { same_device: longhaul_engine::SameDevice::Allowed, ..dirs })
+    Ok(TargetDirs { same_device: SameDevice::Allowed, ..dirs })
 }
 
 fn targets_of_root(root: &str, config: Option<PathBuf>, context: Context) -> Result<TargetDirs, Error> {

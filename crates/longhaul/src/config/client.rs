@@ -11,7 +11,7 @@ use clap::{ArgAction, CommandFactory};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, ON_THE_COMMAND_LINE_ALONE};
 use crate::error::{Error, Origin};
 use crate::values::Given;
 
@@ -114,11 +114,15 @@ pub(crate) fn client_keys() -> Vec<ClientKey> {
     copy.get_arguments().filter_map(key).collect()
 }
 
-/// Every option of a transfer that people may know of, and what it takes.
+/// Every option of a transfer that people may know of and that a file may set, and what it takes.
 fn options() -> BTreeMap<String, Takes> {
     let command = Cli::command();
     let copy = command.find_subcommand("copy").into_iter().flat_map(clap::Command::get_arguments);
-    let shown = copy.filter(|argument| !argument.is_hide_set());
+    let is_key = |argument: &&clap::Arg| {
+        let name = argument.get_long().unwrap_or_default();
+        !argument.is_hide_set() && !ON_THE_COMMAND_LINE_ALONE.contains(&name)
+    };
+    let shown = copy.filter(is_key);
     shown.filter_map(|argument| Some((argument.get_long()?.to_owned(), takes(argument)))).collect()
 }
 
@@ -185,6 +189,7 @@ mod tests {
             ("chunk-size = \"1MiB\"\nchunk_size = \"2MiB\"", "/c/config.toml:"),
             ("lanes = ", "/c/config.toml:1:"),
             ("[limits]\nx = 1", "/c/config.toml:1:2: unknown key 'limits'"),
+            ("from-command = \"rm -r .\"", "/c/config.toml:1:1: unknown key 'from-command'"),
             ("deadline = \"1h\"", "/c/config.toml:1:1: unknown key 'deadline'"),
         ] {
             let said = parse(text).unwrap_err().to_string();

@@ -113,6 +113,7 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
         Storage::MountTargetOrTakeNames => {
             "mount it, or let new names come all the same: --on-missing continue, or on_missing = \"continue\" in serve.toml"
         }
+        Storage::DrainFirst => "'longhaul set rebalance --drain' moves what it holds to the other targets",
         Storage::MakeSet => "'longhaul set init DIR DIR...' makes a set",
         Storage::UseBuffered => "with --io buffered more file systems will do",
         Storage::CheckPermissions
@@ -120,6 +121,10 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
         | Storage::SuspectDisk
         | Storage::TakeLargerFiles
         | Storage::RaiseProcesses
+        | Storage::RepeatChange
+        | Storage::StopUsers
+        | Storage::WaitForChange
+        | Storage::RemoveOldMark
         | Storage::TellNamesApart => return hint.to_string().into(),
     };
     words.into()

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, RelPath, TempName};
-use longhaul_engine::{LostFile, Orphan, Rebuilding, TargetSet};
+use longhaul_engine::{LostFile, Moving, Orphan, Rebuilding, TargetSet};
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, name};
@@ -67,6 +67,22 @@ struct SetLostBody<'a> {
     state: &'static str,
     /// The reason why it cannot be made again. Null if it can, or was.
     why: Option<&'a str>,
+}
+
+/// A file, or chunks of a striped one, that went to another target.
+#[derive(Serialize)]
+struct SetMoveBody<'a> {
+    /// Its path beneath the set.
+    #[serde(flatten)]
+    path: Name<'a>,
+    /// The number of the target that it lay on.
+    from: u32,
+    /// The number of the target that it went to, or is to go to.
+    to: u32,
+    /// The bytes that moved.
+    bytes: u64,
+    /// `planned` or `moved`.
+    state: &'static str,
 }
 
 /// A target of a set.
@@ -188,6 +204,24 @@ impl<W: Write> SetTelling<W> {
             let path = clean(&Escaped(&file.path).to_string());
             writeln!(self.out, "{state}\t{}\t{path}{why}", ByteCount(file.bytes))
         };
+    }
+
+    /// Tells a move between targets.
+    pub fn moved(&mut self, path: &RelPath, (from, to): (u32, u32), bytes: u64, moving: Moving) {
+        if self.written.is_err() {
+            return;
+        }
+        let state = if moving == Moving::Done { "moved" } else { "planned" };
+        self.written = if self.json {
+            let body = SetMoveBody { path: name(path.as_bytes()), from, to, bytes, state };
+            JsonLines::new(&mut self.out).say("set_move", body)
+        } else {
+            writeln!(self.out, "{state}\t{from}\t{to}\t{bytes}\t{}", clean(&path.escaped().to_string()))
+        };
+        // A move may take long.
+        if moving == Moving::Done && self.written.is_ok() {
+            self.written = self.out.flush();
+        }
     }
 
     /// Tells a name that is wrong.

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 32] = [
+const EVENTS: [Event; 33] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -25,6 +25,7 @@ const EVENTS: [Event; 32] = [
     ("summary", Some("check"), "CheckSummaryBody"),
     ("set_file", None, "SetFileBody"),
     ("set_lost", None, "SetLostBody"),
+    ("set_move", None, "SetMoveBody"),
     ("set_orphan", None, "SetOrphanBody"),
     ("set_target", None, "SetTargetBody"),
     ("summary", Some("set"), "SetSummaryBody"),

@@ -31,6 +31,7 @@ impl<'a> Layers<'a> {
     pub fn given(&self, name: &'static str, flag: &Option<OsString>) -> Option<Given> {
         match flag {
             Some(text) => Some(Given { text: text.clone(), origin: Origin::Flag(name) }),
+            None if crate::cli::ON_THE_COMMAND_LINE_ALONE.contains(&name) => None,
             None => self.in_environment(name).pop().or_else(|| self.in_file(name).pop()),
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! In: unparsed texts. Out: [`TargetDirs`]. Looks at no directory.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use longhaul_engine::{OnMissing, STRIPE_FROM_BYTES, SameDevice, SetLayout, TargetDirs};
 
 use super::Layers;
-use crate::cli::{SetInitArgs, SetVerifyArgs, TARGET, TargetOptions};
+use crate::cli::{SetInitArgs, TARGET, TargetOptions};
 use crate::error::Error;
 use crate::values;
 
@@ -58,8 +59,8 @@ pub fn new_set(args: &SetInitArgs, layers: &Layers) -> Result<TargetDirs, Error>
 ///
 /// # Errors
 /// [`Error::Option`] for a text that is no rate.
-pub fn rate_of(args: &SetVerifyArgs, layers: &Layers) -> Result<Option<u64>, Error> {
-    layers.parsed("rate", &args.rate, values::rate)
+pub fn rate_of(rate: &Option<OsString>, layers: &Layers) -> Result<Option<u64>, Error> {
+    layers.parsed("rate", rate, values::rate)
 }
 
 fn dirs_of(

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -46,6 +47,8 @@ enum CommandState {
     Running(Child),
     /// Its output is at its end: it is being waited for.
     Ending,
+    /// It was ended here, and is being waited for.
+    Stopped,
 }
 
 impl StreamFrom {
@@ -120,7 +123,14 @@ impl InputPipe {
     /// A [`Fault`] if the command did not end well.
     pub(super) fn end(&mut self) -> Result<(), Fault> {
         let Some(command) = &self.command else { return Ok(()) };
-        let state = std::mem::replace(&mut *command.lock(), CommandState::Ending);
+        let state = {
+            let mut state = command.lock();
+            match &*state {
+                // Whatever it wrote before, it was not let end.
+                CommandState::Stopped => return Err(stopped(&self.name)),
+                _ => std::mem::replace(&mut *state, CommandState::Ending),
+            }
+        };
         let CommandState::Running(mut child) = state else { return Ok(()) };
         let status =
             child.wait().map_err(|error| DiskError::call("wait for", &self.name, error).at_source().fault())?;
@@ -131,17 +141,30 @@ impl InputPipe {
 impl RunningCommand {
     /// Ends the command, as nobody reads what it says any more.
     pub(super) fn stop(&self) {
-        if let CommandState::Running(child) = &*self.lock()
-            && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-        {
-            // It may have ended by itself: it was not waited for, so that the number is still its.
-            let _ = kill_process(pid, Signal::TERM);
+        let mut state = self.lock();
+        if !matches!(&*state, CommandState::Running(_)) {
+            return;
+        }
+        if let CommandState::Running(mut child) = std::mem::replace(&mut *state, CommandState::Stopped) {
+            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                // It may have ended by itself: it was not waited for, so that the number is its
+                // still. (It has no process group of its own: a program that asks at the terminal,
+                // as `ssh` does for a password, would be stopped there.)
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            // A program that lives on must not keep it as a zombie.
+            let _ = thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, CommandState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn stopped(name: &PathText) -> Fault {
+    let why = format_args!("the command '{name}' was stopped, so that what it wrote is not taken");
+    Fault::new(FaultCode::Interrupted, Blame::Local, why)
 }
 
 fn ended_badly(name: &PathText, status: ExitStatus) -> Fault {
@@ -152,4 +175,36 @@ fn ended_badly(name: &PathText, status: ExitStatus) -> Fault {
     };
     let why = format_args!("the command '{name}' {how}, so that what it wrote is not taken");
     Fault::new(FaultCode::Unclassified, Blame::Local, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_was_stopped_has_not_ended_well_and_leaves_no_zombie() {
+        let from = StreamFrom::Command("trap 'exit 0' TERM; echo begun; while :; do sleep 0.01; done".into());
+        let mut pipe = from.open().expect("it runs");
+        let mut said = [0; 6];
+        let mut len = 0;
+        while len < said.len() {
+            len += pipe.read(&mut said[len..]).expect("read");
+        }
+        let command = pipe.command().expect("one");
+        let pid = match &*command.lock() {
+            CommandState::Running(child) => child.id(),
+            state => panic!("{state:?}"),
+        };
+        command.stop();
+        command.stop();
+        assert_eq!(pipe.read(&mut said).expect("its end"), 0);
+        let fault = pipe.end().expect_err("it was not let end");
+        assert_eq!(fault.code, FaultCode::Interrupted, "{fault}");
+        let gone = || std::fs::metadata(format!("/proc/{pid}")).is_err();
+        let given_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !gone() {
+            assert!(std::time::Instant::now() < given_up, "it stays as a zombie");
+            thread::yield_now();
+        }
+    }
 }

@@ -1,0 +1,306 @@
+//! Changes the targets of a set that stands: a target is added, is mounted elsewhere, or leaves.
+//!
+//! In: the directories of a set, which nobody else uses meanwhile. Out: marks of the next
+//! generation on all targets, each durable before the next one is written. Marks of two generations
+//! are a change that was interrupted: it is gone on with when the set is opened for a change again,
+//! as the newer marks say all of it. Numbers of targets never change, as striped files tell them.
+//! Moves no files, and knows no sessions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{DiskError, ErrorKind, PathText, SetError};
+use crate::names::each_name;
+use crate::set::mark::{SetLayout, SetMark};
+use crate::set::open::{
+    FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested, refuse_same,
+};
+use crate::set::{MissingTarget, SameDevice, SetTarget, TargetDirs, TargetSet, lock, secret};
+use crate::tree::Tree;
+
+use longhaul_core::limits::SET_DIR_NAME;
+use longhaul_core::{TargetId, TempName};
+
+/// A target that is mounted elsewhere now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relocation {
+    /// The directory that its set knows.
+    pub old: PathBuf,
+    /// The directory where it is.
+    pub new: PathBuf,
+}
+
+impl TargetDirs {
+    /// The same set with the directories that the newest of its marks names. A directory that was
+    /// named and has a mark is where it is.
+    ///
+    /// # Errors
+    /// [`DiskError::Set`] if none of the directories has a mark, or one that cannot be read.
+    pub fn newest(&self) -> Result<TargetDirs, DiskError> {
+        let mut known: Vec<(PathBuf, SetMark)> = Vec::new();
+        let mut dirs = self.dirs.clone();
+        loop {
+            for dir in dirs.iter().filter(|dir| known.iter().all(|(seen, _)| seen != *dir)).collect::<Vec<_>>() {
+                known.extend(mark_at(dir)?.map(|mark| (dir.clone(), mark)));
+            }
+            let Some((_, first)) = known.first() else {
+                let dir = self.dirs.first().map_or(Path::new(""), PathBuf::as_path).into();
+                return Err(SetError::NoSet { dir }.into());
+            };
+            let own = known.iter().map(|(_, mark)| mark).filter(|mark| mark.set == first.set);
+            let newest = own.fold(first, |best, mark| if mark.generation > best.generation { mark } else { best });
+            // Marks of a newer generation may lie on targets that an older one does not name.
+            if newest.places.iter().all(|place| known.iter().any(|(dir, _)| dir == place) || dirs.contains(place)) {
+                return Ok(TargetDirs { dirs: places_of(newest, &known), layout: newest.layout, ..self.clone() });
+            }
+            dirs = newest.places.clone();
+        }
+    }
+}
+
+/// The mark of a directory. `None` if it has none, or cannot be reached.
+fn mark_at(dir: &Path) -> Result<Option<SetMark>, DiskError> {
+    let read = Tree::open(dir).and_then(|tree| SetMark::read(tree.root(), &dir.into()));
+    match read {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Io) => {
+            Ok(None)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Where the targets of the newest mark are: of the directories that have a mark of the set the one
+/// with the newest for each target, else the place in the mark.
+fn places_of(newest: &SetMark, known: &[(PathBuf, SetMark)]) -> Vec<PathBuf> {
+    let place = |(number, place): (u32, &PathBuf)| {
+        let own = known.iter().filter(|(_, mark)| (mark.set, mark.number) == (newest.set, number));
+        // The first of those with the same generation: the operator's own.
+        let best = own.reduce(|best, one| if one.1.generation > best.1.generation { one } else { best });
+        best.map_or_else(|| place.clone(), |(dir, _)| dir.clone())
+    };
+    (0..).zip(&newest.places).map(place).collect()
+}
+
+impl TargetSet {
+    /// Opens a set that nobody else uses, to change its targets or to move its files. A change or a
+    /// move that was interrupted is finished before that.
+    ///
+    /// # Errors
+    /// As [`TargetSet::open`]; [`DiskError::Set`] if a target is missing or the set is in use.
+    pub fn open_alone(named: &TargetDirs) -> Result<Arc<TargetSet>, DiskError> {
+        let named = named.newest()?;
+        refuse_nested(&named.dirs)?;
+        let (found, mut missing) = look(&named.dirs)?;
+        let (found, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, looked)| looked.mark.is_some());
+        missing.extend(bare.into_iter().map(|(id, looked)| MissingTarget {
+            id,
+            dir: looked.dir.to_owned(),
+            why: "it has no mark".to_owned(),
+        }));
+        if let Some(MissingTarget { dir, why, .. }) = missing.into_iter().next() {
+            return Err(SetError::Absent { dir: dir.as_path().into(), why }.into());
+        }
+        refuse_same(&found, SameDevice::Allowed)?;
+        found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
+        let mut locks = Vec::new();
+        for (_, looked) in &found {
+            locks.push(lock::hold(looked.tree.root(), &looked.dir.into())?);
+        }
+        // Only now do they stay as they are.
+        let found = found.into_iter().map(read_again).collect::<Result<FoundTargets<'_>, _>>()?;
+        let mark = finish_marks(&found)?;
+        let set = opened((found, Vec::new()), Some(mark), &named, locks)?;
+        set.settle_moves()?;
+        Ok(set)
+    }
+
+    /// Adds an empty directory as the last target. If that was interrupted before, it is gone on
+    /// with.
+    ///
+    /// # Errors
+    /// [`DiskError::Set`] with the reason why it cannot be a target; the system's error.
+    pub fn add_target(&self, new: &Path, same_device: SameDevice) -> Result<(), DiskError> {
+        let (mark, shown) = (self.known_mark()?, PathText::from(new));
+        let place = std::path::absolute(new).unwrap_or_else(|_| new.to_owned());
+        let tree = Tree::open_like(new, self.first())?;
+        let next = mark.next([&mark.places[..], &[place]].concat());
+        let number = mark.count();
+        match SetMark::read(tree.root(), &shown)? {
+            None => {}
+            Some(theirs) if theirs.set != mark.set => {
+                let (theirs, ours) = (theirs.set.to_string(), mark.set.to_string());
+                return Err(SetError::OtherSet { dir: shown, theirs, ours }.into());
+            }
+            // It was finished when the set was opened, or before.
+            Some(theirs) if theirs.generation == mark.generation && self.has_top(&tree) => return Ok(()),
+            Some(theirs) if theirs == next.of(number) => {}
+            Some(_) => return Err(SetError::Former { dir: shown }.into()),
+        }
+        if next.places.len() > TARGETS_MAX {
+            return Err(SetError::Count { count: next.places.len(), max: TARGETS_MAX }.into());
+        }
+        let mut all: Vec<PathBuf> = self.targets.iter().map(|target| target.tree.named().to_owned()).collect();
+        all.push(new.to_owned());
+        refuse_nested(&all)?;
+        let looked = |(id, dir, tree)| (id, Looked { dir, tree, mark: None });
+        let standing = self.targets.iter().map(|target| (target.id, target.tree.named(), target.tree.clone()));
+        let mut found: FoundTargets<'_> = standing.map(looked).collect();
+        found.push(looked((TargetId(number), new, tree.clone())));
+        refuse_same(&found, same_device)?;
+        found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
+        found.last().map_or(Ok(()), |(_, looked)| need_empty(looked))?;
+        if mark.layout == SetLayout::Stripe {
+            let first = self.first();
+            secret::copy(tree.root(), &shown, &secret::read(first.root(), &first.named().into())?)?;
+        }
+        // The new one first: as long as no other has the new mark, the set is what it was.
+        next.of(number).write(tree.root(), &shown)?;
+        self.write_marks(&next)
+    }
+
+    /// Writes down where targets are mounted now.
+    ///
+    /// # Errors
+    /// [`DiskError::Set`] if a target is not the one that stood at its old place; the system's
+    /// error.
+    pub fn relocate_targets(&self, moved: &[Relocation]) -> Result<(), DiskError> {
+        let mark = self.known_mark()?;
+        let mut places = mark.places.clone();
+        for Relocation { old, new } in moved {
+            let target = self.targets.iter().find(|target| target.tree.named() == new);
+            let target = target.ok_or_else(|| SetError::NoTarget { dir: new.as_path().into() })?;
+            let [old, place] = [old, new].map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
+            let known = &mark.places[target.id.0 as usize];
+            // One that is there already was written down before, unless another one stands at the
+            // old place and stays there.
+            let is_done = *known == place
+                && (!mark.places.contains(&old)
+                    || moved.iter().any(|one| std::path::absolute(&one.new).is_ok_and(|new| new == old)));
+            if *known != old && !is_done {
+                let (dir, named) = (new.as_path().into(), old.as_path().into());
+                return Err(SetError::OtherTarget { dir, place: known.as_path().into(), named }.into());
+            }
+            places[target.id.0 as usize] = place;
+        }
+        if places == mark.places { Ok(()) } else { self.write_marks(&mark.next(places)) }
+    }
+
+    /// Takes the last target from the set, which has to be empty.
+    ///
+    /// # Errors
+    /// [`DiskError::Set`] if it is not the last one, or holds anything; the system's error.
+    pub fn retire_target(&self, dir: &Path) -> Result<(), DiskError> {
+        let (mark, shown) = (self.known_mark()?, PathText::from(dir));
+        let tree = Tree::open_like(dir, self.first())?;
+        let Some(target) = self.targets.iter().find(|target| target.tree.root().place() == tree.root().place()) else {
+            return match SetMark::read(tree.root(), &shown)? {
+                // The others have their new marks since an earlier call.
+                Some(left) if left.set == mark.set && left.number >= mark.count() => {
+                    need_nothing(&tree, &shown)?;
+                    SetMark::remove(tree.root(), &shown)
+                }
+                _ => Err(SetError::NoTarget { dir: shown }.into()),
+            };
+        };
+        let (number, count) = (target.id.0, mark.count());
+        if number + 1 != count {
+            return Err(SetError::NotLast { dir: shown, number, count }.into());
+        }
+        if count <= 2 {
+            return Err(SetError::Count { count: 1, max: TARGETS_MAX }.into());
+        }
+        need_nothing(&target.tree, &shown)?;
+        let next = mark.next(mark.places[..number as usize].to_vec());
+        self.write_marks(&next)?;
+        SetMark::remove(target.tree.root(), &shown)
+    }
+
+    /// Writes the next marks to the targets that they name, one after the other.
+    fn write_marks(&self, next: &SetMark) -> Result<(), DiskError> {
+        for SetTarget { id, tree, .. } in self.targets.iter().filter(|target| target.id.0 < next.count()) {
+            next.of(id.0).write(tree.root(), &tree.named().into())?;
+        }
+        tracing::info!(set = %next.set, targets = next.count(), generation = next.generation, "a target set was changed");
+        Ok(())
+    }
+
+    fn known_mark(&self) -> Result<&SetMark, DiskError> {
+        self.mark.as_ref().ok_or_else(|| SetError::NoSet { dir: self.first().named().into() }.into())
+    }
+
+    fn has_top(&self, tree: &Tree) -> bool {
+        self.targets.iter().any(|target| target.tree.root().place() == tree.root().place())
+    }
+}
+
+impl SetMark {
+    /// The mark of the next generation, with these places.
+    fn next(&self, places: Vec<PathBuf>) -> SetMark {
+        SetMark { generation: self.generation.saturating_add(1), places, ..self.clone() }
+    }
+
+    /// The mark of another target in the same words.
+    fn of(&self, number: u32) -> SetMark {
+        SetMark { number, ..self.clone() }
+    }
+}
+
+/// The same directory with its mark as it is now.
+fn read_again((id, looked): (TargetId, Looked<'_>)) -> Result<(TargetId, Looked<'_>), DiskError> {
+    let mark = SetMark::read(looked.tree.root(), &looked.dir.into())?;
+    Ok((id, Looked { mark, ..looked }))
+}
+
+/// Brings the marks of all targets to the newest generation, if they are not. Returns the first.
+fn finish_marks(found: &FoundTargets<'_>) -> Result<SetMark, DiskError> {
+    let marked = || found.iter().filter_map(|(id, looked)| Some((id, looked, looked.mark.as_ref()?)));
+    let best = marked().max_by_key(|(_, _, mark)| mark.generation);
+    let Some((_, first, best)) = best.filter(|_| marked().count() == found.len()) else {
+        let dir = found.iter().find(|(_, looked)| looked.mark.is_none()).map(|(_, looked)| looked.dir);
+        return Err(SetError::NoSet { dir: dir.unwrap_or(Path::new("")).into() }.into());
+    };
+    let fits = |mark: &SetMark| match mark.generation == best.generation {
+        true => (mark.layout, &mark.places) == (best.layout, &best.places),
+        false => mark.generation.checked_add(1) == Some(best.generation) && mark.layout == best.layout,
+    };
+    for (id, looked, mark) in marked() {
+        agrees(best, *id, looked)?;
+        if !fits(mark) {
+            let (first, second) = (first.dir.into(), looked.dir.into());
+            return Err(SetError::Generations { first, second, one: best.generation, other: mark.generation }.into());
+        }
+    }
+    for (id, looked, mark) in marked() {
+        if mark.generation != best.generation {
+            best.of(id.0).write(looked.tree.root(), &looked.dir.into())?;
+        }
+    }
+    Ok(best.of(0))
+}
+
+/// Refuses a target that holds any name, journal or body.
+fn need_nothing(tree: &Tree, shown: &PathText) -> Result<(), DiskError> {
+    let failed = |error| DiskError::call("list", shown, error);
+    let mut standing = None;
+    each_name(tree.root().readable().map_err(failed)?, |name| {
+        // A new ext4 has the first of these.
+        if standing.is_none() && name != b"lost+found" && name != SET_DIR_NAME {
+            standing = Some(PathText::from(name));
+        }
+    })
+    .map_err(failed)?;
+    if let Some(bodies) = secret::listed_bodies(tree.root()).map_err(failed)? {
+        each_name(bodies, |name| {
+            if standing.is_none() && TempName::parse(name).is_some() {
+                standing = Some(PathText::from(name));
+            }
+        })
+        .map_err(failed)?;
+    }
+    standing.map_or(Ok(()), |name| Err(SetError::Holds { dir: shown.clone(), name }.into()))
+}
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;
