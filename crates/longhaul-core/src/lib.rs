@@ -19,6 +19,7 @@ pub mod place;
 pub mod reserved;
 pub mod rights;
 pub mod stamp;
+pub mod stripe;
 pub mod temp_name;
 pub mod text;
 pub mod units;

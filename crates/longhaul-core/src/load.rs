@@ -11,12 +11,14 @@
 
 mod choice;
 mod latency;
+mod scheduler;
 mod slow;
 
 use std::time::Duration;
 
 pub use choice::{Candidate, soonest};
 pub use latency::{Latency, LatencyLog};
+pub use scheduler::{ChunkScheduler, HANG_MIN, Overdue, WriteEnd, WriteId, patience};
 pub use slow::{SLOW_SHARE, slow};
 
 /// The load of one target.

@@ -20,4 +20,4 @@ pub use resolver::lookup_may_succeed_later;
 pub use ring::RingSlots;
 pub use rlimit::{file_size_limit, memlock_limit, nofile_limit, raise_nofile_limit};
 pub use signals::{ignores_hangup, survive_file_size_limit};
-pub use slab::{Grow, Slab, Slot};
+pub use slab::{Grow, SharedSlot, Slab, Slot};

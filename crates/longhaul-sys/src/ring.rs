@@ -3,7 +3,8 @@
 //!
 //! Lives on one ring's thread. A [`Slot`] goes in with an operation and comes back with its result;
 //! while the kernel may touch its bytes nobody else can hold it, even if the operation's future is
-//! dropped. Knows nothing of the content of files.
+//! dropped. A [`SharedSlot`] is only read, by several rings at a time if need be. Knows nothing of
+//! the content of files.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +17,7 @@ use tokio_uring::buf::fixed::{FixedBuf, FixedBufRegistry};
 use tokio_uring::buf::{BoundedBuf, IoBuf, IoBufMut};
 use tokio_uring::fs::File;
 
-use crate::slab::{Slab, Slot};
+use crate::slab::{SharedSlot, Slab, Slot};
 
 /// Reads and writes on one ring, whose buffers are the slots of one slab. Registered slots save the
 /// kernel from pinning their pages at each request (half the CPU of a 4 MiB request).
@@ -113,12 +114,37 @@ impl RingSlots {
         }
     }
 
-    fn lend(&self, slot: Slot) -> Loan {
+    /// The same from a slot that others read as well. This ring has one request on it at a time;
+    /// further ones are plain.
+    ///
+    /// # Panics
+    /// As [`RingSlots::read_at`].
+    pub async fn write_shared_at(
+        &self,
+        file: &File,
+        slot: SharedSlot,
+        range: Range<usize>,
+        offset: u64,
+    ) -> (io::Result<usize>, SharedSlot) {
+        match self.lend(slot) {
+            Loan::Fixed(fixed, held) => {
+                let (result, fixed) = file.write_fixed_at(fixed.slice(range), offset).await;
+                (result, held.back(fixed.into_inner()))
+            }
+            Loan::Plain(slot) => {
+                let (result, lent) = file.write_at(LentShared(slot).slice(range), offset).submit().await;
+                (result, lent.into_inner().0)
+            }
+        }
+    }
+
+    fn lend<S: Lendable>(&self, slot: S) -> Loan<S> {
         let table = self.table.borrow();
+        let (slab, index) = (slot.slab(), slot.index() as usize);
         let fixed = table
             .as_ref()
-            .filter(|table| Arc::ptr_eq(slot.slab(), &self.slab) && (slot.index() as usize) < table.slots)
-            .and_then(|table| table.registry.check_out(slot.index() as usize));
+            .filter(|table| Arc::ptr_eq(slab, &self.slab) && index < table.slots)
+            .and_then(|table| table.registry.check_out(index));
         match fixed {
             Some(fixed) => Loan::Fixed(fixed, Held(ManuallyDrop::new(slot))),
             None => Loan::Plain(slot),
@@ -126,19 +152,43 @@ impl RingSlots {
     }
 }
 
-enum Loan {
-    Fixed(FixedBuf, Held),
-    Plain(Slot),
+/// A holder of a slot's bytes.
+trait Lendable {
+    fn slab(&self) -> &Arc<Slab>;
+    fn index(&self) -> u32;
+}
+
+impl Lendable for Slot {
+    fn slab(&self) -> &Arc<Slab> {
+        Slot::slab(self)
+    }
+    fn index(&self) -> u32 {
+        Slot::index(self)
+    }
+}
+
+impl Lendable for SharedSlot {
+    fn slab(&self) -> &Arc<Slab> {
+        SharedSlot::slab(self)
+    }
+    fn index(&self) -> u32 {
+        SharedSlot::index(self)
+    }
+}
+
+enum Loan<S> {
+    Fixed(FixedBuf, Held<S>),
+    Plain(S),
 }
 
 /// The slot whose bytes are out as a [`FixedBuf`]. Dropped without [`Held::back`] (the operation's
 /// future was dropped, the kernel may still write) it never returns the slot: the slot is lost, but
 /// no byte has two owners.
-struct Held(ManuallyDrop<Slot>);
+struct Held<S>(ManuallyDrop<S>);
 
-impl Held {
+impl<S> Held<S> {
     /// The operation is complete: checks the buffer in and gives the slot back.
-    fn back(self, fixed: FixedBuf) -> Slot {
+    fn back(self, fixed: FixedBuf) -> S {
         drop(fixed);
         ManuallyDrop::into_inner(self.0)
     }
@@ -172,8 +222,27 @@ unsafe impl IoBufMut for LentSlot {
     }
 }
 
+/// A shared slot as the buffer of one plain write.
+struct LentShared(SharedSlot);
+
+// SAFETY: as for `LentSlot`; the bytes do not change as long as any clone of the slot is held, and
+// the operation holds this one until its completion. It is lent for writing to a file only, which
+// reads it.
+unsafe impl IoBuf for LentShared {
+    fn stable_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+    fn bytes_init(&self) -> usize {
+        self.0.len()
+    }
+    fn bytes_total(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// A slot's memory as the registry sees it. It gives access to nobody: the registry hands out a
-/// [`FixedBuf`] for it only in `lend`, to the owner of the slot.
+/// [`FixedBuf`] for it only in `lend`, to the owner of the slot, or to writes of a shared slot, which
+/// only read it.
 struct RegisteredSlot {
     start: NonNull<u8>,
     /// Keeps the memory mapped for as long as it is registered.
@@ -241,6 +310,58 @@ mod tests {
             }
             assert_eq!(slab.free(), 4);
         });
+    }
+
+    #[test]
+    fn a_shared_slot_is_written_twice_at_a_time_and_returns_after_the_last() {
+        on_a_ring(async {
+            let slab = Slab::new(4096, 2).expect("slab");
+            let ring = RingSlots::new(&slab);
+            ring.register(1).expect("register");
+            let file = File::from_std(tempfile::tempfile().expect("tempfile"));
+            let mut slot = slab.claim().expect("slot");
+            assert_eq!(slot.index(), 0, "it is registered");
+            slot.fill(7);
+            let shared = slot.share();
+            let one = ring.write_shared_at(&file, shared.clone(), 0..4096, 0);
+            let other = ring.write_shared_at(&file, shared.clone(), 0..4096, 4096);
+            drop(shared);
+            let ((one, _), (other, last)) = both(one, other).await;
+            assert_eq!((one.expect("write"), other.expect("write")), (4096, 4096));
+            assert_eq!(slab.free(), 1);
+            drop(last);
+            assert_eq!(slab.free(), 2);
+            let (read, slot) = ring.read_at(&file, slab.claim().expect("slot"), 0..4096, 4096).await;
+            assert_eq!(read.expect("read"), 4096);
+            assert!(slot.iter().all(|&b| b == 7));
+        });
+    }
+
+    /// Waits for two futures that are under way at the same time.
+    async fn both<A: Future, B: Future>(one: A, other: B) -> (A::Output, B::Output) {
+        let (mut one, mut other) = (Box::pin(one), Box::pin(other));
+        let (mut first, mut second) = (None, None);
+        std::future::poll_fn(move |cx| {
+            use std::task::Poll;
+            if first.is_none()
+                && let Poll::Ready(output) = one.as_mut().poll(cx)
+            {
+                first = Some(output);
+            }
+            if second.is_none()
+                && let Poll::Ready(output) = other.as_mut().poll(cx)
+            {
+                second = Some(output);
+            }
+            match (first.take(), second.take()) {
+                (Some(one), Some(other)) => Poll::Ready((one, other)),
+                (one, other) => {
+                    (first, second) = (one, other);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 
     #[test]

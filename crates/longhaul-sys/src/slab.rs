@@ -58,6 +58,11 @@ pub struct Slot {
     index: u32,
 }
 
+/// A slot whose bytes do not change any more, for several readers. It returns to its slab when the
+/// last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct SharedSlot(Arc<Slot>);
+
 // SAFETY: `base` and `mapping` point to memory that the slab owns until it is dropped, and that it
 // never reads or writes itself; all other fields are `Send` and `Sync` on their own. Access to the
 // bytes goes through `Slot`, of which there is one per index.
@@ -217,6 +222,32 @@ impl Slot {
     /// The slab it belongs to.
     pub fn slab(&self) -> &Arc<Slab> {
         &self.slab
+    }
+}
+
+impl Slot {
+    /// Gives the slot to several readers. Nobody can write to it from now on.
+    pub fn share(self) -> SharedSlot {
+        SharedSlot(Arc::new(self))
+    }
+}
+
+impl SharedSlot {
+    /// The slot's number in its slab.
+    pub fn index(&self) -> u32 {
+        self.0.index
+    }
+
+    /// The slab it belongs to.
+    pub fn slab(&self) -> &Arc<Slab> {
+        &self.0.slab
+    }
+}
+
+impl Deref for SharedSlot {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
     }
 }
 
