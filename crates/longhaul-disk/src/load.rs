@@ -94,6 +94,17 @@ impl TargetLoad {
         }
     }
 
+    /// Notes that a call on the target has not come back for so long: in a set it is given nothing
+    /// until it answers.
+    pub(crate) fn hangs(&self, waited: Duration) {
+        self.member.iter().for_each(|member| member.hangs((self.id, &self.dir), waited));
+    }
+
+    /// Notes that a call on the target came back well.
+    pub(crate) fn answered(&self) {
+        self.member.iter().for_each(|member| member.answered((self.id, &self.dir)));
+    }
+
     /// The number of the target.
     pub fn id(&self) -> TargetId {
         self.id
@@ -164,6 +175,7 @@ impl LoadShare {
         if took.is_some() {
             load.written.fetch_add(bytes, Ordering::Relaxed);
             self.take_off(bytes);
+            load.answered();
         }
     }
 

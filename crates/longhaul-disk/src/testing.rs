@@ -77,19 +77,19 @@ pub(crate) fn read(
     slot: Slot,
 ) -> (Slot, Result<(), DiskError>) {
     let (tx, rx) = mpsc::channel();
-    let done = move |slot, result| tx.send((slot, result)).expect("the test waits");
+    let done = move |slot: Option<Slot>, result| tx.send((slot.expect("a slot"), result)).expect("the test waits");
     io.read(Arc::clone(file), offset, len, slot, Box::new(done));
     rx.recv().expect("completion")
 }
 
-/// Writes, and waits for the result.
+/// Writes, and waits for the result. A chunk of a striped file brings no slot back.
 pub(crate) fn write(
     io: &ChunkIo,
     file: &Arc<TargetFile>,
     offset: u64,
     len: usize,
     slot: Slot,
-) -> (Slot, Result<(), DiskError>) {
+) -> (Option<Slot>, Result<(), DiskError>) {
     let (tx, rx) = mpsc::channel();
     let done = move |slot, result| tx.send((slot, result)).expect("the test waits");
     io.write(Arc::clone(file), Place::whole(offset), len, slot, Box::new(done));

@@ -160,12 +160,22 @@ impl ChunkScheduler {
         self.writes.iter().filter_map(of).collect()
     }
 
+    /// Whether any write of a chunk is under way.
+    pub fn is_under_way(&self, id: WriteId) -> bool {
+        self.writes.get(&id).is_some_and(|write| !write.attempts.is_empty())
+    }
+
+    /// Whether a chunk is not at its end.
+    pub fn has(&self, id: WriteId) -> bool {
+        self.writes.contains_key(&id)
+    }
+
     /// Bytes of buffers that writes to a target hold.
     pub fn pinned_bytes(&self, target: TargetId) -> u64 {
         self.targets.get(&target).map_or(0, |queue| queue.pinned_bytes)
     }
 
-    /// Whether no chunk is to be written.
+    /// Whether no chunk is to be written, and no write is under way.
     pub fn is_idle(&self) -> bool {
         self.writes.is_empty()
     }

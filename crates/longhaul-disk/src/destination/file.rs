@@ -5,6 +5,7 @@
 //! bodies; where a chunk goes is the caller's business. Knows nothing of chunks, digests or peers.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::digest::Digest;
@@ -32,7 +33,7 @@ pub struct TargetFile {
     bodies: Vec<Body>,
     /// The bodies that its chunks go to, if it is striped: the first of `bodies`, which is the only
     /// one, is its stripe file then.
-    striped: Option<Box<Striped>>,
+    striped: Option<Arc<Striped>>,
 }
 
 impl TargetFile {
@@ -44,12 +45,12 @@ impl TargetFile {
 
     /// A striped file of `len` bytes, with its stripe file.
     pub(crate) fn in_stripes(path: &RelPath, len: u64, stripe: Body, striped: Striped) -> TargetFile {
-        TargetFile { path: path.clone(), len: len.into(), bodies: vec![stripe], striped: Some(Box::new(striped)) }
+        TargetFile { path: path.clone(), len: len.into(), bodies: vec![stripe], striped: Some(Arc::new(striped)) }
     }
 
     /// The bodies that its chunks go to, if it is striped.
-    pub(crate) fn striped(&self) -> Option<&Striped> {
-        self.striped.as_deref()
+    pub(crate) fn striped(&self) -> Option<&Arc<Striped>> {
+        self.striped.as_ref()
     }
 
     /// Whether it is to be told of each hole, by
@@ -157,7 +158,7 @@ impl TargetFile {
     /// has it.
     pub(crate) fn lacks(&self, place: Place, len: usize) -> Option<DiskError> {
         if let Some(striped) = &self.striped {
-            let has_it = striped.has(place.offset, len);
+            let has_it = striped.chunk_at(place.offset, len).is_some();
             return (!has_it).then(|| DiskError::Bounds { path: (&self.path).into(), offset: place.offset, len });
         }
         let end = place.offset.checked_add(len as u64);

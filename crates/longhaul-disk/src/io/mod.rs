@@ -6,6 +6,7 @@
 //! digests, of paths or peers.
 
 mod account;
+mod line;
 mod queue;
 mod threads;
 mod transfer;
@@ -24,11 +25,11 @@ use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::{Affinity, BoundThreads};
-use crate::destination::{Full, StreamFigures, TargetFile};
-use crate::error::{DiskError, ErrorKind};
-use crate::io::queue::{Queue, QueueMeans, Request};
+use crate::destination::{StreamFigures, TargetFile};
+use crate::error::DiskError;
+use crate::io::line::ChunkLine;
+use crate::io::queue::{Payload, Queue, QueueMeans, Request};
 use crate::io::transfer::{Job, QueueId};
-use crate::load::may_go_elsewhere;
 use crate::source::SourceFile;
 use crate::stripe::Whereabouts;
 use crate::sysfs::Sysfs;
@@ -73,8 +74,9 @@ pub struct EngineReport {
 }
 
 /// Called with the slot and the result of a request. It runs on an engine's thread, which does
-/// nothing else meanwhile: it should hand over and return.
-pub type Done = Box<dyn FnOnce(Slot, Result<(), DiskError>) + Send>;
+/// nothing else meanwhile: it should hand over and return. Of a chunk of a striped file it gets no
+/// slot: another write may still read that, and it returns to its slab by itself.
+pub type Done = Box<dyn FnOnce(Option<Slot>, Result<(), DiskError>) + Send>;
 
 /// Reads and writes slots. Clones share one engine; dropping the last waits for all requests.
 #[derive(Clone)]
@@ -90,6 +92,7 @@ struct Shared {
     depth: usize,
     affinity: Affinity,
     slab: Arc<Slab>,
+    line: Arc<ChunkLine>,
     queues: Mutex<HashMap<QueueId, Arc<Queue>>>,
 }
 
@@ -115,17 +118,18 @@ impl ChunkIo {
         affinity: Affinity,
     ) -> Result<ChunkIo, DiskError> {
         let engine = choose(kind, uring::probe)?;
-        Ok(ChunkIo {
-            shared: Arc::new(Shared {
-                engine,
-                fall_back: kind == EngineKind::Auto,
-                fell_back: AtomicBool::new(false),
-                depth: depth.clamp(1, DISK_DEPTH_MAX as usize),
-                affinity,
-                slab: Arc::clone(slab),
-                queues: Mutex::default(),
-            }),
-        })
+        let memory_bytes = (slab.slots() as u64).saturating_mul(slab.slot_bytes() as u64);
+        let shared = Arc::new_cyclic(|shared| Shared {
+            engine,
+            fall_back: kind == EngineKind::Auto,
+            fell_back: AtomicBool::new(false),
+            depth: depth.clamp(1, DISK_DEPTH_MAX as usize),
+            affinity,
+            slab: Arc::clone(slab),
+            line: Arc::new(ChunkLine::new(shared, memory_bytes)),
+            queues: Mutex::default(),
+        });
+        Ok(ChunkIo { shared })
     }
 
     /// Reads `len` bytes at `offset` of `file` into the slot's start. The rest of the slot may
@@ -134,7 +138,7 @@ impl ChunkIo {
     /// Fails with [`DiskError::Changed`] if the file ends earlier.
     pub fn read(&self, file: Arc<SourceFile>, offset: u64, len: usize, slot: Slot, done: Done) {
         if let Some(error) = file.over() {
-            return queue::finish(done, slot, Err(error));
+            return Payload::Own(slot, done).finish(Err(error));
         }
         // A range within one chunk of a striped file is read by the disk that it lies on.
         let within = file.in_stripes().and_then(|striped| striped.whereabouts(offset, len));
@@ -142,61 +146,26 @@ impl ChunkIo {
             Some(Whereabouts { target, offset }) => Job::Read { file, body: Some(target), offset },
             None => Job::Read { file, body: None, offset },
         };
-        self.submit(Request { job, len, slot, done });
+        self.shared.submit(Request { job, len, payload: Payload::Own(slot, done) });
     }
 
     /// Writes the slot's first `len` bytes to `place` of `file`, through the queue of the device
     /// that the body on that target lies on. A body of a stream takes it at once and keeps it until
-    /// its turn comes. The rest of the slot may change to zeros.
+    /// its turn comes; a chunk of a striped file goes to the target that will have it soonest. The
+    /// rest of the slot may change to zeros.
     ///
     /// Fails with [`DiskError::Bounds`] if the file has no such place.
     pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
         if let Some(error) = file.lacks(place, len) {
-            return queue::finish(done, slot, Err(error));
+            return Payload::Own(slot, done).finish(Err(error));
         }
         if let Some(body) = file.in_stream(place.target) {
-            return body.take(place.offset, len, slot, done);
+            return body.take(place.offset, len, slot, Box::new(|slot, result| done(Some(slot), result)));
         }
         if file.striped().is_some() {
-            return self.write_chunk(file, place.offset, len, slot, done);
+            return self.shared.line.write(file, place.offset, len, slot, done);
         }
-        self.submit(Request { job: Job::Write { file, place }, len, slot, done });
-    }
-
-    /// Writes a chunk of a striped file to the target that will have it soonest; to another one, if
-    /// that is full or fails.
-    fn write_chunk(&self, file: Arc<TargetFile>, offset: u64, len: usize, slot: Slot, done: Done) {
-        let Some(striped) = file.striped() else { return };
-        let place = match striped.place(offset, len) {
-            Ok(place) => place,
-            Err(error) => return queue::finish(done, slot, Err(error)),
-        };
-        // The request must not keep alive what waits for it.
-        let (shared, written) = (Arc::downgrade(&self.shared), Arc::clone(&file));
-        let settle = move |slot: Slot, result: Result<(), DiskError>| {
-            let Some(striped) = written.striped() else { return done(slot, result) };
-            match result {
-                Ok(()) => {
-                    striped.wrote(offset);
-                    // This may close the file: before the callback tells that the request is over.
-                    drop(written);
-                    done(slot, Ok(()));
-                }
-                // The buffer is here: another target takes it.
-                Err(error) if error.kind() == ErrorKind::NoSpace || may_go_elsewhere(&error) => {
-                    striped.failed(place.target, len, Full::Yes);
-                    match shared.upgrade() {
-                        Some(shared) => ChunkIo { shared }.write_chunk(written, offset, len, slot, done),
-                        None => done(slot, Err(error)),
-                    }
-                }
-                Err(error) => {
-                    striped.failed(place.target, len, Full::No);
-                    done(slot, Err(error));
-                }
-            }
-        };
-        self.submit(Request { job: Job::Write { file, place }, len, slot, done: Box::new(settle) });
+        self.shared.submit(Request { job: Job::Write { file, place }, len, payload: Payload::Own(slot, done) });
     }
 
     /// Where its threads run, for those that work beside them.
@@ -219,17 +188,17 @@ impl ChunkIo {
             stream: None,
         }
     }
+}
 
+impl Shared {
     fn submit(&self, request: Request) {
         request.job.queued(request.len);
-        match self.shared.queue_for(request.job.queue()) {
+        match self.queue_for(request.job.queue()) {
             Ok(queue) => queue.submit(request),
             Err(error) => request.finish(Err(error)),
         }
     }
-}
 
-impl Shared {
     fn queue_for(&self, id: QueueId) -> Result<Arc<Queue>, DiskError> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = queues.get(&id) {
@@ -282,6 +251,21 @@ impl Shared {
             "a device is used"
         );
         facts.queue_requests.map_or(self.depth, |most| self.depth.min(most as usize))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.line.close() {
+            return;
+        }
+        // Only writes are left that lost to others of their chunks: nobody waits for a disk that
+        // hangs. Their buffers stay claimed until they end.
+        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
+        let wait = move || drop(queues);
+        if let Err(error) = thread::Builder::new().name("disk-end".into()).spawn(wait) {
+            tracing::debug!(%error, "no thread for writes that are still under way");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_sys::{Slab, Slot};
+use longhaul_sys::{SharedSlot, Slab, Slot};
 
 use crate::affinity::{Affinity, ThreadWork};
 use crate::error::DiskError;
@@ -18,9 +18,35 @@ use crate::io::uring::RingQueue;
 pub(crate) struct Request {
     pub(crate) job: Job,
     pub(crate) len: usize,
-    pub(crate) slot: Slot,
-    pub(crate) done: Done,
+    pub(crate) payload: Payload,
 }
+
+/// The buffer of a request, and who is told of its end.
+pub(crate) enum Payload {
+    /// A buffer that this request alone uses, and that goes back to who is told.
+    Own(Slot, Done),
+    /// A buffer that several writes read, padded before.
+    Shared(SharedSlot, WriteDone),
+}
+
+/// The buffer of a request while a call uses it.
+pub(crate) enum Buffer {
+    /// One that this request alone uses.
+    Own(Slot),
+    /// One that several writes read.
+    Shared(SharedSlot),
+}
+
+/// What is left of a payload whose buffer is in use.
+pub(crate) enum Teller {
+    /// Gets the buffer back.
+    Own(Done),
+    /// Does not.
+    Shared(WriteDone),
+}
+
+/// Called with the result of a write whose buffer is shared.
+pub(crate) type WriteDone = Box<dyn FnOnce(Result<(), DiskError>) + Send>;
 
 /// The means of a device's queue.
 pub(crate) struct QueueMeans {
@@ -37,18 +63,72 @@ pub(crate) enum Queue {
 }
 
 impl Request {
-    /// Gives the slot back with the result.
+    /// Gives the buffer back with the result.
     pub(crate) fn finish(self, result: Result<(), DiskError>) {
         let result = self.job.served(self.len, Duration::ZERO, result);
-        finish(self.done, self.slot, result);
+        // This may close the file: before it is told that the request is over.
+        drop(self.job);
+        self.payload.finish(result);
     }
 }
 
-/// Runs a callback. A panic in it is a bug above, but must not take the engine's thread and all
-/// other requests with it.
-pub(crate) fn finish(done: Done, slot: Slot, result: Result<(), DiskError>) {
-    if catch_unwind(AssertUnwindSafe(|| done(slot, result))).is_err() {
-        tracing::error!("the callback of an I/O request panicked");
+impl Payload {
+    /// Tells the end of the request.
+    pub(crate) fn finish(self, result: Result<(), DiskError>) {
+        let (buffer, teller) = self.split();
+        teller.tell(Some(buffer), result);
+    }
+
+    /// The buffer, and who is told of the end of what is done with it.
+    pub(crate) fn split(self) -> (Buffer, Teller) {
+        match self {
+            Payload::Own(slot, done) => (Buffer::Own(slot), Teller::Own(done)),
+            Payload::Shared(slot, done) => (Buffer::Shared(slot), Teller::Shared(done)),
+        }
+    }
+
+    /// The number of its slot.
+    pub(crate) fn slot_index(&self) -> usize {
+        match self {
+            Payload::Own(slot, _) => slot.index() as usize,
+            Payload::Shared(slot, _) => slot.index() as usize,
+        }
+    }
+}
+
+impl Buffer {
+    /// The bytes, for one who only reads them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Own(slot) => slot,
+            Buffer::Shared(slot) => slot,
+        }
+    }
+
+    /// The bytes, for one who changes them. `None`: others read them.
+    pub(crate) fn own(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Buffer::Own(slot) => Some(slot),
+            Buffer::Shared(_) => None,
+        }
+    }
+}
+
+impl Teller {
+    /// Tells the end of a request, and gives its buffer back. A panic of who is told is a bug
+    /// above, but must not take the engine's thread and all other requests with it.
+    pub(crate) fn tell(self, buffer: Option<Buffer>, result: Result<(), DiskError>) {
+        let told = catch_unwind(AssertUnwindSafe(|| match (self, buffer) {
+            (Teller::Own(done), Some(Buffer::Own(slot))) => done(Some(slot), result),
+            (Teller::Own(done), _) => done(None, result),
+            (Teller::Shared(done), buffer) => {
+                drop(buffer);
+                done(result);
+            }
+        }));
+        if told.is_err() {
+            tracing::error!("the callback of an I/O request panicked");
+        }
     }
 }
 

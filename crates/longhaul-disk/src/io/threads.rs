@@ -6,7 +6,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use longhaul_sys::Slot;
 use rustix::io::pread;
 use tokio::sync::Mutex;
 
@@ -14,7 +13,7 @@ use crate::direct::Handle;
 use crate::error::DiskError;
 use crate::io::account::Account;
 use crate::io::join;
-use crate::io::queue::{Request, finish, gone};
+use crate::io::queue::{Buffer, Request, gone};
 use crate::io::transfer::{Job, Step, Transfer};
 
 /// A pool for one device.
@@ -27,7 +26,7 @@ pub(crate) struct ThreadsQueue {
 }
 
 /// The work of a thread on a request.
-pub(crate) type Work = fn(&Job, usize, &mut Slot) -> Result<(), DiskError>;
+pub(crate) type Work = fn(&Job, usize, &mut Buffer) -> Result<(), DiskError>;
 
 impl ThreadsQueue {
     /// Starts `depth` threads. `begin` makes what each does first.
@@ -74,28 +73,30 @@ impl Drop for ThreadsQueue {
 
 fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
     let mut account = account.of_this_thread();
-    for Request { job, len, mut slot, done } in requests {
+    for Request { job, len, payload } in requests {
         let began = Instant::now();
-        let result = work(&job, len, &mut slot);
+        let (mut buffer, teller) = payload.split();
+        let result = work(&job, len, &mut buffer);
         let result = job.served(len, began.elapsed(), result);
         // This may close the file: do it before the callback tells that the request is over.
         drop(job);
         account.add();
-        finish(done, slot, result);
+        teller.tell(Some(buffer), result);
     }
 }
 
 /// Reads or writes.
-pub(crate) fn move_bytes(job: &Job, len: usize, slot: &mut Slot) -> Result<(), DiskError> {
-    if let Some(outcome) = job.move_given(len, slot) {
+pub(crate) fn move_bytes(job: &Job, len: usize, buffer: &mut Buffer) -> Result<(), DiskError> {
+    if let Some(outcome) = job.move_given(len, buffer) {
         return outcome;
     }
-    let mut transfer = Transfer::begin(job, len, slot.len())?;
+    let mut transfer = Transfer::begin(job, len, buffer.bytes().len())?;
     let Some(handle) = job.handle() else { return Ok(()) };
-    while let Some(step) = transfer.next(slot)? {
+    while let Some(step) = transfer.next(buffer.bytes())? {
+        transfer.pad(&step, buffer);
         let outcome = {
             let _turn = job.turn().map(Mutex::blocking_lock);
-            perform(handle, &step, slot)
+            perform(handle, &step, buffer)
         };
         transfer.absorb(&step, outcome)?;
     }
@@ -103,15 +104,19 @@ pub(crate) fn move_bytes(job: &Job, len: usize, slot: &mut Slot) -> Result<(), D
 }
 
 /// Does nothing, as the void engine.
-pub(crate) fn move_nothing(_job: &Job, _len: usize, _slot: &mut Slot) -> Result<(), DiskError> {
+pub(crate) fn move_nothing(_job: &Job, _len: usize, _buffer: &mut Buffer) -> Result<(), DiskError> {
     Ok(())
 }
 
 /// Makes one call.
-pub(crate) fn perform(handle: &Handle, step: &Step, slot: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn perform(handle: &Handle, step: &Step, buffer: &mut Buffer) -> io::Result<usize> {
     Ok(match step {
-        Step::Read { range, offset } => pread(handle, &mut slot[range.clone()], *offset)?,
-        Step::Write { range, offset } => handle.kernel().pwrite(handle, &slot[range.clone()], *offset)?,
+        Step::Read { range, offset } => match buffer.own() {
+            Some(slot) => pread(handle, &mut slot[range.clone()], *offset)?,
+            // Only writes share a buffer.
+            None => return Err(io::ErrorKind::InvalidInput.into()),
+        },
+        Step::Write { range, offset } => handle.kernel().pwrite(handle, &buffer.bytes()[range.clone()], *offset)?,
         Step::Reserve { offset, len } => {
             handle.kernel().reserve(handle, *offset, *len)?;
             0

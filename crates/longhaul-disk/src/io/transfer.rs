@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use crate::destination::{Body, DiskBody, TargetFile};
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
+use crate::io::queue::Buffer;
 use crate::source::SourceFile;
 
 /// The read or write that is asked for.
@@ -143,7 +144,9 @@ impl Job {
 
     /// Reads or writes `len` bytes of a file that is no descriptor, and blocks meanwhile. `None`
     /// for any other file.
-    pub(crate) fn move_given(&self, len: usize, slot: &mut [u8]) -> Option<Result<(), DiskError>> {
+    pub(crate) fn move_given(&self, len: usize, buffer: &mut Buffer) -> Option<Result<(), DiskError>> {
+        // Only chunks of striped files, which lie on disks of this host, share a buffer.
+        let slot = buffer.own()?;
         match self {
             Job::Read { body: Some(_), .. } => None,
             Job::Read { file, offset, .. } if file.in_stripes().is_some() => {
@@ -182,8 +185,8 @@ impl<'j> Transfer<'j> {
         Ok(transfer)
     }
 
-    /// The next call to make, if any. May pad the slot with zeros behind the request's last byte.
-    pub(crate) fn next(&mut self, slot: &mut [u8]) -> Result<Option<Step>, DiskError> {
+    /// The next call to make, if any. Before a write, [`Transfer::pad`] makes its buffer ready.
+    pub(crate) fn next(&mut self, slot: &[u8]) -> Result<Option<Step>, DiskError> {
         if self.leave_holes {
             self.settled = self.end_of_blocks(slot, true);
         }
@@ -245,13 +248,21 @@ impl<'j> Transfer<'j> {
         self.job.disk_body()?.reserve(self.offset + self.len as u64, self.job.whole_len())
     }
 
-    fn write_step(&self, slot: &mut [u8]) -> Step {
+    fn write_step(&self, slot: &[u8]) -> Step {
         let end = if self.leave_holes { self.end_of_blocks(slot, false) } else { self.len };
         let padded = if end == self.len { self.padded(end) } else { end };
-        if padded > end {
-            slot[end..padded].fill(0);
-        }
         Step::Write { range: self.settled..padded, offset: self.position() }
+    }
+
+    /// Makes the bytes that a write takes behind the request's last one zeros. A buffer that is
+    /// shared had them made so before.
+    pub(crate) fn pad(&self, step: &Step, buffer: &mut Buffer) {
+        if let Step::Write { range, .. } = step
+            && range.end > self.len
+            && let Some(slot) = buffer.own()
+        {
+            slot[self.len..range.end].fill(0);
+        }
     }
 
     /// The end of the run of blocks from `settled` on that are all zero (or, if `zero` is false,

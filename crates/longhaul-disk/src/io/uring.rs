@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use longhaul_sys::{RingSlots, Slab, Slot};
+use longhaul_sys::{RingSlots, Slab};
 use rustix::fs::FallocateFlags;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,7 +24,7 @@ use crate::affinity::ThreadWork;
 use crate::error::DiskError;
 use crate::io::account::Account;
 use crate::io::join;
-use crate::io::queue::{QueueMeans, Request, finish, gone};
+use crate::io::queue::{Buffer, QueueMeans, Request, gone};
 use crate::io::threads;
 use crate::io::transfer::{Job, Step, Transfer};
 
@@ -110,71 +110,86 @@ async fn serve(
     let permits = Arc::new(Semaphore::new(depth));
     let ring = Rc::clone(&registration.ring);
     while let Some(request) = requests.recv().await {
-        if registration.wants(&request.slot) {
+        let slot = request.payload.slot_index();
+        if registration.wants(slot) {
             // The table may only change while no request uses it.
             let idle = permits.acquire_many(depth as u32).await;
-            registration.grow(&request.slot);
+            registration.grow(slot);
             drop(idle);
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
         let (ring, account) = (Rc::clone(&ring), Rc::clone(&account));
         tokio_uring::spawn(async move {
-            let Request { job, len, slot, done } = request;
+            let Request { job, len, payload } = request;
             let began = Instant::now();
-            let (result, slot) = run(&ring, &job, len, slot).await;
+            let (buffer, teller) = payload.split();
+            let (result, buffer) = run(&ring, &job, len, buffer).await;
             let result = job.served(len, began.elapsed(), result);
             drop(job);
             account.borrow_mut().add();
-            finish(done, slot, result);
+            teller.tell(Some(buffer), result);
             drop(permit);
         });
     }
     let _all_done = permits.acquire_many(depth as u32).await;
 }
 
-async fn run(ring: &RingSlots, job: &Job, len: usize, mut slot: Slot) -> (Result<(), DiskError>, Slot) {
-    let mut transfer = match Transfer::begin(job, len, slot.len()) {
+async fn run(ring: &RingSlots, job: &Job, len: usize, mut buffer: Buffer) -> (Result<(), DiskError>, Buffer) {
+    let mut transfer = match Transfer::begin(job, len, buffer.bytes().len()) {
         Ok(transfer) => transfer,
-        Err(error) => return (Err(error), slot),
+        Err(error) => return (Err(error), buffer),
     };
-    let Some(handle) = job.handle() else { return (Ok(()), slot) };
+    let Some(handle) = job.handle() else { return (Ok(()), buffer) };
     // tokio-uring wants to own (and close) its descriptor; a duplicate costs a microsecond per
     // chunk and shares the flags, so that leaving direct I/O works as everywhere.
     let file = match handle.as_fd().try_clone_to_owned() {
         Ok(fd) => File::from_std(std::fs::File::from(fd)),
-        Err(error) => return (Err(handle.error("open", error)), slot),
+        Err(error) => return (Err(handle.error("open", error)), buffer),
     };
     loop {
-        let step = match transfer.next(&mut slot) {
+        let step = match transfer.next(buffer.bytes()) {
             Ok(Some(step)) => step,
-            Ok(None) => return (Ok(()), slot),
-            Err(error) => return (Err(error), slot),
+            Ok(None) => return (Ok(()), buffer),
+            Err(error) => return (Err(error), buffer),
         };
+        transfer.pad(&step, &mut buffer);
         let turn = match job.turn() {
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
         let outcome = if handle.kernel().is_interposed() {
-            threads::perform(handle, &step, &mut slot)
+            threads::perform(handle, &step, &mut buffer)
         } else {
-            let (outcome, back) = perform(ring, &file, &step, slot).await;
-            slot = back;
+            let (outcome, back) = perform(ring, &file, &step, buffer).await;
+            buffer = back;
             outcome
         };
         drop(turn);
         if let Err(error) = transfer.absorb(&step, outcome) {
-            return (Err(error), slot);
+            return (Err(error), buffer);
         }
     }
 }
 
-async fn perform(ring: &RingSlots, file: &File, step: &Step, slot: Slot) -> (io::Result<usize>, Slot) {
-    match step {
-        Step::Read { range, offset } => ring.read_at(file, slot, range.clone(), *offset).await,
-        Step::Write { range, offset } => ring.write_at(file, slot, range.clone(), *offset).await,
-        Step::Reserve { offset, len } => {
+async fn perform(ring: &RingSlots, file: &File, step: &Step, buffer: Buffer) -> (io::Result<usize>, Buffer) {
+    match (step, buffer) {
+        (Step::Read { range, offset }, Buffer::Own(slot)) => {
+            let (outcome, slot) = ring.read_at(file, slot, range.clone(), *offset).await;
+            (outcome, Buffer::Own(slot))
+        }
+        // Only writes share a buffer.
+        (Step::Read { .. }, buffer) => (Err(io::ErrorKind::InvalidInput.into()), buffer),
+        (Step::Write { range, offset }, Buffer::Own(slot)) => {
+            let (outcome, slot) = ring.write_at(file, slot, range.clone(), *offset).await;
+            (outcome, Buffer::Own(slot))
+        }
+        (Step::Write { range, offset }, Buffer::Shared(slot)) => {
+            let (outcome, slot) = ring.write_shared_at(file, slot, range.clone(), *offset).await;
+            (outcome, Buffer::Shared(slot))
+        }
+        (Step::Reserve { offset, len }, buffer) => {
             let flags = FallocateFlags::KEEP_SIZE.bits() as i32;
-            (file.fallocate(*offset, *len, flags).await.map(|()| 0), slot)
+            (file.fallocate(*offset, *len, flags).await.map(|()| 0), buffer)
         }
     }
 }
@@ -200,19 +215,18 @@ impl Registration {
     }
 
     /// Whether the table should grow before a request on this slot. Called once for each request.
-    fn wants(&mut self, slot: &Slot) -> bool {
+    fn wants(&mut self, slot: usize) -> bool {
         self.requests = self.requests.saturating_add(1);
-        let index = slot.index() as usize;
         self.requests > UNREGISTERED_REQUESTS
-            && index >= self.ring.registered()
+            && slot >= self.ring.registered()
             && self.ring.registered() < self.slots_max
     }
 
     /// Registers enough slots to cover this one, or as many as may be locked. No request may be
     /// under way.
-    fn grow(&mut self, slot: &Slot) {
+    fn grow(&mut self, slot: usize) {
         let before = self.ring.registered();
-        let mut wanted = (slot.index() as usize + 1).next_power_of_two().max(REGISTERED_MIN).min(self.slots_max);
+        let mut wanted = (slot + 1).next_power_of_two().max(REGISTERED_MIN).min(self.slots_max);
         while let Err(error) = self.ring.register(wanted) {
             let fewer = wanted.div_ceil(2).max(before).min(wanted - 1);
             tracing::debug!(wanted, fewer, %error, "cannot register slots");

@@ -36,6 +36,8 @@ pub enum TargetCondition {
     Well,
     /// A write had no room a short while ago.
     Full,
+    /// A call on it has not come back, and it answered nothing since.
+    Hung,
     /// A call on it failed, and no probe passed since.
     Failed,
 }
@@ -51,7 +53,7 @@ impl SetHealth {
     /// The condition of a target at a moment.
     pub(crate) fn condition(&self, target: TargetId, now: Instant) -> TargetCondition {
         match self.troubled().get(&target) {
-            Some(trouble) if trouble.condition == TargetCondition::Failed || !trouble.is_due(now) => trouble.condition,
+            Some(trouble) if trouble.condition != TargetCondition::Full || !trouble.is_due(now) => trouble.condition,
             _ => TargetCondition::Well,
         }
     }
@@ -67,11 +69,14 @@ impl SetHealth {
         ids.into_iter().filter(|id| self.condition(*id, now) != TargetCondition::Well).count()
     }
 
-    /// Notes that a target failed or is full.
+    /// Notes that a target failed, hangs or is full.
     pub(crate) fn note(&self, (target, dir): (TargetId, &Path), condition: TargetCondition, why: &str, now: Instant) {
         let mut troubled = self.troubled();
         let before = troubled.get(&target).map(|trouble| trouble.condition);
-        if before == Some(TargetCondition::Failed) && condition == TargetCondition::Full {
+        // What failed does not hang less, and what hangs may be full besides.
+        if before == Some(TargetCondition::Failed) && condition != TargetCondition::Failed
+            || before == Some(TargetCondition::Hung) && condition == TargetCondition::Full
+        {
             return;
         }
         troubled.insert(target, Trouble { condition, why: why.to_owned(), seen: now });
@@ -85,15 +90,19 @@ impl SetHealth {
                 target: "longhaul::disk", number, %dir, why,
                 "a target failed and is given nothing until a probe passes; files that it took in the last minutes should be checked"
             ),
+            TargetCondition::Hung => tracing::warn!(
+                target: "longhaul::disk", number, %dir, why,
+                "a target hangs and is given nothing until it answers"
+            ),
             _ => tracing::warn!(target: "longhaul::disk", number, %dir, why, "a target is full"),
         }
     }
 
-    /// Whether a target that failed is to be probed now. The caller that hears so does it, and
-    /// nobody else for [`PROBE_EVERY`].
+    /// Whether a target that failed or hangs is to be probed now. The caller that hears so does it,
+    /// and nobody else for [`PROBE_EVERY`].
     pub(crate) fn takes_probe(&self, target: TargetId, now: Instant) -> bool {
         match self.troubled().get_mut(&target) {
-            Some(trouble) if trouble.condition == TargetCondition::Failed && trouble.is_due(now) => {
+            Some(trouble) if trouble.condition != TargetCondition::Full && trouble.is_due(now) => {
                 trouble.seen = now;
                 true
             }
@@ -106,6 +115,17 @@ impl SetHealth {
         if self.troubled().remove(&target).is_some() {
             tracing::info!(target: "longhaul::disk", number = target.0, dir = %dir.display(), "a target that failed is well again");
         }
+    }
+
+    /// Notes that a call on a target came back well: it does not hang. One that failed stays so.
+    pub(crate) fn answered(&self, target: TargetId, dir: &Path) {
+        let mut troubled = self.troubled();
+        if troubled.get(&target).is_none_or(|trouble| trouble.condition != TargetCondition::Hung) {
+            return;
+        }
+        troubled.remove(&target);
+        drop(troubled);
+        tracing::info!(target: "longhaul::disk", number = target.0, dir = %dir.display(), "a target that hung answers again");
     }
 
     fn troubled(&self) -> MutexGuard<'_, BTreeMap<TargetId, Trouble>> {
@@ -158,6 +178,22 @@ mod tests {
         assert!(!health.takes_probe(DISK.0, now + PROBE_EVERY), "nothing is probed");
         assert_eq!(health.condition(DISK.0, now + PROBE_EVERY), TargetCondition::Well);
         assert_eq!(health.others_unwell(TargetId(0), now + PROBE_EVERY), 0);
+    }
+
+    #[test]
+    fn a_target_that_hangs_is_well_once_it_answers_and_one_that_failed_is_not() {
+        let (health, now) = (SetHealth::default(), Instant::now());
+        note(&health, TargetCondition::Hung, now);
+        note(&health, TargetCondition::Full, now);
+        assert_eq!(health.condition(DISK.0, now + 10 * PROBE_EVERY), TargetCondition::Hung);
+        assert_eq!(health.others_unwell(TargetId(0), now), 1);
+        assert!(health.takes_probe(DISK.0, now + PROBE_EVERY));
+        health.answered(DISK.0, Path::new(DISK.1));
+        assert_eq!(health.condition(DISK.0, now), TargetCondition::Well);
+        note(&health, TargetCondition::Failed, now);
+        note(&health, TargetCondition::Hung, now);
+        health.answered(DISK.0, Path::new(DISK.1));
+        assert_eq!(health.condition(DISK.0, now), TargetCondition::Failed);
     }
 
     #[test]

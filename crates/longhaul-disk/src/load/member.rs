@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::TargetId;
 use rustix::io::Errno;
@@ -54,6 +54,17 @@ impl Membership {
             }
         }
         self.health.condition(target, now)
+    }
+
+    /// Notes that a call on a target has not come back for so long.
+    pub(super) fn hangs(&self, (target, dir): (TargetId, &Path), waited: Duration) {
+        let why = format!("it has not answered for {:.1} s", waited.as_secs_f64());
+        self.health.note((target, dir), TargetCondition::Hung, &why, Instant::now());
+    }
+
+    /// Notes that a call on a target came back well.
+    pub(super) fn answered(&self, (target, dir): (TargetId, &Path)) {
+        self.health.answered(target, dir);
     }
 
     /// The error of something that can only go to a target that failed.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::Hash32;
+use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, ChunkMap, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use crate::direct::DirectMode;
 use crate::error::DiskError;
 use crate::set::bodies::{BodySurvey, Orphans};
 use crate::set::{SetTarget, Striping, TargetSet};
-use crate::stripe::{BLOCK_RECORDS_MAX, Footer, HEADER_BYTES, Header, Record, Spot, Whole, block, stripe_file_len};
+use crate::stripe::{BLOCK_RECORDS_MAX, Footer, HEADER_BYTES, Header, Record, Whole, block, stripe_file_len};
 
 /// A striped file of which only bodies are left.
 #[derive(Clone, Debug, PartialEq, Eq)]

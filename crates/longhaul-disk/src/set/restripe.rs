@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
+use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, DigestKind, RelPath, SessionTag, TargetId, TempName};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
@@ -26,7 +27,7 @@ use crate::set::rebuild::StripeText;
 use crate::set::verify::chunks_of;
 use crate::set::{SetTarget, Striping, TargetSet};
 use crate::stat::meta_of;
-use crate::stripe::{Footer, Header, Record, Spot, StripedFile};
+use crate::stripe::{Footer, Header, Record, StripedFile};
 
 /// A striped file that is open, and where its chunks lie.
 pub(super) struct Layout {

@@ -142,7 +142,8 @@ impl SpreadTarget {
             Some(at) => match self.at(at).condition() {
                 TargetCondition::Failed => return Err(self.at(at).down().unwrap_or_else(no_room)),
                 TargetCondition::Full => return Err(no_room()),
-                TargetCondition::Well => vec![at],
+                // It is waited for.
+                TargetCondition::Well | TargetCondition::Hung => vec![at],
             },
             None => self.takers(),
         };
@@ -250,7 +251,7 @@ impl TargetTree for SpreadTarget {
     ) -> Result<Option<Reopened>, DiskError> {
         let Some(target) = self.target_of_temp(path, temp)? else { return Ok(None) };
         match target.condition() {
-            TargetCondition::Well => {}
+            TargetCondition::Well | TargetCondition::Hung => {}
             // It stays until the target is well and the directory is swept.
             TargetCondition::Failed => return Ok(None),
             // It had no room for the rest.
@@ -320,7 +321,7 @@ impl TargetTree for SpreadTarget {
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
         let home = self.home(file.home());
         match (file.striped(), file.on_disk().next()) {
-            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)),
+            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)).map(drop),
             _ => home.judged(home.sync_data(file)),
         }
     }

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
+use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, DigestKind, RelPath, TargetId};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use crate::names::each_name;
 use crate::set::pace::Pace;
 use crate::set::{SetTarget, Striping, TargetSet};
 use crate::stat::type_of;
-use crate::stripe::{Header, Record, Spot, StripedFile, read_blocks};
+use crate::stripe::{Header, Record, StripedFile, read_blocks};
 use crate::tree::Tree;
 
 /// A find of a verification.

@@ -9,7 +9,6 @@
 mod footer;
 mod header;
 mod keys;
-mod places;
 mod read;
 mod records;
 
@@ -28,9 +27,8 @@ use crate::stat::{len_of, place_of, type_of};
 pub(crate) use footer::{Footer, TRAILER_BYTES};
 pub(crate) use header::{HEADER_BYTES, Header, Whole};
 pub(crate) use keys::{SECRET_BYTES, SetKey};
-pub(crate) use places::Draft;
 pub(crate) use read::{LogEnd, StripedFile, Whereabouts, read_blocks, read_log};
-pub(crate) use records::{BLOCK_RECORDS_MAX, CHUNKS_MAX, Record, Spot, block};
+pub(crate) use records::{BLOCK_RECORDS_MAX, CHUNKS_MAX, Record, block};
 
 /// The striped files of a set: the key by which they are believed, and where their bodies lie.
 #[derive(Debug)]

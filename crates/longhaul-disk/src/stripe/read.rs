@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
+use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, ChunkMap, TargetId, TempName};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
 use super::header::HEADER_BYTES;
-use super::records::{RECORD_BYTES, Record, Spot, records_in, unblock};
+use super::records::{RECORD_BYTES, Record, records_in, unblock};
 use super::{Header, Stripes};
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, PathText, SetError};

@@ -5,18 +5,10 @@
 //! that of `docs/SETS.md`. Knows no file.
 
 use longhaul_core::digest::Hash32;
+use longhaul_core::stripe::{PlacedChunk, Spot};
 use longhaul_core::{ChunkIndex, FileNode, Mtime, TargetId, TempName};
 
 use super::keys::{Sealed, SetKey};
-
-/// The place of a chunk in a body: the body on this target, at so many chunk sizes from its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Spot {
-    /// The target.
-    pub(crate) target: TargetId,
-    /// The number of chunk sizes before it.
-    pub(crate) slot: u64,
-}
 
 /// One fact of a striped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +38,11 @@ impl Record {
     /// The record of a body.
     pub(crate) fn of_body(target: TargetId, node: &FileNode) -> Record {
         Record::Body { target, ino: node.ino, born: node.born }
+    }
+
+    /// The record of a chunk that is durable.
+    pub(crate) fn of_chunk(PlacedChunk { index, spot, digest }: PlacedChunk) -> Record {
+        Record::Chunk { index, spot, digest }
     }
 
     fn to_bytes(self) -> [u8; RECORD_BYTES] {

@@ -30,6 +30,11 @@ impl FsTarget {
         self.load.id()
     }
 
+    /// The load of this target.
+    pub(crate) fn load(&self) -> &Arc<TargetLoad> {
+        &self.load
+    }
+
     /// The condition of this target.
     pub(crate) fn condition(&self) -> TargetCondition {
         self.load.condition()

@@ -61,7 +61,7 @@ impl Rig {
         slot[..part.len()].copy_from_slice(part);
         let size = ChunkSize::from_bytes(CHUNK as u64).expect("a power of two");
         let place = Layout::WHOLE.place_of(ChunkMap::new(content.len() as u64, size), ChunkIndex(index));
-        let done = move |slot: Slot, result| {
+        let done = move |slot: Option<Slot>, result| {
             drop(slot);
             let _ = tell.send(result);
         };

@@ -54,7 +54,7 @@ fn little_lockable_memory_registers_what_fits_and_serves_the_rest() {
                 slot.fill(n + round);
                 let (slot, result) = write(&io, &file, u64::from(n) << 22, 4 << 20, slot);
                 result.expect("write");
-                slots.push(slot);
+                slots.extend(slot);
             }
         }
         let report = io.report();

@@ -1,5 +1,7 @@
 //! Tests of the decisions of one request; the test plays the system's answers.
 
+use longhaul_sys::Slab;
+
 use super::*;
 use crate::error::ErrorKind;
 use crate::testing::{content, find, map, path, source_of, temp};
@@ -82,7 +84,14 @@ fn a_refused_direct_request_is_tried_once_more_through_the_cache() {
     let mut transfer = Transfer::begin(&job, 5000, SLOT).expect("begin");
     let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
     assert_eq!(step, Step::Write { range: 0..5000_usize.next_multiple_of(align), offset: 0 });
-    assert!(scratch.slot[5000..5000_usize.next_multiple_of(align)].iter().all(|&b| b == 0), "the tail is padded");
+    let slab = Slab::new(SLOT, 1).expect("slab");
+    let mut slot = slab.claim().expect("slot");
+    slot.fill(0xee);
+    let mut buffer = Buffer::Own(slot);
+    transfer.pad(&step, &mut buffer);
+    let tail = 5000..5000_usize.next_multiple_of(align);
+    assert!(buffer.bytes()[tail.clone()].iter().all(|&b| b == 0), "the tail is padded");
+    assert_eq!((buffer.bytes()[tail.start - 1], buffer.bytes().get(tail.end)), (0xee, Some(&0xee)));
     transfer.absorb(&step, errno(Errno::INVAL)).expect("falls back");
     let again = transfer.next(&mut scratch.slot).expect("step").expect("more");
     assert_eq!(again, Step::Write { range: 0..5000, offset: 0 });

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::stripe::{Draft, PlacedChunk};
 use longhaul_core::{ChunkMap, RelPath, TempName};
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetCondition;
 use crate::set::{Striping, TargetSet, remove_bodies};
-use crate::stripe::{CHUNKS_MAX, Draft, Header, Record, Stripes, read_log};
+use crate::stripe::{CHUNKS_MAX, Header, Record, Stripes, read_log};
 use crate::walk::Dir;
 
 /// The striped files of one destination.
@@ -75,7 +76,7 @@ impl StripeWriter {
     fn striped(&self, path: &RelPath, shape: (ChunkMap, Zeros), temp: &TempName) -> Result<Striped, DiskError> {
         let set_path = self.prefix.concat(path);
         let set_path = set_path.map_err(|source| DiskError::Name { path: path.into(), source })?;
-        let name = StripedName { id: temp, path, set_path: set_path.as_bytes().to_vec() };
+        let name = StripedName { id: *temp, path: path.clone(), set_path: set_path.as_bytes().to_vec() };
         Ok(Striped::new(self.stripes(), &self.stores, name, shape))
     }
 
@@ -111,7 +112,10 @@ impl StripeWriter {
                 // The last one counts, as of chunks.
                 bodies.insert(target, (ino, born));
             }
-            draft.recorded(record)
+            match record {
+                Record::Chunk { index, spot, digest } => draft.recorded(PlacedChunk { index, spot, digest }),
+                Record::Body { .. } => true,
+            }
         });
         let log = log.map_err(|error| DiskError::call("read the temporary file of", path, error))?;
         // A block behind one that was torn would count again once that one is written anew.
@@ -225,5 +229,7 @@ impl Drop for StripeWriter {
 /// which cost its sender nothing and some 100 bytes of memory each here.
 const SPARSE_CHUNKS_MAX: u64 = 1 << 20;
 
+#[cfg(test)]
+mod hangs;
 #[cfg(test)]
 mod tests;

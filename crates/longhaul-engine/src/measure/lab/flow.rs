@@ -179,7 +179,7 @@ impl Flow {
         };
         let access = if matches!(file, LabFace::Read(_)) { Access::Read } else { Access::Write };
         let (flow, began) = (Arc::clone(self), Instant::now());
-        let done = Box::new(move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| {
+        let done = Box::new(move |slot: Option<Slot>, result: Result<(), longhaul_disk::DiskError>| {
             let took = began.elapsed();
             {
                 let (_, tally) = &mut *lock(&flow.streams[at]);
@@ -190,7 +190,10 @@ impl Flow {
                 }
                 tally.bytes += if tally.fault.is_none() { len as u64 } else { 0 };
             }
-            flow.go_on(at, slot);
+            match slot {
+                Some(slot) => flow.go_on(at, slot),
+                None => flow.end_one(),
+            }
         });
         match file {
             LabFace::Read(file) => self.io.read(file, offset, len, slot, done),

@@ -111,7 +111,7 @@ impl DestinationWorkers {
             return self.jobs.reporter().say(DestinationDone::Write { file, index, result: Ok(()) });
         };
         let (reporter, under_way) = (self.jobs.reporter().clone(), self.chunks.under_way.clone());
-        let done = move |slot: Slot, result: Result<(), DiskError>| {
+        let done = move |slot: Option<Slot>, result: Result<(), DiskError>| {
             drop((slot, under_way));
             let result = result.map_err(|error| reporter.fault(&error));
             reporter.say(DestinationDone::Write { file, index, result });

@@ -83,7 +83,7 @@ impl DestinationWorkers {
             };
             let place = open.place(index);
             open.target().note_digest(index, digest);
-            let done = move |slot: Slot, result: Result<(), DiskError>| {
+            let done = move |slot: Option<Slot>, result: Result<(), DiskError>| {
                 drop(slot);
                 let result = result.map_err(Fault::from);
                 reporter.say(DestinationDone::Write { file, index, result });

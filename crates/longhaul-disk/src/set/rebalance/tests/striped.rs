@@ -25,15 +25,13 @@ fn scene() -> Scene {
     let io = ChunkIo::start(EngineKind::Threads, 1, &slab).expect("engine");
     target.make_dir(&path("d")).expect("made");
     let file = target.create(&path("d/striped"), map, false, &temp()).expect("made");
-    let mut slot = slab.try_claim().expect("a slot");
     for index in (0..map.chunks()).map(ChunkIndex) {
         let (start, len) = (map.start_of(index), map.len_of(index).expect("a chunk") as usize);
         let part = &bytes[start.0 as usize..start.0 as usize + len];
         file.note_digest(index, digest_of(part, map.kind(), start));
+        let mut slot = slab.try_claim().expect("it came back");
         slot[..len].copy_from_slice(part);
-        let (back, result) = write(&io, &file, start.0, len, slot);
-        result.expect("written");
-        slot = back;
+        write(&io, &file, start.0, len, slot).1.expect("written");
     }
     let meta = Meta { mode: 0o640, ..META };
     let staged = target.seal(file, &meta, Preserve::default()).expect("sealed");
@@ -150,7 +148,8 @@ fn chunks_go_to_a_target_that_was_added() {
     set.add_target(&new, SameDevice::Allowed).expect("added");
     drop(set);
     let set = once_let_go(|| TargetSet::open_alone(&scene.named), Result::is_err).expect("opened");
-    let wanted = Rebalance { drained: Some(scene.dirs[0].clone()), rate: None };
+    let drained = bodies(&scene).iter().position(|count| *count > 0).expect("a body");
+    let wanted = Rebalance { drained: Some(scene.dirs[drained].clone()), rate: None };
     let (_, left) = run(&set, &wanted, Moving::Done);
     assert!(left.is_empty(), "{left:?}");
     need_whole(&set, "after");

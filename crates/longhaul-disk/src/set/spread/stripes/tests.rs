@@ -29,6 +29,8 @@ struct Order {
 #[derive(Debug, Default)]
 struct OrderState {
     bodies: BTreeSet<InodeId>,
+    /// Bodies that were written to.
+    written: BTreeSet<InodeId>,
     /// Files that were written to since their last sync.
     dirty: BTreeSet<InodeId>,
     /// Calls under way: files that are made in a directory of bodies, and files that are synced.
@@ -54,7 +56,12 @@ impl Interposer for Order {
                 state.records += 1;
                 state.dirty.insert(*file);
             }
-            Call::Write { file, .. } | Call::SetLen { file, .. } => _ = state.dirty.insert(*file),
+            Call::Write { file, .. } => {
+                state.written.insert(*file);
+                state.dirty.insert(*file);
+            }
+            // A body that was only made longer holds nothing.
+            Call::SetLen { file, .. } if state.written.contains(file) => _ = state.dirty.insert(*file),
             Call::SyncData { of } | Call::Sync { of } => _ = state.synced.insert(token, of.inode),
             Call::Rename { .. } => {
                 state.renames += 1;
@@ -112,15 +119,13 @@ fn bodies_are_synced_before_their_records_and_everything_before_the_name() {
     let slab = Slab::new(chunk as usize, 1).expect("slab");
     let io = ChunkIo::start(EngineKind::Threads, 2, &slab).expect("engine");
     let file = target.create(&path("large"), map, false, &temp()).expect("made");
-    let mut slot = slab.try_claim().expect("a slot");
     for index in (0..map.chunks()).map(ChunkIndex) {
         let (start, len) = (map.start_of(index), map.len_of(index).expect("a chunk") as usize);
         let part = &bytes[start.0 as usize..start.0 as usize + len];
         file.note_digest(index, digest_of(part, map.kind(), start));
+        let mut slot = slab.try_claim().expect("it came back");
         slot[..len].copy_from_slice(part);
-        let (back, result) = write(&io, &file, start.0, len, slot);
-        result.expect("written");
-        slot = back;
+        write(&io, &file, start.0, len, slot).1.expect("written");
         if index.0 % 2 == 1 {
             target.sync_data(&file).expect("synced");
         }
