@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::fixture::device::{BAD_SECTOR, Fault, Kind, SectorSize, Throttle, Volume};
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, Run, files};
+use crate::fixture::{Daemon, DaemonConfig, Host, LoopDisk, Outcome, Run, files};
 
 const MIB: usize = 1 << 20;
 
@@ -359,6 +359,9 @@ fn a_slow_disk_gets_what_it_can_carry_and_is_named_with_its_evidence() {
         targets.map(|target| target["state"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     assert!(outcome.events_of("targets").iter().any(|event| states(event) == ["ok", "slow", "ok"]), "{outcome}");
+    let named = format!("target 1 ({}) was slow for ", disks[1].text());
+    assert!(outcome.stderr.contains(&named), "{outcome}");
+    assert_slow_in_summary(&outcome, disks[1].text());
     tree::assert_same(&Tree::of(scene.host.path("many")).beneath(), &scene.whole("many"), "beside a slow disk");
 }
 
@@ -373,6 +376,23 @@ fn who_pushes_is_told_which_disk_of_the_other_side_is_slow() {
     let daemon = scene.daemon_as("", |run| run.beneath(throttle.words()));
     let outcome = scene.host.run(["push", "--json", "many", &daemon.url("data/")]).succeed();
     assert!(outcome.stderr.contains("limited by target 1: "), "{outcome}");
+    assert!(outcome.stderr.contains("target 1 was slow for "), "{outcome}");
+    // The daemon tells the number of a target, and not where it lies.
+    assert_slow_in_summary(&outcome, "");
+}
+
+/// Fails unless the summary names target 1 as slow, with its directory and the evidence.
+#[track_caller]
+fn assert_slow_in_summary(outcome: &Outcome, dir: &str) {
+    let summary = outcome.summary();
+    let mut troubled = summary["troubled_targets"].as_array().into_iter().flatten();
+    let Some(slow) = troubled.find(|troubled| troubled["target"] == 1) else { panic!("target 1 was slow: {outcome}") };
+    assert_eq!(slow["path"], dir, "{outcome}");
+    let number = |field: &str| slow[field].as_f64().unwrap_or(-1.0);
+    assert!(number("slow_s") > 0.0 && number("full_s") == 0.0 && number("failed_s") == 0.0, "{outcome}");
+    let (own, slowest) = (number("busy_bytes_per_s"), number("slowest_sibling_bytes_per_s"));
+    assert!(own < 8e6 && own * 2.0 < slowest && slowest <= number("fastest_sibling_bytes_per_s"), "{outcome}");
+    assert!(number("p99_ms") > 0.0 && (0.0..=1.0).contains(&number("share")), "{outcome}");
 }
 
 /// A scene of which most files begin with a sector that a bad disk does not take, and whose last

@@ -7,6 +7,7 @@ use longhaul_disk::EngineReport;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Limited, PathFigures};
+use super::targets::TroubledTarget;
 use crate::cpu::Stage;
 
 /// The end of a run.
@@ -69,4 +70,6 @@ pub struct Report {
     pub io: Option<EngineReport>,
     /// The figures of each of several paths. Empty where there was one.
     pub paths: Vec<PathFigures>,
+    /// Targets of the destination that were slow, full or failed for some time, by their numbers.
+    pub troubled_targets: Vec<TroubledTarget>,
 }

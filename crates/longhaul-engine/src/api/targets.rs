@@ -1,8 +1,9 @@
-//! The figures of the targets of a destination that has several.
+//! The figures of the targets of a destination that has several, each second and at the end.
 //!
 //! In: from the receiving session. Out: to an observer. Plain data.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longhaul_core::{Latency, TargetId};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,32 @@ pub struct TargetFigures {
     pub share: f64,
     /// How it does beside its siblings.
     pub state: TargetState,
+}
+
+/// A target that was slow, full or failed for some time of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TroubledTarget {
+    /// Its number.
+    pub target: TargetId,
+    /// Its directory, as the operator named it. Empty for a target of the other side, which does
+    /// not tell.
+    pub dir: PathBuf,
+    /// Seconds for which it was [`TargetState::Slow`].
+    pub slow_s: f64,
+    /// Seconds for which it was [`TargetState::Full`].
+    pub full_s: f64,
+    /// Seconds for which it was [`TargetState::Failed`].
+    pub failed_s: f64,
+    /// Bytes per second while it was busy and slow, as a mean over that time. `None`: it was not
+    /// slow.
+    pub busy_bytes_per_s: Option<u64>,
+    /// The same of its slowest and of its fastest sibling over that time.
+    pub siblings_bytes_per_s: Option<(u64, u64)>,
+    /// The largest p99 of its requests while it was slow.
+    pub p99: Option<Duration>,
+    /// Its share of the bytes that all targets wrote while it was slow, 0 to 1. `None`: none wrote
+    /// any.
+    pub share: Option<f64>,
 }
 
 /// How a target does beside its siblings.

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
+    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures, TroubledTarget,
 };
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ use super::words::note;
 use crate::exit::Exit;
 use bodies::{
     BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
-    StartBody, StreamBody, Target, TargetBody, TargetsBody, WarningBody,
+    StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
 };
 use printable::Printable;
 
@@ -241,6 +241,7 @@ impl Summary<'_> {
             stages: &[],
             io: None,
             paths: Vec::new(),
+            troubled_targets: Vec::new(),
         }
     }
 
@@ -274,6 +275,7 @@ impl Summary<'_> {
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             paths: path_bodies(&report.paths),
+            troubled_targets: report.troubled_targets.iter().map(troubled_body).collect(),
             ..Summary::nothing(exit)
         }
     }
@@ -319,6 +321,22 @@ fn target_body(figures: &TargetFigures) -> TargetBody<'_> {
         p99_ms: ms(|latency| latency.p99),
         share: millis(figures.share),
         state: figures.state.name(),
+    }
+}
+
+fn troubled_body(troubled: &TroubledTarget) -> TroubledBody<'_> {
+    let siblings = troubled.siblings_bytes_per_s;
+    TroubledBody {
+        target: troubled.target.0,
+        dir: name(troubled.dir.as_os_str().as_encoded_bytes()),
+        slow_s: millis(troubled.slow_s),
+        full_s: millis(troubled.full_s),
+        failed_s: millis(troubled.failed_s),
+        busy_bytes_per_s: troubled.busy_bytes_per_s,
+        slowest_sibling_bytes_per_s: siblings.map(|(slowest, _)| slowest),
+        fastest_sibling_bytes_per_s: siblings.map(|(_, fastest)| fastest),
+        p99_ms: troubled.p99.map(|p99| millis(p99.as_secs_f64() * 1000.0)),
+        share: troubled.share.map(millis),
     }
 }
 

@@ -17,7 +17,7 @@ use super::closing::{self, ClosingRun, EndOfStream, Failed};
 use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
-use super::slow::SlowTargets;
+use super::slow::{self, SlowTargets};
 use super::{JsonLines, Summary, Talker, units, words};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -186,6 +186,7 @@ impl Narrator {
             let run = ClosingRun { dry, capped, end: self.telling.end_of_stream };
             self.failed.lines().iter().for_each(|line| talker.say(line));
             talker.say(closing::summary(end.report, exit, run));
+            end.report.troubled_targets.iter().for_each(|troubled| talker.say(slow::trouble(troubled)));
             closing::held(end.report, run).iter().for_each(|line| talker.say(line));
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {

@@ -16,6 +16,7 @@ use crate::api::TargetFigures;
 use crate::cpu::StageTimes;
 use crate::lanes::bottleneck::{Limiter, WaitsFor};
 use crate::lanes::worker::pulse::Doing;
+use crate::session::totals::TargetTroubles;
 
 /// The limits of a session. See the module.
 pub(super) struct SessionLimits {
@@ -25,6 +26,8 @@ pub(super) struct SessionLimits {
     times: StageTimes,
     /// The targets of the other side, as it tells of them.
     far: FarTargets,
+    /// The troubles of those targets.
+    troubles: TargetTroubles,
 }
 
 impl SessionLimits {
@@ -35,12 +38,26 @@ impl SessionLimits {
             waits_for: WaitsFor::Other,
             times: StageTimes::default(),
             far: FarTargets::default(),
+            troubles: TargetTroubles::default(),
         }
     }
 
-    /// Hears how the targets of the other side do: see [`FarTargets::hear`].
-    pub(super) fn hear_targets(&mut self, now: Instant, reports: &[TargetReport]) -> Option<Vec<TargetFigures>> {
-        self.far.hear(now, reports)
+    /// Hears how the targets of the other side do at this second of the session: see
+    /// [`FarTargets::hear`].
+    pub(super) fn hear_targets(
+        &mut self,
+        now: Instant,
+        seconds: f64,
+        reports: &[TargetReport],
+    ) -> Option<Vec<TargetFigures>> {
+        let figures = self.far.hear(now, reports)?;
+        self.troubles.hear(seconds, &figures);
+        Some(figures)
+    }
+
+    /// Takes the troubles of those targets, at the end of the session.
+    pub(super) fn take_troubles(&mut self) -> TargetTroubles {
+        std::mem::take(&mut self.troubles)
     }
 
     /// The processor time of the session, by stage.

@@ -40,6 +40,7 @@ use super::idle::Idle;
 use super::inbox::Inbound;
 use super::outbox::Gauge;
 use super::overhead::Overhead;
+use super::totals::TargetTroubles;
 use crate::api::{Event, Observer, Stop, TargetFigures};
 use crate::cpu::StageTimes;
 use crate::journals::presence::Presence;
@@ -302,7 +303,8 @@ impl ControlLink {
                 None
             }
             Message::Targets(reports) if self.role == Role::Sender => {
-                if let Some(figures) = self.limits.hear_targets(Instant::now(), &reports) {
+                let seconds = self.seconds();
+                if let Some(figures) = self.limits.hear_targets(Instant::now(), seconds, &reports) {
                     self.observer.event(Event::Targets(figures));
                 }
                 None
@@ -381,6 +383,11 @@ impl ControlLink {
         if !self.end.is_begun() {
             self.connection.send(Message::Targets(far_targets::reports(figures)));
         }
+    }
+
+    /// Takes the troubles of the targets of the other side, at the end of the session.
+    pub(crate) fn take_troubles(&mut self) -> TargetTroubles {
+        self.limits.take_troubles()
     }
 
     /// The time since the limit was named last.

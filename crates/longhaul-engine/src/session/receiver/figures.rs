@@ -14,7 +14,7 @@ use longhaul_proto::wire::message::Tally;
 use super::ReceiverLoop;
 use super::targets::TargetWatch;
 use crate::api::{self, Progress};
-use crate::session::totals::Moved;
+use crate::session::totals::{Moved, TargetTroubles};
 
 /// The figures that a receiving session remembers.
 pub(super) struct ReceiveFigures {
@@ -27,6 +27,7 @@ pub(super) struct ReceiveFigures {
     /// Whether the sender is told the roots of skipped files.
     tells_digests: bool,
     targets: TargetWatch,
+    troubles: TargetTroubles,
 }
 
 impl ReceiveFigures {
@@ -34,7 +35,8 @@ impl ReceiveFigures {
     pub(super) fn new(digests: SkippedDigests, targets: TargetWatch) -> ReceiveFigures {
         let tells_digests = digests == SkippedDigests::Told;
         let sent_tally = (0.0, Tally::default());
-        ReceiveFigures { reported_second: 0, sent_tally, received_most: 0, tells_digests, targets }
+        let troubles = TargetTroubles::default();
+        ReceiveFigures { reported_second: 0, sent_tally, received_most: 0, tells_digests, targets, troubles }
     }
 
     /// Whether the sender is to hear the counters now.
@@ -110,7 +112,9 @@ impl ReceiverLoop<'_> {
             ..Progress::default()
         });
         self.link.observer().event(api::Event::Progress(progress));
-        if let Some(figures) = self.figures.targets.look(self.link.seconds()) {
+        let seconds = self.link.seconds();
+        if let Some(figures) = self.figures.targets.look(seconds) {
+            self.figures.troubles.hear(seconds, &figures);
             self.link.tell_targets(&figures);
             self.link.observer().event(api::Event::Targets(figures));
         }
@@ -151,6 +155,7 @@ impl ReceiverLoop<'_> {
         });
         totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
         totals.costs.add_receiver(self.link.cpu_us());
+        totals.troubles.add(std::mem::take(&mut self.figures.troubles));
         self.intake.close();
         let ReceiverLoop { link, workers: writing, .. } = self;
         link.end().await;

@@ -88,6 +88,7 @@ impl SenderLoop<'_> {
         let (tally, seconds) = (self.machine.tally(), self.link.seconds());
         totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
         totals.costs.add_sender(self.link.cpu_us());
+        totals.troubles.add(self.link.take_troubles());
         let (machine, (unsettled, dirs)) = (&self.machine, self.offered.into_parts());
         let unsettled = unsettled.map(|(id, known)| {
             let begun = known.begun || machine.is_begun(id);

@@ -3,13 +3,15 @@
 //!
 //! In: outcomes from either session loop, and the counters of each session that ends. Out: a
 //! [`Progress`] and a [`Report`]. `entries` counts what became of the entries, `sessions` the bytes
-//! that sessions moved, `moving` the units and their time, and `costs` processor time and limits.
+//! that sessions moved, `moving` the units and their time, `costs` processor time and limits, and
+//! `troubles` the targets that were not well.
 //! It knows no connection and no disk.
 
 mod costs;
 mod entries;
 mod moving;
 mod sessions;
+mod troubles;
 
 use longhaul_core::{Entry, EntryKind, Fault};
 use longhaul_disk::{EngineReport, StreamFigures};
@@ -20,6 +22,7 @@ use self::entries::EntryCounts;
 pub(crate) use self::moving::MovingUnits;
 pub(crate) use self::sessions::Moved;
 use self::sessions::SessionSums;
+pub(crate) use self::troubles::TargetTroubles;
 use crate::api::{FileStatus, Progress, Report};
 
 /// The counters of one side of a transfer.
@@ -35,6 +38,8 @@ pub(crate) struct Totals {
     pub(crate) costs: TransferCosts,
     /// The figures of the stream that went out. `None` for any other destination.
     pub(crate) stream: Option<StreamFigures>,
+    /// The targets of the destination that were not well.
+    pub(crate) troubles: TargetTroubles,
     entries: EntryCounts,
     sessions: SessionSums,
 }
@@ -104,6 +109,8 @@ impl Totals {
     pub(crate) fn join(&mut self, received: &Totals) {
         self.sessions.take_held(&received.sessions);
         self.costs.join(&received.costs);
+        // The same targets, with their directories.
+        self.troubles.clone_from(&received.troubles);
     }
 
     /// Counts an entry that was found.
@@ -184,6 +191,7 @@ impl Totals {
             stages: self.costs.stages().to_vec(),
             io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
             paths: Vec::new(),
+            troubled_targets: self.troubles.into_report(),
         }
     }
 }

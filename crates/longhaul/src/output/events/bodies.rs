@@ -83,6 +83,37 @@ pub struct Summary<'a> {
     /// One object for each network path. The field is absent where the run had one path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) paths: Vec<PathBody>,
+    /// One object for each target of the destination that was slow, full or failed for some time.
+    /// The field is absent where all were well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) troubled_targets: Vec<TroubledBody<'a>>,
+}
+
+/// A target that was slow, full or failed for some time.
+#[derive(Debug, Serialize)]
+pub(super) struct TroubledBody<'a> {
+    /// Its number.
+    pub(super) target: u32,
+    /// Its directory; empty for a target of the other side, which does not tell.
+    #[serde(flatten)]
+    pub(super) dir: Name<'a>,
+    /// Seconds for which it was slow: below half of the median rate of its siblings.
+    pub(super) slow_s: f64,
+    /// Seconds for which it was full: a write had no room in the last 30 s.
+    pub(super) full_s: f64,
+    /// Seconds for which it had failed: a call failed, and no probe passed since.
+    pub(super) failed_s: f64,
+    /// Bytes per second while it was busy and slow. Null where it was not slow.
+    pub(super) busy_bytes_per_s: Option<u64>,
+    /// The same of its slowest sibling over that time.
+    pub(super) slowest_sibling_bytes_per_s: Option<u64>,
+    /// The same of its fastest sibling over that time.
+    pub(super) fastest_sibling_bytes_per_s: Option<u64>,
+    /// The largest number of milliseconds that 99 of 100 recent requests took at most while it was
+    /// slow.
+    pub(super) p99_ms: Option<f64>,
+    /// Its share of the bytes that all targets wrote while it was slow, 0 to 1.
+    pub(super) share: Option<f64>,
 }
 
 /// The I/O engine of this side, and how it really ran.
@@ -392,7 +423,7 @@ pub(super) struct PartialBody<'a> {
 }
 
 /// A path as text, or in base64 when it is none.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub(in crate::output) enum Name<'a> {
     /// This field has it as text, where it is UTF-8.
     #[serde(rename = "path")]
