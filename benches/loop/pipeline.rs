@@ -70,7 +70,7 @@ struct Pipeline {
 
 enum Done {
     Read { slot: Slot, offset: u64, len: usize, result: Result<(), DiskError> },
-    Written { slot: Slot, len: usize, result: Result<(), DiskError> },
+    Written { slot: Option<Slot>, len: usize, result: Result<(), DiskError> },
 }
 
 impl Pipeline {

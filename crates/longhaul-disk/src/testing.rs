@@ -77,7 +77,7 @@ pub(crate) fn read(
     slot: Slot,
 ) -> (Slot, Result<(), DiskError>) {
     let (tx, rx) = mpsc::channel();
-    let done = move |slot: Option<Slot>, result| tx.send((slot.expect("a slot"), result)).expect("the test waits");
+    let done = move |slot, result| tx.send((slot, result)).expect("the test waits");
     io.read(Arc::clone(file), offset, len, slot, Box::new(done));
     rx.recv().expect("completion")
 }

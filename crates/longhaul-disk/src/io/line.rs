@@ -19,9 +19,9 @@ use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, TargetId};
 use longhaul_sys::{SharedSlot, Slot};
 
-use super::queue::{Payload, Request, Teller, gone};
+use super::queue::{Payload, Request, gone, guarded};
 use super::transfer::Job;
-use super::{Done, Shared};
+use super::{Shared, WriteDone};
 use crate::destination::{Full, TargetFile, is_for_another};
 use crate::error::DiskError;
 use crate::load::TargetLoad;
@@ -57,7 +57,7 @@ struct LineChunk {
     len: usize,
     slot: SharedSlot,
     /// Its caller, until that is told.
-    done: Option<Done>,
+    done: Option<WriteDone>,
     /// The error of its last write that failed.
     error: Option<DiskError>,
 }
@@ -78,11 +78,18 @@ impl ChunkLine {
     }
 
     /// Writes the slot's first `len` bytes as the chunk at `offset` of a striped file.
-    pub(super) fn write(self: &Arc<Self>, file: Arc<TargetFile>, offset: u64, len: usize, mut slot: Slot, done: Done) {
+    pub(super) fn write(
+        self: &Arc<Self>,
+        file: Arc<TargetFile>,
+        offset: u64,
+        len: usize,
+        mut slot: Slot,
+        done: WriteDone,
+    ) {
         let striped = file.striped().map(|striped| (striped.chunk_at(offset, len), striped.targets()));
         let Some((Some(index), targets)) = striped else {
             let error = DiskError::Bounds { path: file.path().into(), offset, len };
-            return Payload::Own(slot, done).finish(Err(error));
+            return guarded(|| done(Some(slot), Err(error)));
         };
         // Direct writes take whole blocks, and nobody may change a buffer that is shared.
         let padded = len.next_multiple_of(BLOCK_BYTES).min(slot.len());
@@ -333,8 +340,8 @@ impl LineChunk {
 }
 
 /// Tells a caller, whose buffer is not given back: it returns to its slab by itself.
-fn tell(done: Done, result: Result<(), DiskError>) {
-    Teller::Own(done).tell(None, result);
+fn tell(done: WriteDone, result: Result<(), DiskError>) {
+    guarded(|| done(None, result));
 }
 
 /// Direct writes take whole blocks of no more than this size.

@@ -73,10 +73,13 @@ pub struct EngineReport {
     pub stream: Option<StreamFigures>,
 }
 
-/// Called with the slot and the result of a request. It runs on an engine's thread, which does
-/// nothing else meanwhile: it should hand over and return. Of a chunk of a striped file it gets no
-/// slot: another write may still read that, and it returns to its slab by itself.
-pub type Done = Box<dyn FnOnce(Option<Slot>, Result<(), DiskError>) + Send>;
+/// Called with the slot and the result of a read. It runs on an engine's thread, which does nothing
+/// else meanwhile: it should hand over and return.
+pub type Done = Box<dyn FnOnce(Slot, Result<(), DiskError>) + Send>;
+
+/// Called with the slot and the result of a write, as [`Done`] is. Of a chunk of a striped file it
+/// gets no slot: another write may still read that, and it returns to its slab by itself.
+pub type WriteDone = Box<dyn FnOnce(Option<Slot>, Result<(), DiskError>) + Send>;
 
 /// Reads and writes slots. Clones share one engine; dropping the last waits for all requests.
 #[derive(Clone)]
@@ -155,15 +158,16 @@ impl ChunkIo {
     /// rest of the slot may change to zeros.
     ///
     /// Fails with [`DiskError::Bounds`] if the file has no such place.
-    pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
+    pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: WriteDone) {
+        if file.striped().is_some() {
+            return self.shared.line.write(file, place.offset, len, slot, done);
+        }
+        let done: Done = Box::new(move |slot, result| done(Some(slot), result));
         if let Some(error) = file.lacks(place, len) {
             return Payload::Own(slot, done).finish(Err(error));
         }
         if let Some(body) = file.in_stream(place.target) {
-            return body.take(place.offset, len, slot, Box::new(|slot, result| done(Some(slot), result)));
-        }
-        if file.striped().is_some() {
-            return self.shared.line.write(file, place.offset, len, slot, done);
+            return body.take(place.offset, len, slot, done);
         }
         self.shared.submit(Request { job: Job::Write { file, place }, len, payload: Payload::Own(slot, done) });
     }

@@ -26,7 +26,7 @@ pub(crate) enum Payload {
     /// A buffer that this request alone uses, and that goes back to who is told.
     Own(Slot, Done),
     /// A buffer that several writes read, padded before.
-    Shared(SharedSlot, WriteDone),
+    Shared(SharedSlot, SharedDone),
 }
 
 /// The buffer of a request while a call uses it.
@@ -42,11 +42,11 @@ pub(crate) enum Teller {
     /// Gets the buffer back.
     Own(Done),
     /// Does not.
-    Shared(WriteDone),
+    Shared(SharedDone),
 }
 
 /// Called with the result of a write whose buffer is shared.
-pub(crate) type WriteDone = Box<dyn FnOnce(Result<(), DiskError>) + Send>;
+pub(crate) type SharedDone = Box<dyn FnOnce(Result<(), DiskError>) + Send>;
 
 /// The means of a device's queue.
 pub(crate) struct QueueMeans {
@@ -76,7 +76,7 @@ impl Payload {
     /// Tells the end of the request.
     pub(crate) fn finish(self, result: Result<(), DiskError>) {
         let (buffer, teller) = self.split();
-        teller.tell(Some(buffer), result);
+        teller.tell(buffer, result);
     }
 
     /// The buffer, and who is told of the end of what is done with it.
@@ -115,20 +115,25 @@ impl Buffer {
 }
 
 impl Teller {
-    /// Tells the end of a request, and gives its buffer back. A panic of who is told is a bug
-    /// above, but must not take the engine's thread and all other requests with it.
-    pub(crate) fn tell(self, buffer: Option<Buffer>, result: Result<(), DiskError>) {
-        let told = catch_unwind(AssertUnwindSafe(|| match (self, buffer) {
-            (Teller::Own(done), Some(Buffer::Own(slot))) => done(Some(slot), result),
-            (Teller::Own(done), _) => done(None, result),
+    /// Tells the end of a request, and gives its buffer back.
+    pub(crate) fn tell(self, buffer: Buffer, result: Result<(), DiskError>) {
+        guarded(|| match (self, buffer) {
+            (Teller::Own(done), Buffer::Own(slot)) => done(slot, result),
             (Teller::Shared(done), buffer) => {
                 drop(buffer);
                 done(result);
             }
-        }));
-        if told.is_err() {
-            tracing::error!("the callback of an I/O request panicked");
-        }
+            // A payload is split into what belongs together.
+            (Teller::Own(_), Buffer::Shared(_)) => tracing::error!("a buffer came back shared"),
+        });
+    }
+}
+
+/// Runs a callback. A panic in it is a bug above, but must not take the engine's thread and all
+/// other requests with it.
+pub(crate) fn guarded(callback: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
+        tracing::error!("the callback of an I/O request panicked");
     }
 }
 

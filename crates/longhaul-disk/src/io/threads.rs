@@ -81,7 +81,7 @@ fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
         // This may close the file: do it before the callback tells that the request is over.
         drop(job);
         account.add();
-        teller.tell(Some(buffer), result);
+        teller.tell(buffer, result);
     }
 }
 

@@ -127,7 +127,7 @@ async fn serve(
             let result = job.served(len, began.elapsed(), result);
             drop(job);
             account.borrow_mut().add();
-            teller.tell(Some(buffer), result);
+            teller.tell(buffer, result);
             drop(permit);
         });
     }

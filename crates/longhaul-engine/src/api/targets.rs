@@ -46,6 +46,8 @@ pub struct TroubledTarget {
     pub full_s: f64,
     /// Seconds for which it was [`TargetState::Failed`].
     pub failed_s: f64,
+    /// Seconds for which it hung: a call had not come back.
+    pub hung_s: f64,
     /// Bytes per second while it was busy and slow, as a mean over that time. `None`: it was not
     /// slow.
     pub busy_bytes_per_s: Option<u64>,
@@ -70,6 +72,8 @@ pub enum TargetState {
     Full,
     /// A call on it failed: it is given nothing until a probe passes.
     Failed,
+    /// A call on it has not come back: it is given nothing until it answers.
+    Hung,
 }
 
 impl TargetState {
@@ -80,6 +84,7 @@ impl TargetState {
             TargetState::Slow => "slow",
             TargetState::Full => "full",
             TargetState::Failed => "failed",
+            TargetState::Hung => "hung",
         }
     }
 }

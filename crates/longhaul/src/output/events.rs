@@ -332,6 +332,7 @@ fn troubled_body(troubled: &TroubledTarget) -> TroubledBody<'_> {
         slow_s: millis(troubled.slow_s),
         full_s: millis(troubled.full_s),
         failed_s: millis(troubled.failed_s),
+        hung_s: millis(troubled.hung_s),
         busy_bytes_per_s: troubled.busy_bytes_per_s,
         slowest_sibling_bytes_per_s: siblings.map(|(slowest, _)| slowest),
         fastest_sibling_bytes_per_s: siblings.map(|(_, fastest)| fastest),

@@ -4,7 +4,7 @@
 //! In: the figures of all targets, once a second; at the end those that were not well. Out:
 //! sentences. It judges nothing by itself.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -12,22 +12,29 @@ use std::time::Duration;
 use longhaul_core::Escaped;
 use longhaul_engine::{TargetFigures, TargetId, TargetState, TroubledTarget};
 
-/// The targets that were named as slow.
+/// The targets that were named as slow, or as those that do not answer.
 #[derive(Debug, Default)]
-pub(super) struct SlowTargets(BTreeSet<u32>);
+pub(super) struct SlowTargets(BTreeMap<u32, TargetState>);
 
 impl SlowTargets {
     /// The sentences about targets whose state has changed.
     pub(super) fn news(&mut self, figures: &[TargetFigures]) -> Vec<String> {
         let mut news = Vec::new();
         for target in figures {
-            let (number, is_slow) = (target.target.0, target.state == TargetState::Slow);
-            match is_slow {
-                true if self.0.insert(number) => news.push(slow(target, figures)),
-                false if self.0.remove(&number) => {
-                    news.push(format!("{} keeps up with the other targets again", named(target)));
+            let (number, state) = (target.target.0, target.state);
+            if !matches!(state, TargetState::Slow | TargetState::Hung) {
+                match self.0.remove(&number) {
+                    Some(TargetState::Hung) => news.push(format!("{} answers again", named(target))),
+                    Some(_) => news.push(format!("{} keeps up with the other targets again", named(target))),
+                    None => {}
                 }
-                _ => {}
+            } else if self.0.insert(number, state) != Some(state) {
+                news.push(match state {
+                    TargetState::Hung => {
+                        format!("{} does not answer: its share goes to the other targets meanwhile", named(target))
+                    }
+                    _ => slow(target, figures),
+                });
             }
         }
         news
@@ -44,8 +51,9 @@ fn slow(target: &TargetFigures, all: &[TargetFigures]) -> String {
 
 /// The sentence about a target that was not well, at the end of a run.
 pub(super) fn trouble(troubled: &TroubledTarget) -> String {
-    let TroubledTarget { target, dir, slow_s, full_s, failed_s, share, .. } = troubled;
-    let times = [(slow_s, "slow"), (full_s, "full"), (failed_s, "out of use after a failure")];
+    let TroubledTarget { target, dir, slow_s, full_s, failed_s, hung_s, share, .. } = troubled;
+    let times =
+        [(slow_s, "slow"), (full_s, "full"), (failed_s, "out of use after a failure"), (hung_s, "without an answer")];
     let times = times.into_iter().filter(|(seconds, _)| **seconds > 0.0);
     let times: Vec<_> = times.map(|(seconds, was)| format!("{was} for {seconds:.1} s")).collect();
     let mut sentence = format!("{} was {}", shown(*target, dir), times.join(", "));
@@ -115,6 +123,10 @@ mod tests {
         assert_eq!(told, ["limited by target 3 (/d3): 21 MB/s, p99 410 ms; its siblings 98 to 101 MB/s"]);
         assert!(slow.news(&second(TargetState::Slow)).is_empty());
         assert_eq!(slow.news(&second(TargetState::Ok)), ["target 3 (/d3) keeps up with the other targets again"]);
+        let told = slow.news(&second(TargetState::Hung));
+        assert_eq!(told, ["target 3 (/d3) does not answer: its share goes to the other targets meanwhile"]);
+        assert!(slow.news(&second(TargetState::Hung)).is_empty());
+        assert_eq!(slow.news(&second(TargetState::Ok)), ["target 3 (/d3) answers again"]);
     }
 
     #[test]
@@ -125,6 +137,7 @@ mod tests {
             slow_s: 12.04,
             full_s: 0.0,
             failed_s: 0.0,
+            hung_s: 0.0,
             busy_bytes_per_s: Some(21_000_000),
             siblings_bytes_per_s: Some((98_000_000, 101_000_000)),
             p99: Some(Duration::from_millis(410)),
@@ -136,5 +149,7 @@ mod tests {
         );
         let failed = TroubledTarget { slow_s: 0.0, full_s: 1.0, failed_s: 2.0, share: None, dir: "".into(), ..slow };
         assert_eq!(trouble(&failed), "target 3 was full for 1.0 s, out of use after a failure for 2.0 s");
+        let hung = TroubledTarget { full_s: 0.0, failed_s: 0.0, hung_s: 10.2, ..failed };
+        assert_eq!(trouble(&hung), "target 3 was without an answer for 10.2 s");
     }
 }

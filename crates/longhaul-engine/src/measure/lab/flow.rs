@@ -179,7 +179,7 @@ impl Flow {
         };
         let access = if matches!(file, LabFace::Read(_)) { Access::Read } else { Access::Write };
         let (flow, began) = (Arc::clone(self), Instant::now());
-        let done = Box::new(move |slot: Option<Slot>, result: Result<(), longhaul_disk::DiskError>| {
+        let done = move |slot: Option<Slot>, result: Result<(), longhaul_disk::DiskError>| {
             let took = began.elapsed();
             {
                 let (_, tally) = &mut *lock(&flow.streams[at]);
@@ -194,10 +194,12 @@ impl Flow {
                 Some(slot) => flow.go_on(at, slot),
                 None => flow.end_one(),
             }
-        });
+        };
         match file {
-            LabFace::Read(file) => self.io.read(file, offset, len, slot, done),
-            LabFace::Write(file) => self.io.write(file, Place::whole(offset), len, slot, done),
+            LabFace::Read(file) => {
+                self.io.read(file, offset, len, slot, Box::new(move |slot, result| done(Some(slot), result)))
+            }
+            LabFace::Write(file) => self.io.write(file, Place::whole(offset), len, slot, Box::new(done)),
         }
     }
 

@@ -51,6 +51,7 @@ fn report(figures: &TargetFigures) -> TargetReport {
             TargetState::Slow => TargetStanding::Slow,
             TargetState::Full => TargetStanding::Full,
             TargetState::Failed => TargetStanding::Failed,
+            TargetState::Hung => TargetStanding::Hung,
         },
     }
 }
@@ -71,6 +72,7 @@ fn figures(report: &TargetReport) -> TargetFigures {
             TargetStanding::Slow => TargetState::Slow,
             TargetStanding::Full => TargetState::Full,
             TargetStanding::Failed => TargetState::Failed,
+            TargetStanding::Hung => TargetState::Hung,
         },
     }
 }
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn figures_travel_whole_but_for_the_directory() {
-        let states = [TargetState::Ok, TargetState::Slow, TargetState::Full, TargetState::Failed];
+        let states = [TargetState::Ok, TargetState::Slow, TargetState::Full, TargetState::Failed, TargetState::Hung];
         let ours: Vec<_> = (0..).zip(states).map(|(number, state)| told(number, state)).collect();
         let theirs = FarTargets::default().hear(Instant::now(), &reports(&ours)).expect("the first");
         let bare: Vec<_> = ours.into_iter().map(|figures| TargetFigures { dir: PathBuf::new(), ..figures }).collect();

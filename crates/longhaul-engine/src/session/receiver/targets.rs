@@ -54,6 +54,7 @@ impl TargetWatch {
             target.written = now.written_bytes;
             target.state = match now.condition {
                 TargetCondition::Failed => TargetState::Failed,
+                TargetCondition::Hung => TargetState::Hung,
                 TargetCondition::Full => TargetState::Full,
                 TargetCondition::Well if slow => TargetState::Slow,
                 TargetCondition::Well => TargetState::Ok,
@@ -88,7 +89,7 @@ fn say(figures: &TargetFigures) {
             tracing::warn!(target: "longhaul::disk", number, %dir, bytes_per_s = rate, p99_ms, "a target is far slower than its siblings");
         }
         // Who met the error has said so.
-        TargetState::Full | TargetState::Failed => {}
+        TargetState::Full | TargetState::Failed | TargetState::Hung => {}
         TargetState::Ok => {
             tracing::info!(target: "longhaul::disk", number, %dir, bytes_per_s = rate, p99_ms, "a target is as fast as its siblings again");
         }

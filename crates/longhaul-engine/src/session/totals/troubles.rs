@@ -1,4 +1,5 @@
-//! Sums for how long each target of a destination was slow, full or failed, with the evidence.
+//! Sums for how long each target of a destination was slow or full, failed or hung, with the
+//! evidence.
 //!
 //! In: the figures of all targets, about once a second of a session. Out: the targets that were
 //! anything but well, for the report. It judges none: the state of a target comes with its figures.
@@ -29,6 +30,7 @@ struct Trouble {
     slow_s: f64,
     full_s: f64,
     failed_s: f64,
+    hung_s: f64,
     /// Its own rate while it was slow.
     rate: Mean,
     /// The rate of its slowest and of its fastest sibling meanwhile.
@@ -84,6 +86,7 @@ impl Trouble {
             TargetState::Ok => {}
             TargetState::Full => self.full_s += passed_s,
             TargetState::Failed => self.failed_s += passed_s,
+            TargetState::Hung => self.hung_s += passed_s,
             TargetState::Slow => {
                 self.slow_s += passed_s;
                 let siblings = all.iter().filter(|other| other.target != target.target);
@@ -110,6 +113,7 @@ impl Trouble {
         self.slow_s += later.slow_s;
         self.full_s += later.full_s;
         self.failed_s += later.failed_s;
+        self.hung_s += later.hung_s;
         self.rate.add(later.rate);
         self.siblings.iter_mut().zip(later.siblings).for_each(|(mean, later)| mean.add(later));
         self.written.iter_mut().zip(later.written).for_each(|(bytes, later)| *bytes += later);
@@ -126,6 +130,7 @@ impl Trouble {
             slow_s: self.slow_s,
             full_s: self.full_s,
             failed_s: self.failed_s,
+            hung_s: self.hung_s,
             busy_bytes_per_s: rate(self.rate),
             siblings_bytes_per_s: slowest.zip(fastest),
             p99: self.p99,
@@ -200,6 +205,7 @@ mod tests {
             slow_s: 4.0,
             full_s: 0.0,
             failed_s: 0.0,
+            hung_s: 0.0,
             busy_bytes_per_s: Some(12_500_000),
             siblings_bytes_per_s: Some((98_000_000, 101_000_000)),
             p99: Some(Duration::from_millis(100)),

@@ -39,6 +39,8 @@ pub enum TargetStanding {
     Full,
     /// A call on it failed, and no probe passed since.
     Failed,
+    /// A call on it has not come back.
+    Hung,
 }
 
 /// The targets in one message at most.

@@ -114,6 +114,8 @@ pub(super) struct TroubledBody<'a> {
     pub(super) p99_ms: Option<f64>,
     /// Its share of the bytes that all targets wrote while it was slow, 0 to 1.
     pub(super) share: Option<f64>,
+    /// Seconds for which it hung: a call had not come back.
+    pub(super) hung_s: f64,
 }
 
 /// The I/O engine of this side, and how it really ran.
@@ -309,7 +311,7 @@ pub(super) struct TargetBody<'a> {
     /// Its share of the bytes written on all targets since the event before, 0 to 1.
     pub(super) share: f64,
     /// `ok`; `slow`: below half of the median rate of its siblings; `full`: a write had no room in
-    /// the last 30 s; `failed`: a call failed, and no probe passed since.
+    /// the last 30 s; `failed`: a call failed, and no probe passed since; `hung`: a call has not come back.
     pub(super) state: &'static str,
 }
 
