@@ -181,11 +181,11 @@ fn the_summary_counts_and_rates() {
          \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0,\
          \"bound\":[{\"threads\":\"disk 8:1\",\"node\":1,\"cpus\":\"0-3\"},{\"threads\":\"lanes\",\"node\":null,\"cpus\":\"8\"}]},\
          \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000,\
-         \"troubled_targets\":[{\"target\":3,\"path\":\"/d3\",\"slow_s\":12.0,\"full_s\":0.0,\"failed_s\":0.0,\"hung_s\":0.0,\
+         \"troubled_targets\":[{\"target\":3,\"path\":\"/d3\",\"slow_s\":12.0,\"full_s\":0.0,\"failed_s\":0.0,\
          \"busy_bytes_per_s\":21000000,\"slowest_sibling_bytes_per_s\":98000000,\
-         \"fastest_sibling_bytes_per_s\":101000000,\"p99_ms\":410.5,\"share\":0.06},\
-         {\"target\":5,\"path\":\"\",\"slow_s\":0.0,\"full_s\":1.5,\"failed_s\":2.0,\"hung_s\":0.5,\"busy_bytes_per_s\":null,\
-         \"slowest_sibling_bytes_per_s\":null,\"fastest_sibling_bytes_per_s\":null,\"p99_ms\":null,\"share\":null}]}\n"
+         \"fastest_sibling_bytes_per_s\":101000000,\"p99_ms\":410.5,\"share\":0.06,\"hung_s\":0.0},\
+         {\"target\":5,\"path\":\"\",\"slow_s\":0.0,\"full_s\":1.5,\"failed_s\":2.0,\"busy_bytes_per_s\":null,\
+         \"slowest_sibling_bytes_per_s\":null,\"fastest_sibling_bytes_per_s\":null,\"p99_ms\":null,\"share\":null,\"hung_s\":0.5}]}\n"
     );
 }
 
