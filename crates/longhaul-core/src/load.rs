@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use choice::{Candidate, soonest};
 pub use latency::{Latency, LatencyLog};
-pub use scheduler::{ChunkScheduler, HANG_MIN, Overdue, WriteEnd, WriteId, patience};
+pub use scheduler::{ChunkScheduler, HANG_MIN, Overdue, WriteEnd, WriteId, WriteResult, patience};
 pub use slow::{SLOW_SHARE, slow};
 
 /// The load of one target.

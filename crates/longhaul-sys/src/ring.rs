@@ -241,8 +241,8 @@ unsafe impl IoBuf for LentShared {
 }
 
 /// A slot's memory as the registry sees it. It gives access to nobody: the registry hands out a
-/// [`FixedBuf`] for it only in `lend`, to the owner of the slot, or to writes of a shared slot, which
-/// only read it.
+/// [`FixedBuf`] for it only in `lend`, to the owner of the slot, or to writes of a shared slot,
+/// which only read it.
 struct RegisteredSlot {
     start: NonNull<u8>,
     /// Keeps the memory mapped for as long as it is registered.

@@ -43,7 +43,16 @@ pub struct Overdue {
     pub waited: Duration,
 }
 
-/// What the end of one write means for its chunk.
+/// The result of one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteResult {
+    /// It went well.
+    Written,
+    /// It failed.
+    Failed,
+}
+
+/// The meaning of the end of one write for its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
     /// The chunk is written: by this write, before any other.
@@ -69,13 +78,13 @@ struct TargetQueue {
 #[derive(Debug)]
 struct ChunkWrite {
     len: u64,
-    attempts: Vec<Attempt>,
+    attempts: Vec<WriteAttempt>,
     /// Whether its caller was told: its other writes only hold its buffer.
     is_over: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Attempt {
+struct WriteAttempt {
     target: TargetId,
     began: Duration,
 }
@@ -112,12 +121,12 @@ impl ChunkScheduler {
     /// Begins a write of a chunk to a target.
     pub fn begin(&mut self, now: Duration, id: WriteId, target: TargetId) {
         let Some(write) = self.writes.get_mut(&id) else { return };
-        write.attempts.push(Attempt { target, began: now });
+        write.attempts.push(WriteAttempt { target, began: now });
         self.targets.entry(target).or_default().pinned_bytes += write.len;
     }
 
-    /// Ends a write of a chunk to a target, which went well or not.
-    pub fn end(&mut self, now: Duration, id: WriteId, target: TargetId, went_well: bool) -> WriteEnd {
+    /// Ends a write of a chunk to a target.
+    pub fn end(&mut self, now: Duration, id: WriteId, target: TargetId, result: WriteResult) -> WriteEnd {
         let Some(write) = self.writes.get_mut(&id) else { return WriteEnd::Late };
         let before = write.attempts.len();
         write.attempts.retain(|attempt| attempt.target != target);
@@ -128,13 +137,13 @@ impl ChunkScheduler {
             queue.pinned_bytes = queue.pinned_bytes.saturating_sub(len);
             queue.answered = queue.answered.max(now);
         }
-        let end = match (write.is_over, went_well) {
+        let end = match (write.is_over, result) {
             (true, _) => WriteEnd::Late,
-            (false, true) => WriteEnd::First,
-            (false, false) if is_last => WriteEnd::Alone,
-            (false, false) => WriteEnd::Waits,
+            (false, WriteResult::Written) => WriteEnd::First,
+            (false, WriteResult::Failed) if is_last => WriteEnd::Alone,
+            (false, WriteResult::Failed) => WriteEnd::Waits,
         };
-        write.is_over |= went_well;
+        write.is_over |= result == WriteResult::Written;
         if is_last && end != WriteEnd::Alone {
             self.writes.remove(&id);
         }
@@ -234,7 +243,7 @@ mod tests {
         assert_eq!(begun.len(), 12, "four chunks each, and four are left");
         assert_eq!((0..3).map(|n| scheduler.pinned_bytes(TargetId(n))).collect::<Vec<_>>(), [16 * MIB; 3]);
         let (id, target) = begun[0];
-        assert_eq!(scheduler.end(secs(1), id, target, true), WriteEnd::First);
+        assert_eq!(scheduler.end(secs(1), id, target, WriteResult::Written), WriteEnd::First);
         assert_eq!(write(&mut scheduler, secs(1), &all).map(|(_, target)| target), Some(target));
     }
 
@@ -260,11 +269,11 @@ mod tests {
         assert_eq!(scheduler.choose(id, &[hangs, other]), Some(TargetId(1)));
         scheduler.begin(secs(12), id, TargetId(1));
         assert!(overdue(&scheduler, secs(13)).is_empty(), "the second write has its own time");
-        assert_eq!(scheduler.end(secs(13), id, TargetId(1), true), WriteEnd::First);
+        assert_eq!(scheduler.end(secs(13), id, TargetId(1), WriteResult::Written), WriteEnd::First);
         assert!(overdue(&scheduler, secs(99)).is_empty(), "it is written");
         assert_eq!(scheduler.pinned_bytes(TargetId(0)), 4 * MIB, "its buffer is held there still");
         assert!(!scheduler.is_idle());
-        assert_eq!(scheduler.end(secs(20), id, TargetId(0), true), WriteEnd::Late);
+        assert_eq!(scheduler.end(secs(20), id, TargetId(0), WriteResult::Written), WriteEnd::Late);
         assert!(scheduler.is_idle());
         assert_eq!(scheduler.pinned_bytes(TargetId(0)), 0);
     }
@@ -278,14 +287,14 @@ mod tests {
         for (n, (id, target)) in begun.iter().enumerate() {
             let now = secs(n as u64 + 1);
             assert!(scheduler.overdue(now, |_| HANG_MIN).is_empty(), "{now:?}");
-            assert_eq!(scheduler.end(now, *id, *target, true), WriteEnd::First);
+            assert_eq!(scheduler.end(now, *id, *target, WriteResult::Written), WriteEnd::First);
         }
         // One that is passed by all others is not waited for without end.
         let (stuck, _) = write(&mut scheduler, secs(10), &slow).expect("room");
         for n in 11..20 {
             assert!(scheduler.overdue(secs(n), |_| HANG_MIN).is_empty());
             let (id, target) = write(&mut scheduler, secs(n), &slow).expect("room");
-            scheduler.end(secs(n), id, target, true);
+            scheduler.end(secs(n), id, target, WriteResult::Written);
         }
         assert_eq!(scheduler.overdue(secs(20), |_| HANG_MIN).first().map(|overdue| overdue.write), Some(stuck));
     }
@@ -296,16 +305,16 @@ mod tests {
         let both = [at(0, 1e8), at(1, 1e8)];
         let (id, target) = write(&mut scheduler, secs(0), &both).expect("room");
         scheduler.begin(secs(3), id, TargetId(1));
-        assert_eq!(scheduler.end(secs(4), id, target, false), WriteEnd::Waits);
-        assert_eq!(scheduler.end(secs(5), id, TargetId(1), false), WriteEnd::Alone);
+        assert_eq!(scheduler.end(secs(4), id, target, WriteResult::Failed), WriteEnd::Waits);
+        assert_eq!(scheduler.end(secs(5), id, TargetId(1), WriteResult::Failed), WriteEnd::Alone);
         assert_eq!(scheduler.choose(id, &both[..1]), Some(TargetId(0)), "the caller says which may have it");
         scheduler.give_up(id);
         assert!(scheduler.is_idle());
         // Both at once, and the later one fails: it changes nothing.
         let (id, _) = write(&mut scheduler, secs(0), &both).expect("room");
         scheduler.begin(secs(3), id, TargetId(1));
-        assert_eq!(scheduler.end(secs(4), id, TargetId(1), true), WriteEnd::First);
-        assert_eq!(scheduler.end(secs(5), id, TargetId(0), false), WriteEnd::Late);
+        assert_eq!(scheduler.end(secs(4), id, TargetId(1), WriteResult::Written), WriteEnd::First);
+        assert_eq!(scheduler.end(secs(5), id, TargetId(0), WriteResult::Failed), WriteEnd::Late);
     }
 
     #[test]

@@ -73,7 +73,7 @@ enum ChunkPlace {
     At(Spot),
 }
 
-/// What the end of a write means for its chunk.
+/// The meaning of the end of a write for its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// It is the chunk's place from now on.

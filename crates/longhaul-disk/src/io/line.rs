@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longhaul_core::load::{ChunkScheduler, WriteEnd, WriteId, patience};
+use longhaul_core::load::{ChunkScheduler, WriteEnd, WriteId, WriteResult, patience};
 use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, TargetId};
 use longhaul_sys::{SharedSlot, Slot};
@@ -229,7 +229,8 @@ impl ChunkLine {
                     }
                 }
             }
-            let end = scheduler.end(self.began.elapsed(), id, spot.target, result.is_ok());
+            let outcome = if result.is_ok() { WriteResult::Written } else { WriteResult::Failed };
+            let end = scheduler.end(self.began.elapsed(), id, spot.target, outcome);
             match (end, result) {
                 (WriteEnd::First, result) => told = chunk.done.take().map(|done| (done, result)),
                 // The buffer is here: another target takes it.
@@ -317,7 +318,7 @@ impl ChunkLine {
     }
 }
 
-/// What came of placing a chunk.
+/// The outcome of placing a chunk.
 enum Placing {
     /// A write of it begins.
     Begun(Request),

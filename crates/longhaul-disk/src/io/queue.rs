@@ -37,7 +37,7 @@ pub(crate) enum Buffer {
     Shared(SharedSlot),
 }
 
-/// What is left of a payload whose buffer is in use.
+/// The rest of a payload whose buffer is in use: who is told of the end.
 pub(crate) enum Teller {
     /// Gets the buffer back.
     Own(Done),

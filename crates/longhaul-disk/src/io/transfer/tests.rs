@@ -49,28 +49,28 @@ fn errno(errno: Errno) -> io::Result<usize> {
 
 #[test]
 fn short_reads_go_on_where_they_stopped() {
-    let mut scratch = Scratch::new();
+    let scratch = Scratch::new();
     let job = scratch.read(DirectMode::Buffered, 10_000, 1000);
     let mut transfer = Transfer::begin(&job, 9000, SLOT).expect("begin");
     for (range, moved) in [(0..9000, 1), (1..9000, 4000), (4001..9000, 4999)] {
-        let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
+        let step = transfer.next(&scratch.slot).expect("step").expect("more");
         assert_eq!(step, Step::Read { offset: 1000 + range.start as u64, range });
         transfer.absorb(&step, Ok(moved)).expect("progress");
     }
-    assert_eq!(transfer.next(&mut scratch.slot).expect("end"), None);
+    assert_eq!(transfer.next(&scratch.slot).expect("end"), None);
 }
 
 #[test]
 fn short_direct_reads_go_on_at_the_last_whole_block() {
-    let mut scratch = Scratch::new();
+    let scratch = Scratch::new();
     let job = scratch.read(DirectMode::Auto, 10_000, 0);
     let Some(align) = direct_align(&job) else { return };
     let mut transfer = Transfer::begin(&job, 10_000, SLOT).expect("begin");
     let end = 10_000_usize.next_multiple_of(align);
-    let first = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let first = transfer.next(&scratch.slot).expect("step").expect("more");
     assert_eq!(first, Step::Read { range: 0..end, offset: 0 });
     transfer.absorb(&first, Ok(align + 1)).expect("progress");
-    let second = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let second = transfer.next(&scratch.slot).expect("step").expect("more");
     assert_eq!(second, Step::Read { range: align..end, offset: align as u64 });
     let stuck = transfer.absorb(&second, Ok(1)).expect_err("ends here");
     assert_eq!(stuck.kind(), ErrorKind::Changed);
@@ -78,11 +78,11 @@ fn short_direct_reads_go_on_at_the_last_whole_block() {
 
 #[test]
 fn a_refused_direct_request_is_tried_once_more_through_the_cache() {
-    let mut scratch = Scratch::new();
+    let scratch = Scratch::new();
     let job = scratch.write(DirectMode::Auto, 5000, 0, false);
     let Some(align) = direct_align(&job) else { return };
     let mut transfer = Transfer::begin(&job, 5000, SLOT).expect("begin");
-    let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let step = transfer.next(&scratch.slot).expect("step").expect("more");
     assert_eq!(step, Step::Write { range: 0..5000_usize.next_multiple_of(align), offset: 0 });
     let slab = Slab::new(SLOT, 1).expect("slab");
     let mut slot = slab.claim().expect("slot");
@@ -93,28 +93,28 @@ fn a_refused_direct_request_is_tried_once_more_through_the_cache() {
     assert!(buffer.bytes()[tail.clone()].iter().all(|&b| b == 0), "the tail is padded");
     assert_eq!((buffer.bytes()[tail.start - 1], buffer.bytes().get(tail.end)), (0xee, Some(&0xee)));
     transfer.absorb(&step, errno(Errno::INVAL)).expect("falls back");
-    let again = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let again = transfer.next(&scratch.slot).expect("step").expect("more");
     assert_eq!(again, Step::Write { range: 0..5000, offset: 0 });
     assert!(transfer.absorb(&again, errno(Errno::INVAL)).is_err(), "once only");
 }
 
 #[test]
 fn a_request_that_was_out_while_another_fell_back_is_tried_again() {
-    let mut scratch = Scratch::new();
+    let scratch = Scratch::new();
     let job = scratch.read(DirectMode::Auto, 5000, 0);
     if direct_align(&job).is_none() {
         return;
     }
     let mut transfer = Transfer::begin(&job, 5000, SLOT).expect("begin");
-    let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let step = transfer.next(&scratch.slot).expect("step").expect("more");
     job.handle().expect("file").fall_back("another request").expect("allowed");
     transfer.absorb(&step, errno(Errno::INVAL)).expect("not this request's fault");
-    assert_eq!(transfer.next(&mut scratch.slot).expect("step"), Some(Step::Read { range: 0..5000, offset: 0 }));
+    assert_eq!(transfer.next(&scratch.slot).expect("step"), Some(Step::Read { range: 0..5000, offset: 0 }));
 }
 
 #[test]
 fn where_direct_io_is_required_a_refusal_is_an_error() {
-    let mut scratch = Scratch::new();
+    let scratch = Scratch::new();
     std::fs::write(scratch.dir.path().join("probe"), b"").expect("file");
     let target = FsTarget::open(scratch.dir.path(), DirectMode::Direct).expect("target");
     let Ok(file) = target.create(&path("f"), map(4096), false, &temp()) else {
@@ -124,19 +124,19 @@ fn where_direct_io_is_required_a_refusal_is_an_error() {
     let place = Place::whole(0);
     let job = Job::Write { file, place };
     let mut transfer = Transfer::begin(&job, 4096, SLOT).expect("begin");
-    let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let step = transfer.next(&scratch.slot).expect("step").expect("more");
     let error = transfer.absorb(&step, errno(Errno::INVAL)).expect_err("required");
     assert!(matches!(error, DiskError::NoDirect { .. }));
 }
 
 #[test]
 fn interrupted_calls_are_made_again_and_writes_of_nothing_fail() {
-    let mut scratch = Scratch::new();
+    let scratch = Scratch::new();
     let job = scratch.write(DirectMode::Buffered, 5000, 0, false);
     let mut transfer = Transfer::begin(&job, 5000, SLOT).expect("begin");
-    let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
+    let step = transfer.next(&scratch.slot).expect("step").expect("more");
     transfer.absorb(&step, errno(Errno::INTR)).expect("interrupted");
-    assert_eq!(transfer.next(&mut scratch.slot).expect("step"), Some(step.clone()));
+    assert_eq!(transfer.next(&scratch.slot).expect("step"), Some(step.clone()));
     assert_eq!(transfer.absorb(&step, Ok(0)).expect_err("nothing moved").kind(), ErrorKind::Io);
     assert_eq!(transfer.absorb(&step, errno(Errno::NOSPC)).expect_err("full").kind(), ErrorKind::NoSpace);
 }
@@ -154,7 +154,7 @@ fn reserve_until(refused: Errno) {
     let step = |offset: u64, scratch: &mut Scratch, outcome: io::Result<usize>| {
         let job = Job::Write { file: Arc::clone(file), place: Place::whole(offset) };
         let mut transfer = Transfer::begin(&job, 4096, SLOT).expect("begin");
-        let step = transfer.next(&mut scratch.slot).expect("step").expect("more");
+        let step = transfer.next(&scratch.slot).expect("step").expect("more");
         let reserves = matches!(step, Step::Reserve { .. });
         (reserves, transfer.absorb(&step, outcome).map_err(|error| error.kind()))
     };
@@ -178,7 +178,7 @@ fn runs_of_data_in_a_sparse_file_are_written_and_holes_are_not() {
     scratch.slot[SLOT - 1] = 1;
     let mut transfer = Transfer::begin(&job, SLOT, SLOT).expect("begin");
     let mut steps = Vec::new();
-    while let Some(step) = transfer.next(&mut scratch.slot).expect("step") {
+    while let Some(step) = transfer.next(&scratch.slot).expect("step") {
         if let Step::Write { range, .. } = &step {
             steps.push(range.clone());
             transfer.absorb(&step, Ok(range.len())).expect("written");

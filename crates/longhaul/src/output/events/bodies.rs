@@ -311,7 +311,8 @@ pub(super) struct TargetBody<'a> {
     /// Its share of the bytes written on all targets since the event before, 0 to 1.
     pub(super) share: f64,
     /// `ok`; `slow`: below half of the median rate of its siblings; `full`: a write had no room in
-    /// the last 30 s; `failed`: a call failed, and no probe passed since; `hung`: a call has not come back.
+    /// the last 30 s; `failed`: a call failed, and no probe passed since; `hung`: a call has not
+    /// come back.
     pub(super) state: &'static str,
 }
 
