@@ -114,6 +114,15 @@ impl Draft {
         self.map.len_of(index).is_some()
     }
 
+    /// Takes the length in bytes of a body that an earlier session wrote: no slot that begins before
+    /// its end is given away. A footer that session left may name what lies there, and where there
+    /// are no locks a write of it may still land.
+    pub fn reopened(&mut self, target: TargetId, body_bytes: u64) {
+        let used = body_bytes.div_ceil(self.map.size().bytes());
+        let slots = self.slots.entry(target).or_default();
+        *slots = (*slots).max(used);
+    }
+
     /// The chunk at an offset of the file, if a request of `len` bytes there is that chunk.
     pub fn chunk_at(&self, offset: u64, len: usize) -> Option<ChunkIndex> {
         let index = ChunkIndex(offset >> self.map.size().log2());

@@ -126,6 +126,20 @@ fn records_bring_the_same_places_back() {
 }
 
 #[test]
+fn a_slot_before_the_end_of_a_body_that_is_continued_is_not_given_away() {
+    let mut draft = draft(4 * MIB);
+    let record = PlacedChunk { index: ChunkIndex(0), spot: Some(Spot { target: TargetId(0), slot: 1 }), digest: [7; 32] };
+    assert!(draft.recorded(record));
+    draft.reopened(TargetId(0), 3 * MIB + 500);
+    assert_eq!(put(&mut draft, 1, 0, &[2; MIB as usize]).slot, 4, "the last one has begun");
+    draft.reopened(TargetId(0), MIB);
+    assert_eq!(put(&mut draft, 2, 0, &[3; MIB as usize]).slot, 5, "what was given stays so");
+    assert_eq!(put(&mut draft, 3, 1, &[4; MIB as usize]).slot, 0, "other bodies are not concerned");
+    let used: Vec<_> = draft.slots_on(TargetId(0)).iter().map(Option::is_some).collect();
+    assert_eq!(used, [false, true, false, false, true, true]);
+}
+
+#[test]
 fn a_chunk_that_is_written_anew_does_not_get_the_place_of_an_earlier_write_that_is_under_way() {
     let mut draft = draft(2 * MIB);
     let hung = begin(&mut draft, 0, 0, &[1; MIB as usize]);
