@@ -51,7 +51,7 @@ pub struct Draft {
     /// Chunks that are to be recorded by the next sync.
     fresh: BTreeSet<u64>,
     /// Writes under way, by chunk.
-    writing: BTreeMap<u64, Vec<Spot>>,
+    writing: BTreeMap<u64, Vec<WriteUnderWay>>,
     /// The number of slots that each body has given away.
     slots: BTreeMap<TargetId, u64>,
 }
@@ -60,6 +60,14 @@ pub struct Draft {
 struct DraftChunk {
     place: ChunkPlace,
     digest: Option<Hash32>,
+}
+
+/// A write that has not come back.
+#[derive(Clone, Copy, Debug)]
+struct WriteUnderWay {
+    spot: Spot,
+    /// Whether it may become the chunk's place: the chunk was not written anew since it began.
+    counts: bool,
 }
 
 /// Where a chunk lies.
@@ -78,7 +86,8 @@ enum ChunkPlace {
 pub enum WriteOutcome {
     /// It is the chunk's place from now on.
     Placed,
-    /// Another write of the chunk was first. Nobody uses its slot.
+    /// Another write of the chunk was first, or the chunk was written anew since. Nobody uses its
+    /// slot.
     Late,
 }
 
@@ -103,6 +112,15 @@ impl Draft {
         let place = spot.map_or(ChunkPlace::Hole, ChunkPlace::At);
         self.chunks.insert(index.0, DraftChunk { place, digest: Some(digest) });
         self.map.len_of(index).is_some()
+    }
+
+    /// Takes the length in bytes of a body that an earlier session wrote: no slot that begins before
+    /// its end is given away. A footer that session left may name what lies there, and where there
+    /// are no locks a write of it may still land.
+    pub fn reopened(&mut self, target: TargetId, body_bytes: u64) {
+        let used = body_bytes.div_ceil(self.map.size().bytes());
+        let slots = self.slots.entry(target).or_default();
+        *slots = (*slots).max(used);
     }
 
     /// The chunk at an offset of the file, if a request of `len` bytes there is that chunk.
@@ -132,27 +150,30 @@ impl Draft {
         (slots + 1) << self.map.size().log2()
     }
 
-    /// Begins a write of a chunk to a slot of its own on a target. A place that the chunk had is
-    /// its place no more.
+    /// Begins to write a chunk, to a slot of its own on a target. A place that the chunk had is its
+    /// place no more, and no earlier write of it that is under way becomes its place.
     pub fn begin_write(&mut self, index: ChunkIndex, target: TargetId) -> Spot {
+        let earlier = self.writing.get_mut(&index.0).into_iter().flatten();
+        earlier.for_each(|write| write.counts = false);
+        self.fresh.remove(&index.0);
+        self.set_place(index, ChunkPlace::Nowhere);
+        self.begin_hedge(index, target)
+    }
+
+    /// Begins another write of a chunk whose write is under way, of the same content, to a slot of
+    /// its own on another target. The first that completes is the chunk's place.
+    pub fn begin_hedge(&mut self, index: ChunkIndex, target: TargetId) -> Spot {
         let slots = self.slots.entry(target).or_default();
         let spot = Spot { target, slot: *slots };
         *slots += 1;
-        let under_way = self.writing.entry(index.0).or_default();
-        // The first write of this content: what lay elsewhere is not the chunk any more, and what
-        // was not recorded of it never is.
-        if under_way.is_empty() {
-            self.fresh.remove(&index.0);
-            self.set_place(index, ChunkPlace::Nowhere);
-        }
-        self.writing.entry(index.0).or_default().push(spot);
+        self.writing.entry(index.0).or_default().push(WriteUnderWay { spot, counts: true });
         spot
     }
 
     /// Notes that a write completed.
     pub fn end_write(&mut self, index: ChunkIndex, spot: Spot) -> WriteOutcome {
-        let is_known = self.forget_write(index, spot);
-        if !is_known || self.chunks.get(&index.0).is_some_and(|chunk| chunk.place != ChunkPlace::Nowhere) {
+        let counts = self.forget_write(index, spot).is_some_and(|write| write.counts);
+        if !counts || self.chunks.get(&index.0).is_some_and(|chunk| chunk.place != ChunkPlace::Nowhere) {
             return WriteOutcome::Late;
         }
         self.set_place(index, ChunkPlace::At(spot));
@@ -165,21 +186,20 @@ impl Draft {
         self.forget_write(index, spot);
     }
 
-    /// Takes a write out of those that are under way. Returns whether it was one.
-    fn forget_write(&mut self, index: ChunkIndex, spot: Spot) -> bool {
-        let Some(under_way) = self.writing.get_mut(&index.0) else { return false };
-        let before = under_way.len();
-        under_way.retain(|other| *other != spot);
-        let is_known = under_way.len() < before;
+    /// Takes a write out of those that are under way. `None`: it is none of them.
+    fn forget_write(&mut self, index: ChunkIndex, spot: Spot) -> Option<WriteUnderWay> {
+        let under_way = self.writing.get_mut(&index.0)?;
+        let at = under_way.iter().position(|write| write.spot == spot)?;
+        let write = under_way.swap_remove(at);
         if under_way.is_empty() {
             self.writing.remove(&index.0);
         }
-        is_known
+        Some(write)
     }
 
     /// The number of writes to a target that are under way.
     pub fn writes_on(&self, target: TargetId) -> usize {
-        self.writing.values().flatten().filter(|spot| spot.target == target).count()
+        self.writing.values().flatten().filter(|write| write.spot.target == target).count()
     }
 
     /// Notes that a chunk is a hole.

@@ -76,7 +76,7 @@ fn a_chunk_that_was_moved_leaves_a_slot_that_nobody_uses_again() {
 fn of_two_writes_of_a_chunk_the_first_to_complete_is_its_place() {
     let mut draft = draft(2 * MIB);
     let hung = begin(&mut draft, 0, 0, &[1; MIB as usize]);
-    let hedge = begin(&mut draft, 0, 1, &[1; MIB as usize]);
+    let hedge = draft.begin_hedge(ChunkIndex(0), TargetId(1));
     assert_eq!((draft.writes_on(TargetId(0)), draft.writes_on(TargetId(1))), (1, 1));
     assert_eq!(draft.end_write(ChunkIndex(0), hedge), WriteOutcome::Placed);
     assert_eq!(draft.spot(ChunkIndex(0)), Some(hedge));
@@ -123,4 +123,36 @@ fn records_bring_the_same_places_back() {
     assert_eq!(again.begin_write(ChunkIndex(0), TargetId(3)).slot, 2, "no slot is given twice");
     let beyond = PlacedChunk { index: ChunkIndex(2), spot: None, digest: [0; 32] };
     assert!(!again.recorded(beyond));
+}
+
+#[test]
+fn a_slot_before_the_end_of_a_body_that_is_continued_is_not_given_away() {
+    let mut draft = draft(4 * MIB);
+    let record = PlacedChunk { index: ChunkIndex(0), spot: Some(Spot { target: TargetId(0), slot: 1 }), digest: [7; 32] };
+    assert!(draft.recorded(record));
+    draft.reopened(TargetId(0), 3 * MIB + 500);
+    assert_eq!(put(&mut draft, 1, 0, &[2; MIB as usize]).slot, 4, "the last one has begun");
+    draft.reopened(TargetId(0), MIB);
+    assert_eq!(put(&mut draft, 2, 0, &[3; MIB as usize]).slot, 5, "what was given stays so");
+    assert_eq!(put(&mut draft, 3, 1, &[4; MIB as usize]).slot, 0, "other bodies are not concerned");
+    let used: Vec<_> = draft.slots_on(TargetId(0)).iter().map(Option::is_some).collect();
+    assert_eq!(used, [false, true, false, false, true, true]);
+}
+
+#[test]
+fn a_chunk_that_is_written_anew_does_not_get_the_place_of_an_earlier_write_that_is_under_way() {
+    let mut draft = draft(2 * MIB);
+    let hung = begin(&mut draft, 0, 0, &[1; MIB as usize]);
+    let hedge = draft.begin_hedge(ChunkIndex(0), TargetId(1));
+    assert_eq!(draft.end_write(ChunkIndex(0), hedge), WriteOutcome::Placed);
+    assert_eq!(synced(&mut draft).len(), 1);
+    // Its target fails, and it comes again while the first write still hangs.
+    let again = begin(&mut draft, 0, 2, &[1; MIB as usize]);
+    assert_eq!(draft.spot(ChunkIndex(0)), None, "what was recorded counts no more");
+    assert_eq!(draft.end_write(ChunkIndex(0), hung), WriteOutcome::Late);
+    assert_eq!(draft.spot(ChunkIndex(0)), None);
+    assert_eq!(draft.end_write(ChunkIndex(0), again), WriteOutcome::Placed);
+    assert_eq!(draft.spot(ChunkIndex(0)), Some(again));
+    assert_eq!(synced(&mut draft).iter().map(|chunk| chunk.spot).collect::<Vec<_>>(), [Some(again)]);
+    assert_eq!(draft.writes_on(TargetId(0)), 0);
 }
