@@ -128,7 +128,8 @@ fn records_bring_the_same_places_back() {
 #[test]
 fn a_slot_before_the_end_of_a_body_that_is_continued_is_not_given_away() {
     let mut draft = draft(4 * MIB);
-    let record = PlacedChunk { index: ChunkIndex(0), spot: Some(Spot { target: TargetId(0), slot: 1 }), digest: [7; 32] };
+    let record =
+        PlacedChunk { index: ChunkIndex(0), spot: Some(Spot { target: TargetId(0), slot: 1 }), digest: [7; 32] };
     assert!(draft.recorded(record));
     draft.reopened(TargetId(0), 3 * MIB + 500);
     assert_eq!(put(&mut draft, 1, 0, &[2; MIB as usize]).slot, 4, "the last one has begun");

@@ -45,7 +45,7 @@ pub use file::TargetFile;
 pub(crate) use fs::ReopenedPart;
 pub use fs::{FsTarget, ReopenedBody};
 pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
-pub(crate) use striped::{Full, Striped, StripedName, is_for_another};
+pub(crate) use striped::{Full, Striped, StripedName, WriteTurn, is_for_another};
 pub(crate) use temp::random;
 
 pub use staged::Staged;

@@ -22,7 +22,7 @@ use longhaul_sys::{SharedSlot, Slot};
 use super::queue::{Payload, Request, gone, guarded};
 use super::transfer::Job;
 use super::{Shared, WriteDone};
-use crate::destination::{Full, TargetFile, is_for_another};
+use crate::destination::{Full, TargetFile, WriteTurn, is_for_another};
 use crate::error::DiskError;
 use crate::load::TargetLoad;
 
@@ -174,7 +174,8 @@ impl ChunkLine {
                 unready.push((Arc::clone(&chunk.file), target));
             }
             if striped.is_ready(target) {
-                let (spot, place) = striped.begin_write(chunk.index, target, chunk.len);
+                let turn = if scheduler.is_under_way(id) { WriteTurn::Hedge } else { WriteTurn::First };
+                let (spot, place) = striped.begin_write(chunk.index, target, (chunk.len, turn));
                 scheduler.begin(self.began.elapsed(), id, target);
                 if let Some(load) = striped.load(target) {
                     loads.entry(target).or_insert_with(|| Arc::clone(load));

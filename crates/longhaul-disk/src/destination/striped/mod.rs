@@ -52,6 +52,15 @@ pub(crate) enum Full {
     No,
 }
 
+/// The turn of a write among those of its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteTurn {
+    /// The chunk is written anew: what it was before counts no more.
+    First,
+    /// Another write of the same bytes is under way.
+    Hedge,
+}
+
 /// The name of a striped file: its id, and its path beneath the destination and beneath the top of
 /// the set.
 pub(crate) struct StripedName {
@@ -209,12 +218,20 @@ impl Striped {
     }
 
     /// Begins a write of a chunk of `len` bytes to a slot of its own on a target that is ready.
-    pub(crate) fn begin_write(&self, index: ChunkIndex, target: TargetId, len: usize) -> (Spot, Place) {
+    pub(crate) fn begin_write(
+        &self,
+        index: ChunkIndex,
+        target: TargetId,
+        (len, turn): (usize, WriteTurn),
+    ) -> (Spot, Place) {
         if let Some(disk) = self.piece(target).and_then(Piece::on_disk) {
             disk.share().add(len as u64);
         }
         let mut draft = self.draft();
-        let spot = draft.begin_write(index, target);
+        let spot = match turn {
+            WriteTurn::First => draft.begin_write(index, target),
+            WriteTurn::Hedge => draft.begin_hedge(index, target),
+        };
         (spot, place(spot, draft.map()))
     }
 

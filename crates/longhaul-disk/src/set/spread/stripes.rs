@@ -145,6 +145,7 @@ impl StripeWriter {
             if (node.ino, node.born) != (ino, born) || *len < draft.end_needed(target) || !has_all {
                 return Ok(None);
             }
+            draft.reopened(target, *len);
             found.push((target, part));
         }
         // A body that was made and never recorded holds nothing that counts.
