@@ -42,6 +42,7 @@ mod readme;
 mod resume;
 mod set;
 mod set_changes;
+mod set_kills;
 mod settings;
 mod sizes;
 mod streams;

@@ -71,17 +71,12 @@ impl FsTarget {
         Ok(body)
     }
 
-    /// Creates a body of the file that will be `path`, of `len` bytes at most, in this directory of
-    /// bodies.
-    pub(crate) fn create_piece(
-        &self,
-        path: &RelPath,
-        temp: &TempName,
-        (len, zeros): (u64, Zeros),
-    ) -> Result<Body, DiskError> {
+    /// Creates a body of the file that will be `path`, as long as it comes to be, in this directory
+    /// of bodies.
+    pub(crate) fn create_piece(&self, path: &RelPath, temp: &TempName, zeros: Zeros) -> Result<Body, DiskError> {
         let root = Arc::clone(self.walk.root());
         let mark = Mark::now(&self.syncer.watch(&root, path)?);
-        self.create_in(&root, path, temp, (self.direct, mark), (len, zeros))
+        self.create_in(&root, path, temp, (self.direct, mark), (u64::MAX, zeros))
     }
 
     fn create_in(
@@ -108,17 +103,12 @@ impl FsTarget {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
             outcome => outcome?.0,
         };
-        self.reopen_in(&dir, path, temp, DirectMode::Buffered, u64::MAX)
+        self.reopen_in(&dir, path, temp, DirectMode::Buffered)
     }
 
     /// Opens a body that [`FsTarget::create_piece`] made earlier, as it is.
-    pub(crate) fn reopen_piece(
-        &self,
-        path: &RelPath,
-        temp: &TempName,
-        len: u64,
-    ) -> Result<Option<ReopenedPart>, DiskError> {
-        self.reopen_in(&Arc::clone(self.walk.root()), path, temp, self.direct, len)
+    pub(crate) fn reopen_piece(&self, path: &RelPath, temp: &TempName) -> Result<Option<ReopenedPart>, DiskError> {
+        self.reopen_in(&Arc::clone(self.walk.root()), path, temp, self.direct)
     }
 
     /// Removes a body that no process is writing, if it stands.
@@ -133,7 +123,6 @@ impl FsTarget {
         path: &RelPath,
         temp: &TempName,
         direct: DirectMode,
-        len: u64,
     ) -> Result<Option<ReopenedPart>, DiskError> {
         let mark = Mark::now(&self.syncer.watch(dir, path)?);
         let fd = match reopen(dir, temp) {
@@ -150,7 +139,7 @@ impl FsTarget {
         };
         let opened = (handle.written_by(self.kernel()), node);
         let share = (Began::Written, mark, self.load.begin(0));
-        let body = unreserved(Body::disk((len, Zeros::Written), opened, Temp::outliving(dir, temp), share));
+        let body = unreserved(Body::disk((u64::MAX, Zeros::Written), opened, Temp::outliving(dir, temp), share));
         Ok(Some(ReopenedPart { body, node, len: stat.stx_size, block_bytes }))
     }
 

@@ -179,7 +179,6 @@ impl Striped {
             (draft.next_end(target), draft.map())
         };
         let soon = end.saturating_add(PREPARED_SLOTS << map.size().log2());
-        let soon = soon.min(map.chunks().saturating_mul(map.size().bytes())).max(end);
         self.piece(target).is_some_and(|piece| !piece.is_ready(soon) && piece.takes_preparation())
     }
 

@@ -108,7 +108,7 @@ impl Piece {
         end: u64,
         (map, zeros): (ChunkMap, Zeros),
     ) -> Result<(), DiskError> {
-        let made = self.make(&name.path, &name.id, (map, zeros));
+        let made = self.make(&name.path, &name.id, zeros);
         let made = made.and_then(|()| self.grow(&name.path, end, map));
         self.is_preparing.store(false, Ordering::Release);
         self.store.judged(made)
@@ -120,11 +120,10 @@ impl Piece {
     }
 
     /// Makes the body, if that is still to be done.
-    fn make(&self, path: &RelPath, id: &TempName, (map, zeros): (ChunkMap, Zeros)) -> Result<(), DiskError> {
+    fn make(&self, path: &RelPath, id: &TempName, zeros: Zeros) -> Result<(), DiskError> {
         let _grown = lock(&self.grown);
         if self.body.get().is_none() {
-            let most = map.chunks().saturating_mul(map.size().bytes());
-            let body = self.store.create_piece(path, id, (most, zeros))?;
+            let body = self.store.create_piece(path, id, zeros)?;
             // Nobody else sets it while the lock is held.
             let _ = self.body.set(body);
         }
@@ -139,11 +138,12 @@ impl Piece {
             return Ok(());
         }
         let body = self.on_disk().ok_or_else(|| DiskError::call("write to a body of", path, Errno::NOENT))?;
-        // Slots that were given up count as well.
-        let most = map.chunks().saturating_mul(map.size().bytes()).max(end);
-        let ahead = (*grown).max(GROWN_SLOTS_MIN << map.size().log2()).saturating_mul(2).min(most);
+        // There may be more slots than chunks: some were given up.
+        let most = map.chunks().saturating_mul(map.size().bytes());
+        let ahead = grown.saturating_mul(2).min(most);
+        let least = end.saturating_add(GROWN_SLOTS_MIN << map.size().log2());
         // A file system may take the length that is needed, and not one so far ahead.
-        let lengths = [end.max(ahead), end];
+        let lengths = [least.max(ahead), end];
         let set = |to: &u64| body.handle().kernel().ftruncate(body, *to).map(|()| *to);
         let to = set(&lengths[0]).or_else(|_| set(&lengths[1]));
         *grown = to.map_err(|error| body.handle().error("set the length of a body of", error))?;
@@ -201,5 +201,6 @@ impl Piece {
 /// The room on a target is asked for again after this time: a call for each chunk and target would
 /// be much, and a target that is full says so.
 const ROOM_HOLDS: Duration = Duration::from_millis(100);
-/// A body is given room for so many chunks at first, and for twice as many each time it is full.
+/// A body is given room for so many chunks ahead at least, and for twice as many as it has each time
+/// it is full.
 const GROWN_SLOTS_MIN: u64 = 32;

@@ -126,14 +126,13 @@ impl StripeWriter {
         if draft.bytes_there() < journalled.bytes {
             return Ok(None);
         }
-        let most = map.chunks().saturating_mul(map.size().bytes());
         let mut found = Vec::new();
         for (target, (ino, born)) in bodies {
             let Some(store) = self.stores.iter().find(|store| store.load_id() == target) else { return Ok(None) };
             if store.condition() == TargetCondition::Failed && draft.end_needed(target) > 0 {
                 return Ok(None);
             }
-            let part = match store.judged(store.reopen_piece(path, temp, most))? {
+            let part = match store.judged(store.reopen_piece(path, temp))? {
                 Some(part) => part,
                 // It was given up, as nothing lies there.
                 None if draft.end_needed(target) == 0 => continue,
