@@ -12,7 +12,9 @@ mod stripes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longhaul_core::{Candidate, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest};
+use longhaul_core::{
+    Candidate, ChunkIndex, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest,
+};
 use rustix::io::Errno;
 
 use super::{Drafts, TargetSet, one_of, remove_bodies, two_targets};
@@ -317,10 +319,10 @@ impl TargetTree for SpreadTarget {
         self.make(path, 0, |at| at.make_link(path, target, meta, preserve))
     }
 
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+    fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
         let home = self.home(file.home());
         match (file.striped(), file.on_disk().next()) {
-            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)),
+            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)).map(|()| Vec::new()),
             _ => home.judged(home.sync_data(file)),
         }
     }
@@ -364,8 +366,12 @@ impl TargetTree for SpreadTarget {
         Ok(Staged::large(file))
     }
 
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.on_each(staged, |target, own| if own.is_empty() { Ok(()) } else { target.judged(target.barrier(own)) })
+    fn barrier(&self, staged: &[&Staged]) -> Result<Vec<usize>, DiskError> {
+        let barrier = |target: &FsTarget, own: &[&Staged]| match own.is_empty() {
+            true => Ok(()),
+            false => target.judged(target.barrier(own)).map(drop),
+        };
+        self.on_each(staged, barrier).map(|()| Vec::new())
     }
 
     fn believe(&self, staged: &Staged) {

@@ -35,9 +35,16 @@ impl DestinationWorkers {
         let (batch, before) = self.files.begin_batch(files);
         self.jobs.run(Pool::Stage, move || drop(before));
         self.jobs.report(Pool::Commit, move |tree| {
-            let staged: Vec<&Staged> = batch.staged.iter().collect();
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
+            DestinationDone::Barrier(barrier(tree, batch.files.iter().copied().zip(&batch.staged).collect()))
         });
+    }
+
+    /// Takes the files that a barrier has postponed out of the batch: they are staged and wait for
+    /// another one. Returns the result for the machine.
+    pub(crate) fn barrier_over(&mut self, result: Result<Vec<FileId>, Fault>) -> Result<Vec<FileId>, Fault> {
+        let postponed = result?;
+        self.files.postpone(&postponed).ok_or_else(|| bug("a batch that is in use while none of it is renamed"))?;
+        Ok(postponed)
     }
 
     /// Makes the rest of a batch durable again, whose content was read back from the medium.
@@ -45,9 +52,9 @@ impl DestinationWorkers {
         let batch = self.files.batch();
         self.jobs.report(Pool::Commit, move |tree| {
             let by_file = batch.by_file();
-            let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
-            staged.iter().for_each(|staged| tree.believe(staged));
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
+            let staged: Vec<_> = files.iter().filter_map(|id| Some((*id, *by_file.get(id)?))).collect();
+            staged.iter().for_each(|(_, staged)| tree.believe(staged));
+            DestinationDone::Barrier(barrier(tree, staged))
         });
     }
 
@@ -112,6 +119,13 @@ impl DestinationWorkers {
     }
 }
 
+/// Makes staged names durable. Gives those that are postponed.
+fn barrier(tree: &dyn TargetTree, batch: Vec<(FileId, &Staged)>) -> Result<Vec<FileId>, Fault> {
+    let (files, staged): (Vec<FileId>, Vec<&Staged>) = batch.into_iter().unzip();
+    let postponed = tree.barrier(&staged).map_err(Fault::from)?;
+    Ok(postponed.into_iter().filter_map(|at| files.get(at).copied()).collect())
+}
+
 /// Renames to a name where nothing stood. On a file system that cannot do that without the risk of
 /// replacing, the name is looked at once more, if names that stand `may_replace` at all: a moment
 /// is left in which another's file could appear.
@@ -144,6 +158,15 @@ impl Batch {
 
     pub(super) fn get(&self, file: FileId) -> Option<&Staged> {
         self.files.iter().zip(&self.staged).find(|(id, _)| **id == file).map(|(_, staged)| staged)
+    }
+
+    /// Takes files out.
+    pub(super) fn take(&mut self, files: &[FileId]) -> Vec<(FileId, Staged)> {
+        let all = std::mem::take(self);
+        let is_taken = |(id, _): &(FileId, Staged)| files.contains(id);
+        let (taken, left): (Vec<_>, Vec<_>) = all.files.into_iter().zip(all.staged).partition(is_taken);
+        *self = left.into_iter().collect();
+        taken
     }
 
     pub(super) fn discard(&self, file: FileId) {
