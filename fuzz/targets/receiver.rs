@@ -180,8 +180,8 @@ fn obey(receiver: &mut Receiver, now: Timestamp, witness: &mut Witness) {
             ReceiverAction::WriteBundle { files, .. } => {
                 receiver.handle_stage(now, files.iter().map(|held| (held.id, Ok(()))).collect());
             }
-            ReceiverAction::SyncData(file) => receiver.handle_sync_data(now, file, Ok(())),
-            ReceiverAction::Barrier(_) => receiver.handle_barrier(now, Ok(())),
+            ReceiverAction::SyncData(file) => receiver.handle_sync_data(now, file, Ok(Vec::new())),
+            ReceiverAction::Barrier(_) => receiver.handle_barrier(now, Ok(Vec::new())),
             ReceiverAction::Publish(renames) => {
                 receiver.handle_publish(now, renames.iter().map(|(id, _)| (*id, Ok(()))).collect());
             }

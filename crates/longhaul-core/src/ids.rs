@@ -30,6 +30,11 @@ impl Attempt {
     pub const fn next(self) -> Attempt {
         Attempt(self.0.saturating_add(1))
     }
+
+    /// How many attempts there were from `first` up to this one.
+    pub const fn since(self, first: Attempt) -> u32 {
+        self.0.saturating_sub(first.0).saturating_add(1)
+    }
 }
 
 /// The unit that a lane carries at a time: one chunk of a file, or one bundle of small files.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath};
+use longhaul_core::{ByteCount, ChunkIndex, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath};
 use longhaul_disk::{Back, DiskError, FsSource, FsTarget, Identity, SourceSpec, Staged, TargetFile};
 use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between};
 
@@ -60,15 +60,15 @@ impl TargetTree for Spoiling {
     fn beneath(&self) -> Option<&dyn TargetTree> {
         Some(&self.inner)
     }
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
-        self.inner.sync_data(file)?;
+    fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
+        let lost = self.inner.sync_data(file)?;
         self.spoil();
-        Ok(())
+        Ok(lost)
     }
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.inner.barrier(staged)?;
+    fn barrier(&self, staged: &[&Staged]) -> Result<Vec<usize>, DiskError> {
+        let postponed = self.inner.barrier(staged)?;
         self.spoil();
-        Ok(())
+        Ok(postponed)
     }
     fn read_standing(
         &self,

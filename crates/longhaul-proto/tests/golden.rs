@@ -18,9 +18,9 @@ use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
     Answer, CheckChunks, CheckFiles, Declared, DurableChunks, Ending, Far, FarSource, FileEnd, FileFault, Finding,
     Flow, Follows, GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed,
-    ListedKind, ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, RequestPart,
-    Resume, Settlement, StreamEnd, Tally, TargetReport, TargetStanding, Transfer, Transport, Verdict, WantChunks,
-    WantLast, Welcome,
+    ListedKind, ListedPartial, Listing, LostChunk, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request,
+    RequestPart, Resume, SendAgain, Settlement, StreamEnd, Tally, TargetReport, TargetStanding, Transfer, Transport,
+    Verdict, WantChunks, WantLast, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -244,10 +244,11 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::WantLast(WantLast { file: FileId(301) }), GOLDEN[40]),
         (Message::DurableChunks(DurableChunks { file: FileId(301), start: ChunkIndex(2), count: 300 }), GOLDEN[41]),
         (Message::Targets(vec![target_report()]), GOLDEN[43]),
+        (send_again(), GOLDEN[44]),
     ]
 }
 
-const GOLDEN: [&str; 44] = [
+const GOLDEN: [&str; 45] = [
     "3c000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02010101",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f022222222222222222222222222222222201ac0203626272ac02010101",
     "050000000101010001",
@@ -292,7 +293,14 @@ const GOLDEN: [&str; 44] = [
     "0600000020ad0202ac02",
     "100000000701000101730500000000ac02000000",
     "14000000210103ac0201ad02ae02040105af02b002fa0103",
+    "4900000022ad02020202ababababababababababababababababababababababababababababababababac0205cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
 ];
+
+fn send_again() -> Message {
+    let lost =
+        |index, attempt, byte| LostChunk { index: ChunkIndex(index), attempt: Attempt(attempt), digest: [byte; 32] };
+    Message::SendAgain(SendAgain { file: FileId(301), chunks: vec![lost(2, 2, 0xab), lost(300, 5, 0xcd)] })
+}
 
 fn target_report() -> TargetReport {
     TargetReport {
@@ -345,8 +353,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=33).collect::<Vec<_>>());
-    for new in [22, 34] {
+    assert_eq!(numbers, (1..=21).chain(23..=34).collect::<Vec<_>>());
+    for new in [22, 35] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -65,6 +65,13 @@ pub enum Mutant {
     TornAppendKept,
     /// A change of a journal that failed and is undone is taken for done.
     UndoneIsDone,
+    /// A chunk whose bytes a sync gave up is journalled all the same.
+    LostIsSynced,
+    /// A chunk that comes again, as its bytes were given up, is called written and is not, so that
+    /// its file is sealed without it.
+    LostNotRewritten,
+    /// A file that a barrier postponed is published.
+    PostponedIsPublished,
 }
 
 impl Mutant {
@@ -98,5 +105,8 @@ impl Mutant {
         Mutant::RemovalUnchecked,
         Mutant::TornAppendKept,
         Mutant::UndoneIsDone,
+        Mutant::LostIsSynced,
+        Mutant::LostNotRewritten,
+        Mutant::PostponedIsPublished,
     ];
 }

@@ -73,6 +73,8 @@ pub(crate) struct Rates {
     pub(crate) disk_faults: u32,
     /// Operations of the receiver's disk that take seconds.
     pub(crate) disk_stalls: u32,
+    /// Targets that hang.
+    pub(crate) hangs: HangRates,
     /// Names that cannot be read, looked at or removed.
     pub(crate) names: NameRates,
     /// Looks at files of the receiver's disk that fail.
@@ -94,6 +96,15 @@ pub(crate) struct NameRates {
     pub(crate) unseen: u32,
     /// Removals that fail.
     pub(crate) removals: u32,
+}
+
+/// How often a target hangs, in a thousand. The disk does not wait for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HangRates {
+    /// Chunks that a sync should cover and whose bytes it gives up.
+    pub(crate) chunks: u32,
+    /// Files of a batch that its barrier postpones.
+    pub(crate) files: u32,
 }
 
 /// How often a sending costs its lane, in a thousand.
@@ -211,6 +222,13 @@ impl Plan {
         .comparing(rng)
         .hiding_journals(rng)
         .claiming_late(rng)
+        .hanging(rng)
+    }
+
+    /// Lets targets hang in some worlds.
+    fn hanging(mut self, rng: &mut Rng) -> Plan {
+        self.rates.hangs = HangRates::drawn(rng);
+        self
     }
 
     fn claiming_late(mut self, rng: &mut Rng) -> Plan {
@@ -319,6 +337,14 @@ impl Plan {
     /// Chunks of the whole tree.
     pub(crate) fn chunks(&self) -> u64 {
         self.items.iter().map(Item::chunks).sum()
+    }
+}
+
+impl HangRates {
+    /// None in most worlds.
+    pub(crate) fn drawn(rng: &mut Rng) -> HangRates {
+        let mut rare = |most: u64| if rng.permille(250) { rng.below(most) as u32 } else { 0 };
+        HangRates { chunks: rare(400), files: rare(600) }
     }
 }
 

@@ -23,6 +23,10 @@ pub struct Tallies {
     pub equal: u64,
     /// Lanes that were lost and replaced.
     pub lanes_lost: u64,
+    /// Chunks that syncs gave up, ...
+    pub chunks_lost: u64,
+    /// ... and files that barriers postponed.
+    pub files_postponed: u64,
     /// Payload bytes sent.
     pub sent: u64,
     /// Bytes of the source's tree at the start.
@@ -47,6 +51,8 @@ impl Tallies {
         self.copied += other.copied;
         self.equal += other.equal;
         self.lanes_lost += other.lanes_lost;
+        self.chunks_lost += other.chunks_lost;
+        self.files_postponed += other.files_postponed;
         self.sent += other.sent;
         self.tree += other.tree;
         self.time_us += other.time_us;

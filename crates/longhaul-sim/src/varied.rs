@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_core::{FaultCode, IfExists};
 use longhaul_proto::receiver::{Landing, SkippedDigests, Source, SyncGroup};
 
-use crate::plan::{CHUNK, Item, LaneRates, Plan, Rates, Terms};
+use crate::plan::{CHUNK, HangRates, Item, LaneRates, Plan, Rates, Terms};
 use crate::rng::Rng;
 use crate::scene::{Left, Scene, Standing};
 
@@ -69,6 +69,7 @@ impl Plan {
         plan.scene.claims_late = rng.permille(700);
         plan.scene.hesitates = *rng.pick(&[0, 0, 100, 900]);
         plan.rates.names.unseen = if rng.permille(300) { rng.below(60) as u32 } else { 0 };
+        plan.rates.hangs = HangRates::drawn(rng);
         plan
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Seen {
     pub(crate) findings: Vec<(Unit, Finding)>,
     /// Chunks asked for.
     pub(crate) wanted: usize,
+    /// Chunks asked for again, as their bytes were given up.
+    pub(crate) again: usize,
     /// Chunks and small files whose digests the sender was asked to compare.
     pub(crate) compared: usize,
     /// Syncs of single files.
@@ -126,6 +128,7 @@ impl Watched {
         let seen = &mut self.seen;
         match action {
             ReceiverAction::Send(Message::WantChunks(want)) => seen.wanted += want.count as usize,
+            ReceiverAction::Send(Message::SendAgain(again)) => seen.again += again.chunks.len(),
             ReceiverAction::Send(Message::CheckChunks(check)) => seen.compared += check.digests.len(),
             ReceiverAction::Send(Message::CheckFiles(check)) => seen.compared += check.files.len(),
             ReceiverAction::Send(Message::Verdicts(list)) => {
@@ -177,7 +180,7 @@ impl Watched {
     }
 
     /// See [`Receiver::handle_sync_data`].
-    pub(crate) fn handle_sync_data(&mut self, now: Timestamp, file: FileId, result: Result<(), Fault>) {
+    pub(crate) fn handle_sync_data(&mut self, now: Timestamp, file: FileId, result: Result<Vec<ChunkIndex>, Fault>) {
         self.owed.came(ReportKind::SyncData, 1);
         if let Some(rules) = &mut self.rules {
             rules.synced(file, &result);
@@ -226,7 +229,7 @@ impl Watched {
     }
 
     /// See [`Receiver::handle_barrier`].
-    pub(crate) fn handle_barrier(&mut self, now: Timestamp, result: Result<(), Fault>) {
+    pub(crate) fn handle_barrier(&mut self, now: Timestamp, result: Result<Vec<FileId>, Fault>) {
         self.owed.came(ReportKind::Barrier, 1);
         if let Some(rules) = &mut self.rules {
             rules.made_durable(&result);

@@ -59,4 +59,7 @@ caught! {
     forgetting_a_partial_whose_temporary_stands_is_caught: RemovalUnchecked within 2000,
     going_on_behind_an_append_that_failed_is_caught: TornAppendKept within 2000,
     taking_an_undone_change_of_a_journal_for_done_is_caught: UndoneIsDone within 500,
+    journalling_a_chunk_whose_bytes_were_given_up_is_caught: LostIsSynced within 200,
+    sealing_a_file_without_a_chunk_that_was_lost_is_caught: LostNotRewritten within 200,
+    publishing_a_file_that_was_postponed_is_caught: PostponedIsPublished within 200,
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{ChunkMap, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, fstatvfs, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -424,7 +424,7 @@ impl TargetTree for FsTarget {
         Ok(Staged::small(path, temp, Content::Link, (mark, self.load.begin(0))))
     }
 
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+    fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
         for body in file.on_disk() {
             self.syncer.data(file.path(), body)?;
             // Bytes can be found again only if the name is durable too.
@@ -433,7 +433,7 @@ impl TargetTree for FsTarget {
                 body.named();
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
@@ -481,7 +481,7 @@ impl TargetTree for FsTarget {
         Ok(Staged::large(file))
     }
 
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
+    fn barrier_of_all(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         self.syncer.files(staged)
     }
 

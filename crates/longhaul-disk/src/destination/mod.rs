@@ -28,7 +28,7 @@ mod void;
 
 use std::sync::Arc;
 
-use longhaul_core::{ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, TempName};
 use rustix::io::Errno;
 
 use crate::error::DiskError;
@@ -275,14 +275,15 @@ pub trait TargetTree: Send + Sync + 'static {
     }
 
     /// Makes durable every write on `file` that was complete before the call, and its temporary
-    /// name.
+    /// name. Gives the chunks whose bytes it gives up instead, as their target does not answer:
+    /// each of them once, and none that an earlier sync has covered.
     ///
     /// # Errors
     /// The system's error: then nothing since the last good sync is to be believed.
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+    fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
         match self.beneath() {
             Some(tree) => tree.sync_data(file),
-            None => file.sync_given(),
+            None => file.sync_given().map(|()| Vec::new()),
         }
     }
 
@@ -372,14 +373,26 @@ pub trait TargetTree: Send + Sync + 'static {
         }
     }
 
-    /// Makes the content and metadata of all of `staged` durable.
+    /// Makes the content and metadata of all of `staged` durable, but for those that it gives, by
+    /// their places in it: their target does not answer, and they are to be asked for again.
+    ///
+    /// # Errors
+    /// As [`TargetTree::barrier_of_all`].
+    fn barrier(&self, staged: &[&Staged]) -> Result<Vec<usize>, DiskError> {
+        match self.beneath() {
+            Some(tree) => tree.barrier(staged),
+            None => self.barrier_of_all(staged).map(|()| Vec::new()),
+        }
+    }
+
+    /// Makes the content and metadata of all of `staged` durable, however long a target takes.
     ///
     /// # Errors
     /// The system's error, or [`DiskError::Doubted`] if another sync failed since one of them was
     /// begun: then none of them is to be believed.
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
+    fn barrier_of_all(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         match self.beneath() {
-            Some(tree) => tree.barrier(staged),
+            Some(tree) => tree.barrier_of_all(staged),
             None => staged.iter().try_for_each(|staged| staged.sync_given()),
         }
     }

@@ -12,7 +12,9 @@ mod stripes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longhaul_core::{Candidate, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest};
+use longhaul_core::{
+    Candidate, ChunkIndex, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest,
+};
 use rustix::io::Errno;
 
 use super::{Drafts, TargetSet, one_of, remove_bodies, two_targets};
@@ -318,10 +320,10 @@ impl TargetTree for SpreadTarget {
         self.make(path, 0, |at| at.make_link(path, target, meta, preserve))
     }
 
-    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+    fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
         let home = self.home(file.home());
         match (file.striped(), file.on_disk().next()) {
-            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)).map(drop),
+            (Some(striped), Some(stripe)) => home.judged(striped.sync(home, stripe)),
             _ => home.judged(home.sync_data(file)),
         }
     }
@@ -365,8 +367,19 @@ impl TargetTree for SpreadTarget {
         Ok(Staged::large(file))
     }
 
-    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.on_each(staged, |target, own| if own.is_empty() { Ok(()) } else { target.judged(target.barrier(own)) })
+    /// Files on a target that hangs wait until it answers, and hold up no others.
+    fn barrier(&self, staged: &[&Staged]) -> Result<Vec<usize>, DiskError> {
+        let hangs = |one: &Staged| self.home(one.home()).condition() == TargetCondition::Hung;
+        let (later, now): (Vec<_>, Vec<_>) = staged.iter().enumerate().partition(|(_, one)| hangs(one));
+        self.barrier_of_all(&now.into_iter().map(|(_, one)| *one).collect::<Vec<_>>())?;
+        Ok(later.into_iter().map(|(at, _)| at).collect())
+    }
+
+    fn barrier_of_all(&self, staged: &[&Staged]) -> Result<(), DiskError> {
+        self.on_each(staged, |target, own| match own.is_empty() {
+            true => Ok(()),
+            false => target.judged(target.barrier_of_all(own)),
+        })
     }
 
     fn believe(&self, staged: &Staged) {
@@ -391,7 +404,14 @@ impl TargetTree for SpreadTarget {
 
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
         let all: Vec<&Staged> = staged.iter().collect();
-        self.on_each(&all, |target, own| target.judged(target.sync_dirs_of(own)))?;
+        self.on_each(&all, |target, own| {
+            // What was made on a target that hangs is synced with what is published there, or at
+            // the end.
+            if own.is_empty() && !staged.is_empty() && target.condition() == TargetCondition::Hung {
+                return Ok(());
+            }
+            target.judged(target.sync_dirs_of(own))
+        })?;
         if let Some(striping) = &self.striping {
             striping.remove_replaced(&self.set, staged);
         }

@@ -107,6 +107,7 @@ pub(crate) fn moves(message: &Message) -> bool {
         }
         Message::StreamEnd(_) | Message::WantLast(_) => true,
         Message::DurableChunks(durable) => durable.count > 0,
+        Message::SendAgain(again) => !again.chunks.is_empty(),
         _ => false,
     }
 }

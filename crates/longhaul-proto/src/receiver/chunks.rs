@@ -10,7 +10,10 @@
 /// Wanted    Reject     Wanted
 /// Verified  Written    Written
 /// Written   SyncBegun  Syncing
+/// Written   Lost       Lost
 /// Syncing   Synced     Synced
+/// Syncing   Lost       Lost
+/// Lost      AskedAgain Wanted
 /// Synced    Checked    Checked
 /// Synced    Spoilt     Wanted
 /// Synced    Journalled Durable
@@ -28,6 +31,8 @@ pub enum ChunkState {
     Written,
     /// A sync of its file is under way that began after the write.
     Syncing,
+    /// A sync gave its bytes up. It waits until the sender may be asked for it again.
+    Lost,
     /// It is synced; its journal record is not durable yet. If chunks are read back, it is being
     /// read back.
     Synced,
@@ -51,6 +56,10 @@ pub enum ChunkEvent {
     SyncBegun,
     /// The sync completed.
     Synced,
+    /// A sync completed for others, and its bytes are given up.
+    Lost,
+    /// The sender is asked for it once more.
+    AskedAgain,
     /// It was read back with its digest.
     Checked,
     /// It was read back with another digest.
@@ -68,6 +77,8 @@ impl ChunkState {
             (ChunkState::Verified, ChunkEvent::Written) => Some(ChunkState::Written),
             (ChunkState::Written, ChunkEvent::SyncBegun) => Some(ChunkState::Syncing),
             (ChunkState::Syncing, ChunkEvent::Synced) => Some(ChunkState::Synced),
+            (ChunkState::Written | ChunkState::Syncing, ChunkEvent::Lost) => Some(ChunkState::Lost),
+            (ChunkState::Lost, ChunkEvent::AskedAgain) => Some(ChunkState::Wanted),
             (ChunkState::Synced, ChunkEvent::Checked) => Some(ChunkState::Checked),
             (ChunkState::Synced, ChunkEvent::Spoilt) => Some(ChunkState::Wanted),
             (ChunkState::Synced | ChunkState::Checked, ChunkEvent::Journalled) => Some(ChunkState::Durable),
@@ -85,17 +96,26 @@ mod tests {
         use ChunkEvent as E;
         use ChunkState as S;
         let mut table = String::new();
-        for state in [S::Wanted, S::Verified, S::Written, S::Syncing, S::Synced, S::Checked, S::Durable] {
-            for event in
-                [E::Accept, E::Reject, E::Written, E::SyncBegun, E::Synced, E::Checked, E::Spoilt, E::Journalled]
-            {
+        for state in [S::Wanted, S::Verified, S::Written, S::Syncing, S::Lost, S::Synced, S::Checked, S::Durable] {
+            for event in [
+                E::Accept,
+                E::Reject,
+                E::Written,
+                E::SyncBegun,
+                E::Synced,
+                E::Lost,
+                E::AskedAgain,
+                E::Checked,
+                E::Spoilt,
+                E::Journalled,
+            ] {
                 if let Some(next) = state.on(event) {
                     table += &format!("{state:?} {event:?} {next:?}\n");
                 }
             }
         }
-        let want = "Wanted Accept Verified\nWanted Reject Wanted\nVerified Written Written\nWritten SyncBegun Syncing\n\
-                    Syncing Synced Synced\nSynced Checked Checked\nSynced Spoilt Wanted\nSynced Journalled Durable\n\
+        let want = "Wanted Accept Verified\nWanted Reject Wanted\nVerified Written Written\nWritten SyncBegun Syncing\nWritten Lost Lost\n\
+                    Syncing Synced Synced\nSyncing Lost Lost\nLost AskedAgain Wanted\nSynced Checked Checked\nSynced Spoilt Wanted\nSynced Journalled Durable\n\
                     Checked Journalled Durable\n";
         assert_eq!(table, want);
     }

@@ -33,6 +33,11 @@ pub(super) struct Committer {
     gathered_bytes: u64,
     gathered_large: usize,
     since: Option<Timestamp>,
+    /// Staged files that a batch postponed, as their target did not answer, and that wait for
+    /// another one.
+    postponed: Vec<PostponedFile>,
+    /// When the first of these was postponed. `None` if there are none.
+    postponed_since: Option<Timestamp>,
     /// The files of the batch under way, in the order of its renames.
     batch: Vec<FileId>,
     /// The stage of the batch under way. `None` if there is no batch.
@@ -47,6 +52,15 @@ pub(super) struct Committer {
     doubt: Option<Doubt>,
 }
 
+/// A staged file that waits for another batch.
+#[derive(Clone, Copy, Debug)]
+struct PostponedFile {
+    id: FileId,
+    /// Its bytes that are not durable.
+    bytes: u64,
+    is_large: bool,
+}
+
 /// The stage of the batch under way.
 ///
 /// ```text
@@ -55,7 +69,7 @@ pub(super) struct Committer {
 /// Barrier   durable; files in bundles are to be read back  ReadStaged     ReadBack
 /// Barrier   durable; nothing to read back, or second try   Publish        Publish
 /// Barrier   failed, the first time                         ReadStaged     ReadBack
-/// Barrier   failed again                                   -              (settled)
+/// Barrier   failed again, or no file of it made it in time -              (settled)
 /// ReadBack  read, asked for by the user                    Publish        Publish
 /// ReadBack  read after a failed barrier                    BarrierAgain   Barrier
 /// ReadBack  read after a failed sync of directories        SyncDirsAgain  SyncDirs
@@ -114,16 +128,51 @@ impl Committer {
 
     /// Whether anything is staged or being committed.
     pub(super) fn has_any(&self) -> bool {
-        self.is_busy() || !self.gathered.is_empty()
+        self.is_busy() || self.waiting() > 0
+    }
+
+    /// The number of staged files that wait for a batch.
+    fn waiting(&self) -> usize {
+        self.gathered.len() + self.postponed.len()
     }
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        if self.stage.is_some() { None } else { self.since.map(|t| t.after(BATCH_WAIT)) }
+        if self.stage.is_some() {
+            return None;
+        }
+        let first = [self.since, self.postponed_since].into_iter().flatten().min();
+        first.map(|since| since.after(BATCH_WAIT))
+    }
+
+    /// Lets files leave the batch under way, whose target did not answer in time. They wait for
+    /// another one, and not for less than an ordinary batch does: a target that hangs is asked
+    /// again now and then, not all the time.
+    fn postpone(&mut self, now: Timestamp, files: Vec<PostponedFile>) {
+        if files.is_empty() {
+            return;
+        }
+        let leave: HashSet<FileId> = files.iter().map(|file| file.id).collect();
+        self.batch.retain(|id| !leave.contains(id));
+        self.postponed.extend(files);
+        self.postponed_since.get_or_insert(now);
+    }
+
+    /// Gathers postponed files whose time has come.
+    fn gather_postponed(&mut self, now: Timestamp) {
+        let Some(since) = self.postponed_since.filter(|since| now >= since.after(BATCH_WAIT)) else { return };
+        self.postponed_since = None;
+        for PostponedFile { id, bytes, is_large } in std::mem::take(&mut self.postponed) {
+            self.gather(since, id, bytes, is_large);
+        }
+        self.since = self.since.min(Some(since));
     }
 
     /// When a batch may begin. `None` if nothing is staged or a batch is under way.
     fn due(&self, now: Timestamp, group: SyncGroup) -> Option<Due> {
-        let deadline = self.deadline()?;
+        if self.stage.is_some() {
+            return None;
+        }
+        let deadline = self.since?.after(BATCH_WAIT);
         let full = self.gathered.len() >= BATCH_FILES
             || self.gathered_bytes >= BATCH_BYTES.min(group.bytes)
             || self.gathered_large >= BATCH_LARGE
@@ -163,6 +212,9 @@ impl Committer {
 impl Receiver {
     /// Begins a batch when one is due.
     pub(super) fn move_batch(&mut self, now: Timestamp) {
+        if !self.committer.is_busy() {
+            self.committer.gather_postponed(now);
+        }
         let begins = match self.committer.due(now, self.config.group) {
             Some(Due::Now) => true,
             // If memory for more entries is lacking, none are asked for.
@@ -181,24 +233,47 @@ impl Receiver {
     /// Whether an entry that is not staged yet may still join the batch. (Directory ends wait for
     /// batches, not the reverse.)
     fn others_may_join(&self) -> bool {
-        self.manifest.len_without_ends() > self.committer.gathered.len()
+        self.manifest.len_without_ends() > self.committer.waiting()
     }
 
-    /// The batch is durable under temporary names, or that failed and none of it may be believed.
-    pub fn handle_barrier(&mut self, now: Timestamp, result: Result<(), Fault>) {
+    /// The batch is durable under temporary names, but for the files that it gives: their target
+    /// did not answer in time, and they wait for another batch. Or that failed and none of it may
+    /// be believed.
+    pub fn handle_barrier(&mut self, now: Timestamp, result: Result<Vec<FileId>, Fault>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::Barrier) {
             return;
         }
         match result {
-            Ok(()) => self.barrier_held(),
+            Ok(postponed) => {
+                self.postpone(now, postponed);
+                self.barrier_held();
+            }
             Err(fault) => self.doubt_content(fault),
         }
         self.settle_down(now);
     }
 
+    /// Takes files out of the batch whose target did not answer in time. Files that a failed sync
+    /// has left in doubt are waited for instead: a later sync of them would prove nothing.
+    fn postpone(&mut self, now: Timestamp, postponed: Vec<FileId>) {
+        if self.committer.doubt.is_some() {
+            return self.fail_postponed(postponed);
+        }
+        let of_batch = postponed.into_iter().filter(|id| self.committer.batch.contains(id)).collect::<Vec<_>>();
+        let files = of_batch.into_iter().map(|id| {
+            let (bytes, _) = self.staged(id);
+            PostponedFile { id, bytes, is_large: self.large(id).is_some() }
+        });
+        let files = files.collect();
+        self.committer.postpone(now, files);
+    }
+
     /// Goes on with a durable batch: its small files are read back if that is asked for and was not
     /// done for a doubt. (Chunks were read back before.)
     fn barrier_held(&mut self) {
+        if self.committer.batch.is_empty() {
+            return self.committer.leave();
+        }
         let small = if self.config.read_back { self.small_of_batch() } else { Vec::new() };
         if small.is_empty() || self.committer.doubt.is_some() {
             return self.publish();

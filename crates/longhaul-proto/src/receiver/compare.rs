@@ -82,13 +82,12 @@ impl LargeTarget {
         let digest = super::partial::of_kind(kind, *hash);
         comparison.next_copy = ChunkIndex(index.0 + 1);
         comparison.copying += 1;
-        let attempt = Attempt::FIRST;
         let chunk = WantedChunk {
-            state: ChunkState::Verified,
-            attempt,
             digest: Some(digest),
             standing_digest: Some(*hash),
             judged: true,
+            is_resumed: true,
+            ..WantedChunk::new(ChunkState::Verified)
         };
         self.chunks.insert(index, chunk);
         self.writing += 1;
@@ -241,6 +240,7 @@ impl Receiver {
             return Ok(());
         }
         large.accept(index, digest)?;
+        large.resumes(index);
         self.tally.resumed += large.map.len_of(index).unwrap_or(0);
         let base = Base { entry: slot.entry.clone(), map: large.map };
         self.actions.push(ReceiverAction::Copy { base, index, digest });

@@ -51,6 +51,10 @@ impl Receiver {
                 self.window.want_no_more_of(file);
                 continue;
             };
+            if let Some(again) = large.want_lost(room) {
+                self.ask_again(file, again);
+                continue;
+            }
             let Some(want) = large.want(room) else { continue };
             let compares = large.comparison.is_some();
             self.window.take(file, want.count as usize);
@@ -158,7 +162,7 @@ impl Receiver {
         if let Some(large) = self.large(id) {
             large.room = room;
         }
-        if may_sync {
+        if !self.lose_written(id, index) && may_sync {
             self.unsynced.join(id, bytes, since);
         }
         self.sync_what_waits_for_nothing(id);
@@ -177,15 +181,25 @@ impl Receiver {
         }
     }
 
-    /// A sync of a file came back. It covers the writes that were complete when it was submitted.
-    pub fn handle_sync_data(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
+    /// A sync of a file came back. It covers the writes that were complete when it was submitted,
+    /// but for the chunks that it gives: the target that has them did not answer, and their bytes
+    /// are given up.
+    pub fn handle_sync_data(&mut self, now: Timestamp, id: FileId, result: Result<Vec<ChunkIndex>, Fault>) {
         if self.is_over() {
             return;
         }
         let Some(large) = self.large(id).filter(|large| large.stage == LargeStage::Syncing) else { return };
         steps::step(&mut large.stage, LargeStage::Open);
+        if let Ok(lost) = &result
+            && let Err(fault) = self.lose(id, lost)
+        {
+            self.large(id).into_iter().for_each(|large| large.unsavable = true);
+            self.fail_file_leaving(id, fault, Leftover::Discard);
+            return self.settle_down(now);
+        }
+        let Some(large) = self.large(id) else { return };
         match result {
-            Ok(()) => {
+            Ok(_) => {
                 let chunks = large.synced();
                 let (written, since) = (large.written, large.since);
                 let may_sync = written > 0 && large.failed.is_none();

@@ -11,7 +11,8 @@ use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, F
 
 use super::chunks::ChunkState;
 use super::compare::differs;
-use super::large::LargeStage;
+use super::large::{LargeStage, WantedChunk};
+use super::lost::came_otherwise;
 use super::partial::of_kind;
 use super::{EntryState, Landed, Receiver, ReceiverAction};
 use crate::steps;
@@ -91,9 +92,9 @@ impl Receiver {
         let unit = Unit::Chunk { file, index };
         let wanted = self.large(file).and_then(|large| {
             let chunk = large.chunks.get(&index)?;
-            (chunk.state == ChunkState::Wanted && chunk.attempt == attempt).then_some(large.map)
+            (chunk.state == ChunkState::Wanted && chunk.attempt == attempt).then_some((*chunk, large.map))
         });
-        let Some(map) = wanted else {
+        let Some((chunk, map)) = wanted else {
             self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             return Ok(());
         };
@@ -106,14 +107,19 @@ impl Receiver {
         }
         let Some(computed) = good.filter(|_| fits) else {
             self.actions.push(ReceiverAction::DropPayload(landed.ticket));
-            if let Some(large) = self.large(file).filter(|_| attempt.0 < ATTEMPTS_MAX) {
+            if let Some(large) = self.large(file).filter(|_| chunk.may_come_again(attempt)) {
                 large.reject(index);
             }
-            self.want_again(file, index, attempt, || {
+            self.want_again(file, index, (attempt, chunk), || {
                 mismatch(format_args!("chunk {} arrived damaged {ATTEMPTS_MAX} times", index.0))
             });
             return Ok(());
         };
+        if chunk.before.is_some_and(|before| before != computed) {
+            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
+            self.fail_file(file, came_otherwise());
+            return Ok(());
+        }
         let may_modify = self.config.policy.may_modify;
         let Some(large) = self.large(file) else { return Ok(()) };
         // Also if the sender did not compare the chunk, as after a lane was lost.
@@ -127,6 +133,9 @@ impl Receiver {
             return Ok(());
         }
         large.accept(index, computed)?;
+        if landed.piece.same {
+            large.resumes(index);
+        }
         let waits = matches!(large.stage, LargeStage::Comparing | LargeStage::Creating);
         // Only payload counts: a hole brings none.
         self.tally.received += landed.piece.len;
@@ -154,11 +163,11 @@ impl Receiver {
         &mut self,
         file: FileId,
         index: ChunkIndex,
-        attempt: Attempt,
+        (attempt, chunk): (Attempt, WantedChunk),
         why: impl FnOnce() -> Fault,
     ) {
         let unit = Unit::Chunk { file, index };
-        if attempt.0 < ATTEMPTS_MAX {
+        if chunk.may_come_again(attempt) {
             return self.actions.verdict(Verdict { unit, attempt, finding: Finding::Again });
         }
         self.actions.verdict(Verdict { unit, attempt, finding: Finding::GivenUp });

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger, TreePart};
+use longhaul_core::limits::ATTEMPTS_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode};
 
 use super::chunks::{ChunkEvent, ChunkState};
 use super::compare::Comparison;
+use super::lost::LostChunks;
 use super::partial::{Partial, PartialStretch, Source};
 use super::readback::Checks;
 use super::room::Reserved;
@@ -23,6 +25,9 @@ use crate::time::Timestamp;
 pub(super) struct WantedChunk {
     pub(super) state: ChunkState,
     pub(super) attempt: Attempt,
+    /// The attempt from which damaged ones are counted: the first, or the one that was asked for
+    /// when its bytes were given up.
+    pub(super) counted_from: Attempt,
     /// Its digest, once it is verified.
     pub(super) digest: Option<Digest>,
     /// The digest that the standing file has in its place, once the sender was asked to compare it.
@@ -31,6 +36,35 @@ pub(super) struct WantedChunk {
     /// Whether its verdict is said and its digest is in the file's tree already: it was found equal
     /// before there was a temporary to copy it to.
     pub(super) judged: bool,
+    /// Whether its bytes count as resumed: they were not sent.
+    pub(super) is_resumed: bool,
+    /// The digest that it had when its bytes were given up, which is in the file's tree: it must
+    /// come again with this one. `None` if its digest is not in the tree, or it has come again.
+    pub(super) before: Option<Digest>,
+    /// Whether its bytes were given up before its write was reported.
+    pub(super) is_given_up: bool,
+}
+
+impl WantedChunk {
+    /// A chunk in this state, of which nothing is known.
+    pub(super) const fn new(state: ChunkState) -> WantedChunk {
+        WantedChunk {
+            state,
+            attempt: Attempt::FIRST,
+            counted_from: Attempt::FIRST,
+            digest: None,
+            standing_digest: None,
+            judged: false,
+            is_resumed: false,
+            before: None,
+            is_given_up: false,
+        }
+    }
+
+    /// Whether it may be asked for once more if `attempt` of it is damaged.
+    pub(super) fn may_come_again(&self, attempt: Attempt) -> bool {
+        attempt.since(self.counted_from) < ATTEMPTS_MAX
+    }
 }
 
 /// Chunks to ask for.
@@ -144,6 +178,8 @@ pub(super) struct LargeTarget {
     pub(super) syncing: u64,
     /// Bytes synced whose records are not durable.
     pub(super) synced: u64,
+    /// Its chunks whose bytes were given up.
+    pub(super) lost: LostChunks,
     /// Bytes counted as durable: resumed, or journalled in this session.
     pub(super) durable: u64,
     /// Room that it will still take on the file system of the destination. `None` if no room is
@@ -177,6 +213,7 @@ impl LargeTarget {
             since: None,
             syncing: 0,
             synced: 0,
+            lost: LostChunks::default(),
             durable: 0,
             room: None,
             checks: Checks::default(),
@@ -279,7 +316,7 @@ impl LargeTarget {
     }
 
     pub(super) fn has_chunks_to_want(&self) -> bool {
-        self.failed.is_none() && self.wants.next.0 < self.map.chunks()
+        self.failed.is_none() && (self.wants.next.0 < self.map.chunks() || self.lost.has_unasked())
     }
 
     /// The declared and the computed root, once no chunk is to come and the disk has no work on it.
@@ -288,6 +325,9 @@ impl LargeTarget {
             return None;
         }
         if self.comparison.as_ref().is_some_and(|comparison| !comparison.is_copied()) {
+            return None;
+        }
+        if self.lost.has_awaited() {
             return None;
         }
         self.declared_root.zip(self.merger.root())
@@ -311,14 +351,7 @@ impl LargeTarget {
         }
         self.wants.next = ChunkIndex(start.0 + count);
         for index in start.0..self.wants.next.0 {
-            let chunk = WantedChunk {
-                state: ChunkState::Wanted,
-                attempt: Attempt::FIRST,
-                digest: None,
-                standing_digest: None,
-                judged: false,
-            };
-            self.chunks.insert(ChunkIndex(index), chunk);
+            self.chunks.insert(ChunkIndex(index), WantedChunk::new(ChunkState::Wanted));
         }
         self.wanted += count as usize;
         self.skip_held();
@@ -334,7 +367,17 @@ impl LargeTarget {
             chunk.digest = Some(digest);
         }
         self.writing += 1;
-        if self.checks.are_on() { Ok(()) } else { self.merge(index, digest) }
+        if self.checks.are_on() { Ok(()) } else { self.enter_tree(index, digest) }
+    }
+
+    /// Takes the digest of a chunk into the file's tree, unless it is there since the chunk came
+    /// before.
+    pub(super) fn enter_tree(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
+        if self.chunks.get_mut(&index).and_then(|chunk| chunk.before.take()).is_some() {
+            self.lost.has_come();
+            return Ok(());
+        }
+        self.merge(index, digest)
     }
 
     pub(super) fn merge(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
@@ -424,7 +467,8 @@ impl LargeTarget {
     /// Fails the file: no chunk of it is wanted any more. The first reason stays.
     pub(super) fn fail(&mut self, fault: Fault, leftover: Leftover) {
         self.failed.get_or_insert((fault, leftover));
-        self.chunks.retain(|_, chunk| chunk.state != ChunkState::Wanted);
+        self.chunks.retain(|_, chunk| !matches!(chunk.state, ChunkState::Wanted | ChunkState::Lost));
+        self.lost.forget_unasked();
     }
 
     fn step_all(&mut self, from: ChunkState, event: ChunkEvent) {

@@ -23,6 +23,7 @@ mod journal;
 mod judge;
 mod lanes;
 mod large;
+mod lost;
 mod manifest;
 mod order;
 mod partial;

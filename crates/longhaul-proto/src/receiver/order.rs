@@ -209,8 +209,8 @@ pub enum ReceiverAction {
     },
     /// Drop this payload, which is not wanted.
     DropPayload(Ticket),
-    /// Make everything written to this file so far durable:
-    /// [`Receiver::handle_sync_data`](super::Receiver::handle_sync_data).
+    /// Make everything written to this file so far durable, or give up the chunks that lie where
+    /// nothing answers: [`Receiver::handle_sync_data`](super::Receiver::handle_sync_data).
     SyncData(FileId),
     /// Read these synced chunks back from the medium, not from memory:
     /// [`Receiver::handle_read_back`](super::Receiver::handle_read_back) with their digests.
@@ -227,11 +227,12 @@ pub enum ReceiverAction {
     /// Cut the file to its length and set its metadata, times last:
     /// [`Receiver::handle_stage`](super::Receiver::handle_stage).
     Seal(Arc<EntryRef>),
-    /// Make all of these staged files durable under their temporary names:
+    /// Make all of these staged files durable under their temporary names, or postpone those that
+    /// lie where nothing answers:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     Barrier(Vec<FileId>),
     /// Make these files durable again, through a sync that begins now. The first barrier failed,
-    /// and they were read back since:
+    /// and they were read back since. None is postponed:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     BarrierAgain(Vec<FileId>),
     /// Read these small files of the batch back from the medium, whole, under the names that they

@@ -107,7 +107,7 @@ impl LargeTarget {
             self.step(index, ChunkEvent::Checked);
             self.wanted -= 1;
             if !chunk.judged {
-                self.merge(index, digest)?;
+                self.enter_tree(index, digest)?;
             }
             return Ok(Check::Good(index, digest));
         }
@@ -252,15 +252,15 @@ impl Receiver {
         self.tally.misread += len;
         let Some(large) = self.large(file) else { return };
         let has_failed = large.failed.is_some();
-        let (attempt, judged) = large.chunks.get(&index).map(|chunk| (chunk.attempt, chunk.judged)).unzip();
+        let chunk = large.chunks.get(&index).copied();
         let bytes = large.spoil(index);
         self.unsynced.count_no_more(bytes);
         // The sender has its verdict and does not send it again.
-        if judged == Some(true) {
+        if chunk.is_some_and(|chunk| chunk.judged) {
             return self.fail_file(file, misread("the disk gives back other bytes than were copied to it"));
         }
-        if let Some(attempt) = attempt.filter(|_| !has_failed) {
-            self.want_again(file, index, attempt, || {
+        if let Some(chunk) = chunk.filter(|_| !has_failed) {
+            self.want_again(file, index, (chunk.attempt, chunk), || {
                 misread(format_args!(
                     "the disk gives back other bytes of chunk {} than were written to it, {ATTEMPTS_MAX} times",
                     index.0

@@ -254,6 +254,15 @@ impl Rooms {
         }
     }
 
+    /// Keeps room once more for bytes that were written and are to be written again elsewhere.
+    pub(super) fn written_in_vain(&mut self, room: &mut Option<Reserved>, bytes: u64) {
+        let Some(reserved) = room else { return };
+        if let Some(device) = self.devices.get_mut(&reserved.device) {
+            reserved.bytes += bytes;
+            device.reserved += bytes;
+        }
+    }
+
     /// Frees the room that was kept for a file that ended. The next measurement finds it.
     pub(super) fn give_back(&mut self, room: Option<Reserved>) {
         if let Some(reserved) = room

@@ -144,7 +144,7 @@ impl Sender {
         let Some(bundle) = bundle else {
             return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
-        may_be_said(unit, attempt, finding)?;
+        may_be_said(unit, attempt.0, finding)?;
         if bundle.sent.is_none() {
             bundle.overtook = Some(finding);
             return Ok(());

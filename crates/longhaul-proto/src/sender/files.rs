@@ -38,20 +38,37 @@ pub(super) struct LargeSource {
 /// A chunk that is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentChunk {
-    attempt: Attempt,
+    pub(super) attempt: Attempt,
+    /// The attempt from which damaged ones are counted: the first, or the one that the receiver
+    /// asked for when it had lost the chunk.
+    counted_from: Attempt,
     /// The digest it was first sent with.
     first: Option<Digest>,
     /// The digest of this attempt, once its lane has reported it.
     sent: Option<Digest>,
     /// A verdict on this attempt that overtook the lane's report. It takes effect after the report.
-    overtook: Option<Finding>,
+    pub(super) overtook: Option<Finding>,
+    /// The attempt that the receiver asked for, as it has lost the chunk, after a good verdict that
+    /// overtook the lane's report. It is ordered after the report.
+    pub(super) again: Option<Attempt>,
     carrier: Carrier,
 }
 
 impl SentChunk {
     /// A chunk that is wanted for this attempt, with the digest that it was first sent with.
     pub(super) fn wanted(attempt: Attempt, first: Option<Digest>) -> SentChunk {
-        SentChunk { attempt, first, sent: None, overtook: None, carrier: Carrier::None }
+        let (sent, overtook, again, carrier) = (None, None, None, Carrier::None);
+        SentChunk { attempt, counted_from: Attempt::FIRST, first, sent, overtook, again, carrier }
+    }
+
+    /// A chunk that the receiver has lost and wants for this attempt.
+    pub(super) fn lost(attempt: Attempt, first: Option<Digest>) -> SentChunk {
+        SentChunk { counted_from: attempt, ..SentChunk::wanted(attempt, first) }
+    }
+
+    /// The same chunk, wanted for the next attempt as this one was damaged.
+    fn damaged(&self) -> SentChunk {
+        SentChunk { counted_from: self.counted_from, ..SentChunk::wanted(self.attempt.next(), self.first) }
     }
 }
 
@@ -87,7 +104,7 @@ impl LargeSource {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut SentChunk)| {
             if chunk.overtook == Some(Finding::Again) {
-                *chunk = SentChunk::wanted(chunk.attempt.next(), chunk.first);
+                *chunk = chunk.damaged();
             } else {
                 (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
             }
@@ -288,8 +305,8 @@ impl Sender {
         let Some(large) = self.large(file) else { return };
         let map = large.map;
         let Some(chunk) = large.chunks.get_mut(&index) else { return };
-        let attempt = chunk.attempt.next();
-        *chunk = SentChunk::wanted(attempt, chunk.first);
+        *chunk = chunk.damaged();
+        let attempt = chunk.attempt;
         self.actions.push_back(SenderAction::ReadChunk { file, index, attempt, map, expect: None });
     }
 
@@ -311,11 +328,15 @@ impl Sender {
 
     /// Takes a chunk that the receiver verified, with the digest that it computed.
     fn acknowledge(&mut self, file: FileId, index: ChunkIndex, good: Digest) -> Result<(), Fault> {
-        let sent = self.large(file).and_then(|large| large.chunks.get(&index)).and_then(|chunk| chunk.sent);
-        match sent {
+        let chunk = self.large(file).and_then(|large| large.chunks.get(&index));
+        let again = chunk.and_then(|chunk| Some((chunk.again?, chunk.first)));
+        match chunk.and_then(|chunk| chunk.sent) {
             Some(sent) if sent != good => Err(wrong_digest(Unit::Chunk { file, index })),
             _ => {
                 self.forget_chunk(file, index);
+                if let Some((attempt, first)) = again {
+                    self.send_again(file, index, SentChunk::lost(attempt, first));
+                }
                 Ok(())
             }
         }
@@ -360,7 +381,7 @@ impl Sender {
         let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt && c.overtook.is_none()) else {
             return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
-        may_be_said(unit, attempt, finding)?;
+        may_be_said(unit, attempt.since(chunk.counted_from), finding)?;
         if chunk.sent.is_none() {
             chunk.overtook = Some(finding);
             return Ok(());

@@ -11,6 +11,7 @@ mod audit;
 mod bundles;
 mod files;
 mod lanes;
+mod lost;
 mod manifest;
 mod outstanding;
 mod stream;
@@ -269,6 +270,7 @@ impl Sender {
                 self.on_want_chunks(check.file, check.start, count, Some(&check.digests))
             }
             Message::CheckFiles(check) => self.on_check_files(check),
+            Message::SendAgain(again) => self.on_send_again(&again),
             Message::WantLast(want) => self.on_want_last(want.file),
             Message::DurableChunks(durable) => self.on_durable_chunks(&durable),
             Message::Verdicts(list) => list.into_iter().try_for_each(|v| self.on_verdict(v)),
@@ -402,15 +404,14 @@ impl Sender {
     }
 }
 
-/// Whether a receiver may say this of a sending: the last one cannot be wanted again, and no
+/// Whether a receiver may say this after so many sendings: the last one cannot be wanted again, and no
 /// earlier one given up.
-fn may_be_said(unit: Unit, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
+fn may_be_said(unit: Unit, sendings: u32, finding: Finding) -> Result<(), Fault> {
     let what = match finding {
-        Finding::Again if attempt.0 >= ATTEMPTS_MAX => "wants it again",
-        Finding::GivenUp if attempt.0 < ATTEMPTS_MAX => "gives it up",
+        Finding::Again if sendings >= ATTEMPTS_MAX => "wants it again",
+        Finding::GivenUp if sendings < ATTEMPTS_MAX => "gives it up",
         _ => return Ok(()),
     };
-    let sendings = attempt.0;
     Err(Fault::protocol(format_args!("after {sendings} of {ATTEMPTS_MAX} sendings of {unit} the receiver {what}")))
 }
 

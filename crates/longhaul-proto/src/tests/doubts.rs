@@ -50,10 +50,10 @@ fn renamed_beside_a_journal() -> Victim {
     victim.receiver.handle_timeout(later());
     let actions = victim.obey();
     assert!(actions.iter().any(|action| matches!(action, ReceiverAction::Barrier(_))), "{actions:?}");
-    victim.receiver.handle_sync_data(later(), FileId(0), Ok(()));
+    victim.receiver.handle_sync_data(later(), FileId(0), Ok(Vec::new()));
     let actions = victim.obey();
     assert!(actions.iter().any(|action| matches!(action, ReceiverAction::Journal(_))), "{actions:?}");
-    victim.receiver.handle_barrier(later(), Ok(()));
+    victim.receiver.handle_barrier(later(), Ok(Vec::new()));
     victim.obey();
     victim.receiver.handle_publish(later(), vec![(FileId(1), Ok(()))]);
     victim.obey();

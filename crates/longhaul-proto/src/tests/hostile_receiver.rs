@@ -10,7 +10,8 @@ use longhaul_core::{
 use super::items::{CHUNK, file, many};
 use crate::sender::{Sender, SenderAction, SenderConfig, Sent};
 use crate::wire::message::{
-    Answer, CheckFiles, Ending, Finding, Message, Offer, Outcome, PageCredit, Resume, Settlement, Verdict, WantChunks,
+    Answer, CheckFiles, Ending, Finding, LostChunk, Message, Offer, Outcome, PageCredit, Resume, SendAgain, Settlement,
+    Verdict, WantChunks,
 };
 
 fn new_sender() -> Sender {
@@ -63,6 +64,16 @@ pub(super) fn verdict(unit: Unit, attempt: u32, finding: Finding) -> Message {
 
 pub(super) fn settled(file: u64, outcome: Outcome) -> Message {
     Message::Settled(vec![Settlement { file: FileId(file), outcome }])
+}
+
+pub(super) fn send_again(file: u64, chunks: &[(u64, u32)]) -> Message {
+    let lost = |(index, attempt): &(u64, u32)| LostChunk {
+        index: ChunkIndex(*index),
+        attempt: Attempt(*attempt),
+        digest: [1; 32],
+    };
+    let chunks = chunks.iter().map(lost).collect();
+    Message::SendAgain(SendAgain { file: FileId(file), chunks })
 }
 
 fn chunk(index: u64) -> Unit {
@@ -153,6 +164,57 @@ fn a_chunk_or_bundle_is_not_sent_again_without_end() {
     sender.handle_message(want(0, 0, 4));
     (0..2).for_each(|_| sender.handle_message(verdict(chunk(0), 1, Finding::Again)));
     assert_refused(sender, "a second verdict on one sending");
+}
+
+#[test]
+fn only_what_was_sent_and_acknowledged_is_sent_again() {
+    let good = |index| verdict(chunk(index), 1, Finding::Good(Digest::Cv([1; 32])));
+    for (what, messages) in [
+        ("never wanted", vec![send_again(0, &[(3, 2)])]),
+        ("wanted and not judged", vec![send_again(0, &[(1, 2)])]),
+        ("judged to be damaged", vec![verdict(chunk(1), 1, Finding::Again), send_again(0, &[(1, 3)])]),
+        ("as a first sending", vec![good(0), send_again(0, &[(0, 1)])]),
+        ("twice at once", vec![good(0), send_again(0, &[(0, 2), (0, 3)])]),
+        ("twice", vec![good(0), send_again(0, &[(0, 2)]), send_again(0, &[(0, 3)])]),
+        ("twice before its sending was reported", vec![good(1), send_again(0, &[(1, 2)]), send_again(0, &[(1, 3)])]),
+        ("the sending that is under way", vec![good(1), send_again(0, &[(1, 1)])]),
+        ("behind the end of the file", vec![good(0), send_again(0, &[(4, 2)])]),
+        ("at the end of all numbers", vec![good(0), send_again(0, &[(u64::MAX, 2)])]),
+        ("of a small file", vec![send_again(1, &[(0, 2)])]),
+        ("of no entry", vec![send_again(8, &[(0, 2)])]),
+        ("no chunks", vec![send_again(0, &[])]),
+    ] {
+        let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+        sender.handle_message(want(0, 0, 3));
+        sender.handle_sent(sent(chunk(0), 1, Digest::Cv([1; 32])));
+        messages.into_iter().for_each(|message| sender.handle_message(message));
+        assert_refused(sender, what);
+    }
+    // One whose outcome or fault has crossed the message is no breach.
+    let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+    sender.handle_message(want(0, 0, 1));
+    sender.handle_unreadable(FileId(0), &Fault::protocol("gone"));
+    sender.handle_message(send_again(0, &[(0, 2)]));
+    sender.handle_message(settled(0, Outcome::Failed(Fault::protocol("failed"))));
+    sender.handle_message(send_again(0, &[(0, 2)]));
+    assert!(!sender.is_over());
+}
+
+#[test]
+fn no_more_is_sent_again_than_may_be_wanted_at_once() {
+    let most = 2 * CHUNKS_WANTED_MAX as u64;
+    let mut sender = asked_for(vec![file("large", 4 * most as usize * CHUNK)]);
+    for index in 0..2 {
+        sender.handle_message(want(0, index, 1));
+        sender.handle_sent(sent(chunk(index), 1, Digest::Cv([1; 32])));
+        sender.handle_message(verdict(chunk(index), 1, Finding::Good(Digest::Cv([1; 32]))));
+    }
+    sender.handle_message(want(0, 2, most - 1));
+    sender.handle_message(send_again(0, &[(0, 2)]));
+    assert!(!sender.is_over(), "there is room for one");
+    assert_eq!(sender.outstanding().1 as u64, most);
+    sender.handle_message(send_again(0, &[(1, 2)]));
+    assert_refused(sender, "one chunk too many");
 }
 
 #[test]

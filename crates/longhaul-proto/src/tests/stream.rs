@@ -277,7 +277,7 @@ fn sync(victim: &mut Victim, at: u64) -> Option<Vec<JournalEntry>> {
     victim.receiver.handle_timeout(at);
     let actions = victim.obey();
     assert!(actions.iter().any(|action| matches!(action, ReceiverAction::SyncData(_))), "{actions:?}");
-    victim.receiver.handle_sync_data(at, FILE, Ok(()));
+    victim.receiver.handle_sync_data(at, FILE, Ok(Vec::new()));
     victim.obey().into_iter().find_map(|action| match action {
         ReceiverAction::Journal(records) => Some(records),
         _ => None,
@@ -308,7 +308,7 @@ fn ends(victim: &mut Victim) -> Option<FaultCode> {
     for _ in 0..4 {
         for action in victim.obey() {
             match action {
-                ReceiverAction::SyncData(file) => victim.receiver.handle_sync_data(NOW, file, Ok(())),
+                ReceiverAction::SyncData(file) => victim.receiver.handle_sync_data(NOW, file, Ok(Vec::new())),
                 ReceiverAction::Journal(_) => victim.receiver.handle_journal(NOW, Ok(())),
                 ReceiverAction::Abort(fault) => return Some(fault.code),
                 _ => {}

@@ -27,15 +27,20 @@ impl Victim {
 
     /// One with another policy.
     pub(crate) fn with(policy: Policy) -> Victim {
-        Victim::under(policy, WantOrder::Any)
+        Victim::under(policy, WantOrder::Any, false)
     }
 
     /// One that asks for chunks in this order.
     pub(crate) fn asking(order: WantOrder) -> Victim {
-        Victim::under(Policy { if_exists: IfExists::SkipSame, may_modify: true }, order)
+        Victim::under(Policy { if_exists: IfExists::SkipSame, may_modify: true }, order, false)
     }
 
-    fn under(policy: Policy, order: WantOrder) -> Victim {
+    /// One that reads back what was written.
+    pub(crate) fn reading_back() -> Victim {
+        Victim::under(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, true)
+    }
+
+    fn under(policy: Policy, order: WantOrder, read_back: bool) -> Victim {
         let config = ReceiverConfig {
             chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
@@ -45,7 +50,7 @@ impl Victim {
             preserve: Preserve::default(),
             dry_run: false,
             group: SyncGroup::default(),
-            read_back: false,
+            read_back,
             digests: Default::default(),
             order,
         };

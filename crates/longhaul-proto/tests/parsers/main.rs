@@ -165,14 +165,15 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     ];
     // The number and the bytes before the list: digests, verdicts, settlements, a page, an answer,
-    // a listing, an offer's new name, the text of a fault, the sources of a pull, a path in a page.
-    let lists: [&[u8]; 10] = [
+    // a listing, chunks that are lost, an offer's new name, the text of a fault, the sources of a pull, a path in a page.
+    let lists: [&[u8]; 11] = [
         &[10],
         &[13],
         &[14],
         &[7, 0, 1],
         &[8, 0],
         &[19],
+        &[34, 0],
         &[5, 8, 1],
         &[3, 0, 0],
         &[1, 1, 1, 0, 0, 0, 1, 0, 22, 4, 1, 1, 1, 1, 0, 0, 1],

@@ -307,6 +307,12 @@ fn unit_messages() -> impl Strategy<Value = Message> {
         any::<[u64; 3]>().prop_map(|[file, start, count]| {
             Message::DurableChunks(DurableChunks { file: FileId(file), start: ChunkIndex(start), count })
         }),
+        (any::<u64>(), vec((any::<u64>(), any::<u32>(), hashes()), 0..5)).prop_map(|(file, chunks)| {
+            let lost =
+                |(index, attempt, digest)| LostChunk { index: ChunkIndex(index), attempt: Attempt(attempt), digest };
+            let chunks = chunks.into_iter().map(lost).collect();
+            Message::SendAgain(SendAgain { file: FileId(file), chunks })
+        }),
         (any::<[u64; 6]>(), any::<[u16; 2]>()).prop_map(|([a, b, c, d, e, f], [target, thousandths])| {
             Message::Targets(vec![TargetReport {
                 target: target.into(),

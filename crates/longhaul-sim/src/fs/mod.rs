@@ -139,6 +139,13 @@ impl Fs {
         self.medium.apply(&change);
     }
 
+    /// Puts other bytes into a file, durably, and again when what was written before is synced.
+    pub(crate) fn overwrite(&mut self, ino: Ino, offset: usize, bytes: Vec<u8>) {
+        let change = Change::Write { ino, offset, bytes };
+        self.medium.apply(&change);
+        self.see(change);
+    }
+
     /// Cuts a file, as programs see it from now on.
     pub(crate) fn cut(&mut self, ino: Ino, len: usize) {
         self.see(Change::Len { ino, len });

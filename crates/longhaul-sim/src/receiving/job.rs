@@ -5,7 +5,7 @@
 //! order. An operation that fails ends its job, or the part of it that belongs to one entry. Knows
 //! nothing of the reasons for jobs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, Fault, FileId, SessionTag};
@@ -119,11 +119,13 @@ pub(super) enum Then {
     StandingChunks(Base, Vec<ChunkIndex>),
     Retouched(Vec<FileId>),
     Staged(Vec<FileId>),
-    Synced(FileId),
+    /// With the chunks that it should cover.
+    Synced(FileId, BTreeSet<ChunkIndex>),
     ReadBack(FileId, Vec<ChunkIndex>),
     StagedReadBack(Vec<FileId>),
     Journalled(Vec<receiver::JournalEntry>),
-    Barrier,
+    /// With the files that it postpones.
+    Barrier(Vec<FileId>),
     Published(Vec<FileId>),
     DirsSynced,
     DirsFinished(Vec<FileId>),

@@ -14,7 +14,7 @@ mod sequence;
 mod standing;
 mod temp_dirs;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
@@ -48,6 +48,10 @@ struct Temp {
     continued: bool,
     /// Whether its name is durable, or is being made so.
     name_synced: bool,
+    /// Chunks that were written and that no sync covers yet.
+    unsynced: BTreeSet<ChunkIndex>,
+    /// Chunks whose bytes were given up and that have not come again.
+    lost: BTreeSet<ChunkIndex>,
 }
 
 /// The content of an arrival, until its verdict.

@@ -45,7 +45,11 @@ impl RecvSession {
             ReceiverAction::ReadStaged { files, .. } => self.start_job(env, Job::new(Then::StagedReadBack(files))),
             ReceiverAction::Journal(records) => self.journal(env, records),
             ReceiverAction::Seal(held) => self.seal(env, &held),
-            ReceiverAction::Barrier(batch) | ReceiverAction::BarrierAgain(batch) => self.barrier(env, &batch),
+            ReceiverAction::Barrier(batch) => {
+                let postponed = self.postponed(env, &batch);
+                self.barrier(env, &batch, postponed);
+            }
+            ReceiverAction::BarrierAgain(batch) => self.barrier(env, &batch, Vec::new()),
             ReceiverAction::Publish(renames) => self.publish(env, &renames),
             ReceiverAction::SyncDirs(batch) | ReceiverAction::SyncDirsAgain(batch) => self.sync_dirs(env, &batch),
             ReceiverAction::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
@@ -149,21 +153,26 @@ impl RecvSession {
     }
 
     fn temp(&self, held: &Arc<EntryRef>, name: String, ino: Ino, map: ChunkMap) -> Temp {
-        Temp { entry: held.clone(), name, ino, map, continued: false, name_synced: false }
+        let (unsynced, lost) = (BTreeSet::new(), BTreeSet::new());
+        Temp { entry: held.clone(), name, ino, map, continued: false, name_synced: false, unsynced, lost }
     }
 
     fn write(&mut self, env: &mut Env, file: FileId, index: ChunkIndex, ticket: Ticket) {
         let job = Job::new(Then::Written(file, index));
-        let (payload, temp) = (self.arrivals.payloads.remove(&ticket), self.temps.get(&file));
+        let (payload, temp) = (self.arrivals.payloads.remove(&ticket), self.temps.get_mut(&file));
         let (Some(Payload { bytes, hole, .. }), Some(temp)) = (payload, temp) else {
             return env.violate(|| format!("a write of {file:?} without its payload or its temporary"));
         };
+        let was_lost = temp.lost.remove(&index);
         // A new file has zeros where nothing is written.
-        let Some(mut bytes) = bytes.filter(|_| !hole || temp.continued) else {
+        let Some(mut bytes) = bytes.filter(|_| !hole || temp.continued || was_lost) else {
             return self.write_in_turn(env, file, index, job);
         };
         if env.is(Mutant::ShortTail) && index.0 + 1 == temp.map.chunks() {
             bytes.pop();
+        }
+        if was_lost && env.is(Mutant::LostNotRewritten) {
+            return self.write_in_turn(env, file, index, job);
         }
         bytes.resize(padded(bytes.len() as u64), 0);
         let op = Op::Write { ino: temp.ino, offset: temp.map.start_of(index).0 as usize, bytes };
@@ -251,7 +260,7 @@ impl RecvSession {
         if !temp.name_synced && !env.is(Mutant::NameNotSynced) {
             ops.extend(dirs_above(&self.dirs.made, &temp.name).into_iter().map(Op::SyncDir));
         }
-        let then = Then::Synced(file);
+        let then = Then::Synced(file, std::mem::take(&mut temp.unsynced));
         match env.mutant {
             Some(Mutant::JournalBeforeSync) => {
                 self.start_job(env, Job::new(Then::Nothing).ops(ops));
@@ -285,12 +294,21 @@ impl RecvSession {
         self.start_job(env, Job::new(Then::Staged(vec![held.id])).ops(ops));
     }
 
-    fn barrier(&mut self, env: &mut Env, batch: &[FileId]) {
-        let files = batch.iter().filter_map(|id| self.temps.get(id));
+    /// The files of a batch whose target hangs.
+    fn postponed(&mut self, env: &mut Env, batch: &[FileId]) -> Vec<FileId> {
+        let often = env.plan.rates.hangs.files;
+        let postponed: Vec<FileId> = batch.iter().filter(|_| env.mishap(often)).copied().collect();
+        env.seen.files_postponed += postponed.len() as u64;
+        postponed
+    }
+
+    fn barrier(&mut self, env: &mut Env, batch: &[FileId], postponed: Vec<FileId>) {
+        let files = batch.iter().filter(|id| !postponed.contains(id)).filter_map(|id| self.temps.get(id));
         let files = files.filter(|temp| matches!(temp.entry.entry.kind, EntryKind::File { .. }));
         let syncs: Vec<Op> = files.map(|temp| Op::SyncFile(temp.ino)).collect();
         let syncs = if env.is(Mutant::RenameBeforeSync) { Vec::new() } else { syncs };
-        self.start_job(env, Job::new(Then::Barrier).ops(syncs));
+        let told = if env.is(Mutant::PostponedIsPublished) { Vec::new() } else { postponed };
+        self.start_job(env, Job::new(Then::Barrier(told)).ops(syncs));
     }
 
     fn publish(&mut self, env: &mut Env, renames: &[(FileId, Replace)]) {

@@ -3,6 +3,7 @@
 //! Takes jobs that have come to their end; calls the machine's `handle_*`, and enters the chunks
 //! that are called durable.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
@@ -41,7 +42,12 @@ impl RecvSession {
                 }
                 self.machine.handle_create(now, *file, result.map(|()| created.clone()));
             }
-            Then::Written(file, index) => self.machine.handle_write(now, *file, *index, result),
+            Then::Written(file, index) => {
+                if let Some(temp) = self.temps.get_mut(file).filter(|_| result.is_ok()) {
+                    temp.unsynced.insert(*index);
+                }
+                self.machine.handle_write(now, *file, *index, result);
+            }
             Then::Standing(files) => {
                 let found = files.iter().map(|held| (held.id, self.read_standing(env, held))).collect();
                 self.machine.handle_read_standing(now, found);
@@ -58,10 +64,11 @@ impl RecvSession {
                 }
                 self.machine.handle_stage(now, results);
             }
-            Then::Synced(file) => {
+            Then::Synced(file, covered) => {
                 if let Some(temp) = self.temps.get_mut(file) {
                     temp.name_synced |= result.is_ok();
                 }
+                let result = result.map(|()| self.lost(env, *file, covered));
                 self.machine.handle_sync_data(now, *file, result);
             }
             Then::ReadBack(file, chunks) => {
@@ -78,7 +85,7 @@ impl RecvSession {
                 }
                 self.machine.handle_journal(now, result);
             }
-            Then::Barrier => self.machine.handle_barrier(now, result),
+            Then::Barrier(postponed) => self.machine.handle_barrier(now, result.map(|()| postponed.clone())),
             Then::Published(ids) => self.machine.handle_publish(now, each(ids)),
             Then::DirsSynced => self.machine.handle_sync_dirs(now, result),
             // Standing names were made durable when they were surveyed; the journal goes when the
@@ -96,6 +103,23 @@ impl RecvSession {
         let bytes = &env.fs.medium().content(temp.ino).bytes;
         let kept = bytes.get(start.0 as usize..).unwrap_or_default();
         Ok(digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start))
+    }
+
+    /// The chunks that a sync gives up, as their target hangs: other bytes stand in their place.
+    /// Some may have been written since it began.
+    fn lost(&mut self, env: &mut Env, file: FileId, covered: &BTreeSet<ChunkIndex>) -> Vec<ChunkIndex> {
+        let often = env.plan.rates.hangs.chunks;
+        let Some(temp) = self.temps.get_mut(&file) else { return Vec::new() };
+        let lost = covered.iter().chain(&temp.unsynced).filter(|_| env.mishap(often));
+        let lost: Vec<ChunkIndex> = lost.copied().collect();
+        temp.unsynced.retain(|index| !lost.contains(index));
+        for index in &lost {
+            let noise = env.rng.bytes(temp.map.len_of(*index).unwrap_or(0) as usize);
+            env.fs.overwrite(temp.ino, temp.map.start_of(*index).0 as usize, noise);
+        }
+        temp.lost.extend(&lost);
+        env.seen.chunks_lost += lost.len() as u64;
+        if env.is(Mutant::LostIsSynced) { Vec::new() } else { lost }
     }
 
     fn read_small(&self, env: &mut Env, file: FileId) -> Result<Hash32, Fault> {

@@ -4,6 +4,7 @@ mod chaos;
 mod compare;
 mod damage;
 mod groups;
+mod hangs;
 mod lanes;
 mod names;
 mod partials;

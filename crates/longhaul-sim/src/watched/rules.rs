@@ -28,6 +28,8 @@ struct HeldTemp {
     written: BTreeSet<u64>,
     /// Chunks that a finished sync covers.
     synced: BTreeSet<u64>,
+    /// Chunks whose bytes were given up and that were not written again.
+    lost: BTreeSet<u64>,
     /// Synced chunks that were read back as they were written.
     checked: BTreeSet<u64>,
     /// Chunks of which the journal was synced.
@@ -179,6 +181,7 @@ impl Rules {
             digests: BTreeMap::new(),
             written: BTreeSet::new(),
             synced: BTreeSet::new(),
+            lost: BTreeSet::new(),
             checked: BTreeSet::new(),
             durable: BTreeSet::new(),
             syncs: VecDeque::new(),
@@ -222,6 +225,8 @@ impl Rules {
         let temp = self.temp(file);
         assert!(!temp.steps.contains(&EntryStep::SealOrdered) && !temp.written.contains(&index.0));
         temp.outstanding += 1;
+        let before = temp.digests.get(&index.0).filter(|_| temp.lost.remove(&index.0)).copied();
+        assert!(before.is_none() || before == digest, "a chunk came again with other bytes");
         temp.digests.extend(digest.map(|digest| (index.0, digest)));
         assert!(temp.digests.contains_key(&index.0), "called the same, and nothing is held");
     }
@@ -360,13 +365,20 @@ impl Rules {
         }
     }
 
-    /// A file was synced, or not.
-    pub(super) fn synced(&mut self, file: FileId, result: &Result<(), Fault>) {
+    /// A file was synced, but for some chunks that count as never written, or not.
+    pub(super) fn synced(&mut self, file: FileId, result: &Result<Vec<ChunkIndex>, Fault>) {
         let temp = self.temp(file);
         temp.outstanding -= 1;
         let covered = temp.syncs.pop_front().expect("a sync is under way");
         match result {
-            Ok(()) => temp.synced.extend(covered),
+            Ok(lost) => {
+                temp.synced.extend(covered);
+                for index in lost {
+                    temp.written.remove(&index.0);
+                    temp.synced.remove(&index.0);
+                    temp.lost.insert(index.0);
+                }
+            }
             Err(_) => temp.unsynced = true,
         }
     }
@@ -409,9 +421,13 @@ impl Rules {
         }
     }
 
-    /// A batch is durable under its temporary names, or not.
-    pub(super) fn made_durable(&mut self, result: &Result<(), Fault>) {
-        self.end_step(EntryStep::Durable, result);
+    /// A batch is durable under its temporary names, but for the files that are postponed, or not.
+    pub(super) fn made_durable(&mut self, result: &Result<Vec<FileId>, Fault>) {
+        for id in result.iter().flatten() {
+            self.temp(*id).steps.remove(&EntryStep::BarrierOrdered);
+            self.batch.iter_mut().for_each(|batch| batch.retain(|of| of != id));
+        }
+        self.end_step(EntryStep::Durable, &result.as_ref().map(drop).map_err(Fault::clone));
     }
 
     /// Files have their final names, or not.
@@ -466,6 +482,7 @@ fn check_said(message: &Message, seen: &Seen) {
             }
         }
         Message::WantChunks(want) => assert!(want.count as usize <= CHUNKS_WANTED_MAX),
+        Message::SendAgain(again) => assert!(again.chunks.len() <= CHUNKS_WANTED_MAX),
         _ => {}
     }
 }

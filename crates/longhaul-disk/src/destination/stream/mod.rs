@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longhaul_core::{ChunkMap, Meta, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, Meta, Preserve, RelPath, TempName};
 use longhaul_sys::Slot;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -209,15 +209,15 @@ impl TargetTree for StreamTarget {
     }
 
     /// Nothing can be made durable before the end.
-    fn sync_data(&self, _file: &TargetFile) -> Result<(), DiskError> {
-        Ok(())
+    fn sync_data(&self, _file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
+        Ok(Vec::new())
     }
 
     fn seal(&self, file: Arc<TargetFile>, _meta: &Meta, _preserve: Preserve) -> Result<Staged, DiskError> {
         Ok(Staged::large(file))
     }
 
-    fn barrier(&self, _staged: &[&Staged]) -> Result<(), DiskError> {
+    fn barrier_of_all(&self, _staged: &[&Staged]) -> Result<(), DiskError> {
         Ok(())
     }
 

@@ -413,6 +413,28 @@ fn a_target_that_is_full_passes_files_on_and_a_set_without_room_says_so() {
 }
 
 #[test]
+fn files_on_a_target_that_hangs_are_postponed_and_the_others_made_durable() {
+    let scene = Scene::new(3);
+    let target = scene.target();
+    let staged: Vec<Staged> = (0..3)
+        .map(|n| {
+            let one = target.write_small(&path(format!("f{n}")), b"x", &META, Preserve::default()).expect("staged");
+            // The next file goes to another one.
+            std::mem::forget(scene.set.targets()[one.home().0 as usize].load.begin(1 << 40));
+            one
+        })
+        .collect();
+    let all: Vec<&Staged> = staged.iter().collect();
+    let hanging = staged.iter().position(|one| one.home() == TargetId(1)).expect("one on each");
+    let load = &scene.set.targets()[1].load;
+    load.hangs(std::time::Duration::from_secs(3));
+    assert_eq!(target.barrier(&all).expect("the others are durable"), [hanging]);
+    assert_eq!(target.create(&path("g"), map(1), false, &temp()).expect("made").home(), TargetId(2));
+    load.answered();
+    assert_eq!(target.barrier(&all).expect("durable"), [0; 0]);
+}
+
+#[test]
 fn a_probe_passes_only_at_the_target_that_it_was_and_if_that_takes_a_file() {
     let (scene, disk) = with_bad_disk();
     let set = scene.set.mark().expect("a set").set;

@@ -36,8 +36,18 @@ impl DestinationWorkers {
         self.jobs.run(Pool::Stage, move || drop(before));
         self.jobs.report(Pool::Commit, move |tree| {
             let staged: Vec<&Staged> = batch.staged.iter().collect();
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
+            let postponed = tree.barrier(&staged).map_err(Fault::from);
+            let files = |places: Vec<usize>| places.into_iter().filter_map(|at| batch.files.get(at).copied()).collect();
+            DestinationDone::Barrier(postponed.map(files))
         });
+    }
+
+    /// Takes the files that a barrier has postponed out of the batch: they are staged and wait for
+    /// another one. Returns the result for the machine.
+    pub(crate) fn barrier_over(&mut self, result: Result<Vec<FileId>, Fault>) -> Result<Vec<FileId>, Fault> {
+        let postponed = result?;
+        self.files.postpone(&postponed).ok_or_else(|| bug("a batch that is in use while none of it is renamed"))?;
+        Ok(postponed)
     }
 
     /// Makes the rest of a batch durable again, whose content was read back from the medium.
@@ -47,7 +57,8 @@ impl DestinationWorkers {
             let by_file = batch.by_file();
             let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
             staged.iter().for_each(|staged| tree.believe(staged));
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
+            // A later barrier would prove nothing of these.
+            DestinationDone::Barrier(tree.barrier_of_all(&staged).map(|()| Vec::new()).map_err(Fault::from))
         });
     }
 
@@ -144,6 +155,15 @@ impl Batch {
 
     pub(super) fn get(&self, file: FileId) -> Option<&Staged> {
         self.files.iter().zip(&self.staged).find(|(id, _)| **id == file).map(|(_, staged)| staged)
+    }
+
+    /// Takes files out.
+    pub(super) fn take(&mut self, files: &[FileId]) -> Vec<(FileId, Staged)> {
+        let all = std::mem::take(self);
+        let is_taken = |(id, _): &(FileId, Staged)| files.contains(id);
+        let (taken, left): (Vec<_>, Vec<_>) = all.files.into_iter().zip(all.staged).partition(is_taken);
+        *self = left.into_iter().collect();
+        taken
     }
 
     pub(super) fn discard(&self, file: FileId) {

@@ -86,6 +86,15 @@ impl UnsettledFiles {
         (Arc::clone(&batch), std::mem::replace(&mut self.batch, batch))
     }
 
+    /// Takes files out of the batch: they are staged as before it. `None` if others use the batch.
+    pub(super) fn postpone(&mut self, files: &[FileId]) -> Option<()> {
+        if !files.is_empty() {
+            let postponed = Arc::get_mut(&mut self.batch)?.take(files);
+            self.staged.extend(postponed);
+        }
+        Some(())
+    }
+
     /// The batch that is being committed.
     pub(super) fn batch(&self) -> Arc<Batch> {
         self.batch.clone()

@@ -64,13 +64,16 @@ impl DestinationJobs {
         times: StageTimes,
         sink: UnboundedSender<SessionEvent>,
     ) -> Result<DestinationJobs, Fault> {
+        // One that hangs keeps a thread.
+        let targets = tree.loads().len();
+        let syncers = if targets > 1 { (SYNCERS + targets).min(SYNCERS_MAX) } else { SYNCERS };
         let pool = |name, n| Workers::start(name, n, affinity).map_err(|e| system_fault("file threads", &e));
         Ok(DestinationJobs {
             reporter: JobReporter { tree, sink, times, whereabouts: Arc::new(whereabouts) },
             under_way: Arc::default(),
             survey: pool("survey", 1)?,
             stage: pool("stage", STAGERS)?,
-            sync: pool("sync", SYNCERS)?,
+            sync: pool("sync", syncers)?,
             commit: pool("commit", 1)?,
             journal: pool("journal", 1)?,
             room: pool("room", 1)?,
@@ -144,5 +147,7 @@ impl JobReporter {
 /// Threads that create, write and seal: creating names waits for the directory's lock more than for
 /// the processor.
 const STAGERS: usize = 4;
-/// Group syncs at a time.
+/// Group syncs at a time. There is one more for each of several targets, ...
 const SYNCERS: usize = 2;
+/// ... up to so many in all.
+const SYNCERS_MAX: usize = 16;

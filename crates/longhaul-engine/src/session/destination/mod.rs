@@ -51,7 +51,8 @@ pub(crate) enum DestinationDone {
     /// A chunk was written.
     Write { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
     /// A file's data was synced.
-    SyncData(FileResult),
+    /// With the chunks whose bytes were given up.
+    SyncData((FileId, Result<Vec<ChunkIndex>, Fault>)),
     /// Digests of chunks as the medium returns them.
     ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
     /// Digests of staged small files as the medium returns them.
@@ -73,7 +74,8 @@ pub(crate) enum DestinationDone {
     /// Names were staged.
     Stage(Vec<(FileId, Result<Staged, Fault>)>),
     /// The batch is durable under temporary names.
-    Barrier(Result<(), Fault>),
+    /// With the files that are postponed.
+    Barrier(Result<Vec<FileId>, Fault>),
     /// The batch was renamed.
     Publish(Vec<FileResult>),
     /// The renames are durable.

@@ -68,11 +68,11 @@ impl DestinationDone {
             }
             DestinationDone::Survey { found, .. } => found.iter_mut().filter_map(of::<Surveyed>).for_each(see),
             DestinationDone::Create(_, result) => of(result).into_iter().for_each(see),
+            DestinationDone::SyncData((_, result)) => of(result).into_iter().for_each(see),
+            DestinationDone::Barrier(result) => of(result).into_iter().for_each(see),
             DestinationDone::Write { result, .. }
-            | DestinationDone::SyncData((_, result))
             | DestinationDone::Journal(result)
             | DestinationDone::Tidy(result)
-            | DestinationDone::Barrier(result)
             | DestinationDone::SyncDirs(result) => of(result).into_iter().for_each(see),
             DestinationDone::Stage(results) => results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see),
             DestinationDone::Retouch(results)

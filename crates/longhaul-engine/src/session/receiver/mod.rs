@@ -256,6 +256,7 @@ impl ReceiverLoop<'_> {
                 self.machine.handle_stage(now, results);
             }
             DestinationDone::Barrier(result) => {
+                let result = self.workers.barrier_over(result);
                 self.machine.handle_barrier(now, result);
                 self.batch_over = !self.machine.has_batch();
             }

@@ -124,6 +124,14 @@ impl Receiver {
         }
     }
 
+    /// Fails files of a batch in doubt whose target did not answer to the second sync.
+    pub(super) fn fail_postponed(&mut self, files: Vec<FileId>) {
+        let Some(Doubt { fault, .. }) = &self.committer.doubt else { return };
+        for id in files {
+            self.committer.failures.entry(id).or_insert_with(|| fault.clone());
+        }
+    }
+
     /// Has the renamed files of the batch journalled as doubtful, so that no session skips them
     /// unread.
     fn write_down(&mut self) {

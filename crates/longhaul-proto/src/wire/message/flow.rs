@@ -59,6 +59,26 @@ pub struct WantChunks {
     pub count: u64,
 }
 
+/// Chunks of a file that came and were acknowledged, and whose bytes the receiver has lost since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendAgain {
+    /// The file.
+    pub file: FileId,
+    /// The chunks.
+    pub chunks: Vec<LostChunk>,
+}
+
+/// A chunk whose bytes the receiver has lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostChunk {
+    /// The chunk.
+    pub index: ChunkIndex,
+    /// The sending that is wanted, from which on damaged ones are counted.
+    pub attempt: Attempt,
+    /// The digest that it had and must have again; its kind is that of the file's chunks.
+    pub digest: Hash32,
+}
+
 /// The parts of a file that the receiver holds. The file keeps its chunk size, and held chunks are
 /// not wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -178,6 +178,9 @@ messages! {
     32 DurableChunks(DurableChunks) Verdict,
     /// Receiver that writes to several targets, about each second: how each of them does.
     33 Targets(Vec<TargetReport>) Verdict,
+    /// Receiver, behind the good verdict on each: chunks whose bytes it has lost since. They count
+    /// as wanted.
+    34 SendAgain(SendAgain) Verdict,
 }
 
 impl Message {

@@ -161,12 +161,6 @@ impl Scene {
         self.begin(index).recv().expect("it ends").expect("written");
     }
 
-    /// Syncs the file. Gives the chunks that are given up.
-    fn sync(&self) -> Result<Vec<ChunkIndex>, DiskError> {
-        let stripe = self.file.on_disk().next().expect("a stripe file");
-        self.striped().sync(self.target.home(self.file.home()), stripe)
-    }
-
     fn striped(&self) -> &Arc<Striped> {
         self.file.striped().expect("striped")
     }
@@ -231,7 +225,7 @@ fn a_write_that_hangs_is_made_again_elsewhere_from_the_same_buffer() {
         scene.put(index);
         assert!(!scene.is_on_hanging(index));
     }
-    assert_eq!(scene.sync().expect("synced"), []);
+    assert_eq!(scene.target.sync_data(&scene.file).expect("synced"), []);
     // The file names the body of the target that hangs: its end waits for the write, whose slot is
     // used by nothing.
     let sealed = {
@@ -280,14 +274,14 @@ fn a_body_that_no_chunk_lies_in_is_removed_once_its_write_has_ended_and_nobody_w
 fn chunks_on_a_target_whose_sync_hangs_are_given_up_and_those_that_were_synced_before_stay() {
     let scene = Scene::new();
     let next = scene.warm_up();
-    assert_eq!(scene.sync().expect("synced"), []);
+    assert_eq!(scene.target.sync_data(&scene.file).expect("synced"), []);
     let held = scene.prefer(HANGING);
     scene.put(next);
     drop(held);
     assert!(scene.is_on_hanging(next));
     scene.put(next + 1);
     scene.disk.now(Hangs::Syncs);
-    let lost = scene.sync().expect("the others are synced");
+    let lost = scene.target.sync_data(&scene.file).expect("the others are synced");
     if scene.file.mode() != crate::IoMode::Direct {
         eprintln!("SKIPPED: no direct I/O on the scratch directory");
     }
