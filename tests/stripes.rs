@@ -455,12 +455,19 @@ fn fsfreeze(what: &str, disk: &LoopDisk) -> bool {
 fn a_disk_that_hangs_holds_up_no_other_is_named_and_loses_nothing() {
     let (scene, disks) = on_disks(&[512 << 20; 3]);
     files::make(scene.host.path("src/large/a"), 1, 300 * MIB);
-    let run = scene.copy(&["--memory", "64MiB", "--rate", "240Mbit/s", "src/large/a", "."]).start();
+    // All disks are busy, so that each has its share under way.
+    let throttle = Throttle::writes(disks[0].path(), 8_000_000);
+    let throttle = disks[1..].iter().fold(throttle, |throttle, disk| throttle.and_writes(disk.path(), 8_000_000));
+    let run = scene.copy(&["--memory", "64MiB", "src/large/a", "."]).beneath(throttle.words()).start();
     let of = |event: &serde_json::Value, name: &str| event[name].as_u64();
     run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > 30 * MIB as u64));
-    // The third disk is no home: its name comes last.
-    let home = scene.dirs.iter().position(|dir| !tree::leftovers(dir).is_empty()).unwrap_or(0);
-    let hanging = if home == 2 { 1 } else { 2 };
+    // Journals lie on the first disk, and the file's home has its temporary. Nothing of them is on
+    // one of the others.
+    let is_home = |dir: &Path| {
+        let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.into_iter().any(|name| name.len() == ".longhaul-".len() + 32)
+    };
+    let hanging = if is_home(&scene.dirs[2]) { 1 } else { 2 };
     let frozen = Frozen::now(&disks[hanging]);
     let named = run.wait_event(|event| {
         let state = event["targets"][hanging]["state"].as_str()?;

@@ -196,8 +196,10 @@ impl ChunkIo {
 
 impl Shared {
     fn submit(&self, request: Request) {
+        let queue = self.queue_for(request.job.queue());
+        // From now on it waits for the disk: the start of a queue of ours is no load of the target.
         request.job.queued(request.len);
-        match self.queue_for(request.job.queue()) {
+        match queue {
             Ok(queue) => queue.submit(request),
             Err(error) => request.finish(Err(error)),
         }
