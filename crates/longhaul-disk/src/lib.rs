@@ -60,7 +60,7 @@ pub use set::{
     TargetSet, Verified, Writing,
 };
 pub use set_id::SetId;
-pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
+pub use shelf::{Journal, JournalReader, Proves, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,
     StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,

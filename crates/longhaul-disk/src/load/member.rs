@@ -62,8 +62,7 @@ impl Membership {
     }
 
     /// Judges the result of a call that writes to a target: a device that failed, and a file system
-    /// that is full, fail the target. The failure of the first target stays the error that it is:
-    /// the journals lie there, so nothing that follows could be recorded.
+    /// that is full, fail the target.
     pub(super) fn judged<T>(
         &self,
         (target, dir): (TargetId, &Path),
@@ -73,8 +72,7 @@ impl Membership {
         let Some(condition) = condition_of(&error) else { return Err(error) };
         let (now, why) = (Instant::now(), error.fault().message.as_str().to_owned());
         self.health.note((target, dir), condition, &why, now);
-        let has_journals = target == TargetId::FIRST && condition == TargetCondition::Failed;
-        if has_journals || self.health.others_unwell(target, now) + 1 >= self.there {
+        if self.health.others_unwell(target, now) + 1 >= self.there {
             return Err(error);
         }
         Err(SetError::Elsewhere { number: target.0, why }.into())

@@ -22,7 +22,7 @@ use crate::destination::{
     TreePolicy,
 };
 use crate::direct::DirectMode;
-use crate::error::{DiskError, ErrorKind, SetError};
+use crate::error::{DiskError, ErrorKind};
 use crate::load::{TargetCondition, TargetLoad, may_go_elsewhere};
 use crate::stat::{Identity, Standing};
 use crate::stripe::Header;
@@ -53,9 +53,6 @@ impl SpreadTarget {
         direct: DirectMode,
         policy: TreePolicy,
     ) -> Result<SpreadTarget, DiskError> {
-        if set.missing().iter().any(|missing| missing.id == TargetId::FIRST) {
-            return Err(SetError::NoJournals.into());
-        }
         if set.stat(path)?.is_none() {
             set.need_all_for_new_names()?;
         }

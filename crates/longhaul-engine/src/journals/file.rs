@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Fault, Layout, RelPath, SessionTag};
-use longhaul_disk::{DiskError, Journal};
+use longhaul_disk::{DiskError, Journal, Proves};
 use longhaul_proto::journal::keeper::{Abandoned, Beginning, Book, Failed, JournalChange, JournalOp, TakenPartial};
 use longhaul_proto::journal::{End, FileRecord, JournalError, JournalId, Record, Replay, Replayed};
 
@@ -215,5 +215,27 @@ pub(super) fn replay(journal: &Journal, layout: Layout) -> Result<Result<Replaye
         replay.push(bytes);
         !replay.ended()
     })?;
-    Ok(replay.finish())
+    let mut replayed = replay.finish();
+    if let Ok(replayed) = &mut replayed
+        && !journal.is_sure()
+    {
+        // A copy that is not here may have taken chunks back: what is held is read back (COPIES-5).
+        replayed.files.values_mut().for_each(|partial| partial.placed = None);
+    }
+    Ok(replayed)
+}
+
+/// Says how far the records of a journal are sound, where its copies differ.
+#[derive(Debug)]
+pub(super) struct SoundRecords(pub(super) Layout);
+
+impl Proves for SoundRecords {
+    fn proven_len(&self, read: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> bool)) -> u64 {
+        let mut replay = Replay::over(self.0);
+        read(&mut |bytes| {
+            replay.push(bytes);
+            !replay.ended()
+        });
+        replay.finish().map_or(0, |replayed| replayed.valid_len)
+    }
 }
