@@ -2,6 +2,8 @@
 //! at a daemon; what is refused; names that stand twice; disks that are away, exchanged, full or
 //! read-only.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -465,9 +467,15 @@ fn who_pushes_is_told_which_disk_of_the_other_side_is_slow() {
 /// A scene of which most files begin with a sector that a bad disk does not take, and one of whose
 /// three targets is such a disk.
 fn with_bad_disk(place: usize) -> (Scene, Volume) {
+    let (scene, volume) = with_disk_to_spoil(place);
+    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
+    (scene, volume)
+}
+
+/// The same, while the disk is still well.
+fn with_disk_to_spoil(place: usize) -> (Scene, Volume) {
     let mut scene = Scene::new(2);
     let volume = Volume::new(Kind::Ext4, SectorSize::Page);
-    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
     scene.dirs.insert(place, volume.path().to_owned());
     for n in 0..9 {
         // At the start: a loop device does not tell of an error behind what a request wrote.
@@ -510,4 +518,35 @@ fn a_push_goes_on_when_a_disk_of_the_daemon_fails() {
     for part in ["large", "deep"] {
         tree::assert_same(&Tree::of(scene.host.path("src").join(part)).beneath(), &scene.whole(part), &outcome);
     }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn files_that_a_disk_took_before_it_failed_are_listed_as_at_risk() {
+    let (scene, volume) = with_disk_to_spoil(2);
+    (0..40).for_each(|n| files::make(scene.host.path(format!("src/a/{n}")), n, 5000));
+    let run = scene.copy(&["--rate", "4MB/s", "src/", "."]).start();
+    let committed = RefCell::new(BTreeSet::new());
+    run.wait_event(|event| {
+        let path = event["path"].as_str().filter(|path| event["status"] == "committed" && path.starts_with("a/"));
+        committed.borrow_mut().extend(path.map(str::to_owned));
+        (committed.borrow().len() == 40).then_some(())
+    });
+    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, 0, "{outcome}");
+    for part in ["large", "deep", "a"] {
+        tree::assert_same(&Tree::of(scene.host.path("src").join(part)).beneath(), &scene.whole(part), &outcome);
+    }
+    let told = outcome.events_of("at_risk");
+    let names: Vec<&str> =
+        told.iter().flat_map(|event| event["names"].as_array().unwrap()).map(|n| n["path"].as_str().unwrap()).collect();
+    assert!(told.iter().all(|event| event["target"] == 2), "{outcome}");
+    for n in 0..40 {
+        let path = format!("a/{n}");
+        assert_eq!(names.contains(&path.as_str()), scene.on(&path) == [2], "{path}: {outcome}");
+    }
+    assert!(names.iter().any(|name| name.starts_with("a/")) && names.iter().all(|name| scene.on(name) == [2]));
+    assert_eq!(outcome.summary()["files_at_risk"], names.len(), "{outcome}");
+    assert!(outcome.stderr.contains("at risk") && outcome.stderr.contains("longhaul check"), "{outcome}");
 }

@@ -166,6 +166,7 @@ pub(crate) mod tests {
             stages: Vec::new(),
             io: None,
             paths: Vec::new(),
+            files_at_risk: 0,
         }
     }
 

@@ -129,6 +129,11 @@ impl Striped {
         self.piece(target)?.body.get()
     }
 
+    /// The targets that have a body of it.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = TargetId> {
+        self.made().map(|(piece, _)| piece.store.load_id())
+    }
+
     /// The way in which its first body is really written.
     pub(crate) fn mode(&self) -> IoMode {
         let body = self.made().find_map(|(_, body)| body.on_disk());

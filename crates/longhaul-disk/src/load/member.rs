@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::TargetId;
+use longhaul_core::{RelPath, TargetId};
 use rustix::io::Errno;
 
 use super::health::{SetHealth, TargetCondition};
+use super::recent::RecentFiles;
 use crate::error::{DiskError, SetError};
 use crate::set_id::SetId;
 
@@ -59,6 +60,16 @@ impl Membership {
     /// The error of something that can only go to a target that failed.
     pub(super) fn down(&self, target: TargetId) -> DiskError {
         SetError::Down { number: target.0, why: self.health.why(target) }.into()
+    }
+
+    /// Notes that a file is committed on the target: see [`SetHealth::committed`].
+    pub(super) fn committed(&self, target: TargetId, name: RelPath) {
+        self.health.committed(target, name);
+    }
+
+    /// The files there that are at risk and of which nobody was told yet.
+    pub(super) fn take_at_risk(&self, target: TargetId) -> Option<RecentFiles> {
+        self.health.take_at_risk(target)
     }
 
     /// Judges the result of a call that writes to a target: a device that failed, and a file system

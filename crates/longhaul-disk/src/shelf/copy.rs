@@ -54,7 +54,6 @@ impl JournalCopy {
     }
 
     /// Its length in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "whether it is empty says nothing of what it promises")]
     pub(crate) fn len(&self) -> u64 {
         *self.len.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -77,11 +77,13 @@ pub(crate) enum Reach {
     Some,
 }
 
+/// Gives the bytes of a journal in pieces, as long as it hears `true`.
+pub type Pieces<'p> = dyn FnMut(&mut dyn FnMut(&[u8]) -> bool) + 'p;
+
 /// Says how much of a journal is proven.
 pub trait Proves: Debug + Send + Sync {
-    /// The number of bytes from the beginning that are proven, of the journal that `read` gives in
-    /// pieces, as long as it hears `true`.
-    fn proven_len(&self, read: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> bool)) -> u64;
+    /// The number of bytes from the beginning that are proven, of the journal that `read` gives.
+    fn proven_len(&self, read: &mut Pieces<'_>) -> u64;
 }
 
 /// The result of [`Shelf::open`].
@@ -259,7 +261,7 @@ impl Shelf {
 struct AllOfIt;
 
 impl Proves for AllOfIt {
-    fn proven_len(&self, read: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> bool)) -> u64 {
+    fn proven_len(&self, read: &mut Pieces<'_>) -> u64 {
         let mut len = 0;
         read(&mut |piece| {
             len += piece.len() as u64;

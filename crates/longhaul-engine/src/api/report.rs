@@ -69,4 +69,7 @@ pub struct Report {
     pub io: Option<EngineReport>,
     /// The figures of each of several paths. Empty where there was one.
     pub paths: Vec<PathFigures>,
+    /// Files that were committed on targets of this side that failed afterwards; a striped file is
+    /// counted for each of them.
+    pub files_at_risk: u64,
 }

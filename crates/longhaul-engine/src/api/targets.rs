@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_core::{Latency, TargetId};
+use longhaul_core::{Latency, RelPath, TargetId};
 use serde::{Deserialize, Serialize};
 
 /// The figures of one target at a moment.
@@ -29,6 +29,20 @@ pub struct TargetFigures {
     pub share: f64,
     /// How it does beside its siblings.
     pub state: TargetState,
+}
+
+/// Files that were committed on a target, or a part of them, before it failed: a disk that fails may
+/// lose what it called durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesAtRisk {
+    /// The number of the target.
+    pub target: TargetId,
+    /// Its directory, as the operator named it.
+    pub dir: PathBuf,
+    /// The number of files.
+    pub files: u64,
+    /// The names of the latest 10,000 of them, beneath the top of the set, the latest first.
+    pub names: Vec<RelPath>,
 }
 
 /// How a target does beside its siblings.

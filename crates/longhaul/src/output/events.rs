@@ -14,8 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
+    EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed, ListedKind,
+    ListedPartial, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
 };
 use serde::Serialize;
 
@@ -27,8 +27,8 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
-    StartBody, StreamBody, Target, TargetBody, TargetsBody, WarningBody,
+    AtRiskBody, AtRiskNameBody, BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody,
+    PathBody, PathsBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, WarningBody,
 };
 use printable::Printable;
 
@@ -100,6 +100,13 @@ impl<W: Write> JsonLines<W> {
     /// Tells how each of several targets does.
     pub(super) fn targets(&mut self, figures: &[TargetFigures]) -> io::Result<()> {
         self.say("targets", TargetsBody { targets: figures.iter().map(target_body).collect() })
+    }
+
+    /// Tells which files are at risk on a target that failed.
+    pub(super) fn at_risk(&mut self, files: &FilesAtRisk) -> io::Result<()> {
+        let names = files.names.iter().map(|path| AtRiskNameBody { path: name(path.as_bytes()) }).collect();
+        let dir = name(files.dir.as_os_str().as_encoded_bytes());
+        self.say("at_risk", AtRiskBody { target: files.target.0, dir, files: files.files, names })
     }
 
     /// Tells that the sending side changed its lanes, or decided not to.
@@ -241,6 +248,7 @@ impl Summary<'_> {
             stages: &[],
             io: None,
             paths: Vec::new(),
+            files_at_risk: 0,
         }
     }
 
@@ -274,6 +282,7 @@ impl Summary<'_> {
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             paths: path_bodies(&report.paths),
+            files_at_risk: report.files_at_risk,
             ..Summary::nothing(exit)
         }
     }

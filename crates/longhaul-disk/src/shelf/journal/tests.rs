@@ -12,7 +12,7 @@ use super::*;
 use crate::kernel::{Call, InodeId, Interposer, Kernel, Passage};
 use crate::load::{Membership, TargetLoad};
 use crate::set_id::SetId;
-use crate::shelf::{Proves, Reach, Shelved};
+use crate::shelf::{Pieces, Proves, Reach, Shelved};
 use crate::testing::once_let_go;
 use crate::tree::Tree;
 
@@ -142,7 +142,7 @@ fn proven(bytes: &[u8]) -> &[u8] {
 struct Checked;
 
 impl Proves for Checked {
-    fn proven_len(&self, read: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> bool)) -> u64 {
+    fn proven_len(&self, read: &mut Pieces<'_>) -> u64 {
         let mut all = Vec::new();
         read(&mut |piece| {
             all.extend_from_slice(piece);

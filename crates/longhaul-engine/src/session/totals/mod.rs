@@ -35,6 +35,8 @@ pub(crate) struct Totals {
     pub(crate) costs: TransferCosts,
     /// The figures of the stream that went out. `None` for any other destination.
     pub(crate) stream: Option<StreamFigures>,
+    /// Files that were committed on targets that failed afterwards.
+    pub(crate) files_at_risk: u64,
     entries: EntryCounts,
     sessions: SessionSums,
 }
@@ -104,6 +106,7 @@ impl Totals {
     pub(crate) fn join(&mut self, received: &Totals) {
         self.sessions.take_held(&received.sessions);
         self.costs.join(&received.costs);
+        self.files_at_risk = received.files_at_risk;
     }
 
     /// Counts an entry that was found.
@@ -184,6 +187,7 @@ impl Totals {
             stages: self.costs.stages().to_vec(),
             io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
             paths: Vec::new(),
+            files_at_risk: self.files_at_risk,
         }
     }
 }

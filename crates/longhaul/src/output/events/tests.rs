@@ -154,7 +154,7 @@ fn the_summary_counts_and_rates() {
          \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"net\":0.3},\
          \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0,\
          \"bound\":[{\"threads\":\"disk 8:1\",\"node\":1,\"cpus\":\"0-3\"},{\"threads\":\"lanes\",\"node\":null,\"cpus\":\"8\"}]},\
-         \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000}\n"
+         \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000,\"files_at_risk\":0}\n"
     );
 }
 
@@ -165,7 +165,7 @@ fn a_run_that_never_began_has_a_summary_too() {
     assert!(
         line.ends_with(
             "\"limited_by\":null,\"limited_share\":null,\"limits\":{},\"stages\":{},\"io\":null,\
-             \"bytes_moved\":0,\"bytes_holes\":0,\"bytes_held\":0,\"bytes_wanted\":0}\n"
+             \"bytes_moved\":0,\"bytes_holes\":0,\"bytes_held\":0,\"bytes_wanted\":0,\"files_at_risk\":0}\n"
         ),
         "{line}"
     );
