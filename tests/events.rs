@@ -257,6 +257,7 @@ const SUMMARY: &[Field] = &[
     ("limited_share", |value| value.is_null() || is_number(value)),
     ("limits", Value::is_object),
     ("stages", Value::is_object),
+    ("files_at_risk", Value::is_u64),
 ];
 
 fn is_limit(value: &Value) -> bool {

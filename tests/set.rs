@@ -2,6 +2,8 @@
 //! at a daemon; what is refused; names that stand twice; disks that are away, exchanged, full or
 //! read-only.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -272,6 +274,93 @@ fn a_copy_to_a_set_that_is_killed_goes_on_where_it_was_on_every_target() {
     }
 }
 
+/// Kills a slow copy of large files.
+fn cut_off(scene: &Scene, options: &[&str]) {
+    let slowly = ["--rate", "20MB/s", "--sync-interval", "50ms", "--chunk-size", "1MiB"];
+    let run = scene.copy(&[&slowly, options, &["src/", "."]].concat()).start();
+    run.wait_event(|event| {
+        let held = event["bytes_durable"].as_u64()? - event["bytes_resumed"].as_u64()?;
+        (held > 3 * MIB as u64).then_some(())
+    });
+    run.signal(Signal::KILL);
+    run.finish();
+}
+
+/// The targets that have a journal.
+fn with_journal(scene: &Scene) -> Vec<usize> {
+    let has_one = |dir: &PathBuf| {
+        let names = fs::read_dir(dir.join(".longhaul")).into_iter().flatten();
+        names.flatten().any(|name| name.file_name().to_string_lossy().ends_with(".journal"))
+    };
+    (0..scene.dirs.len()).filter(|n| has_one(&scene.dirs[*n])).collect()
+}
+
+/// Cuts a copy off, takes the first target away, cuts the next copy off, and brings the target back
+/// as it was: with a journal that is older than its other copy.
+fn without_the_first_for_a_while(scene: &Scene, take_away: impl Fn(), bring_back: impl Fn()) {
+    for n in 0..6 {
+        files::make(scene.host.path(format!("src/huge/{n}")), n, 12 * MIB);
+    }
+    cut_off(scene, &[]);
+    assert_eq!(with_journal(scene), [0, 1]);
+    take_away();
+    cut_off(scene, &[]);
+    assert_eq!(with_journal(scene), [1, 2], "the journal has another second copy");
+    // What was begun on a target that is there is gone on with, and nothing else.
+    let outcome = scene.copy(&["--chunk-size", "1MiB", "src/", "."]).fail(23);
+    assert!(outcome.summary()["bytes_resumed"].as_u64() > Some(0), "{outcome}");
+    bring_back();
+    let outcome = scene.copy(&["--chunk-size", "1MiB", "src/", "."]).succeed();
+    tree::assert_same(&scene.source(), &scene.whole("."), &outcome);
+    for dir in &scene.dirs {
+        let orphans = tree::orphans(dir);
+        assert!(orphans.iter().all(|name| name == ".longhaul-set" || name == "lost+found"), "{orphans:?}: {outcome}");
+    }
+}
+
+#[test]
+fn a_copy_goes_on_without_the_first_target_and_is_whole_when_that_comes_back_with_an_old_journal() {
+    let scene = Scene::new(3);
+    let (first, away) = (scene.dirs[0].clone(), scene.host.path("away"));
+    let take_away = || {
+        fs::rename(&first, &away).unwrap();
+        fs::create_dir(&first).unwrap();
+    };
+    let bring_back = || {
+        fs::remove_dir(&first).unwrap();
+        fs::rename(&away, &first).unwrap();
+    };
+    without_the_first_for_a_while(&scene, take_away, bring_back);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_copy_goes_on_though_the_first_disk_is_not_mounted_and_is_whole_when_it_is_again() {
+    let (scene, disks) = on_disks(&[128 << 20; 3]);
+    without_the_first_for_a_while(&scene, || disks[0].unmount(), || disks[0].mount());
+}
+
+#[test]
+fn a_journal_that_is_torn_on_one_target_is_believed_as_the_other_one_has_it() {
+    for torn in [0, 1] {
+        let scene = Scene::new(2);
+        for n in 0..4 {
+            files::make(scene.host.path(format!("src/huge/{n}")), n, 12 * MIB);
+        }
+        cut_off(&scene, &[]);
+        let shelf = fs::read_dir(scene.dirs[torn].join(".longhaul")).unwrap();
+        for journal in shelf.map(|name| name.unwrap().path()) {
+            let len = fs::metadata(&journal).unwrap().len();
+            fs::File::options().write(true).open(journal).unwrap().set_len(len / 3).unwrap();
+        }
+        let listed = scene.host.run(["ls", "--partials"]).arg(&scene.dirs[torn]).succeed();
+        assert!(listed.stdout_text().contains("huge/"), "{torn}: {listed}");
+        let outcome = scene.copy(&["--chunk-size", "1MiB", "src/", "."]).succeed();
+        assert!(outcome.summary()["bytes_resumed"].as_u64() > Some(2 * MIB as u64), "{torn}: {outcome}");
+        tree::assert_same(&scene.source(), &scene.whole("."), &outcome);
+    }
+}
+
 /// A scene whose targets are disks.
 fn on_disks(sizes: &[u64]) -> (Scene, Vec<LoopDisk>) {
     let scene = Scene::new(0);
@@ -395,13 +484,19 @@ fn assert_slow_in_summary(outcome: &Outcome, dir: &str) {
     assert!(number("p99_ms") > 0.0 && (0.0..=1.0).contains(&number("share")), "{outcome}");
 }
 
-/// A scene of which most files begin with a sector that a bad disk does not take, and whose last
-/// target is such a disk.
-fn with_bad_disk() -> (Scene, Volume) {
+/// A scene of which most files begin with a sector that a bad disk does not take, and one of whose
+/// three targets is such a disk.
+fn with_bad_disk(place: usize) -> (Scene, Volume) {
+    let (scene, volume) = with_disk_to_spoil(place);
+    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
+    (scene, volume)
+}
+
+/// The same, while the disk is still well.
+fn with_disk_to_spoil(place: usize) -> (Scene, Volume) {
     let mut scene = Scene::new(2);
     let volume = Volume::new(Kind::Ext4, SectorSize::Page);
-    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
-    scene.dirs.push(volume.path().to_owned());
+    scene.dirs.insert(place, volume.path().to_owned());
     for n in 0..9 {
         // At the start: a loop device does not tell of an error behind what a request wrote.
         for path in [format!("src/large/{n}"), format!("src/deep/er/small-{n}")] {
@@ -417,14 +512,14 @@ fn with_bad_disk() -> (Scene, Volume) {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn a_disk_that_fails_is_left_and_its_siblings_take_what_was_to_go_there() {
-    for layout in ["spread", "stripe"] {
-        let (scene, volume) = with_bad_disk();
+    for (layout, place) in [("spread", 2), ("stripe", 2), ("spread", 0), ("stripe", 0)] {
+        let (scene, volume) = with_bad_disk(place);
         let outcome = scene.copy(&["--layout", layout, "--stripe-from", "4MiB", "src/", "."]).succeed();
         assert!(volume.disk().failed_writes() > 0, "{layout}: {outcome}");
         assert!(outcome.stderr.contains("a target failed"), "{layout}: {outcome}");
         assert!(fs::read_dir(volume.path().join("large")).map_or(0, |names| names.count()) == 0, "{layout}: {outcome}");
         let host = &scene.host;
-        host.run(["set", "export", "--set"]).args([&scene.dirs[0]]).args(["large", "deep", "back/"]).succeed();
+        host.run(["set", "export", "--set"]).args([&scene.dirs[1]]).args(["large", "deep", "back/"]).succeed();
         for part in ["large", "deep"] {
             let want = Tree::of(host.path("src").join(part));
             tree::assert_same(&want, &Tree::of(host.path("back").join(part)), layout);
@@ -435,7 +530,7 @@ fn a_disk_that_fails_is_left_and_its_siblings_take_what_was_to_go_there() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn a_push_goes_on_when_a_disk_of_the_daemon_fails() {
-    let (scene, volume) = with_bad_disk();
+    let (scene, volume) = with_bad_disk(2);
     let daemon = scene.daemon("");
     let outcome = scene.host.run(["push", "--json", "src/", &daemon.url("data/")]).succeed();
     assert!(volume.disk().failed_writes() > 0, "{outcome}");
@@ -443,4 +538,35 @@ fn a_push_goes_on_when_a_disk_of_the_daemon_fails() {
     for part in ["large", "deep"] {
         tree::assert_same(&Tree::of(scene.host.path("src").join(part)).beneath(), &scene.whole(part), &outcome);
     }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn files_that_a_disk_took_before_it_failed_are_listed_as_at_risk() {
+    let (scene, volume) = with_disk_to_spoil(2);
+    (0..40).for_each(|n| files::make(scene.host.path(format!("src/a/{n}")), n, 5000));
+    let run = scene.copy(&["--rate", "4MB/s", "src/", "."]).start();
+    let committed = RefCell::new(BTreeSet::new());
+    run.wait_event(|event| {
+        let path = event["path"].as_str().filter(|path| event["status"] == "committed" && path.starts_with("a/"));
+        committed.borrow_mut().extend(path.map(str::to_owned));
+        (committed.borrow().len() == 40).then_some(())
+    });
+    volume.disk().spoil(Fault::Lasting, std::time::Duration::ZERO);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, 0, "{outcome}");
+    for part in ["large", "deep", "a"] {
+        tree::assert_same(&Tree::of(scene.host.path("src").join(part)).beneath(), &scene.whole(part), &outcome);
+    }
+    let told = outcome.events_of("at_risk");
+    let names: Vec<&str> =
+        told.iter().flat_map(|event| event["names"].as_array().unwrap()).map(|n| n["path"].as_str().unwrap()).collect();
+    assert!(told.iter().all(|event| event["target"] == 2), "{outcome}");
+    for n in 0..40 {
+        let path = format!("a/{n}");
+        assert_eq!(names.contains(&path.as_str()), scene.on(&path) == [2], "{path}: {outcome}");
+    }
+    assert!(names.iter().any(|name| name.starts_with("a/")) && names.iter().all(|name| scene.on(name) == [2]));
+    assert_eq!(outcome.summary()["files_at_risk"], names.len(), "{outcome}");
+    assert!(outcome.stderr.contains("at risk") && outcome.stderr.contains("longhaul check"), "{outcome}");
 }

@@ -51,7 +51,7 @@ pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText, SetError};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport, WriteDone};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
-pub use load::{LoadFigures, TargetCondition, TargetLoad};
+pub use load::{LoadFigures, RecentFiles, TargetCondition, TargetLoad};
 pub use overlap::way_into;
 pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{
@@ -60,7 +60,7 @@ pub use set::{
     TargetSet, Verified, Writing,
 };
 pub use set_id::SetId;
-pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
+pub use shelf::{Journal, JournalReader, Pieces, Proves, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,
     StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,

@@ -6,19 +6,21 @@
 
 mod health;
 mod member;
+mod recent;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Latency, LoadMeter, TargetId};
+use longhaul_core::{Latency, LoadMeter, RelPath, TargetId};
 
 use crate::error::DiskError;
 
 pub(crate) use health::SetHealth;
 pub use health::TargetCondition;
 pub(crate) use member::{Membership, Probe, may_go_elsewhere};
+pub use recent::RecentFiles;
 
 /// The load of one target. One for each target in a process.
 #[derive(Debug)]
@@ -103,6 +105,20 @@ impl TargetLoad {
     /// Notes that a call on the target came back well.
     pub(crate) fn answered(&self) {
         self.member.iter().for_each(|member| member.answered((self.id, &self.dir)));
+    }
+
+    /// Notes that a file of this name beneath the top of the set, or a part of it, is committed
+    /// there.
+    pub(crate) fn committed(&self, name: RelPath) {
+        if let Some(member) = &self.member {
+            member.committed(self.id, name);
+        }
+    }
+
+    /// The files that were committed there before it failed, and of which nobody was told yet. The
+    /// caller tells of them. `None`: there are none.
+    pub fn take_at_risk(&self) -> Option<RecentFiles> {
+        self.member.as_ref()?.take_at_risk(self.id)
     }
 
     /// The number of the target.

@@ -54,10 +54,10 @@ mod session;
 mod workers;
 
 pub use api::{
-    Credentials, Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange,
-    LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial,
-    Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace,
-    TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
+    Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
+    LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN,
+    Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, StreamDest,
+    StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;

@@ -167,6 +167,7 @@ pub(crate) mod tests {
             io: None,
             paths: Vec::new(),
             troubled_targets: Vec::new(),
+            files_at_risk: 0,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A complete file or link under its temporary name, waiting to be durable and published.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,6 +134,15 @@ impl Staged {
             StagedContent::Large(file) => file.home(),
             StagedContent::Void | StagedContent::Given(_) => TargetId::FIRST,
         }
+    }
+
+    /// The targets on which it or a part of it lies.
+    pub(crate) fn targets(&self) -> BTreeSet<TargetId> {
+        let striped = match &self.content {
+            StagedContent::Large(file) => file.striped(),
+            _ => None,
+        };
+        striped.into_iter().flat_map(|striped| striped.targets()).chain([self.home()]).collect()
     }
 
     /// Whether it is a striped file.

@@ -108,11 +108,6 @@ pub enum SetError {
         /// The number of the target.
         number: u32,
     },
-    /// Journals lie on the first target, and it is missing.
-    #[error(
-        "target 0 of the set is missing, where the journals of unfinished files lie: nothing is written without it"
-    )]
-    NoJournals,
     /// A target lies in another one.
     #[error("target '{inner}' lies in target '{outer}': its files would stand twice")]
     Nested {
@@ -304,9 +299,7 @@ impl SetError {
     pub(super) fn hint(&self) -> Option<Hint> {
         match self {
             SetError::SameDevice { .. } => Some(hint::Storage::NameOtherDisks.into()),
-            SetError::Away { .. } | SetError::Absent { .. } | SetError::NoJournals => {
-                Some(hint::Storage::MountMissing.into())
-            }
+            SetError::Away { .. } | SetError::Absent { .. } => Some(hint::Storage::MountMissing.into()),
             SetError::Missing { .. } => Some(hint::Storage::MountTarget.into()),
             SetError::ReadOnly { .. } => Some(hint::Storage::MountTargetOrTakeNames.into()),
             SetError::Elsewhere { .. } | SetError::Down { .. } => Some(hint::Storage::SeeKernelLog.into()),

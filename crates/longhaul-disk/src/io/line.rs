@@ -86,7 +86,7 @@ impl ChunkLine {
         mut slot: Slot,
         done: WriteDone,
     ) {
-        let striped = file.striped().map(|striped| (striped.chunk_at(offset, len), striped.targets()));
+        let striped = file.striped().map(|striped| (striped.chunk_at(offset, len), striped.target_count()));
         let Some((Some(index), targets)) = striped else {
             let error = DiskError::Bounds { path: file.path().into(), offset, len };
             return guarded(|| done(Some(slot), Err(error)));

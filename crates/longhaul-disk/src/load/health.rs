@@ -1,8 +1,8 @@
 //! [`SetHealth`]: which targets of a set failed or are full, as all that use the set in this
 //! process know it.
 //!
-//! In: errors of calls that write to a target, and the outcome of probes. Out: whether a target may
-//! be given something. It lives as long as the process, so that a set that is opened again knows
+//! In: errors of calls that write to a target, the outcome of probes, and names of committed files.
+//! Out: whether a target may be given something, and which files are at risk as it failed. It lives as long as the process, so that a set that is opened again knows
 //! what failed a moment ago. It knows no files.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,14 +10,25 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::TargetId;
+use longhaul_core::{RelPath, TargetId};
 
+use super::recent::RecentFiles;
 use crate::set_id::SetId;
 
 /// The targets of one set that have trouble.
 #[derive(Debug, Default)]
 pub(crate) struct SetHealth {
     troubled: Mutex<BTreeMap<TargetId, Trouble>>,
+    files: Mutex<BTreeMap<TargetId, CommittedFiles>>,
+}
+
+/// The files that this process has committed on a target.
+#[derive(Debug, Default)]
+struct CommittedFiles {
+    /// Those since it was last well.
+    recent: RecentFiles,
+    /// Those that are at risk as it failed, and that nobody was told of.
+    at_risk: RecentFiles,
 }
 
 /// The trouble of one target.
@@ -86,16 +97,49 @@ impl SetHealth {
             return;
         }
         match condition {
-            TargetCondition::Failed => tracing::warn!(
-                target: "longhaul::disk", number, %dir, why,
-                "a target failed and is given nothing until a probe passes; files that it took in the last minutes should be checked"
-            ),
+            TargetCondition::Failed => {
+                let (files, some) = self.put_at_risk(target);
+                tracing::warn!(
+                    target: "longhaul::disk", number, %dir, why, files, some,
+                    "a target failed and is given nothing until a probe passes; files that were committed there are at risk, and are to be checked ('longhaul set verify', 'longhaul check')"
+                );
+            }
             TargetCondition::Hung => tracing::warn!(
                 target: "longhaul::disk", number, %dir, why,
                 "a target hangs and is given nothing until it answers"
             ),
             _ => tracing::warn!(target: "longhaul::disk", number, %dir, why, "a target is full"),
         }
+    }
+
+    /// Notes that a file of this name beneath the top of the set is committed on a target, or a part
+    /// of it.
+    pub(crate) fn committed(&self, target: TargetId, name: RelPath) {
+        let failed = self.troubled().get(&target).is_some_and(|trouble| trouble.condition == TargetCondition::Failed);
+        let mut files = self.files();
+        let files = files.entry(target).or_default();
+        if failed { files.at_risk.add(name) } else { files.recent.add(name) }
+    }
+
+    /// The files on a target that failed which nobody was told of yet. The caller tells of them.
+    pub(crate) fn take_at_risk(&self, target: TargetId) -> Option<RecentFiles> {
+        let files = self.files().get_mut(&target).map(|files| std::mem::take(&mut files.at_risk));
+        files.filter(|files| files.count() > 0)
+    }
+
+    /// Puts the files of a target at risk. Returns how many, and some names.
+    fn put_at_risk(&self, target: TargetId) -> (u64, String) {
+        let mut files = self.files();
+        let files = files.entry(target).or_default();
+        let recent = std::mem::take(&mut files.recent);
+        let some: Vec<String> = recent.names().take(NAMES_IN_LOG).map(|name| name.escaped().to_string()).collect();
+        let count = recent.count();
+        files.at_risk.extend(recent);
+        (count, some.join(", "))
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<TargetId, CommittedFiles>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a target that failed or hangs is to be probed now. The caller that hears so does it,
@@ -141,6 +185,8 @@ impl Trouble {
 
 /// A target that failed is probed so often; one that was full is tried again after the same time.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(30);
+/// Names of files at risk that the log has at most.
+const NAMES_IN_LOG: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -194,6 +240,32 @@ mod tests {
         note(&health, TargetCondition::Hung, now);
         health.answered(DISK.0, Path::new(DISK.1));
         assert_eq!(health.condition(DISK.0, now), TargetCondition::Failed);
+    }
+
+    #[test]
+    fn files_that_a_target_took_are_at_risk_once_it_fails_and_are_told_once() {
+        let (health, now) = (SetHealth::default(), Instant::now());
+        let commit = |name: &str| health.committed(DISK.0, RelPath::new(name).expect("a name"));
+        let told = || {
+            let files = health.take_at_risk(DISK.0)?;
+            Some(files.names().map(|name| name.escaped().to_string()).collect::<Vec<_>>())
+        };
+        commit("a");
+        commit("b");
+        health.committed(TargetId(0), RelPath::new("elsewhere").expect("a name"));
+        note(&health, TargetCondition::Full, now);
+        assert_eq!(told(), None, "it has only no room");
+        note(&health, TargetCondition::Failed, now);
+        assert_eq!(told(), Some(vec!["b".to_owned(), "a".to_owned()]));
+        assert_eq!(told(), None);
+        commit("one that was under way");
+        note(&health, TargetCondition::Failed, now);
+        assert_eq!(told(), Some(vec!["one that was under way".to_owned()]));
+        health.recovered(DISK.0, Path::new(DISK.1));
+        commit("later");
+        assert_eq!((told(), health.take_at_risk(TargetId(0))), (None, None));
+        note(&health, TargetCondition::Failed, now);
+        assert_eq!(told(), Some(vec!["later".to_owned()]), "not again what was told before");
     }
 
     #[test]

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longhaul_core::TargetId;
+use longhaul_core::{RelPath, TargetId};
 use rustix::io::Errno;
 
 use super::health::{SetHealth, TargetCondition};
+use super::recent::RecentFiles;
 use crate::error::{DiskError, SetError};
 use crate::set_id::SetId;
 
@@ -72,9 +73,18 @@ impl Membership {
         SetError::Down { number: target.0, why: self.health.why(target) }.into()
     }
 
+    /// Notes that a file is committed on the target: see [`SetHealth::committed`].
+    pub(super) fn committed(&self, target: TargetId, name: RelPath) {
+        self.health.committed(target, name);
+    }
+
+    /// The files there that are at risk and of which nobody was told yet.
+    pub(super) fn take_at_risk(&self, target: TargetId) -> Option<RecentFiles> {
+        self.health.take_at_risk(target)
+    }
+
     /// Judges the result of a call that writes to a target: a device that failed, and a file system
-    /// that is full, fail the target. The failure of the first target stays the error that it is:
-    /// the journals lie there, so nothing that follows could be recorded.
+    /// that is full, fail the target.
     pub(super) fn judged<T>(
         &self,
         (target, dir): (TargetId, &Path),
@@ -84,8 +94,7 @@ impl Membership {
         let Some(condition) = condition_of(&error) else { return Err(error) };
         let (now, why) = (Instant::now(), error.fault().message.as_str().to_owned());
         self.health.note((target, dir), condition, &why, now);
-        let has_journals = target == TargetId::FIRST && condition == TargetCondition::Failed;
-        if has_journals || self.health.others_unwell(target, now) + 1 >= self.there {
+        if self.health.others_unwell(target, now) + 1 >= self.there {
             return Err(error);
         }
         Err(SetError::Elsewhere { number: target.0, why }.into())

@@ -32,7 +32,7 @@ use longhaul_core::{Escaped, RelPath, TargetId, TempName};
 
 use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetLoad;
-use crate::shelf::{Shelf, remove_idle};
+use crate::shelf::{Reach, Shelf, remove_idle};
 use crate::stat::Standing;
 use crate::stripe::Stripes;
 use crate::tree::Tree;
@@ -206,15 +206,19 @@ impl TargetSet {
         &self.targets
     }
 
-    /// The tree of the first target that is there: journals lie there, and so do directories of
-    /// which none stands yet.
+    /// The tree of the first target that is there: directories of which none stands yet are made
+    /// there.
     pub fn first(&self) -> &Arc<Tree> {
         &self.targets[0].tree
     }
 
     /// The shelf with the journals of sessions that write beneath this tree.
     pub fn shelf(&self) -> Shelf {
-        self.first().shelf()
+        let targets = || self.targets.iter().map(|target| (target.tree.root(), &target.load));
+        match self.is_set() {
+            true => Shelf::over(targets(), if self.missing.is_empty() { Reach::All } else { Reach::Some }),
+            false => self.first().shelf(),
+        }
     }
 
     /// The same set as far as the directory at `path` stands on a target: for a look that makes

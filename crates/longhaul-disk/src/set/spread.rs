@@ -24,7 +24,7 @@ use crate::destination::{
     TreePolicy,
 };
 use crate::direct::DirectMode;
-use crate::error::{DiskError, ErrorKind, SetError};
+use crate::error::{DiskError, ErrorKind};
 use crate::load::{TargetCondition, TargetLoad, may_go_elsewhere};
 use crate::stat::{Identity, Standing};
 use crate::stripe::Header;
@@ -35,6 +35,8 @@ use stripes::StripeWriter;
 /// A destination over all targets of a set.
 pub struct SpreadTarget {
     set: Arc<TargetSet>,
+    /// Its path beneath the top of the set.
+    base: RelPath,
     /// In the order of the set's targets that are there.
     targets: Vec<FsTarget>,
     dirs: OpenDirs,
@@ -55,9 +57,6 @@ impl SpreadTarget {
         direct: DirectMode,
         policy: TreePolicy,
     ) -> Result<SpreadTarget, DiskError> {
-        if set.missing().iter().any(|missing| missing.id == TargetId::FIRST) {
-            return Err(SetError::NoJournals.into());
-        }
         if set.stat(path)?.is_none() {
             set.need_all_for_new_names()?;
         }
@@ -68,7 +67,8 @@ impl SpreadTarget {
         });
         let targets = targets.collect::<Result<Vec<_>, DiskError>>()?;
         let striping = StripeWriter::of(set, path, direct)?;
-        Ok(SpreadTarget { set: Arc::clone(set), targets, dirs: OpenDirs::default(), striping })
+        let (set, base) = (Arc::clone(set), path.clone());
+        Ok(SpreadTarget { set, base, targets, dirs: OpenDirs::default(), striping })
     }
 
     /// As [`FsTarget::keeping_standing_dirs`].
@@ -196,6 +196,17 @@ impl SpreadTarget {
     ) -> Result<Option<(&StripeWriter, Header)>, DiskError> {
         let Some(striping) = &self.striping else { return Ok(None) };
         Ok(striping.draft(target, path, temp)?.map(|header| (striping, header)))
+    }
+
+    /// Remembers which files were committed on which targets, in case one of them fails.
+    fn remember(&self, committed: &[Staged]) {
+        for staged in committed.iter().filter(|staged| staged.is_published()) {
+            let Ok(name) = self.base.concat(staged.path()) else { continue };
+            let targets = staged.targets();
+            for target in self.set.targets().iter().filter(|target| targets.contains(&target.id)) {
+                target.load.committed(name.clone());
+            }
+        }
     }
 
     /// Does something on each target with the staged files that lie there, on all at once.
@@ -415,6 +426,7 @@ impl TargetTree for SpreadTarget {
         if let Some(striping) = &self.striping {
             striping.remove_replaced(&self.set, staged);
         }
+        self.remember(staged);
         Ok(())
     }
 

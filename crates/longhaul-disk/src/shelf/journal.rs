@@ -1,55 +1,125 @@
-//! One journal file: appended to, synced, cut, read. Owns its length, and makes sure that nothing
-//! is written after a failure.
+//! [`Journal`]: a journal of ours, as all of its copies together.
+//!
+//! In: bytes from the engine. Out: the answers of the disks; a journal goes on as long as one copy
+//! does. The rules are those at the head of the [shelf](super). Knows nothing of its content.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Mtime, SessionTag};
-use longhaul_sys::lock;
-use rustix::fs::fstat;
-use rustix::io::{Errno, pread};
 
+use super::copy::JournalCopy;
+use super::dir::shown;
+use super::epoch::{Epoch, Trust};
+use super::reader::compare;
+use super::{Reach, Shelf};
+use crate::at_once::at_once;
 use crate::error::DiskError;
-use crate::kernel::Kernel;
-use crate::shelf::locks::{self, Locked};
-use crate::shelf::{Shelf, shown};
-use crate::stat::{len_of, meta_of};
+use crate::load::TargetCondition;
 
 /// A journal of ours: locked, until it is dropped, against every other opening.
 #[derive(Debug)]
 pub struct Journal {
     shelf: Shelf,
     tag: SessionTag,
-    fd: OwnedFd,
-    locked: Locked,
-    /// The offset of the next append. Held while bytes are appended.
-    len: Mutex<u64>,
-    /// The offset up to which room is reserved.
-    reserved: AtomicU64,
-    /// Whether a sync failed, or the remains of a failed append could not be cut off: then nothing
-    /// in it is to be relied on any more.
-    abandoned: AtomicBool,
+    /// Whether it says all that it ever said, as far as that is known.
+    trust: Trust,
+    /// Its copies. Locked while one counts no more, or bytes are appended.
+    copies: Mutex<Copies>,
 }
 
-/// A journal open for reading, which keeps no other session from it.
+/// The copies of a journal.
 #[derive(Debug)]
-pub struct JournalReader {
-    tag: SessionTag,
-    fd: OwnedFd,
+struct Copies {
+    /// Those that count, at least one. All have the same bytes once it is settled.
+    live: Vec<Arc<JournalCopy>>,
+    /// Those that do not count. They stay locked.
+    idle: Vec<Arc<JournalCopy>>,
+    /// The epoch of those that count.
+    epoch: Epoch,
+    state: CopyState,
+}
+
+/// Whether the copies of a journal are ready to be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyState {
+    Settled,
+    /// They are to be made alike, or as many as there should be.
+    Left(Counted),
+}
+
+/// The copies that count, as against what their epoch says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// They are those, so many.
+    AsSaid(usize),
+    /// They are to get another epoch.
+    Otherwise,
 }
 
 impl Journal {
-    pub(super) fn new(shelf: Shelf, (tag, fd): (SessionTag, OwnedFd), len: u64, locked: Locked) -> Journal {
-        Journal {
-            shelf,
-            tag,
-            fd,
-            locked,
-            len: Mutex::new(len),
-            reserved: AtomicU64::new(len),
-            abandoned: AtomicBool::new(false),
+    /// A journal that was begun with these copies, at least one.
+    pub(super) fn begun(shelf: Shelf, tag: SessionTag, live: Vec<Arc<JournalCopy>>) -> Result<Journal, DiskError> {
+        let is_alone = live.len() < shelf.copies;
+        let copies = Copies { live, idle: Vec::new(), epoch: Epoch::FIRST, state: CopyState::Settled };
+        let journal = Journal { shelf, tag, trust: Trust::Sure, copies: Mutex::new(copies) };
+        let alone = if is_alone { journal.raise(&mut journal.copies(), Trust::Sure) } else { Ok(()) };
+        match alone {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                let _ = journal.remove();
+                Err(error)
+            }
         }
+    }
+
+    /// A journal that was left, of which these copies were found and locked where a look was
+    /// possible. `None` if there are none.
+    pub(super) fn left(
+        shelf: Shelf,
+        tag: SessionTag,
+        (found, mut reach): (Vec<Arc<JournalCopy>>, Reach),
+    ) -> Result<Option<Journal>, DiskError> {
+        if !shelf.is_of_set() {
+            let copies = |live| Copies { live, idle: Vec::new(), epoch: Epoch::FIRST, state: CopyState::Settled };
+            let journal = |live| Journal { shelf, tag, trust: Trust::Sure, copies: Mutex::new(copies(live)) };
+            return Ok((!found.is_empty()).then(|| journal(found)));
+        }
+        let mut known = Vec::new();
+        for copy in found {
+            // One whose epoch cannot be read is left out, as if it were not there.
+            match copy.epoch() {
+                Ok(epoch) => known.push((copy, epoch)),
+                Err(error) => {
+                    tracing::warn!(target: "longhaul::journal", %tag, %error, "a copy of a journal cannot be used");
+                    reach = Reach::Some;
+                }
+            }
+        }
+        let says_unsure = known.iter().any(|(_, epoch)| epoch.trust == Trust::Unsure);
+        let Some(highest) = known.iter().map(|(_, epoch)| epoch.number).max() else { return Ok(None) };
+        let (current, stale): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, epoch)| epoch.number == highest);
+        let fds: Vec<&OwnedFd> = current.iter().map(|(copy, _)| copy.fd()).collect();
+        let comparison = compare(&fds, tag, shelf.proves.as_ref())?;
+        let wanted = current.iter().map(|(_, epoch)| epoch.copies).max().unwrap_or(0);
+        let is_sure = current.len() >= wanted as usize && !says_unsure && !comparison.parted;
+        // That it is not sure is to be known to later sessions as well. That a target is missing is
+        // not: should a copy there have been gone on with, that one says so.
+        let said = if is_sure { Trust::Sure } else { Trust::Unsure };
+        let trust = if reach == Reach::All { said } else { Trust::Unsure };
+        let epoch = Epoch { number: highest, copies: wanted, trust: said };
+        let is_said = current.len() == wanted as usize && current.iter().all(|(_, said)| *said == epoch);
+        let counted = if is_said { Counted::AsSaid(current.len()) } else { Counted::Otherwise };
+        let bare = |known: Vec<(Arc<JournalCopy>, Epoch)>| known.into_iter().map(|(copy, _)| copy).collect();
+        let (mut live, idle): (Vec<_>, Vec<_>) = (bare(current), bare(stale));
+        live.rotate_left(comparison.believed);
+        let is_ready = is_said && idle.is_empty() && live.len() == shelf.copies && !comparison.differ;
+        let state = if is_ready { CopyState::Settled } else { CopyState::Left(counted) };
+        if trust == Trust::Unsure {
+            tracing::warn!(target: "longhaul::journal", %tag, "a copy of a journal is not there, or says something else: what was received is read back before it is gone on with");
+        }
+        let copies = Mutex::new(Copies { live, idle, epoch, state });
+        Ok(Some(Journal { shelf, tag, trust, copies }))
     }
 
     /// The tag of the session that owns it.
@@ -59,12 +129,18 @@ impl Journal {
 
     /// Whether no other session can have it. Without locks on the file system another session may.
     pub fn is_locked(&self) -> bool {
-        self.locked == Locked::Yes
+        self.copies().live.iter().all(|copy| copy.is_locked())
+    }
+
+    /// Whether all that it ever said is known to stand in it. What one that is not sure says of
+    /// chunks is to be compared with the medium.
+    pub fn is_sure(&self) -> bool {
+        self.trust == Trust::Sure
     }
 
     /// Its length in bytes.
     pub fn len(&self) -> u64 {
-        *self.len.lock().unwrap_or_else(PoisonError::into_inner)
+        self.copies().live[0].len()
     }
 
     /// Whether nothing was written to it.
@@ -80,17 +156,7 @@ impl Journal {
     /// part that was written could not be cut off again, every later call is
     /// [`DiskError::Abandoned`].
     pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
-        let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
-        self.usable()?;
-        self.reserve(*len + bytes.len() as u64);
-        if let Err(error) = write_all(self.kernel(), &self.fd, bytes, *len) {
-            if self.kernel().ftruncate(&self.fd, *len).is_err() {
-                self.abandoned.store(true, Ordering::Release);
-            }
-            return Err(DiskError::call("append to", shown(self.tag), error));
-        }
-        *len += bytes.len() as u64;
-        Ok(())
+        self.on_all(|copy| copy.append(bytes))
     }
 
     /// Makes durable all that was appended before the call. Appends may go on meanwhile.
@@ -98,13 +164,22 @@ impl Journal {
     /// # Errors
     /// The system's error: then the journal is abandoned, and every later call fails.
     pub fn sync(&self) -> Result<(), DiskError> {
-        self.usable()?;
-        let synced = self.kernel().fdatasync(&self.fd).and_then(|()| self.shelf.takes_changes());
-        synced.map_err(|error| {
-            // The system may forget the data that it could not write, and say "done" the next time.
-            self.abandoned.store(true, Ordering::Release);
-            DiskError::call("sync", shown(self.tag), error)
-        })
+        let live = {
+            let mut copies = self.copies();
+            self.settle(&mut copies)?;
+            copies.live.clone()
+        };
+        let results: Vec<_> = live.iter().map(|copy| (copy, Mutex::new(Ok(())))).collect();
+        let sync = |(copy, result): &(&Arc<JournalCopy>, Mutex<Result<(), DiskError>>)| {
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = copy.shelf().judged(copy.sync());
+            Ok::<(), ()>(())
+        };
+        let _ = at_once(&results, sync);
+        let ended = |(copy, result): (&Arc<JournalCopy>, Mutex<Result<(), DiskError>>)| {
+            (Arc::clone(copy), result.into_inner().unwrap_or_else(PoisonError::into_inner))
+        };
+        let results: Vec<_> = results.into_iter().map(ended).collect();
+        self.go_on(&mut self.copies(), results)
     }
 
     /// Cuts it to its first `len` bytes, durably.
@@ -112,15 +187,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::sync`]; [`DiskError::Bounds`] if it is shorter.
     pub fn truncate(&self, len: u64) -> Result<(), DiskError> {
-        let mut standing = self.len.lock().unwrap_or_else(PoisonError::into_inner);
-        self.usable()?;
-        if len > *standing {
-            return Err(DiskError::Bounds { path: shown(self.tag), offset: len, len: 0 });
-        }
-        let cut = self.kernel().ftruncate(&self.fd, len);
-        cut.map_err(|error| DiskError::call("cut", shown(self.tag), error))?;
-        *standing = len;
-        self.sync()
+        self.on_all(|copy| copy.truncate(len))
     }
 
     /// Makes the records that another session left in it durable: that session may have died before
@@ -130,17 +197,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::sync`].
     pub fn reassert(&self) -> Result<(), DiskError> {
-        self.usable()?;
-        let (mut offset, mut outcome) = (0, Ok(()));
-        self.read(&mut |piece| {
-            outcome = write_all(self.kernel(), &self.fd, piece, offset);
-            offset += piece.len() as u64;
-            outcome.is_ok()
-        })?;
-        outcome.map_err(|error| DiskError::call("write again", shown(self.tag), error))?;
-        // A sync that failed is not believed when it is tried again: its error is told once.
-        self.shelf.sync().inspect_err(|_| self.abandoned.store(true, Ordering::Release))?;
-        self.sync()
+        self.on_all(|copy| copy.reassert())
     }
 
     /// The time of the last write.
@@ -148,7 +205,7 @@ impl Journal {
     /// # Errors
     /// The system's error.
     pub fn written(&self) -> Result<Mtime, DiskError> {
-        written(&self.fd, self.tag)
+        self.any(|copy| copy.written())
     }
 
     /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until `sink` returns false.
@@ -156,7 +213,8 @@ impl Journal {
     /// # Errors
     /// The system's error.
     pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
-        read(&self.fd, self.tag, sink)
+        let first = Arc::clone(&self.copies().live[0]);
+        first.read(sink)
     }
 
     /// Removes it, and the shelf too if it was the last journal there.
@@ -164,31 +222,32 @@ impl Journal {
     /// # Errors
     /// The system's error; the journal then stands, and is free to be taken.
     pub fn remove(self) -> Result<(), DiskError> {
-        let shelf = self.shelf.clone();
-        shelf.unlink(self.tag)?;
+        let (shelf, tag) = (self.shelf.clone(), self.tag);
+        {
+            let copies = self.copies();
+            // One that counts no more must not be the last.
+            for copy in &copies.idle {
+                if let Err(error) = copy.unlink() {
+                    tracing::warn!(target: "longhaul::journal", %tag, %error, "a copy of a journal that does not count stays");
+                }
+            }
+            let removed: Vec<_> = copies.live.iter().map(|copy| copy.shelf().judged(copy.unlink())).collect();
+            let all_failed = removed.iter().all(Result::is_err);
+            for error in removed.into_iter().filter_map(Result::err) {
+                if all_failed {
+                    return Err(error);
+                }
+                tracing::warn!(target: "longhaul::journal", %tag, %error, "a copy of a journal stays");
+            }
+        }
         drop(self);
         shelf.remove_if_empty();
         Ok(())
     }
 
-    /// Reserves some room ahead of the appended bytes, so that the journal has room for the chunks
-    /// that fit on a disk before it is full. Where that fails, the append reports its own error.
-    fn reserve(&self, end: u64) {
-        let from = self.reserved.load(Ordering::Relaxed);
-        if end > from {
-            let upto = end + RESERVE_BYTES;
-            let _ = self.kernel().reserve(&self.fd, from, upto - from);
-            self.reserved.store(upto, Ordering::Relaxed);
-        }
-    }
-
-    fn kernel(&self) -> &Kernel {
-        self.shelf.root.kernel()
-    }
-
     /// Whether nothing failed so that every later call would fail.
     pub fn is_usable(&self) -> bool {
-        !self.abandoned.load(Ordering::Acquire)
+        self.copies().live.iter().any(|copy| copy.is_usable())
     }
 
     /// The error of a call after such a failure.
@@ -196,105 +255,166 @@ impl Journal {
         DiskError::Abandoned { path: shown(self.tag) }
     }
 
-    fn usable(&self) -> Result<(), DiskError> {
-        if self.is_usable() { Ok(()) } else { Err(self.abandoned()) }
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        // Closing would be enough, if no child had been forked at this moment that has not begun
-        // its own program yet.
-        let _ = lock::unlock(&self.fd);
-    }
-}
-
-impl JournalReader {
-    pub(super) fn new(tag: SessionTag, fd: OwnedFd) -> JournalReader {
-        JournalReader { tag, fd }
+    /// Does something on all copies that count, one after the other.
+    fn on_all(&self, act: impl Fn(&JournalCopy) -> Result<(), DiskError>) -> Result<(), DiskError> {
+        let mut copies = self.copies();
+        self.settle(&mut copies)?;
+        let done = |copy: &Arc<JournalCopy>| (Arc::clone(copy), copy.shelf().judged(act(copy)));
+        let results: Vec<_> = copies.live.iter().map(done).collect();
+        self.go_on(&mut copies, results)
     }
 
-    /// The tag of the session that owns it.
-    pub fn tag(&self) -> SessionTag {
-        self.tag
-    }
-
-    /// Its length in bytes.
-    ///
-    /// # Errors
-    /// The system's error.
-    #[expect(clippy::len_without_is_empty, reason = "whether it is empty says nothing of what it promises")]
-    pub fn len(&self) -> Result<u64, DiskError> {
-        let stat = fstat(&self.fd).map_err(|error| DiskError::call("examine", shown(self.tag), error))?;
-        Ok(len_of(&stat))
-    }
-
-    /// Whether a live session, of this process or another, has it locked.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn is_live(&self) -> Result<bool, DiskError> {
-        locks::is_locked(&self.fd).map_err(|error| DiskError::call("examine the lock of", shown(self.tag), error))
-    }
-
-    /// Like [`Journal::written`].
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn written(&self) -> Result<Mtime, DiskError> {
-        written(&self.fd, self.tag)
-    }
-
-    /// Like [`Journal::read`]. The read may end in the middle of a record that is being appended.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
-        read(&self.fd, self.tag, sink)
-    }
-}
-
-fn written(fd: &OwnedFd, tag: SessionTag) -> Result<Mtime, DiskError> {
-    let stat = fstat(fd).map_err(|error| DiskError::call("examine", shown(tag), error))?;
-    Ok(meta_of(&stat).mtime)
-}
-
-fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
-    // Most callers want only the beginning, which names the owner.
-    let mut piece = vec![0; FIRST_PIECE_BYTES];
-    let mut offset = 0;
-    loop {
-        match pread(fd, &mut piece, offset) {
-            Ok(0) => return Ok(()),
-            Ok(read) if sink(&piece[..read]) => {
-                offset += read as u64;
-                piece.resize((2 * piece.len()).min(PIECE_BYTES), 0);
+    /// Goes on after a call on copies that counted. Those on which it failed count no more if it
+    /// did not on all (COPIES-2).
+    fn go_on(
+        &self,
+        copies: &mut Copies,
+        results: Vec<(Arc<JournalCopy>, Result<(), DiskError>)>,
+    ) -> Result<(), DiskError> {
+        // Another call may have found out meanwhile that a copy counts no more.
+        let done = results.iter().any(|(copy, result)| result.is_ok() && is_among(&copies.live, copy));
+        let (mut first_error, mut failed) = (None, Vec::new());
+        for (copy, result) in results {
+            if let Err(error) = result
+                && is_among(&copies.live, &copy)
+            {
+                failed.push((copy, error.to_string()));
+                first_error.get_or_insert(error);
             }
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(DiskError::call("read", shown(tag), error)),
+        }
+        match first_error {
+            None if done => Ok(()),
+            None => Err(self.abandoned()),
+            // What failed and can be tried again is the same on all of them.
+            Some(error) if !done => {
+                let broken: Vec<_> = failed.into_iter().filter(|(copy, _)| !copy.is_usable()).collect();
+                if broken.len() < copies.live.len() {
+                    self.give_up(copies, broken)?;
+                }
+                Err(error)
+            }
+            Some(_) => self.give_up(copies, failed),
         }
     }
-}
 
-/// Writes all of `bytes` at `offset`.
-fn write_all(kernel: &Kernel, fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match kernel.pwrite(fd, bytes, offset) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(written) => {
-                bytes = &bytes[written..];
-                offset += written as u64;
+    /// Lets copies count no more, durably on those that stay, of which there is at least one.
+    fn give_up(&self, copies: &mut Copies, failed: Vec<(Arc<JournalCopy>, String)>) -> Result<(), DiskError> {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        for (copy, why) in failed {
+            self.set_aside(copies, &copy, &why);
+        }
+        let trust = copies.epoch.trust;
+        self.raise(copies, trust)
+    }
+
+    /// Lets a copy count no more.
+    fn set_aside(&self, copies: &mut Copies, copy: &Arc<JournalCopy>, why: &str) {
+        copy.abandon();
+        copies.live.retain(|live| !Arc::ptr_eq(live, copy));
+        copies.idle.push(Arc::clone(copy));
+        let (tag, number, left) = (self.tag, copy.shelf().number(), copies.live.len());
+        tracing::warn!(target: "longhaul::journal", %tag, target = number, why, left, "a copy of a journal failed: it is given up, and the journal goes on with the other");
+    }
+
+    /// Gives those that count a higher epoch (COPIES-3).
+    fn raise(&self, copies: &mut Copies, trust: Trust) -> Result<(), DiskError> {
+        loop {
+            let (number, count) = (copies.epoch.number.saturating_add(1), copies.live.len() as u32);
+            copies.epoch = Epoch { number, copies: count, trust };
+            let mut failed = Vec::new();
+            for copy in &copies.live {
+                if let Err(error) = copy.shelf().judged(copy.set_epoch(copies.epoch)) {
+                    failed.push((Arc::clone(copy), error));
+                }
             }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
+            if failed.len() == copies.live.len() {
+                // One stays to be read; nothing is written to it any more.
+                return Err(failed.pop().map_or_else(|| self.abandoned(), |(_, error)| error));
+            }
+            if failed.is_empty() {
+                return Ok(());
+            }
+            for (copy, error) in failed {
+                self.set_aside(copies, &copy, &error.to_string());
+            }
         }
     }
-    Ok(())
+
+    /// Makes a journal that was left ready to be written to (COPIES-7).
+    fn settle(&self, copies: &mut Copies) -> Result<(), DiskError> {
+        let CopyState::Left(counted) = copies.state else { return Ok(()) };
+        let believed = Arc::clone(&copies.live[0]);
+        let found: Vec<_> = copies.live.drain(..).chain(copies.idle.drain(..)).collect();
+        let mut first_error = None;
+        let takes = |copy: &Arc<JournalCopy>| copy.shelf().condition() != TargetCondition::Failed;
+        for copy in &found {
+            if copies.live.len() < self.shelf.copies && takes(copy) {
+                match copy.shelf().judged(copy.become_like(&believed)) {
+                    Ok(()) => copies.live.push(Arc::clone(copy)),
+                    Err(error) => drop(first_error.get_or_insert(error)),
+                }
+            }
+        }
+        for dir in self.shelf.takers() {
+            let has_one = found.iter().any(|copy| copy.shelf().is(dir));
+            if copies.live.len() < self.shelf.copies && !has_one {
+                let made = dir.create(self.tag).map(Arc::new);
+                match dir.judged(made.and_then(|copy| copy.become_like(&believed).map(|()| copy))) {
+                    Ok(copy) => copies.live.push(copy),
+                    Err(error) => drop(first_error.get_or_insert(error)),
+                }
+            }
+        }
+        copies.idle = found.iter().filter(|copy| !is_among(&copies.live, copy)).map(Arc::clone).collect();
+        if copies.live.is_empty() {
+            // It can be read, and no more.
+            copies.idle.retain(|copy| !Arc::ptr_eq(copy, &believed));
+            believed.abandon();
+            copies.live.push(Arc::clone(&believed));
+            return Err(first_error.or_else(|| believed.shelf().down()).unwrap_or_else(|| self.abandoned()));
+        }
+        let is_as_said = match counted {
+            Counted::AsSaid(count) => {
+                copies.live.len() == count && copies.live.iter().all(|copy| is_among(&found[..count], copy))
+            }
+            Counted::Otherwise => false,
+        };
+        if !is_as_said {
+            let trust = copies.epoch.trust;
+            self.raise(copies, trust)?;
+        }
+        copies.state = CopyState::Settled;
+        for copy in &copies.idle {
+            copy.abandon();
+            if takes(copy)
+                && let Err(error) = copy.unlink()
+            {
+                tracing::debug!(target: "longhaul::journal", tag = %self.tag, %error, "a copy of a journal that does not count stays");
+            }
+        }
+        let targets: Vec<u32> = copies.live.iter().map(|copy| copy.shelf().number()).collect();
+        tracing::info!(target: "longhaul::journal", tag = %self.tag, ?targets, epoch = copies.epoch.number, "the copies of a journal are made alike");
+        Ok(())
+    }
+
+    /// Asks the copies that count one after the other, until one answers.
+    fn any<T>(&self, ask: impl Fn(&JournalCopy) -> Result<T, DiskError>) -> Result<T, DiskError> {
+        let live = self.copies().live.clone();
+        let mut answers = live.iter().map(|copy| ask(copy));
+        let first = answers.next().unwrap_or_else(|| Err(self.abandoned()));
+        first.or_else(|error| answers.find_map(Result::ok).ok_or(error))
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-const FIRST_PIECE_BYTES: usize = 4 << 10;
-const PIECE_BYTES: usize = 1 << 20;
+fn is_among(copies: &[Arc<JournalCopy>], one: &Arc<JournalCopy>) -> bool {
+    copies.iter().any(|copy| Arc::ptr_eq(copy, one))
+}
 
-/// Bytes of room that are kept ahead: the records of two thousand chunks.
-const RESERVE_BYTES: u64 = 64 << 10;
+#[cfg(test)]
+mod tests;

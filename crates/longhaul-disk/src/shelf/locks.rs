@@ -14,7 +14,7 @@ use longhaul_sys::lock;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use super::Shelf;
+use super::dir::ShelfDir;
 use crate::stat::dev_of;
 
 /// Whether a lock keeps others from a journal of ours.
@@ -26,7 +26,7 @@ pub(super) enum Locked {
     Unlockable,
 }
 
-impl Shelf {
+impl ShelfDir {
     /// Waits until a journal is free, and locks it.
     pub(super) fn lock(&self, fd: &OwnedFd) -> io::Result<Locked> {
         let outcome = self.refused().and_then(|()| lock::lock(fd));

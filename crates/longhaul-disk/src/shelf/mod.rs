@@ -1,44 +1,89 @@
-//! The shelf: the directory `.longhaul` at the top of a tree, in which the journals of sessions
-//! lie.
+//! The shelf: where the journals of sessions lie: in the directory `.longhaul` at the top of a tree
+//! ([`ShelfDir`]), or of several targets of a set, each journal in two copies.
 //!
 //! Takes tags and bytes from the engine; gives journals, each locked while its session lives, and
-//! journals that other sessions left. It is made with the first journal and removed with the last.
-//! Knows nothing of the content of a journal. Follows no link, and touches no file that another
-//! user owns.
+//! journals that other sessions left. Owns the rules about copies. Knows nothing of the content of
+//! a journal: how much of one is proven, it asks ([`Proves`]).
+//!
+//! # The rules
+//!
+//! - **COPIES-1**: a journal of a plain tree has one copy. One of a target set is begun on the first
+//!   two targets that are there and well, or on one if no other takes it.
+//! - **COPIES-2**: each append, cut and sync is done on every copy that counts, and has ended when
+//!   it has on all of them. A copy on which one fails counts no more, if another one stands.
+//! - **COPIES-3**: each copy has an epoch: 0 with two copies if none is written beside it. Whenever
+//!   other copies come to count, those get a higher one, durably, before the call returns. Only
+//!   copies of the highest epoch that is found count.
+//! - **COPIES-4**: of copies of one epoch that differ, the one that is proven further is believed.
+//!   Where one is the beginning of the other, that is the longer.
+//! - **COPIES-5**: a journal is *sure* if each target of the set was looked at (or failed while this
+//!   process used it), as many copies of its epoch are found as that says, no copy of any epoch says
+//!   that it is not, and no two are proven beyond the point where they part. What one that is not
+//!   sure says of chunks is compared with the medium before it is believed, in each later session as
+//!   well.
+//! - **COPIES-6**: whoever opens a journal locks every copy that is there, in the order of the
+//!   targets, and has it only if nobody has any of them. A copy that counts no more stays locked
+//!   until the journal is closed.
+//! - **COPIES-7**: before anything is written to a journal that was left, its copies are made
+//!   alike, one that is missing is made on another target, and those that do not count go.
+//! - **COPIES-8**: of a journal that is removed, copies that do not count go first. One that stays,
+//!   or comes back, is not sure.
 
 mod boot;
+mod copy;
+mod dir;
+mod epoch;
 mod journal;
 mod locks;
+mod reader;
 mod sweep;
 
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use longhaul_core::SessionTag;
-use longhaul_core::limits::RESERVED_PREFIX;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
-use rustix::io::Errno;
-use rustix::process::geteuid;
 
-use crate::error::{DiskError, ErrorKind, PathText};
-use crate::kernel::Kernel;
-use crate::names::each_name;
-use crate::stat::times;
-use crate::stat::{identity_of, meta_of, type_of};
+use crate::error::{DiskError, ErrorKind};
+use crate::load::{TargetCondition, TargetLoad};
 use crate::walk::Dir;
 
 pub use boot::boot_id;
-pub use journal::{Journal, JournalReader};
-use locks::Locked;
+#[cfg(test)]
+pub(crate) use dir::ALIASES;
+use dir::{Opening, ShelfDir};
+pub use journal::Journal;
 pub(crate) use locks::has_no_locks;
+pub use reader::JournalReader;
 pub(crate) use sweep::{remove_idle, sweep};
 
-/// The shelf of a tree. Cheap to make and to clone: nothing is opened before the first call.
+/// The shelf of a tree or of a set. Cheap to make and to clone: nothing is opened before the first
+/// call.
 #[derive(Clone, Debug)]
 pub struct Shelf {
-    root: Arc<Dir>,
-    /// The directory whose name was synced here (`st_dev` and inode number).
-    synced: Arc<Mutex<Option<(u64, u64)>>>,
+    /// One for a plain tree; one for each target of a set that is there, in order.
+    dirs: Arc<[ShelfDir]>,
+    /// The number of copies that a journal is to have.
+    copies: usize,
+    reach: Reach,
+    proves: Arc<dyn Proves>,
+}
+
+/// Whether all targets of a set can be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    All,
+    /// Some are missing.
+    Some,
+}
+
+/// Gives the bytes of a journal in pieces, as long as it hears `true`.
+pub type Pieces<'p> = dyn FnMut(&mut dyn FnMut(&[u8]) -> bool) + 'p;
+
+/// Says how much of a journal is proven.
+pub trait Proves: Debug + Send + Sync {
+    /// The number of bytes from the beginning that are proven, of the journal that `read` gives.
+    fn proven_len(&self, read: &mut Pieces<'_>) -> u64;
 }
 
 /// The result of [`Shelf::open`].
@@ -53,8 +98,23 @@ pub enum Shelved {
 }
 
 impl Shelf {
+    /// The shelf of a plain tree.
     pub(crate) fn of(root: &Arc<Dir>) -> Shelf {
-        Shelf { root: Arc::clone(root), synced: Arc::default() }
+        let dirs = Arc::new([ShelfDir::of(root, None)]);
+        Shelf { dirs, copies: 1, reach: Reach::All, proves: Arc::new(AllOfIt) }
+    }
+
+    /// The shelf of a set, of which these targets are there.
+    pub(crate) fn over<'a>(targets: impl Iterator<Item = (&'a Arc<Dir>, &'a Arc<TargetLoad>)>, reach: Reach) -> Shelf {
+        let dirs = targets.map(|(root, load)| ShelfDir::of(root, Some(Arc::clone(load)))).collect();
+        Shelf { dirs, copies: COPIES, reach, proves: Arc::new(AllOfIt) }
+    }
+
+    /// The same shelf, which asks here how much of a journal is proven. Without that, it believes
+    /// all of it.
+    #[must_use]
+    pub fn proved_by(self, proves: Arc<dyn Proves>) -> Shelf {
+        Shelf { proves, ..self }
     }
 
     /// Makes an empty journal, locked by us, with a durable name. If it fails, nothing is left.
@@ -63,51 +123,21 @@ impl Shelf {
     /// The system's error; [`DiskError::Exists`] if this tag has a journal, or something that is no
     /// directory of ours has the shelf's name.
     pub fn create(&self, tag: SessionTag) -> Result<Journal, DiskError> {
-        let (name, path) = (file_name(tag), shown(tag));
-        for _ in 0..TRIES_MAX {
-            let made = self.make().inspect_err(|error| {
-                if error.kind() == ErrorKind::Alias {
-                    self.remove_if_empty();
-                }
-            });
-            let Some(dir) = made? else { continue };
-            let fd = match self.kernel().create(&dir, &name, OFlags::RDWR, Mode::RUSR | Mode::WUSR) {
-                Ok(fd) => fd,
-                // Another session removed the last journal there, and the shelf with it.
-                Err(Errno::NOENT) => continue,
-                Err(Errno::EXIST) => return Err(DiskError::Exists { path, what: "a session of this tag has left it" }),
-                Err(error) => {
-                    self.remove_if_empty();
-                    return Err(DiskError::call("create", path, error));
-                }
-            };
-            match self.begin(&fd, &dir, &path) {
-                Ok(Some(locked)) => return Ok(Journal::new(self.clone(), (tag, fd), 0, locked)),
-                Ok(None) => {}
-                Err(error) => {
-                    // Removed by its name, as long as the tag is ours: no other session makes one
-                    // of this tag.
-                    let _ = self.unlink(tag);
-                    drop(fd);
-                    self.remove_if_empty();
-                    return Err(error);
-                }
+        let (mut made, mut first_error) = (Vec::new(), None);
+        for dir in self.takers() {
+            match dir.judged(dir.create(tag)) {
+                Ok(copy) => made.push(Arc::new(copy)),
+                Err(error) => drop(first_error.get_or_insert(error)),
+            }
+            if made.len() == self.copies {
+                break;
             }
         }
-        Err(DiskError::call("create", path, Errno::BUSY))
-    }
-
-    /// Locks a new journal and makes its name durable. `None` if another session removed it: one
-    /// that found it before it was locked takes it for an abandoned one, and removes it. An empty
-    /// journal has promised nothing.
-    fn begin(&self, fd: &OwnedFd, dir: &OwnedFd, path: &PathText) -> Result<Option<Locked>, DiskError> {
-        let locked = self.lock(fd).map_err(|error| DiskError::call("lock", path, error))?;
-        if !stands(fd).map_err(|error| DiskError::call("examine", path, error))? {
-            return Ok(None);
+        match first_error {
+            Some(error) if made.is_empty() => Err(error),
+            None if made.is_empty() => Err(self.nowhere(tag)),
+            _ => Journal::begun(self.clone(), tag, made),
         }
-        self.kernel().write_in_place(fd);
-        self.kernel().fsync(dir).map_err(|error| DiskError::call("sync the directory of", path, error))?;
-        Ok(Some(locked))
     }
 
     /// Opens the journal of this tag, and locks it if no other session has.
@@ -116,17 +146,24 @@ impl Shelf {
     /// The system's error; [`DiskError::NotAFile`] for anything but a regular file,
     /// [`DiskError::Foreign`] for one that another user owns, [`DiskError::Escape`] for a link.
     pub fn open(&self, tag: SessionTag) -> Result<Shelved, DiskError> {
-        let path = shown(tag);
-        let Some(fd) = self.opened(tag)? else { return Ok(Shelved::Gone) };
-        let Some(locked) = self.try_lock(&fd).map_err(|error| DiskError::call("lock", &path, error))? else {
-            return Ok(Shelved::Held(JournalReader::new(tag, fd)));
-        };
-        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
-        // Its last owner may have removed it before releasing the lock.
-        if stat.st_nlink == 0 {
-            return Ok(Shelved::Gone);
+        let (mut found, mut reach, mut first_error) = (Vec::new(), self.reach, None);
+        for dir in self.dirs.iter() {
+            match dir.open(tag) {
+                Ok(Opening::Free(copy)) => found.push(Arc::new(copy)),
+                Ok(Opening::Held) => return Ok(self.look(tag)?.map_or(Shelved::Gone, Shelved::Held)),
+                Ok(Opening::Gone) => {}
+                Err(error) => {
+                    if dir.condition() != TargetCondition::Failed {
+                        reach = Reach::Some;
+                    }
+                    first_error.get_or_insert(error);
+                }
+            }
         }
-        Ok(Shelved::Free(Journal::new(self.clone(), (tag, fd), crate::stat::len_of(&stat), locked)))
+        match first_error {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(Journal::left(self.clone(), tag, (found, reach))?.map_or(Shelved::Gone, Shelved::Free)),
+        }
     }
 
     /// Opens the journal of this tag for reading, locked or not. `None` if it does not stand. Locks
@@ -135,7 +172,13 @@ impl Shelf {
     /// # Errors
     /// As [`Shelf::open`].
     pub fn look(&self, tag: SessionTag) -> Result<Option<JournalReader>, DiskError> {
-        Ok(self.opened(tag)?.map(|fd| JournalReader::new(tag, fd)))
+        let opened = self.on_each(|dir| {
+            let Some(fd) = dir.opened(tag)? else { return Ok(None) };
+            let epoch = if self.is_of_set() { epoch::read(dir, tag)? } else { epoch::Epoch::FIRST };
+            Ok(Some((fd, epoch)))
+        })?;
+        let found: Vec<_> = opened.into_iter().flatten().collect();
+        Ok((!found.is_empty()).then(|| JournalReader::new(tag, found, Arc::clone(&self.proves))))
     }
 
     /// Whether a session of this tag lives: its journal stands and is locked, by this process or
@@ -152,106 +195,8 @@ impl Shelf {
     /// # Errors
     /// The system's error.
     pub fn list(&self) -> Result<Vec<SessionTag>, DiskError> {
-        let Some(dir) = self.dir()? else { return Ok(Vec::new()) };
-        let mut tags = Vec::new();
-        match each_name(&dir, |name| tags.extend(name.strip_suffix(SUFFIX).and_then(SessionTag::parse))) {
-            // It was removed while we looked.
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(DiskError::call("list", NAME, error)),
-        }
-        tags.sort_unstable();
-        Ok(tags)
-    }
-
-    fn kernel(&self) -> &Kernel {
-        self.root.kernel()
-    }
-
-    /// Opens a journal for reading and writing, as long as it is one of ours.
-    fn opened(&self, tag: SessionTag) -> Result<Option<OwnedFd>, DiskError> {
-        let path = shown(tag);
-        let Some(dir) = self.dir()? else { return Ok(None) };
-        // A fifo in its place must not make us wait.
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match openat(&dir, file_name(tag), flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(DiskError::Escape { path }),
-            Err(Errno::ISDIR | Errno::NXIO) => return Err(DiskError::NotAFile { path }),
-            Err(error) => return Err(DiskError::call("open", path, error)),
-        };
-        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
-        if type_of(&stat) != FileType::RegularFile {
-            return Err(DiskError::NotAFile { path });
-        }
-        ours(&stat, path)?;
-        Ok(Some(fd))
-    }
-
-    /// The directory. `None` if it does not stand.
-    fn dir(&self) -> Result<Option<OwnedFd>, DiskError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match openat(&self.root, NAME, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                // Where every user may make names, another user's file there says no more than that
-                // user's directory would.
-                let stat = statat(&self.root, NAME, AtFlags::SYMLINK_NOFOLLOW);
-                ours(&stat.map_err(|error| DiskError::call("examine", NAME, error))?, NAME.into())?;
-                return Err(DiskError::NotADirectory { path: NAME.into() });
-            }
-            Err(error) => return Err(DiskError::call("open", NAME, error)),
-        };
-        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", NAME, error))?;
-        ours(&stat, NAME.into())?;
-        Ok(Some(fd))
-    }
-
-    /// The directory, made if it does not stand, with a durable name. `None` if another process
-    /// removed it at once.
-    fn make(&self) -> Result<Option<OwnedFd>, DiskError> {
-        if let Some(dir) = self.dir()? {
-            // The process that made it may have died before it was durable, or its sync failed.
-            if !self.is_synced(&dir)? {
-                self.sync_name(&dir)?;
-            }
-            return Ok(Some(dir));
-        }
-        match self.kernel().mkdirat(&self.root, NAME, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(DiskError::call("make the directory", NAME, error)),
-        }
-        let Some(dir) = self.dir()? else { return Ok(None) };
-        self.sync_name(&dir)?;
-        Ok(Some(dir))
-    }
-
-    /// Makes the directory's name durable, after a check that no other name leads to it.
-    fn sync_name(&self, dir: &OwnedFd) -> Result<(), DiskError> {
-        self.refuse_aliases(dir)?;
-        self.root.sync().map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
-        *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = Some(id_of(dir)?);
-        Ok(())
-    }
-
-    /// Refuses a file system that takes other spellings for our reserved names, which no rule about
-    /// names refuses to a peer: by such a spelling a peer could read and forge the journals here.
-    /// It is tried out, once on each shelf.
-    fn refuse_aliases(&self, dir: &OwnedFd) -> Result<(), DiskError> {
-        let id = id_of(dir)?;
-        for alias in ALIASES {
-            let found = statat(&self.root, *alias, AtFlags::SYMLINK_NOFOLLOW);
-            if found.is_ok_and(|stat| crate::stat::place_of(&stat) == id) {
-                return Err(DiskError::Alias { path: (*alias).into() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the name of this directory was synced here already.
-    fn is_synced(&self, dir: &OwnedFd) -> Result<bool, DiskError> {
-        Ok(*self.synced.lock().unwrap_or_else(PoisonError::into_inner) == Some(id_of(dir)?))
+        let tags: BTreeSet<SessionTag> = self.on_each(ShelfDir::list)?.into_iter().flatten().collect();
+        Ok(tags.into_iter().collect())
     }
 
     /// Makes the names on the shelf durable, and whether the shelf itself stands.
@@ -259,93 +204,75 @@ impl Shelf {
     /// # Errors
     /// The system's error.
     pub fn sync(&self) -> Result<(), DiskError> {
-        let synced = |error| DiskError::call("sync the directory", NAME, error);
-        if let Some(dir) = self.dir()? {
-            self.kernel().fsync(&dir).map_err(synced)?;
-        }
-        self.root.sync().map_err(synced)
-    }
-
-    /// Fails if the file system of the shelf takes no more changes, though a sync was called good.
-    fn takes_changes(&self) -> Result<(), Errno> {
-        match self.dir() {
-            Ok(Some(dir)) => self.kernel().takes_changes(dir),
-            // There is no shelf to ask.
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes the name of a journal.
-    fn unlink(&self, tag: SessionTag) -> Result<(), DiskError> {
-        let Some(dir) = self.dir()? else { return Ok(()) };
-        match self.kernel().unlinkat(&dir, &file_name(tag)) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(DiskError::call("remove", shown(tag), error)),
-        }
+        self.on_each(ShelfDir::sync).map(drop)
     }
 
     /// Removes the shelf if no journal stands on it. Removed journals must be closed first: FUSE
     /// and NFS keep a file that is open under another name in its directory.
     pub fn remove_if_empty(&self) {
-        if !matches!(self.dir(), Ok(Some(_))) {
-            return;
+        self.dirs.iter().for_each(ShelfDir::remove_if_empty);
+    }
+
+    /// Whether it is that of a set.
+    fn is_of_set(&self) -> bool {
+        self.copies > 1
+    }
+
+    /// The targets that may be given a copy, in the order in which they are asked: those that are
+    /// well, then those that are full.
+    fn takers(&self) -> Vec<&ShelfDir> {
+        let known: Vec<_> = self.dirs.iter().map(|dir| (dir, dir.condition())).collect();
+        let of = |wanted| known.iter().filter(move |(_, is)| *is == wanted).map(|(dir, _)| *dir);
+        of(TargetCondition::Well).chain(of(TargetCondition::Full)).collect()
+    }
+
+    /// Does something on each target. One on which it fails is left out, as if it were not there,
+    /// unless it fails on all of them.
+    fn on_each<T>(&self, act: impl Fn(&ShelfDir) -> Result<T, DiskError>) -> Result<Vec<T>, DiskError> {
+        let (mut done, mut first_error) = (Vec::new(), None);
+        for dir in self.dirs.iter() {
+            match act(dir) {
+                Ok(one) => done.push(one),
+                Err(error) => {
+                    let is_news = error.kind() != ErrorKind::Denied && dir.condition() != TargetCondition::Failed;
+                    if self.is_of_set() && is_news {
+                        let number = dir.number();
+                        tracing::warn!(target: "longhaul::journal", number, %error, "the journals on a target cannot be used");
+                    }
+                    first_error.get_or_insert(error);
+                }
+            }
         }
-        // Refused as long as there is another one. The tree looks as if there had never been one:
-        // its top keeps its time.
-        let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
-        if self.kernel().rmdirat(&self.root, NAME).is_ok()
-            && let Ok(before) = before
-        {
-            let meta = meta_of(&before);
-            let _ = self.kernel().utimensat(&self.root, b".", &times(&meta));
+        match first_error {
+            Some(error) if done.is_empty() => Err(error),
+            _ => Ok(done),
         }
+    }
+
+    /// The error of a journal that no target takes.
+    fn nowhere(&self, tag: SessionTag) -> DiskError {
+        let down = self.dirs.iter().find_map(ShelfDir::down);
+        down.unwrap_or_else(|| DiskError::Abandoned { path: dir::shown(tag) })
     }
 }
 
-/// Whether an open file still has its name.
-fn stands(fd: &OwnedFd) -> Result<bool, Errno> {
-    fstat(fd).map(|stat| stat.st_nlink > 0)
+/// Believes a journal as long as it is.
+#[derive(Debug)]
+struct AllOfIt;
+
+impl Proves for AllOfIt {
+    fn proven_len(&self, read: &mut Pieces<'_>) -> u64 {
+        let mut len = 0;
+        read(&mut |piece| {
+            len += piece.len() as u64;
+            true
+        });
+        len
+    }
 }
 
-/// The device and inode of a directory.
-fn id_of(dir: &OwnedFd) -> Result<(u64, u64), DiskError> {
-    let stat = fstat(dir).map_err(|error| DiskError::call("examine", NAME, error))?;
-    let identity = identity_of(&stat);
-    Ok((identity.dev, identity.ino))
-}
-
-/// Refuses a file that another user owns: its content is the choice of that user.
-fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
-    if stat.st_uid == geteuid().as_raw() { Ok(()) } else { Err(DiskError::Foreign { path }) }
-}
-
-/// The name of a journal on the shelf.
-fn file_name(tag: SessionTag) -> Vec<u8> {
-    [tag.to_string().as_bytes(), SUFFIX].concat()
-}
-
-/// The path of a journal beneath the root, for messages.
-fn shown(tag: SessionTag) -> PathText {
-    PathText::from([NAME, b"/", &file_name(tag)].concat().as_slice())
-}
-
-const NAME: &[u8] = RESERVED_PREFIX;
-/// Spellings of the shelf's name that some file system might take for it and that
-/// [`longhaul_core::is_reserved`] does not know: a short name without a number (vfat with
-/// `nonumtail`), marks on letters that are not compared, blanks that are cut off.
-pub(crate) const ALIASES: &[&[u8]] = &[
-    b"longhaul",
-    b"LONGHAUL",
-    ".l\u{f3}nghaul".as_bytes(),
-    ".lo\u{301}nghaul".as_bytes(),
-    b" .longhaul",
-    b"..longhaul",
-];
-const SUFFIX: &[u8] = b".journal";
-/// The number of times that a shelf or journal is made again after another process removed it. A
-/// process that does nothing but remove wins about two times in three (measured); no real process
-/// does only that.
-const TRIES_MAX: usize = 128;
+/// The copies of a journal of a set.
+const COPIES: usize = 2;
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::copy::JournalCopy;
+use super::locks::Locked;
 use super::*;
-use crate::error::ErrorKind;
 use crate::testing::{Mounted, once_let_go};
 use crate::tree::Tree;
 use crate::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage};
@@ -235,7 +240,7 @@ fn nothing_follows_a_failed_sync() {
     // A descriptor that the system does not sync looks the same from here as a failure of the
     // device.
     let (_reader, writer) = std::io::pipe().expect("pipe");
-    let broken = Journal::new(shelf, (TAG, writer.into()), 0, Locked::Yes);
+    let broken = JournalCopy::new(shelf.dirs[0].clone(), (TAG, writer.into()), 0, Locked::Yes);
     broken.sync().expect_err("a pipe is not synced");
     for outcome in [broken.append(b"x"), broken.sync(), broken.truncate(0)] {
         let error = outcome.expect_err("abandoned");
@@ -248,7 +253,7 @@ fn nothing_follows_a_failed_sync() {
 fn an_append_that_cannot_be_taken_back_abandons_the_journal() {
     let (_dir, shelf) = shelf();
     let (reader, _writer) = std::io::pipe().expect("pipe");
-    let broken = Journal::new(shelf, (TAG, reader.into()), 0, Locked::Yes);
+    let broken = JournalCopy::new(shelf.dirs[0].clone(), (TAG, reader.into()), 0, Locked::Yes);
     assert!(matches!(broken.append(b"x").expect_err("not written"), DiskError::Call { .. }));
     assert!(matches!(broken.append(b"x").expect_err("nor cut"), DiskError::Abandoned { .. }));
 }

@@ -12,7 +12,7 @@ use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
 use serde::{Deserialize, Serialize};
 
-use super::TargetFigures;
+use super::{FilesAtRisk, TargetFigures};
 
 /// Hears events while the engine works. It is called from the session loop, and must return
 /// quickly.
@@ -51,6 +51,8 @@ pub enum Event {
     Paths(Vec<PathFigures>),
     /// About once a second, where this side receives into several targets: how each does.
     Targets(Vec<TargetFigures>),
+    /// A target of this side failed on which files were committed.
+    AtRisk(FilesAtRisk),
     /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that
     /// large packets do not pass.
     Lanes(LanesTuned),

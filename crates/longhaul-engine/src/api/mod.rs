@@ -21,4 +21,4 @@ pub use job::{
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};
-pub use targets::{TargetFigures, TargetState, TroubledTarget};
+pub use targets::{FilesAtRisk, TargetFigures, TargetState, TroubledTarget};

@@ -72,4 +72,7 @@ pub struct Report {
     pub paths: Vec<PathFigures>,
     /// Targets of the destination that were slow, full or failed for some time, by their numbers.
     pub troubled_targets: Vec<TroubledTarget>,
+    /// Files that were committed on targets of this side that failed afterwards; a striped file is
+    /// counted for each of them.
+    pub files_at_risk: u64,
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_core::{Latency, TargetId};
+use longhaul_core::{Latency, RelPath, TargetId};
 use serde::{Deserialize, Serialize};
 
 /// The figures of one target at a moment.
@@ -58,6 +58,20 @@ pub struct TroubledTarget {
     /// Its share of the bytes that all targets wrote while it was slow, 0 to 1. `None`: none wrote
     /// any.
     pub share: Option<f64>,
+}
+
+/// Files that were committed on a target, or a part of them, before it failed: a disk that fails may
+/// lose what it called durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesAtRisk {
+    /// The number of the target.
+    pub target: TargetId,
+    /// Its directory, as the operator named it.
+    pub dir: PathBuf,
+    /// The number of files.
+    pub files: u64,
+    /// The names of the latest 10,000 of them, beneath the top of the set, the latest first.
+    pub names: Vec<RelPath>,
 }
 
 /// How a target does beside its siblings.

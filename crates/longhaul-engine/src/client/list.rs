@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, hint};
-use longhaul_disk::{ErrorKind, Lister, TargetSet, Tree};
+use longhaul_disk::{ErrorKind, Lister, Marks, SameDevice, TargetDirs, TargetSet, Tree, Writing};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
 pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
@@ -137,10 +137,20 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
     Ok(found)
 }
 
+/// The set of which a directory is a target, as far as its targets are there. `None` if it is none,
+/// or the set cannot be opened.
+fn set_at(dir: &Path) -> Option<Arc<TargetSet>> {
+    let targets = TargetDirs { same_device: SameDevice::Allowed, ..TargetDirs::of_target(dir).ok()? };
+    TargetSet::open(&targets, Marks::Needed, Writing::Never).ok()
+}
+
 /// The partials on the shelf of a directory. Empty if there is no directory.
 fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
     match Tree::open(dir) {
-        Ok(tree) => RootJournals::new(tree.shelf(), Layout::WHOLE, &Doubts::default()).partials(principal, beneath),
+        Ok(tree) => {
+            let shelf = set_at(dir).map_or_else(|| tree.shelf(), |set| set.shelf());
+            RootJournals::new(shelf, Layout::WHOLE, &Doubts::default()).partials(principal, beneath)
+        }
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(e.into()),
     }

@@ -294,7 +294,7 @@ pub(crate) struct OwnTargets(pub(crate) Arc<dyn Observer>);
 
 impl Observer for OwnTargets {
     fn event(&self, event: Event) {
-        if matches!(event, Event::Targets(_)) {
+        if matches!(event, Event::Targets(_) | Event::AtRisk(_)) {
             self.0.event(event);
         }
     }

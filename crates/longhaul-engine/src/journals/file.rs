@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Fault, Layout, RelPath, SessionTag};
-use longhaul_disk::{DiskError, Journal};
+use longhaul_disk::{DiskError, Journal, Pieces, Proves};
 use longhaul_proto::journal::keeper::{Abandoned, Beginning, Book, Failed, JournalChange, JournalOp, TakenPartial};
 use longhaul_proto::journal::{End, FileRecord, JournalError, JournalId, Record, Replay, Replayed};
 
@@ -215,5 +215,74 @@ pub(super) fn replay(journal: &Journal, layout: Layout) -> Result<Result<Replaye
         replay.push(bytes);
         !replay.ended()
     })?;
-    Ok(replay.finish())
+    let mut replayed = replay.finish();
+    if let Ok(replayed) = &mut replayed
+        && !journal.is_sure()
+    {
+        // A copy that is not here may have taken chunks back: what is held is read back (COPIES-5).
+        replayed.files.values_mut().for_each(|partial| partial.placed = None);
+    }
+    Ok(replayed)
+}
+
+/// Says how far the records of a journal are sound, where its copies differ.
+#[derive(Debug)]
+pub(super) struct SoundRecords(pub(super) Layout);
+
+impl Proves for SoundRecords {
+    fn proven_len(&self, read: &mut Pieces<'_>) -> u64 {
+        let mut replay = Replay::over(self.0);
+        read(&mut |bytes| {
+            replay.push(bytes);
+            !replay.ended()
+        });
+        replay.finish().map_or(0, |replayed| replayed.valid_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, FileNode, SourceStamp, TempName};
+    use longhaul_disk::{Marks, SameDevice, Shelved, TargetDirs, TargetSet, Writing};
+    use longhaul_proto::journal::{Opened, Origin, Run};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test takes a copy away")]
+    fn where_a_copy_of_a_journal_is_not_there_what_the_other_one_holds_is_not_trusted() {
+        // COPIES-5.
+        let top = tempfile::tempdir().expect("scratch");
+        let dirs = ["a", "b"].map(|name| top.path().join(name));
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).expect("made"));
+        let named = TargetDirs { same_device: SameDevice::Allowed, ..TargetDirs::set(dirs.to_vec()) };
+        let set = TargetSet::open(&named, Marks::Made, Writing::Wanted).expect("a set");
+        let shelf = set.shelf().proved_by(Arc::new(SoundRecords(Layout::WHOLE)));
+        let (path, map) = (RelPath::new("f").expect("a path"), ChunkMap::new(9, ChunkSize::DEFAULT));
+        for (number, lost) in [(1, None), (2, Some(0)), (3, Some(1))] {
+            let tag = SessionTag([number; 8]);
+            let opened = Opened { generation: 1, ..Opened::default() };
+            let beginning = Beginning { opened, origin: Origin::default(), layout: Layout::WHOLE };
+            let journal = shelf.create(tag).expect("created");
+            let file = JournalFile::begin(journal, &beginning, Vec::new()).expect("begun");
+            let (source, temp) = (SourceStamp::default(), TempName::new(tag, [1; 8]));
+            let record = FileRecord { number: 0, path: path.clone(), map, source, sparse: false, temp };
+            let number = file.announce(record).expect("announced").number;
+            let runs = vec![Run { start: ChunkIndex(0), digests: vec![[7; 32]] }];
+            let records = vec![Record::Placed { number, node: FileNode::default() }, Record::Chunks { number, runs }];
+            file.append(records).expect("appended");
+            file.sync().expect("synced");
+            drop(file);
+            if let Some(n) = lost {
+                let dir: &std::path::Path = &dirs[n];
+                std::fs::remove_file(dir.join(format!(".longhaul/{tag}.journal"))).expect("there");
+            }
+            let Shelved::Free(journal) = shelf.open(tag).expect("opened") else { panic!("it is free") };
+            let left = JournalFile::read(journal, Layout::WHOLE).expect("read").expect("it holds something");
+            let taken = left.take(&path).expect("it is there");
+            assert_eq!((taken.held.bytes(map), taken.placed.is_some()), (9, lost.is_none()), "{lost:?}");
+        }
+    }
 }

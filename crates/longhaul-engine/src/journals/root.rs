@@ -14,7 +14,7 @@ use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{Opened, Origin};
 
 use super::doubts::Doubts;
-use super::file::JournalFile;
+use super::file::{JournalFile, SoundRecords};
 use super::open_files::{OpenFiles, lock};
 use super::outline::{Elsewhere, Looked, Outline, Whose, look};
 use super::owners::{Holder, PathOwners};
@@ -83,6 +83,7 @@ impl RootJournals {
         doubts: Doubts,
     ) -> Arc<RootJournals> {
         let (books, holds) = (OpenFiles::default(), PathOwners::default());
+        let shelf = shelf.proved_by(Arc::new(SoundRecords(layout)));
         Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max })
     }
 

@@ -2,8 +2,8 @@
 //!
 //! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
 
-use longhaul_core::{ByteCount, RelPath};
-use longhaul_engine::{BoundThreads, EngineReport, Report, StreamFigures};
+use longhaul_core::{ByteCount, Escaped, RelPath};
+use longhaul_engine::{BoundThreads, EngineReport, FilesAtRisk, Report, StreamFigures};
 
 use super::events::engine as engine_name;
 use super::{units, words};
@@ -109,7 +109,8 @@ pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
             line.push_str(&format!(", {} {what}", ByteCount(bytes)));
         }
     }
-    for (count, what) in [(files_skipped, "there already"), (files_failed, "failed")] {
+    let at_risk = report.files_at_risk;
+    for (count, what) in [(files_skipped, "there already"), (files_failed, "failed"), (at_risk, "at risk")] {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));
         }
@@ -126,6 +127,23 @@ pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
     }
     line
 }
+
+/// The files on a target that failed, in one line.
+pub(super) fn at_risk(files: &FilesAtRisk) -> String {
+    let FilesAtRisk { target, dir, files, names } = files;
+    let dir = Escaped(dir.as_os_str().as_encoded_bytes());
+    let some: Vec<String> = names.iter().take(AT_RISK_NAMED).map(|name| format!("'{}'", name.escaped())).collect();
+    let more = match files.saturating_sub(some.len() as u64) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = units::count(*files, "committed file");
+    let are = if *files == 1 { "is" } else { "are" };
+    format!("target {} ('{dir}') failed, and {what} that it has {are} at risk: {}{more}", target.0, some.join(", "))
+}
+
+/// The advice about files at risk.
+pub(super) const CHECK_FILES_AT_RISK: &str = "files at risk may be damaged or lost though their disk called them durable: 'longhaul set verify' reads striped ones, 'longhaul check' compares others with a manifest";
 
 /// Payload bytes that moved in each second of the run.
 pub(super) fn per_second(report: &Report) -> f64 {
@@ -216,6 +234,8 @@ fn read_back(report: &Report) -> String {
 
 /// The most names that are listed: the summary then still fits on the screen with them.
 const FAILED_NAMED: usize = 10;
+/// Files at risk that a warning names.
+const AT_RISK_NAMED: usize = 5;
 
 #[cfg(test)]
 mod tests {
@@ -351,5 +371,30 @@ mod tests {
         let lines = omissions(&some);
         assert_eq!(lines[0], "the manifest has no line for 2 files that failed");
         assert!(lines[1].starts_with("1 name in the manifest: not UTF-8"));
+    }
+
+    #[test]
+    fn files_at_risk_are_counted_and_the_latest_are_named() {
+        let names = |count: usize| (0..count).map(|n| RelPath::new(format!("f{n}")).expect("a name")).collect();
+        let files = |files: u64| FilesAtRisk {
+            target: longhaul_core::TargetId(2),
+            dir: "/d2".into(),
+            files,
+            names: names(files as usize),
+        };
+        let rows = [
+            (1, "target 2 ('/d2') failed, and 1 committed file that it has is at risk: 'f0'"),
+            (5, "5 committed files that it has are at risk: 'f0', 'f1', 'f2', 'f3', 'f4'"),
+            (7, "7 committed files that it has are at risk: 'f0', 'f1', 'f2', 'f3', 'f4' and 2 more"),
+        ];
+        for (count, line) in rows {
+            assert!(at_risk(&files(count)).ends_with(line), "{}", at_risk(&files(count)));
+        }
+        let line = summary(
+            &Report { files_total: 1, files_committed: 1, files_at_risk: 3, ..report() },
+            Exit::Complete,
+            ClosingRun::default(),
+        );
+        assert!(line.contains(", 3 at risk"), "{line}");
     }
 }

@@ -14,8 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures, TroubledTarget,
+    EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed, ListedKind,
+    ListedPartial, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
+    TroubledTarget,
 };
 use serde::Serialize;
 
@@ -27,8 +28,9 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
-    StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
+    AtRiskBody, AtRiskNameBody, BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody,
+    PathBody, PathsBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody,
+    WarningBody,
 };
 use printable::Printable;
 
@@ -100,6 +102,13 @@ impl<W: Write> JsonLines<W> {
     /// Tells how each of several targets does.
     pub(super) fn targets(&mut self, figures: &[TargetFigures]) -> io::Result<()> {
         self.say("targets", TargetsBody { targets: figures.iter().map(target_body).collect() })
+    }
+
+    /// Tells which files are at risk on a target that failed.
+    pub(super) fn at_risk(&mut self, files: &FilesAtRisk) -> io::Result<()> {
+        let names = files.names.iter().map(|path| AtRiskNameBody { path: name(path.as_bytes()) }).collect();
+        let dir = name(files.dir.as_os_str().as_encoded_bytes());
+        self.say("at_risk", AtRiskBody { target: files.target.0, dir, files: files.files, names })
     }
 
     /// Tells that the sending side changed its lanes, or decided not to.
@@ -242,6 +251,7 @@ impl Summary<'_> {
             io: None,
             paths: Vec::new(),
             troubled_targets: Vec::new(),
+            files_at_risk: 0,
         }
     }
 
@@ -276,6 +286,7 @@ impl Summary<'_> {
             io: report.io.as_ref().map(io_body),
             paths: path_bodies(&report.paths),
             troubled_targets: report.troubled_targets.iter().map(troubled_body).collect(),
+            files_at_risk: report.files_at_risk,
             ..Summary::nothing(exit)
         }
     }

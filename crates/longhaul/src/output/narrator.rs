@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode};
 use longhaul_engine::{
-    Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger, TargetFigures,
+    Event, FileEvent, FileStatus, FilesAtRisk, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
+    TargetFigures,
 };
 
 use super::causes::Causes;
@@ -129,6 +130,7 @@ impl Narrator {
             Event::Lanes(tuned) => self.lanes(&tuned),
             Event::Paths(figures) => self.paths(&figures),
             Event::Targets(figures) => self.targets(&figures),
+            Event::AtRisk(files) => self.at_risk(&files),
             Event::Fault(fault) => self.fault(fault),
             // Nothing that a program must know has no words here.
             _ => {}
@@ -188,6 +190,9 @@ impl Narrator {
             talker.say(closing::summary(end.report, exit, run));
             end.report.troubled_targets.iter().for_each(|troubled| talker.say(slow::trouble(troubled)));
             closing::held(end.report, run).iter().for_each(|line| talker.say(line));
+        }
+        if end.report.files_at_risk > 0 {
+            talker.hint(closing::CHECK_FILES_AT_RISK);
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));
@@ -294,6 +299,14 @@ impl Narrator {
         }
         if self.telling.json {
             self.print(|json| json.targets(figures));
+        }
+    }
+
+    /// Tells which files are at risk on a target that failed.
+    fn at_risk(&mut self, files: &FilesAtRisk) {
+        self.telling.talker.warn(closing::at_risk(files));
+        if self.telling.json {
+            self.print(|json| json.at_risk(files));
         }
     }
 

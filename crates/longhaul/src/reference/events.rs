@@ -12,13 +12,14 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 33] = [
+const EVENTS: [Event; 34] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
     ("lanes", None, "LanesBody"),
     ("paths", None, "PathsBody"),
     ("targets", None, "TargetsBody"),
+    ("at_risk", None, "AtRiskBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
     ("check", None, "CheckBody"),

@@ -120,8 +120,14 @@ impl Striped {
     }
 
     /// The number of targets that are there.
-    pub(crate) fn targets(&self) -> usize {
+    pub(crate) fn target_count(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// The targets on which chunks of it lie.
+    pub(crate) fn targets(&self) -> Vec<TargetId> {
+        let draft = self.draft();
+        self.pieces.iter().map(Piece::target).filter(|target| draft.uses(*target)).collect()
     }
 
     /// The load of a target.

@@ -101,7 +101,7 @@ impl StripeWriter {
     ) -> Result<Option<Reopened>, DiskError> {
         let temp = &header.id;
         let Some(stripe) = home.reopen_stripe(path, temp)?.filter(|_| header.map == map) else { return Ok(None) };
-        if journalled.node != Some(stripe.node) {
+        if journalled.node.is_some_and(|node| node != stripe.node) {
             return Ok(None);
         }
         let fd = home.read_stripe(path, temp)?;
@@ -158,7 +158,8 @@ impl StripeWriter {
             }
         }
         let file = Arc::new(TargetFile::in_stripes(path, map.len(), stripe.body, striped));
-        Ok(Some(Reopened { file, differs: None }))
+        let differs = journalled.node.is_none().then_some("its journal does not say which file it is");
+        Ok(Some(Reopened { file, differs }))
     }
 
     /// Refuses a plain file with the bytes of a stripe file of this very set: it would show the

@@ -375,6 +375,29 @@ fn a_target_that_is_found_broken_when_a_file_is_made_passes_it_on_at_once() {
 }
 
 #[test]
+fn files_that_were_committed_on_a_target_are_at_risk_once_it_fails() {
+    let (scene, disk) = with_bad_disk();
+    prefer_bad_disk(&scene);
+    let target = SpreadTarget::beneath(&scene.set, &path("in"), DirectMode::Auto, TreePolicy::default());
+    let target = target.expect("opened");
+    for n in 0..9 {
+        put(&target, &format!("f{n}"), b"x", Replace::Never).expect("there");
+    }
+    let at_risk = |n: usize| {
+        let files = scene.set.targets()[n].load.take_at_risk()?;
+        let mut names: Vec<String> = files.names().map(|name| name.escaped().to_string()).collect();
+        names.sort();
+        Some(names)
+    };
+    assert!((0..3).all(|n| at_risk(n).is_none()));
+    disk.breaks(Errno::IO);
+    put(&target, "another", b"x", Replace::Never).expect("it goes elsewhere");
+    let there: Vec<String> = (0..9).map(|n| format!("in/f{n}")).filter(|at| scene.on(at) == [1]).collect();
+    assert_eq!(there.len(), 9);
+    assert_eq!((at_risk(0), at_risk(1), at_risk(2)), (None, Some(there), None));
+}
+
+#[test]
 fn a_name_that_stands_on_a_target_that_failed_is_not_replaced_elsewhere() {
     let (scene, disk) = with_bad_disk();
     let target = scene.target();

@@ -118,6 +118,10 @@ impl ReceiverLoop<'_> {
             self.link.tell_targets(&figures);
             self.link.observer().event(api::Event::Targets(figures));
         }
+        for files in self.figures.targets.at_risk() {
+            self.course.totals.files_at_risk += files.files;
+            self.link.observer().event(api::Event::AtRisk(files));
+        }
     }
 
     /// Ends everything in order: lanes, then disk work, then unpublished files are removed.

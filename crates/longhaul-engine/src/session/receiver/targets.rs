@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longhaul_core::{TargetId, slow};
 use longhaul_disk::{TargetCondition, TargetLoad};
 
-use crate::api::{TargetFigures, TargetState};
+use crate::api::{FilesAtRisk, TargetFigures, TargetState};
 
 /// The targets of a destination.
 pub(super) struct TargetWatch {
@@ -76,6 +76,16 @@ impl TargetWatch {
             told.push(figures);
         }
         Some(told)
+    }
+
+    /// The files on targets that failed since the last call.
+    pub(super) fn at_risk(&self) -> Vec<FilesAtRisk> {
+        let on = |WatchedTarget { load, .. }: &WatchedTarget| {
+            let files = load.take_at_risk()?;
+            let names = files.names().cloned().collect();
+            Some(FilesAtRisk { target: load.id(), dir: load.dir().to_owned(), files: files.count(), names })
+        };
+        self.targets.iter().filter_map(on).collect()
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Totals {
     pub(crate) stream: Option<StreamFigures>,
     /// The targets of the destination that were not well.
     pub(crate) troubles: TargetTroubles,
+    /// Files that were committed on targets that failed afterwards.
+    pub(crate) files_at_risk: u64,
     entries: EntryCounts,
     sessions: SessionSums,
 }
@@ -111,6 +113,7 @@ impl Totals {
         self.costs.join(&received.costs);
         // The same targets, with their directories.
         self.troubles.clone_from(&received.troubles);
+        self.files_at_risk = received.files_at_risk;
     }
 
     /// Counts an entry that was found.
@@ -192,6 +195,7 @@ impl Totals {
             io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
             paths: Vec::new(),
             troubled_targets: self.troubles.into_report(),
+            files_at_risk: self.files_at_risk,
         }
     }
 }

@@ -87,6 +87,9 @@ pub struct Summary<'a> {
     /// The field is absent where all were well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) troubled_targets: Vec<TroubledBody<'a>>,
+    /// Files that were committed on targets of this side that failed afterwards, one for each such
+    /// target; see `at_risk`.
+    pub(super) files_at_risk: u64,
 }
 
 /// A target that was slow, full or failed for some time.
@@ -314,6 +317,30 @@ pub(super) struct TargetBody<'a> {
     /// the last 30 s; `failed`: a call failed, and no probe passed since; `hung`: a call has not
     /// come back.
     pub(super) state: &'static str,
+}
+
+/// A target of this side failed on which files were committed in this run: a disk that fails may
+/// lose what it called durable. Check them: `set verify` reads striped files, `check` compares others
+/// with a manifest.
+#[derive(Serialize)]
+pub(super) struct AtRiskBody<'a> {
+    /// The number of the target.
+    pub(super) target: u32,
+    /// Its directory.
+    #[serde(flatten)]
+    pub(super) dir: Name<'a>,
+    /// The number of files that lie there, or a part of them.
+    pub(super) files: u64,
+    /// The latest 10,000 of them, the latest first: one object for each.
+    pub(super) names: Vec<AtRiskNameBody<'a>>,
+}
+
+/// A file on a target that failed.
+#[derive(Serialize)]
+pub(super) struct AtRiskNameBody<'a> {
+    /// The path beneath the top of the set.
+    #[serde(flatten)]
+    pub(super) path: Name<'a>,
 }
 
 /// The sending side changed its lanes, or tried and decided not to.

@@ -185,7 +185,7 @@ fn the_summary_counts_and_rates() {
          \"busy_bytes_per_s\":21000000,\"slowest_sibling_bytes_per_s\":98000000,\
          \"fastest_sibling_bytes_per_s\":101000000,\"p99_ms\":410.5,\"share\":0.06,\"hung_s\":0.0},\
          {\"target\":5,\"path\":\"\",\"slow_s\":0.0,\"full_s\":1.5,\"failed_s\":2.0,\"busy_bytes_per_s\":null,\
-         \"slowest_sibling_bytes_per_s\":null,\"fastest_sibling_bytes_per_s\":null,\"p99_ms\":null,\"share\":null,\"hung_s\":0.5}]}\n"
+         \"slowest_sibling_bytes_per_s\":null,\"fastest_sibling_bytes_per_s\":null,\"p99_ms\":null,\"share\":null,\"hung_s\":0.5}],\"files_at_risk\":0}\n"
     );
 }
 
@@ -196,7 +196,7 @@ fn a_run_that_never_began_has_a_summary_too() {
     assert!(
         line.ends_with(
             "\"limited_by\":null,\"limited_share\":null,\"limits\":{},\"stages\":{},\"io\":null,\
-             \"bytes_moved\":0,\"bytes_holes\":0,\"bytes_held\":0,\"bytes_wanted\":0}\n"
+             \"bytes_moved\":0,\"bytes_holes\":0,\"bytes_held\":0,\"bytes_wanted\":0,\"files_at_risk\":0}\n"
         ),
         "{line}"
     );
