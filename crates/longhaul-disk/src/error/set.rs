@@ -223,6 +223,12 @@ pub enum SetError {
         /// A target of it.
         dir: PathText,
     },
+    /// Somebody verifies a set.
+    #[error("another command is verifying the set of target '{dir}'")]
+    Verifying {
+        /// The first target of it.
+        dir: PathText,
+    },
     /// A directory that is to become a target has been one of the same set.
     #[error("'{dir}' has a mark of this very set, of another time: it was a target, or was to be one")]
     Former {

@@ -67,7 +67,7 @@ pub(super) fn hold(root: &Dir, dir: &PathText) -> Result<OwnedFd, DiskError> {
 
 /// Tries to lock until that succeeds or fails, and some times more while another one holds the
 /// lock. Returns whether it is held.
-fn patiently(mut try_it: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+pub(super) fn patiently(mut try_it: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES_MAX {
         if try_it()? {
             return Ok(true);

@@ -46,7 +46,7 @@ pub use open::{Marks, OnMissing, STRIPE_FROM_BYTES, SameDevice, TargetDirs, Writ
 pub use rebalance::{Moved, Moving, Rebalance};
 pub use rebuild::{LostFile, Rebuilding};
 pub use spread::SpreadTarget;
-pub use verify::Verified;
+pub use verify::{Beginning, Verification, Verified, VerifyEnd};
 
 /// A tree over one or more directories.
 #[derive(Debug)]

@@ -49,7 +49,8 @@ pub enum SetVerb {
     /// Look for names that stand on two targets, targets and parts of striped files that are
     /// missing, and orphans; changes nothing
     Check(SetArgs),
-    /// Read every chunk of the striped files and compare it with its digest, on all disks at once
+    /// Read every chunk of the striped files and compare it with its digest, on all disks at once;
+    /// go on where an earlier run was stopped
     Verify(SetVerifyArgs),
     /// Find striped files whose stripe files were lost, and make those again from their bodies
     Rebuild(SetDeedArgs),
@@ -156,6 +157,9 @@ pub struct SetVerifyArgs {
     /// Read at most so much per second, over all disks [default: as fast as they are]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
+    /// Begin anew, if an earlier run was stopped
+    #[arg(long)]
+    pub restart: bool,
     /// The set.
     #[command(flatten)]
     pub set: SetArgs,

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use longhaul_core::RelPath;
 use longhaul_engine::{
-    Marks, Moving, Orphans, Rebalance, Rebuilding, Relocation, SameDevice, SetFind, TargetDirs, TargetSet, Writing,
-    rebalance_set, rebuild_set, survey_bodies, verify_set, walk_set,
+    Beginning, Marks, Moving, Orphans, Rebalance, Rebuilding, Relocation, SameDevice, SetFind, Stop, TargetDirs,
+    TargetSet, Writing, rebalance_set, rebuild_set, survey_bodies, verify_set, walk_set,
 };
 
 use super::{Context, transfer};
@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, SetTelling, TellsFiles};
 use crate::settings::{self, Layers, Talk};
+use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
 ///
@@ -138,7 +139,7 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
             SetFind::Orphan(orphan) => telling.orphan(&orphan),
-            SetFind::Moved { .. } => {}
+            _ => {}
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -151,17 +152,28 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
 /// Reads every chunk of the striped files of a set.
 fn verify(args: &SetVerifyArgs, layers: &Layers, talk: Talk, context: Context) -> Result<Exit, Error> {
     let rate = settings::rate_of(&args.rate, layers)?;
+    let beginning = if args.restart { Beginning::Anew } else { Beginning::Continued };
     let set = opened(&args.set, context)?;
+    let (trigger, stop) = Stop::new();
+    let asking = Asking::default();
+    signals::watch(asking.clone(), Hangup::Stops, move |code| trigger.stop(code))
+        .map_err(Error::file("watch the signals of", "this process"))?;
     let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::Each);
-    verify_set(&set, rate, |find| {
+    let verified = verify_set(&set, (rate, beginning), &stop, |find| {
         match find {
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
-            SetFind::Orphan(orphan) => telling.orphan(&orphan),
-            SetFind::Moved { .. } => {}
+            SetFind::Continued { began, files, bytes } => telling.continued(began, (files, bytes)),
+            SetFind::NoRecord(fault) => telling.no_record(&fault),
+            _ => {}
         }
+        telling.flush();
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    });
+    asking.end();
+    if let Err(fault) = verified {
+        telling.stopped(&fault);
+    }
     Ok(telling.end(&set))
 }
 
@@ -197,7 +209,7 @@ fn rebalance(args: &SetRebalanceArgs, layers: &Layers, talk: Talk, context: Cont
         match find {
             SetFind::Moved { path, between, bytes } => telling.moved(&path, between, bytes, moving),
             SetFind::Wrong(fault) => telling.wrong(&fault),
-            SetFind::File { .. } | SetFind::Orphan(_) => {}
+            _ => {}
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -208,7 +220,7 @@ fn tell_bodies(set: &TargetSet, deed: Orphans, telling: &mut SetTelling<BufWrite
     let surveyed = survey_bodies(set, deed, |find| match find {
         SetFind::Wrong(fault) => telling.wrong(&fault),
         SetFind::Orphan(orphan) => telling.orphan(&orphan),
-        SetFind::File { .. } | SetFind::Moved { .. } => {}
+        _ => {}
     });
     surveyed.map_err(Error::from)
 }

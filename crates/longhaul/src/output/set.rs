@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, RelPath, TempName};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime, RelPath, TempName};
 use longhaul_engine::{LostFile, Moving, Orphan, Rebuilding, TargetSet};
 use serde::Serialize;
 
@@ -85,6 +85,18 @@ struct SetMoveBody<'a> {
     state: &'static str,
 }
 
+/// A verification that was stopped and is gone on with. The files that were read whole by then are
+/// told again, each as a `set_file` or, where it is damaged, a `fault`.
+#[derive(Serialize)]
+struct SetContinuedBody {
+    /// When the verification began, in seconds since 1970.
+    began_s: u64,
+    /// Files that were read whole by then and are right.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+}
+
 /// A target of a set.
 #[derive(Serialize)]
 struct SetTargetBody<'a> {
@@ -137,6 +149,8 @@ pub struct SetTelling<W: Write> {
     collects: bool,
     /// Whether any content is not what was written.
     is_damaged: bool,
+    /// The exit of a command that was stopped.
+    stopped: Option<Exit>,
     written: io::Result<()>,
 }
 
@@ -145,7 +159,8 @@ impl<W: Write> SetTelling<W> {
     pub fn new(out: W, talk: Talk, files: TellsFiles) -> SetTelling<W> {
         let (talker, json) = (Talker::new(talk), talk.json);
         let (sums, findings, collects, written) = (BTreeMap::new(), 0, false, Ok(()));
-        SetTelling { out, talker, json, files, sums, findings, collects, is_damaged: false, written }
+        let (is_damaged, stopped) = (false, None);
+        SetTelling { out, talker, json, files, sums, findings, collects, is_damaged, stopped, written }
     }
 
     /// The same for a command about orphans, which are no findings then.
@@ -219,7 +234,14 @@ impl<W: Write> SetTelling<W> {
             writeln!(self.out, "{state}\t{from}\t{to}\t{bytes}\t{}", clean(&path.escaped().to_string()))
         };
         // A move may take long.
-        if moving == Moving::Done && self.written.is_ok() {
+        if moving == Moving::Done {
+            self.flush();
+        }
+    }
+
+    /// Shows what was told, where the next find may be long in coming.
+    pub fn flush(&mut self) {
+        if self.written.is_ok() {
             self.written = self.out.flush();
         }
     }
@@ -234,6 +256,35 @@ impl<W: Write> SetTelling<W> {
         }
     }
 
+    /// Tells that a verification is gone on with, when it began, and the files and bytes that it
+    /// has read.
+    pub fn continued(&mut self, began: Mtime, (files, bytes): (u64, u64)) {
+        let (known, held) = (units::count(files, "file"), ByteCount(bytes));
+        let since = units::time(began);
+        self.talker.note(format_args!(
+            "going on with a verification that began {since}: {known} ({held}) were read whole; --restart begins anew"
+        ));
+        if self.json && self.written.is_ok() {
+            let began_s = u64::try_from(began.secs).unwrap_or(0);
+            let body = SetContinuedBody { began_s, files, bytes };
+            self.written = JsonLines::new(&mut self.out).say("set_continued", body);
+        }
+    }
+
+    /// Tells why a verification cannot be gone on with when it is stopped.
+    pub fn no_record(&self, fault: &Fault) {
+        self.talker.note(format_args!("if this is stopped, the next run begins anew: {}", fault.message));
+    }
+
+    /// Tells that the command was stopped, and by which fault.
+    pub fn stopped(&mut self, fault: &Fault) {
+        self.stopped = Some(Exit::from(fault.code));
+        self.talker.fault(fault);
+        if self.json && self.written.is_ok() {
+            self.written = JsonLines::new(&mut self.out).fault(fault);
+        }
+    }
+
     /// Whether nobody reads any more.
     pub fn is_deaf(&self) -> bool {
         self.written.is_err()
@@ -242,11 +293,11 @@ impl<W: Write> SetTelling<W> {
     /// Ends with the targets and the sums.
     pub fn end(mut self, set: &TargetSet) -> Exit {
         let missing = set.missing().len() as u64;
-        let exit = match self.findings + missing {
+        let exit = self.stopped.unwrap_or(match self.findings + missing {
             0 => Exit::Complete,
             _ if self.is_damaged => Exit::Mismatch,
             _ => Exit::Partial,
-        };
+        });
         for room in set.rooms() {
             self.target(room.id.0, &room.dir, "present", room.free_bytes);
         }
