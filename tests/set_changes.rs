@@ -162,3 +162,24 @@ fn a_drain_that_is_killed_loses_nothing_and_the_same_command_goes_on() {
         assert_eq!(scene.top(1), [".longhaul-set"], "{layout}");
     }
 }
+
+#[test]
+fn a_set_whose_making_was_interrupted_is_made_by_the_same_command() {
+    for marked in 0..3 {
+        let host = Host::new();
+        let dirs: Vec<_> = (0..3).map(|n| host.make_dir(&format!("d{n}"))).collect();
+        let init = || host.run(["set", "init", "--allow-same-device", "--layout", "stripe"]).args(&dirs);
+        init().succeed();
+        // As it is before the marks of the last ones.
+        for dir in &dirs[marked..] {
+            fs::rename(dir.join(".longhaul-set/mark"), dir.join(".longhaul-set/mark.coming")).unwrap();
+        }
+        if marked > 0 {
+            let listed = host.run(["set", "ls", "--json"]).arg(&dirs[0]).succeed();
+            assert_eq!(listed.summary()["missing"], 0, "{listed}");
+        }
+        init().succeed();
+        assert!(dirs.iter().all(|dir| dir.join(".longhaul-set/mark").exists()), "{marked}");
+        assert!(!dirs.iter().any(|dir| dir.join(".longhaul-set/mark.coming").exists()), "{marked}");
+    }
+}

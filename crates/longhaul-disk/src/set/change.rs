@@ -13,9 +13,10 @@ use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::names::each_name;
 use crate::set::mark::{SetLayout, SetMark};
 use crate::set::open::{
-    FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested, refuse_same,
+    Coming, FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested,
+    refuse_same, with_coming,
 };
-use crate::set::{MissingTarget, SameDevice, SetTarget, TargetDirs, TargetSet, lock, secret};
+use crate::set::{MissingTarget, SameDevice, SetTarget, TargetDirs, TargetSet, lock, making, secret};
 use crate::tree::Tree;
 
 use longhaul_core::limits::SET_DIR_NAME;
@@ -91,6 +92,7 @@ impl TargetSet {
         let named = named.newest()?;
         refuse_nested(&named.dirs)?;
         let (found, mut missing) = look(&named.dirs)?;
+        let found = with_newest_coming(found)?;
         let (found, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, looked)| looked.mark.is_some());
         missing.extend(bare.into_iter().map(|(id, looked)| MissingTarget {
             id,
@@ -108,6 +110,7 @@ impl TargetSet {
         }
         // Only now do they stay as they are.
         let found = found.into_iter().map(read_again).collect::<Result<FoundTargets<'_>, _>>()?;
+        let found = with_newest_coming(found)?;
         let mark = finish_marks(&found)?;
         let set = opened((found, Vec::new()), Some(mark), &named, locks)?;
         set.settle_moves()?;
@@ -149,6 +152,8 @@ impl TargetSet {
         refuse_same(&found, same_device)?;
         found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
         found.last().map_or(Ok(()), |(_, looked)| need_empty(looked))?;
+        // What is left of a set that was not made in the end.
+        making::give_up(tree.root(), &shown)?;
         if mark.layout == SetLayout::Stripe {
             let first = self.first();
             secret::copy(tree.root(), &shown, &secret::read(first.root(), &first.named().into())?)?;
@@ -240,7 +245,7 @@ impl SetMark {
     }
 
     /// The mark of another target in the same words.
-    fn of(&self, number: u32) -> SetMark {
+    pub(super) fn of(&self, number: u32) -> SetMark {
         SetMark { number, ..self.clone() }
     }
 }
@@ -249,6 +254,16 @@ impl SetMark {
 fn read_again((id, looked): (TargetId, Looked<'_>)) -> Result<(TargetId, Looked<'_>), DiskError> {
     let mark = SetMark::read(looked.tree.root(), &looked.dir.into())?;
     Ok((id, Looked { mark, ..looked }))
+}
+
+/// The same directories, with the coming marks of those without one that are in the words of the
+/// newest mark.
+fn with_newest_coming(found: FoundTargets<'_>) -> Result<FoundTargets<'_>, DiskError> {
+    let newest = found.iter().filter_map(|(_, looked)| looked.mark.clone()).max_by_key(|mark| mark.generation);
+    match newest {
+        Some(newest) => with_coming(found, &newest, Coming::Seen),
+        None => Ok(found),
+    }
 }
 
 /// Brings the marks of all targets to the newest generation, if they are not. Returns the first.
@@ -273,6 +288,10 @@ fn finish_marks(found: &FoundTargets<'_>) -> Result<SetMark, DiskError> {
     for (id, looked, mark) in marked() {
         if mark.generation != best.generation {
             best.of(id.0).write(looked.tree.root(), &looked.dir.into())?;
+        }
+        // What was seen is only a coming one.
+        if SetMark::read(looked.tree.root(), &looked.dir.into())?.is_none() {
+            making::finish(&best.of(id.0), looked)?;
         }
     }
     Ok(best.of(0))

@@ -11,6 +11,7 @@ mod change;
 mod levels;
 mod lister;
 mod lock;
+mod making;
 mod mark;
 mod moves;
 mod open;
