@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use longhaul_core::Mtime;
 use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, pread};
@@ -20,7 +21,7 @@ use crate::kernel::Kernel;
 use crate::lines::{path_of, push_path};
 use crate::set::{lock, secret};
 use crate::set_id::SetId;
-use crate::stat::{len_of, type_of};
+use crate::stat::{identity_of, len_of, type_of};
 use crate::walk::Dir;
 
 /// The way in which a set lays files over its targets.
@@ -167,6 +168,25 @@ impl SetMark {
         self.try_write(root, COMING_NAME).map_err(|error| DiskError::call("write the coming mark of", dir, error))
     }
 
+    /// The time at which the coming mark of the target at `root` was written. `None`: there is
+    /// none.
+    pub(super) fn coming_since(root: &Dir) -> Option<Mtime> {
+        let own = own_dir(root).ok()??;
+        let stat = statat(&own, COMING_NAME, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(identity_of(&stat).mtime)
+    }
+
+    /// Takes the target at `root` from its set for good: its mark gets another name, and all else
+    /// stays.
+    pub(super) fn retire(root: &Dir, dir: &PathText) -> Result<(), DiskError> {
+        let retire = || {
+            let own = own_dir(root)?.ok_or(Errno::NOENT)?;
+            root.kernel().renameat(&own, MARK_NAME, RETIRED_NAME, Replace::Allowed)?;
+            root.kernel().fsync(&own)
+        };
+        retire().map_err(|error| DiskError::call("retire the mark of", dir, error))
+    }
+
     /// Removes the mark that the target at `root` was to have, if there is one.
     pub(super) fn forget_coming(root: &Dir, dir: &PathText) -> Result<(), DiskError> {
         let forget = || {
@@ -256,6 +276,8 @@ const PUBLIC: Mode = Mode::from_raw_mode(0o644);
 const MARK_NAME: &[u8] = b"mark";
 /// The mark that a target is to have: see [`super::making`].
 const COMING_NAME: &[u8] = b"mark.coming";
+/// The mark of a target in whose place another one stands.
+const RETIRED_NAME: &[u8] = b"mark.retired";
 /// The file that is locked while the set is used: see [`super::lock`].
 pub(super) const LOCK_NAME: &[u8] = b"lock";
 const README_NAME: &[u8] = b"README";

@@ -19,6 +19,7 @@ mod pace;
 mod probe;
 mod rebalance;
 mod rebuild;
+mod replace;
 mod restripe;
 mod secret;
 mod spread;
@@ -46,6 +47,7 @@ pub use mark::{SetLayout, SetMark};
 pub use open::{Marks, OnMissing, STRIPE_FROM_BYTES, SameDevice, TargetDirs, Writing};
 pub use rebalance::{Moved, Moving, Rebalance};
 pub use rebuild::{LostFile, Rebuilding};
+pub use replace::{CopyKind, OldTarget, ReplaceEnd, Replaced, Replacement};
 pub use spread::SpreadTarget;
 pub use verify::{Beginning, Verification, Verified, VerifyEnd};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Mtime, Preserve, RelPath, hint};
 use longhaul_disk::{
-    Beginning, DirectMode, FsSource, LostFile, Moved, Moving, Orphan, Orphans, Rebalance, Rebuilding, ScanRequest,
-    Scanned, SourceTree, TargetSet, Verification, Verified, VerifyEnd,
+    Beginning, CopyKind, DirectMode, FsSource, LostFile, Moved, Moving, Orphan, Orphans, Rebalance, Rebuilding,
+    ReplaceEnd, Replaced, Replacement, ScanRequest, Scanned, SourceTree, TargetSet, Verification, Verified, VerifyEnd,
 };
 
 use crate::api::Stop;
@@ -38,6 +38,15 @@ pub enum SetFind {
         /// The numbers of the target that it lay on, and of the one that it went to.
         between: (u32, u32),
         /// The bytes that moved.
+        bytes: u64,
+    },
+    /// A file, a link or a body of a target that is replaced was copied, or is to be.
+    Copied {
+        /// Its path beneath the target; of the set's own files, a path to tell them by.
+        path: RelPath,
+        /// What it is.
+        kind: CopyKind,
+        /// Its length in bytes.
         bytes: u64,
     },
     /// A verification that was stopped is gone on with.
@@ -146,6 +155,24 @@ pub fn rebalance_set(
         Moved::Left(error) => sink(SetFind::Wrong(error.fault())),
     };
     Ok(set.rebalance(wanted, moving, &mut told)?)
+}
+
+/// Puts a directory in the place of a target, or tells what would be copied to it; gives each copy
+/// to `sink`, and each file that cannot be copied or is lost.
+///
+/// # Errors
+/// A [`Fault`] if it cannot be done.
+pub fn replace_target(
+    set: &TargetSet,
+    wanted: &Replacement,
+    moving: Moving,
+    mut sink: impl FnMut(SetFind) -> ControlFlow<()>,
+) -> Result<ReplaceEnd, Fault> {
+    let mut told = |found| match found {
+        Replaced::Copied { path, kind, bytes } => sink(SetFind::Copied { path, kind, bytes }),
+        Replaced::Left(error) => sink(SetFind::Wrong(error.fault())),
+    };
+    Ok(set.replace_target(wanted, moving, &mut told)?)
 }
 
 /// The striped files of a set whose stripe files were lost; those that can be are made again, if

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime, RelPath, TempName};
-use longhaul_engine::{LostFile, Moving, Orphan, Rebuilding, TargetSet};
+use longhaul_engine::{CopyKind, LostFile, Moving, OldTarget, Orphan, Rebuilding, ReplaceEnd, TargetSet};
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, name};
@@ -82,6 +82,20 @@ struct SetMoveBody<'a> {
     /// The bytes that moved.
     bytes: u64,
     /// `planned` or `moved`.
+    state: &'static str,
+}
+
+/// A file, a link or a body of a target that is replaced.
+#[derive(Serialize)]
+struct SetCopyBody<'a> {
+    /// Its path beneath the target; that of a body or journal ends with its name.
+    #[serde(flatten)]
+    path: Name<'a>,
+    /// `name` (of the tree), `body` (of a striped file) or `journal` (of unfinished files).
+    kind: &'static str,
+    /// Its length in bytes.
+    bytes: u64,
+    /// `planned` or `copied`: by this run, or by an earlier one and unchanged since.
     state: &'static str,
 }
 
@@ -236,6 +250,53 @@ impl<W: Write> SetTelling<W> {
         // A move may take long.
         if moving == Moving::Done {
             self.flush();
+        }
+    }
+
+    /// Tells a copy of what lies on a target that is replaced.
+    pub fn copied(&mut self, (path, kind): (&RelPath, CopyKind), bytes: u64, moving: Moving) {
+        if self.written.is_err() {
+            return;
+        }
+        let state = if moving == Moving::Done { "copied" } else { "planned" };
+        let kind = match kind {
+            CopyKind::Name => "name",
+            CopyKind::Body => "body",
+            CopyKind::Journal => "journal",
+        };
+        self.written = if self.json {
+            let body = SetCopyBody { path: name(path.as_bytes()), kind, bytes, state };
+            JsonLines::new(&mut self.out).say("set_copy", body)
+        } else {
+            writeln!(self.out, "{state}\t{kind}\t{bytes}\t{}", clean(&path.escaped().to_string()))
+        };
+        // A copy may take long.
+        if moving == Moving::Done {
+            self.flush();
+        }
+    }
+
+    /// Tells how a replacement ended, and what to do next.
+    pub fn replaced(&self, end: ReplaceEnd, state: OldTarget) {
+        match (end, state) {
+            (ReplaceEnd::Open, _) => {
+                self.talker.note("the set is as it was: what could not be copied is told above");
+                self.talker.hint(
+                    "run the same command again, which copies only what is missing, or with --give-up-unreadable to go \
+                     on without it",
+                );
+            }
+            (_, OldTarget::Lost) => {
+                self.talker
+                    .note("whole files that lay on the lost target are lost with it, and the set has no list of them");
+                self.talker.hint(
+                    "'longhaul set rebuild' makes stripe files again that lay there: run it before 'longhaul set collect'",
+                );
+            }
+            (ReplaceEnd::Done, _) => {
+                self.talker.note("the old directory keeps all that lay there, and is no target any more")
+            }
+            (ReplaceEnd::Planned, _) => {}
         }
     }
 
