@@ -1,5 +1,5 @@
-//! Changes of target sets: targets that are added, moved, emptied and removed, at sets that a
-//! daemon serves or not, and commands that are killed.
+//! Changes of target sets: targets that are added, moved, emptied, replaced and removed, at sets
+//! that a daemon serves or not, and commands that are killed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{DaemonConfig, Host, Run, files};
+use crate::fixture::{DaemonConfig, Host, LoopDisk, Run, files};
 
 const MIB: usize = 1 << 20;
 
@@ -161,4 +161,112 @@ fn a_drain_that_is_killed_loses_nothing_and_the_same_command_goes_on() {
         scene.need_whole(2, layout);
         assert_eq!(scene.top(1), [".longhaul-set"], "{layout}");
     }
+}
+
+#[test]
+fn a_target_is_replaced_by_a_directory_that_has_all_of_it_though_the_command_is_killed() {
+    for layout in ["spread", "stripe"] {
+        let mut scene = Scene::new(layout);
+        scene.dirs.push(scene.host.make_dir("new"));
+        let words = |deed| ["replace", "--json", "--allow-same-device", deed, scene.dir(1), scene.dir(3)];
+        let plan = scene.set(&words("--plan")).succeed();
+        assert!(plan.events_of("set_copy").iter().all(|event| event["state"] == "planned"), "{plan}");
+        assert!(scene.top(3).is_empty());
+        for _ in 0..2 {
+            let run = scene.set(&words("--apply")).args(["--rate", "4MB/s"]).start();
+            run.wait_type("set_copy");
+            run.signal(Signal::KILL);
+            run.finish();
+            // It is the set that it was, and may be used.
+            scene.set(&["check", scene.dir(0)]).succeed();
+        }
+        let done = scene.set(&words("--apply")).succeed();
+        assert_eq!(done.events_of("set_copy").len(), plan.events_of("set_copy").len(), "{done}");
+        let targets = done.events_of("set_target");
+        assert_eq!(targets[1]["path"], scene.dir(3), "{done}");
+        scene.set(&["check", scene.dir(1)]).fail(7);
+        scene.set(&words("--apply")).succeed();
+        scene.dirs.swap_remove(1);
+        scene.need_whole(1, layout);
+        let targets = scene.dirs.iter().flat_map(|dir| ["--target".into(), dir.clone().into_os_string()]);
+        scene.host.run(["copy", "--allow-same-device"]).args(targets).args(["src/", "."]).succeed();
+    }
+}
+
+#[test]
+fn a_target_that_is_lost_is_replaced_and_what_is_known_to_be_lost_is_told() {
+    let mut scene = Scene::new("stripe");
+    scene.dirs.push(scene.host.make_dir("new"));
+    let bodies = |n: &usize| fs::read_dir(scene.dirs[*n].join(".longhaul-set/bodies")).unwrap().count() - 1;
+    let lost = (0..3).find(|n| bodies(n) > 0).unwrap();
+    let home = (lost + 1) % 3;
+    // Its stripe file is read wherever it lies.
+    if scene.dirs[lost].join("huge").exists() {
+        fs::rename(scene.dirs[lost].join("huge"), scene.dirs[home].join("huge")).unwrap();
+    }
+    fs::remove_dir_all(&scene.dirs[lost]).unwrap();
+    let (old, new) = (scene.dir(lost), scene.dir(3));
+    let common = ["replace", "--json", "--allow-same-device", "--lost", old, new];
+    scene.set(&common).arg("--apply").fail(2);
+    let words = [&common[..], &["--set", scene.dir(home)]].concat();
+    let wrong = ["replace", "--lost", "--apply", "--set", scene.dir(home), scene.dir(home), new];
+    let refused = scene.set(&wrong).fail(7);
+    assert!(refused.stderr.contains("is missing"), "{refused}");
+    for deed in ["--plan", "--apply"] {
+        let told = scene.set(&words).arg(deed).fail(23);
+        let message = &told.events_of("fault")[0]["message"];
+        assert!(message.as_str().is_some_and(|text| text.contains("'huge'")), "{told}");
+        assert!(told.stderr.contains("whole files that lay on the lost target"), "{told}");
+    }
+    scene.dirs.swap(lost, 3);
+    let checked = scene.set(&["check", scene.dir(home)]).fail(23);
+    assert!(checked.stderr.contains("huge"), "{checked}");
+    let listed = scene.set(&["ls", "--json", scene.dir(home)]).succeed();
+    assert_eq!(listed.summary()["missing"], 0, "{listed}");
+}
+
+#[test]
+fn a_set_whose_making_was_interrupted_is_made_by_the_same_command() {
+    for marked in 0..3 {
+        let host = Host::new();
+        let dirs: Vec<_> = (0..3).map(|n| host.make_dir(&format!("d{n}"))).collect();
+        let init = || host.run(["set", "init", "--allow-same-device", "--layout", "stripe"]).args(&dirs);
+        init().succeed();
+        // As it is before the marks of the last ones.
+        for dir in &dirs[marked..] {
+            fs::rename(dir.join(".longhaul-set/mark"), dir.join(".longhaul-set/mark.coming")).unwrap();
+        }
+        if marked > 0 {
+            let listed = host.run(["set", "ls", "--json"]).arg(&dirs[0]).succeed();
+            assert_eq!(listed.summary()["missing"], 0, "{listed}");
+        }
+        init().succeed();
+        assert!(dirs.iter().all(|dir| dir.join(".longhaul-set/mark").exists()), "{marked}");
+        assert!(!dirs.iter().any(|dir| dir.join(".longhaul-set/mark.coming").exists()), "{marked}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_disk_that_became_read_only_is_replaced_by_another_one() {
+    let host = Host::new();
+    let disks: Vec<_> = (0..4).map(|n| LoopDisk::new(&host, &format!("d{n}"), 128 << 20)).collect();
+    for n in 0..6 {
+        files::make(host.path(format!("src/{n}")), n, (1 + n as usize) * MIB + 7);
+    }
+    files::make(host.path("src/huge"), 9, 16 * MIB + 5);
+    let targets = disks[..3].iter().flat_map(|disk| ["--target", disk.text()]);
+    let layout = ["--layout", "stripe", "--stripe-from", "8MiB", "--chunk-size", "1MiB"];
+    host.run(["copy"]).args(layout).args(targets).args(["src/", "."]).succeed();
+    disks[1].unmount();
+    disks[1].mount_read_only();
+    let same = host.run(["set", "replace", "--apply", disks[1].text()]).arg(disks[0].path().join("in")).finish();
+    assert!(same.code != 0, "{same}");
+    host.run(["set", "replace", "--apply", disks[1].text(), disks[3].text()]).succeed();
+    host.run(["set", "verify", disks[3].text()]).succeed();
+    host.run(["set", "export", "--set", disks[3].text(), ".", "back"]).succeed();
+    tree::assert_same(&Tree::of(host.path("src")).beneath(), &Tree::of(host.path("back")).beneath(), "replaced");
+    let old = disks[..3].iter().flat_map(|disk| ["--target", disk.text()]);
+    let refused = host.run(["copy"]).args(old).args(["src/", "."]).fail(7);
+    assert!(refused.stderr.contains("say different things of their set"), "{refused}");
 }

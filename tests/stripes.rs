@@ -318,6 +318,40 @@ fn a_damaged_chunk_is_found_with_its_place_by_reading_all_of_them() {
 }
 
 #[test]
+fn a_verification_that_is_stopped_or_killed_is_gone_on_with() {
+    let scene = Scene::new(3);
+    scene.copy(&["src/", "."]).succeed();
+    let verify = |options: &[&str]| scene.host.run(["set", "verify", "--json"]).arg(&scene.dirs[1]).args(options);
+    let slowly = ["--rate", "6MB/s"];
+    let run = verify(&slowly).start();
+    run.wait_type("set_file");
+    run.signal(Signal::INT);
+    let outcome = run.finish();
+    assert_eq!(outcome.code, 130, "{outcome}");
+    assert!(outcome.stderr.contains("it goes on where this ended"), "{outcome}");
+    assert_eq!(outcome.summary()["status"], "interrupted", "{outcome}");
+    let record = scene.dirs[0].join(".longhaul-set/verify");
+    assert!(record.exists());
+    let run = verify(&slowly).start();
+    run.wait_type("set_continued");
+    run.signal(Signal::KILL);
+    run.finish();
+    let outcome = verify(&[]).succeed();
+    let continued = &outcome.events_of("set_continued")[0];
+    assert!(continued["files"].as_u64() >= Some(1) && continued["began_s"].as_u64() > Some(1_700_000_000), "{outcome}");
+    assert!(outcome.stderr.contains("going on with a verification that began"), "{outcome}");
+    assert_eq!(outcome.summary()["files"], 3, "what was read before is told as well: {outcome}");
+    assert!(!record.exists());
+    let run = verify(&slowly).start();
+    run.wait_type("set_file");
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().code, 143);
+    assert!(record.exists());
+    let outcome = verify(&["--restart"]).succeed();
+    assert!(outcome.events_of("set_continued").is_empty(), "{outcome}");
+}
+
+#[test]
 fn a_lost_stripe_file_is_made_again_from_its_bodies_and_nothing_is_replaced() {
     let scene = Scene::new(3);
     scene.copy(&["src/", "in"]).succeed();

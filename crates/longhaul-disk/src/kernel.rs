@@ -258,6 +258,31 @@ impl Kernel {
         self.pass(call, || fs::linkat(&dir, from, &dir, to, AtFlags::empty()), unmade)
     }
 
+    /// Gives a file a second name in another directory of its file system.
+    pub(crate) fn link_between(
+        &self,
+        (from_dir, from): (impl AsFd, &[u8]),
+        (dir, to): (impl AsFd, &[u8]),
+    ) -> Result<(), Errno> {
+        let call = || Ok(Call::Link { dir: inode_of(&dir)?, from, to });
+        self.pass(call, || fs::linkat(&from_dir, from, &dir, to, AtFlags::empty()), unmade)
+    }
+
+    /// Gives a file or directory the extended attributes of another one, access lists among them.
+    pub(crate) fn copy_xattrs(&self, from: impl AsFd, to: impl AsFd) -> Result<(), Errno> {
+        let mut names = vec![0; XATTR_BYTES_MAX];
+        let len = match fs::flistxattr(&from, &mut names[..]) {
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            outcome => outcome?,
+        };
+        let mut value = vec![0; XATTR_BYTES_MAX];
+        for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let len = fs::fgetxattr(&from, name, &mut value[..])?;
+            fs::fsetxattr(&to, name, &value[..len], fs::XattrFlags::empty())?;
+        }
+        Ok(())
+    }
+
     /// Renames within a directory.
     pub(crate) fn renameat(&self, dir: impl AsFd, from: &[u8], to: &[u8], replace: Replace) -> Result<(), Errno> {
         let call = || Ok(Call::Rename { dir: inode_of(&dir)?, from, to, replace });
@@ -393,6 +418,8 @@ impl Kernel {
     }
 }
 
+/// The kernel's own limit of a list of names, and of a value.
+const XATTR_BYTES_MAX: usize = 64 << 10;
 /// `f_type` of btrfs.
 const BTRFS: fs::FsWord = 0x9123_683e;
 

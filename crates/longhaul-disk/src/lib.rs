@@ -55,9 +55,10 @@ pub use load::{LoadFigures, RecentFiles, TargetCondition, TargetLoad};
 pub use overlap::way_into;
 pub use scratch::{Fullness, ScratchDir, ScratchFile, open_for_scan};
 pub use set::{
-    BodySurvey, Listed, Lister, LostFile, Marks, MissingTarget, Moved, Moving, OnMissing, Orphan, Orphans, Rebalance,
-    Rebuilding, Relocation, STRIPE_FROM_BYTES, SameDevice, SetLayout, SetMark, SpreadTarget, TargetDirs, TargetRoom,
-    TargetSet, Verified, Writing,
+    Beginning, BodySurvey, CopyKind, Listed, Lister, LostFile, Marks, MissingTarget, Moved, Moving, OldTarget,
+    OnMissing, Orphan, Orphans, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replaced, Replacement,
+    STRIPE_FROM_BYTES, SameDevice, SetLayout, SetMark, SpreadTarget, TargetDirs, TargetRoom, TargetSet, Verification,
+    Verified, VerifyEnd, Writing,
 };
 pub use set_id::SetId;
 pub use shelf::{Journal, JournalReader, Pieces, Proves, Shelf, Shelved, boot_id};

@@ -62,17 +62,17 @@ pub use api::{
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
-pub use client::sets::{SetFind, rebalance_set, rebuild_set, survey_bodies, verify_set, walk_set};
+pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
-    BoundThreads, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LastBlock, LinkPolicy, LostFile, Marks,
-    MissingTarget, ModePolicy, Moving, OnMissing, Orphan, Orphans, Pin, Prefill, Rebalance, Rebuilding, Relocation,
-    STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom,
-    StreamShape, StreamSpec, SyncMethod, TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource, VoidTarget,
-    Writing,
+    Beginning, BoundThreads, CopyKind, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LastBlock, LinkPolicy,
+    LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan, Orphans, Pin, Prefill, Rebalance,
+    Rebuilding, Relocation, ReplaceEnd, Replacement, STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark,
+    SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod, TargetDirs, TargetSet,
+    TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

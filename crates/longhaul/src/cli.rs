@@ -33,8 +33,8 @@ pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
 pub use self::set::{
-    SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetRmArgs, SetVerb,
-    SetVerifyArgs, TargetOptions,
+    SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetReplaceArgs,
+    SetRmArgs, SetVerb, SetVerifyArgs, TargetOptions,
 };
 pub use self::stream::StreamOptions;
 

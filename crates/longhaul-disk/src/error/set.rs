@@ -218,6 +218,20 @@ pub enum SetError {
         /// A target of it.
         dir: PathText,
     },
+    /// Somebody verifies a set.
+    #[error("another command is verifying the set of target '{dir}'")]
+    Verifying {
+        /// The first target of it.
+        dir: PathText,
+    },
+    /// A target that should be lost is there.
+    #[error(
+        "target '{dir}' is there and can be read: what lies on it is copied when it is replaced as one that is not lost"
+    )]
+    Present {
+        /// The target.
+        dir: PathText,
+    },
     /// A directory that is to become a target has been one of the same set.
     #[error("'{dir}' has a mark of this very set, of another time: it was a target, or was to be one")]
     Former {

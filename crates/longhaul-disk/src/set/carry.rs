@@ -66,6 +66,44 @@ impl TargetSet {
     }
 }
 
+impl TargetSet {
+    /// Copies the file or link `name` with this `stat` to the directory `there`, in the place of
+    /// what stands under its name, with its attributes. The original stays. `path` is for messages.
+    ///
+    /// # Errors
+    /// [`SetError::Stays`] if the copy would not be the same; the system's error.
+    pub(super) fn replicate(
+        &self,
+        (path, name, stat): (&RelPath, &[u8], &Stat),
+        (from, to): (&SetTarget, &SetTarget),
+        (here, there): (&Arc<Dir>, &Arc<Dir>),
+        pace: &Pace,
+    ) -> Result<(), DiskError> {
+        if !matches!(type_of(stat), FileType::RegularFile | FileType::Symlink) {
+            return Err(stays(path, "it is neither a file nor a link"));
+        }
+        let (here, there) = (Arc::clone(here), Arc::clone(there));
+        let carried = Carried { set: self, path, name, from, to, here, there, stat: *stat };
+        let random = || random().map_err(|error| carried.failed("name a copy of", error));
+        let temp = TempName::new(SessionTag(random()?), random()?);
+        let (_, fd) = carried.make(&temp)?;
+        let copied = fd.map_or(Ok(()), |fd| {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let from = openat(&carried.here, name, flags, Mode::empty());
+            let from = from.map_err(|error| carried.failed("open", error))?;
+            let copied = carried.there.kernel().copy_xattrs(&from, &fd);
+            copied.map_err(|error| carried.failed("copy the attributes of", error))?;
+            carried.copy(&fd, &temp, pace)
+        });
+        let (kernel, there) = (carried.there.kernel(), &carried.there);
+        let published = copied.and_then(|()| {
+            let renamed = kernel.renameat(there, &temp.file_name(), name, Replace::Allowed);
+            renamed.map_err(|error| carried.failed("publish the copy of", error))
+        });
+        published.inspect_err(|_| _ = kernel.unlinkat(there, &temp.file_name()))
+    }
+}
+
 /// Directories that get the times back that they had, when this is dropped: names come and go in
 /// them, and nothing of that is news. Best effort.
 struct KeptTimes(Vec<(Arc<Dir>, Stat)>);

@@ -13,9 +13,10 @@ use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::names::each_name;
 use crate::set::mark::{SetLayout, SetMark};
 use crate::set::open::{
-    FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested, refuse_same,
+    Coming, FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested,
+    refuse_same, with_coming,
 };
-use crate::set::{MissingTarget, SameDevice, SetTarget, TargetDirs, TargetSet, lock, secret};
+use crate::set::{MissingTarget, OldTarget, SameDevice, SetTarget, TargetDirs, TargetSet, lock, making, secret};
 use crate::tree::Tree;
 
 use longhaul_core::limits::SET_DIR_NAME;
@@ -88,28 +89,54 @@ impl TargetSet {
     /// # Errors
     /// As [`TargetSet::open`]; [`DiskError::Set`] if a target is missing or the set is in use.
     pub fn open_alone(named: &TargetDirs) -> Result<Arc<TargetSet>, DiskError> {
+        TargetSet::open_alone_but(named, None)
+    }
+
+    /// The same for a target that is to be replaced: it need not be writable, and if it is lost, it
+    /// need not be there.
+    ///
+    /// # Errors
+    /// As [`TargetSet::open_alone`]; [`SetError::Present`] if it is there and should be lost.
+    pub fn open_to_replace(named: &TargetDirs, (old, state): (&Path, OldTarget)) -> Result<Arc<TargetSet>, DiskError> {
+        TargetSet::open_alone_but(named, Some((old, state)))
+    }
+
+    fn open_alone_but(named: &TargetDirs, spared: Option<(&Path, OldTarget)>) -> Result<Arc<TargetSet>, DiskError> {
         let named = named.newest()?;
+        let whole = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let is_spared = |dir: &Path| spared.is_some_and(|(old, _)| whole(old) == whole(dir));
+        let is_lost = spared.is_some_and(|(_, state)| state == OldTarget::Lost);
         refuse_nested(&named.dirs)?;
         let (found, mut missing) = look(&named.dirs)?;
+        let found = with_newest_coming(found)?;
         let (found, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, looked)| looked.mark.is_some());
         missing.extend(bare.into_iter().map(|(id, looked)| MissingTarget {
             id,
             dir: looked.dir.to_owned(),
             why: "it has no mark".to_owned(),
         }));
-        if let Some(MissingTarget { dir, why, .. }) = missing.into_iter().next() {
-            return Err(SetError::Absent { dir: dir.as_path().into(), why }.into());
+        if let Some(MissingTarget { dir, why, .. }) = missing.iter().find(|one| !is_lost || !is_spared(&one.dir)) {
+            return Err(SetError::Absent { dir: dir.as_path().into(), why: why.clone() }.into());
+        }
+        if let Some((_, Looked { dir, .. })) = found.iter().find(|(_, looked)| is_lost && is_spared(looked.dir)) {
+            return Err(SetError::Present { dir: (*dir).into() }.into());
         }
         refuse_same(&found, SameDevice::Allowed)?;
-        found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
         let mut locks = Vec::new();
         for (_, looked) in &found {
-            locks.push(lock::hold(looked.tree.root(), &looked.dir.into())?);
+            let held = need_writable(looked).and_then(|()| lock::hold(looked.tree.root(), &looked.dir.into()));
+            match held {
+                Ok(lock) => locks.push(lock),
+                // Whoever uses the set holds the locks of all other targets as well.
+                Err(DiskError::Set(SetError::NotWritable { .. })) if is_spared(looked.dir) => {}
+                Err(error) => return Err(error),
+            }
         }
         // Only now do they stay as they are.
         let found = found.into_iter().map(read_again).collect::<Result<FoundTargets<'_>, _>>()?;
+        let found = with_newest_coming(found)?;
         let mark = finish_marks(&found)?;
-        let set = opened((found, Vec::new()), Some(mark), &named, locks)?;
+        let set = opened((found, missing), Some(mark), &named, locks)?;
         set.settle_moves()?;
         Ok(set)
     }
@@ -149,6 +176,8 @@ impl TargetSet {
         refuse_same(&found, same_device)?;
         found.iter().try_for_each(|(_, looked)| need_writable(looked))?;
         found.last().map_or(Ok(()), |(_, looked)| need_empty(looked))?;
+        // What is left of a set that was not made in the end.
+        making::give_up(tree.root(), &shown)?;
         if mark.layout == SetLayout::Stripe {
             let first = self.first();
             secret::copy(tree.root(), &shown, &secret::read(first.root(), &first.named().into())?)?;
@@ -224,7 +253,7 @@ impl TargetSet {
         Ok(())
     }
 
-    fn known_mark(&self) -> Result<&SetMark, DiskError> {
+    pub(super) fn known_mark(&self) -> Result<&SetMark, DiskError> {
         self.mark.as_ref().ok_or_else(|| SetError::NoSet { dir: self.first().named().into() }.into())
     }
 
@@ -235,12 +264,12 @@ impl TargetSet {
 
 impl SetMark {
     /// The mark of the next generation, with these places.
-    fn next(&self, places: Vec<PathBuf>) -> SetMark {
+    pub(super) fn next(&self, places: Vec<PathBuf>) -> SetMark {
         SetMark { generation: self.generation.saturating_add(1), places, ..self.clone() }
     }
 
     /// The mark of another target in the same words.
-    fn of(&self, number: u32) -> SetMark {
+    pub(super) fn of(&self, number: u32) -> SetMark {
         SetMark { number, ..self.clone() }
     }
 }
@@ -249,6 +278,16 @@ impl SetMark {
 fn read_again((id, looked): (TargetId, Looked<'_>)) -> Result<(TargetId, Looked<'_>), DiskError> {
     let mark = SetMark::read(looked.tree.root(), &looked.dir.into())?;
     Ok((id, Looked { mark, ..looked }))
+}
+
+/// The same directories, with the coming marks of those without one that are in the words of the
+/// newest mark.
+fn with_newest_coming(found: FoundTargets<'_>) -> Result<FoundTargets<'_>, DiskError> {
+    let newest = found.iter().filter_map(|(_, looked)| looked.mark.clone()).max_by_key(|mark| mark.generation);
+    match newest {
+        Some(newest) => with_coming(found, &newest, Coming::Seen),
+        None => Ok(found),
+    }
 }
 
 /// Brings the marks of all targets to the newest generation, if they are not. Returns the first.
@@ -273,6 +312,10 @@ fn finish_marks(found: &FoundTargets<'_>) -> Result<SetMark, DiskError> {
     for (id, looked, mark) in marked() {
         if mark.generation != best.generation {
             best.of(id.0).write(looked.tree.root(), &looked.dir.into())?;
+        }
+        // What was seen is only a coming one.
+        if SetMark::read(looked.tree.root(), &looked.dir.into())?.is_none() {
+            making::finish(&best.of(id.0), looked)?;
         }
     }
     Ok(best.of(0))

@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, PathText, SetError};
-use crate::set::mark::{LOCK_NAME, own_dir};
+use crate::set::mark::{LOCK_NAME, made_own_dir, own_dir};
 use crate::shelf::has_no_locks;
 use crate::walk::Dir;
 
@@ -53,21 +53,27 @@ pub(super) fn share(root: &Dir, dir: &PathText, file: LockFile) -> Result<Option
 
 /// Holds the lock of the target at `root`, which `dir` names, alone.
 pub(super) fn hold(root: &Dir, dir: &PathText) -> Result<OwnedFd, DiskError> {
+    try_hold(root, dir)?.map_err(|error| DiskError::call("lock", dir, error))
+}
+
+/// The same where there may be no locks, which is the inner error.
+pub(super) fn try_hold(root: &Dir, dir: &PathText) -> Result<io::Result<OwnedFd>, DiskError> {
     let fd = opened(root, OFlags::RDWR).or_else(|error| match error {
         Errno::NOENT => opened(root, OFlags::RDWR | OFlags::CREATE),
         error => Err(error),
     });
     let fd = fd.map_err(|error| DiskError::call("open the lock of", dir, error))?;
     match patiently(|| lock::try_lock(&fd)) {
-        Ok(true) => Ok(fd),
+        Ok(true) => Ok(Ok(fd)),
         Ok(false) => Err(SetError::InUse { dir: dir.clone() }.into()),
+        Err(error) if has_no_locks(&error) => Ok(Err(error)),
         Err(error) => Err(DiskError::call("lock", dir, error)),
     }
 }
 
 /// Tries to lock until that succeeds or fails, and some times more while another one holds the
 /// lock. Returns whether it is held.
-fn patiently(mut try_it: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+pub(super) fn patiently(mut try_it: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES_MAX {
         if try_it()? {
             return Ok(true);
@@ -79,6 +85,7 @@ fn patiently(mut try_it: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
 
 /// Makes the file of the lock of the target at `root`, if it is missing.
 pub(super) fn make(root: &Dir) -> Result<(), Errno> {
+    made_own_dir(root)?;
     opened(root, OFlags::RDWR | OFlags::CREATE).map(drop)
 }
 

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use longhaul_core::Mtime;
 use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, pread};
@@ -20,7 +21,7 @@ use crate::kernel::Kernel;
 use crate::lines::{path_of, push_path};
 use crate::set::{lock, secret};
 use crate::set_id::SetId;
-use crate::stat::{len_of, type_of};
+use crate::stat::{identity_of, len_of, type_of};
 use crate::walk::Dir;
 
 /// The way in which a set lays files over its targets.
@@ -117,11 +118,20 @@ impl SetMark {
 
     /// Reads the mark of the target at `root`. `None` if it has none.
     pub(super) fn read(root: &Dir, dir: &PathText) -> Result<Option<SetMark>, DiskError> {
+        SetMark::read_named(root, dir, MARK_NAME)
+    }
+
+    /// Reads the mark that the target at `root` is to have: see [`super::making`].
+    pub(super) fn read_coming(root: &Dir, dir: &PathText) -> Result<Option<SetMark>, DiskError> {
+        SetMark::read_named(root, dir, COMING_NAME)
+    }
+
+    fn read_named(root: &Dir, dir: &PathText, name: &[u8]) -> Result<Option<SetMark>, DiskError> {
         let bad = |why| DiskError::from(SetError::BadMark { dir: dir.clone(), why });
         let failed = |error| DiskError::call("read the mark of", dir, error);
         let Some(own) = own_dir(root).map_err(failed)? else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match openat(&own, MARK_NAME, flags, Mode::empty()) {
+        let fd = match openat(&own, name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(bad("it is a symbolic link")),
@@ -150,7 +160,44 @@ impl SetMark {
     /// Writes the mark of the target at `root` in the place of the one that stands, if any. It is
     /// durable when this returns.
     pub(super) fn write(&self, root: &Dir, dir: &PathText) -> Result<(), DiskError> {
-        self.try_write(root).map_err(|error| DiskError::call("write the mark of", dir, error))
+        self.try_write(root, MARK_NAME).map_err(|error| DiskError::call("write the mark of", dir, error))
+    }
+
+    /// Writes the mark that the target at `root` is to have. It is durable when this returns.
+    pub(super) fn write_coming(&self, root: &Dir, dir: &PathText) -> Result<(), DiskError> {
+        self.try_write(root, COMING_NAME).map_err(|error| DiskError::call("write the coming mark of", dir, error))
+    }
+
+    /// The time at which the coming mark of the target at `root` was written. `None`: there is
+    /// none.
+    pub(super) fn coming_since(root: &Dir) -> Option<Mtime> {
+        let own = own_dir(root).ok()??;
+        let stat = statat(&own, COMING_NAME, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(identity_of(&stat).mtime)
+    }
+
+    /// Takes the target at `root` from its set for good: its mark gets another name, and all else
+    /// stays.
+    pub(super) fn retire(root: &Dir, dir: &PathText) -> Result<(), DiskError> {
+        let retire = || {
+            let own = own_dir(root)?.ok_or(Errno::NOENT)?;
+            root.kernel().renameat(&own, MARK_NAME, RETIRED_NAME, Replace::Allowed)?;
+            root.kernel().fsync(&own)
+        };
+        retire().map_err(|error| DiskError::call("retire the mark of", dir, error))
+    }
+
+    /// Removes the mark that the target at `root` was to have, if there is one.
+    pub(super) fn forget_coming(root: &Dir, dir: &PathText) -> Result<(), DiskError> {
+        let forget = || {
+            let Some(own) = own_dir(root)? else { return Ok(()) };
+            match root.kernel().unlinkat(&own, COMING_NAME) {
+                Ok(()) => root.kernel().fsync(&own),
+                Err(Errno::NOENT) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        forget().map_err(|error| DiskError::call("remove the coming mark of", dir, error))
     }
 
     /// Removes the mark of the target at `root`, which belongs to no set from then on, and the
@@ -165,25 +212,21 @@ impl SetMark {
         kernel.fsync(&own).map_err(failed)?;
         // The rest says nothing without a mark.
         let _ = secret::remove(root);
-        for name in [README_NAME, LOCK_NAME] {
+        for name in [README_NAME, LOCK_NAME, COMING_NAME] {
             let _ = kernel.unlinkat(&own, name);
         }
         let _ = kernel.rmdirat(root, DIR_NAME);
         root.sync().map_err(failed)
     }
 
-    fn try_write(&self, root: &Dir) -> Result<(), Errno> {
+    fn try_write(&self, root: &Dir, name: &[u8]) -> Result<(), Errno> {
         let kernel = root.kernel();
-        match kernel.mkdirat(root, DIR_NAME, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
-        let own = own_dir(root)?.ok_or(Errno::NOENT)?;
+        let own = made_own_dir(root)?;
         if statat(&own, README_NAME, AtFlags::SYMLINK_NOFOLLOW).is_err() {
             place(kernel, &own, README_NAME, README.as_bytes(), PUBLIC)?;
         }
         lock::make(root)?;
-        place(kernel, &own, MARK_NAME, &self.to_bytes(), PUBLIC)?;
+        place(kernel, &own, name, &self.to_bytes(), PUBLIC)?;
         kernel.fsync(&own)?;
         root.sync()
     }
@@ -210,6 +253,15 @@ pub(super) fn place(kernel: &Kernel, dir: &OwnedFd, name: &[u8], bytes: &[u8], m
     kernel.renameat(dir, &new, name, Replace::Allowed)
 }
 
+/// The directory of a set's own files at the top of a target, made if it does not stand.
+pub(super) fn made_own_dir(root: &Dir) -> Result<OwnedFd, Errno> {
+    match root.kernel().mkdirat(root, DIR_NAME, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    own_dir(root)?.ok_or(Errno::NOENT)
+}
+
 /// The directory of a set's own files at the top of a target. `None` if it does not stand.
 pub(super) fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -222,6 +274,10 @@ pub(super) fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
 
 const PUBLIC: Mode = Mode::from_raw_mode(0o644);
 const MARK_NAME: &[u8] = b"mark";
+/// The mark that a target is to have: see [`super::making`].
+const COMING_NAME: &[u8] = b"mark.coming";
+/// The mark of a target in whose place another one stands.
+const RETIRED_NAME: &[u8] = b"mark.retired";
 /// The file that is locked while the set is used: see [`super::lock`].
 pub(super) const LOCK_NAME: &[u8] = b"lock";
 const README_NAME: &[u8] = b"README";

@@ -11,6 +11,7 @@ mod change;
 mod levels;
 mod lister;
 mod lock;
+mod making;
 mod mark;
 mod moves;
 mod open;
@@ -18,6 +19,7 @@ mod pace;
 mod probe;
 mod rebalance;
 mod rebuild;
+mod replace;
 mod restripe;
 mod secret;
 mod spread;
@@ -45,8 +47,9 @@ pub use mark::{SetLayout, SetMark};
 pub use open::{Marks, OnMissing, STRIPE_FROM_BYTES, SameDevice, TargetDirs, Writing};
 pub use rebalance::{Moved, Moving, Rebalance};
 pub use rebuild::{LostFile, Rebuilding};
+pub use replace::{CopyKind, OldTarget, ReplaceEnd, Replaced, Replacement};
 pub use spread::SpreadTarget;
-pub use verify::Verified;
+pub use verify::{Beginning, Verification, Verified, VerifyEnd};
 
 /// A tree over one or more directories.
 #[derive(Debug)]

@@ -19,9 +19,10 @@ use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::{Membership, SetHealth, TargetCondition, TargetLoad};
 use crate::names::each_name;
 use crate::set::lock::LockFile;
+use crate::set::making::Made;
 use crate::set::mark::{SetLayout, SetMark};
 use crate::set::moves::is_moving;
-use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, lock, probe, secret};
+use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, lock, making, probe, secret};
 use crate::set_id::SetId;
 use crate::stripe::{BodyDir, SetKey, Stripes};
 use crate::tree::Tree;
@@ -152,8 +153,10 @@ impl TargetSet {
         refuse_nested(dirs)?;
         let (found, mut missing) = look(dirs)?;
         let Some(ours) = found.iter().find_map(|(_, looked)| looked.mark.clone()) else {
-            return begin(&found, &missing, (named, marks));
+            return begin(&found, &missing, (named, marks, writing));
         };
+        let is_made = (marks, writing) == (Marks::Made, Writing::Wanted);
+        let found = with_coming(found, &ours, if is_made { Coming::Made } else { Coming::Seen })?;
         // A directory without a mark where others have one: no disk is mounted there, or a new one.
         let (found, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, looked)| looked.mark.is_some());
         missing.extend(bare.into_iter().map(|(id, looked)| {
@@ -168,13 +171,18 @@ impl TargetSet {
         if writing == Writing::Wanted && marks != Marks::Imagined && missing.is_empty() {
             end_moves(&found, named);
         }
-        let file = if (marks, writing) == (Marks::Made, Writing::Wanted) { LockFile::Made } else { LockFile::Found };
+        let file = if is_made { LockFile::Made } else { LockFile::Found };
         let mut locks = Vec::new();
         for (_, looked) in &found {
             locks.extend(lock::share(looked.tree.root(), &looked.dir.into(), file)?);
         }
         // Only now do they stay as they are.
-        found.iter().try_for_each(|(_, looked)| unchanged(looked))?;
+        found.iter().try_for_each(|(id, looked)| unchanged(*id, looked, &ours))?;
+        if is_made {
+            // What an interruption has left beside the mark says nothing any more.
+            let forget = |looked: &Looked<'_>| SetMark::forget_coming(looked.tree.root(), &looked.dir.into());
+            found.iter().for_each(|(_, looked)| _ = forget(looked));
+        }
         if let (OnMissing::Refuse, Some(MissingTarget { dir, why, .. })) = (named.on_missing, missing.first()) {
             return Err(SetError::Missing { dir: dir.as_path().into(), why: why.clone() }.into());
         }
@@ -198,10 +206,40 @@ fn end_moves(found: &FoundTargets<'_>, named: &TargetDirs) {
     }
 }
 
+/// The use of a coming mark that counts as a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coming {
+    /// It becomes one.
+    Made,
+    /// It is taken for one.
+    Seen,
+}
+
+/// The same targets, with the marks of those that have only a coming one in the words of the
+/// others: the making or changing of the set was interrupted.
+pub(super) fn with_coming<'d>(
+    found: FoundTargets<'d>,
+    ours: &SetMark,
+    coming: Coming,
+) -> Result<FoundTargets<'d>, DiskError> {
+    let known = |(id, looked): (TargetId, Looked<'d>)| {
+        if looked.mark.is_some() {
+            return Ok((id, looked));
+        }
+        let mark = making::coming(ours, id, &looked)?;
+        if let (Some(mark), Coming::Made) = (&mark, coming) {
+            making::finish(mark, &looked)?;
+        }
+        Ok((id, Looked { mark, ..looked }))
+    };
+    found.into_iter().map(known).collect()
+}
+
 /// Checks that the mark of a target is still the one that was read before it was locked.
-fn unchanged(looked: &Looked<'_>) -> Result<(), DiskError> {
+fn unchanged(id: TargetId, looked: &Looked<'_>, ours: &SetMark) -> Result<(), DiskError> {
     let dir = PathText::from(looked.dir);
-    if SetMark::read(looked.tree.root(), &dir)? == looked.mark {
+    let mark = SetMark::read(looked.tree.root(), &dir)?;
+    if mark == looked.mark || (mark.is_none() && making::coming(ours, id, looked)? == looked.mark) {
         return Ok(());
     }
     Err(SetError::Changing { dir }.into())
@@ -265,7 +303,7 @@ pub(super) fn refuse_nested(dirs: &[PathBuf]) -> Result<(), DiskError> {
 fn begin(
     found: &[(TargetId, Looked<'_>)],
     missing: &[MissingTarget],
-    (named, marks): (&TargetDirs, Marks),
+    (named, marks, writing): (&TargetDirs, Marks, Writing),
 ) -> Result<Arc<TargetSet>, DiskError> {
     refuse_same(found, named.same_device)?;
     if let Some(MissingTarget { dir, why, .. }) = missing.first() {
@@ -280,30 +318,19 @@ fn begin(
             need_empty(looked)?;
         }
     }
+    if marks == Marks::Made {
+        // Whoever made it: it is opened as any other.
+        return match making::make(found, named)? {
+            Made::Now => TargetSet::open(named, Marks::Needed, writing),
+            Made::Elsewhere => TargetSet::open(named, marks, writing),
+        };
+    }
     let set = SetId::new().map_err(|error| DiskError::call("name a set at", found[0].1.dir, error))?;
     let places: Vec<PathBuf> = named.dirs.iter().map(|dir| std::path::absolute(dir).unwrap_or(dir.clone())).collect();
-    let mark = |number| SetMark { set, layout: named.layout, generation: 1, number, places: places.clone() };
-    if marks == Marks::Made {
-        if named.layout == SetLayout::Stripe {
-            let failed = |error| DiskError::call("write the secret of", found[0].1.dir, error);
-            let secret = secret::new().map_err(failed)?;
-            for (_, looked) in found {
-                let written = secret::write(looked.tree.root(), &secret);
-                written.map_err(|error| match error {
-                    Errno::EXIST => SetError::HasSecret { dir: looked.dir.into() }.into(),
-                    error => DiskError::call("write the secret of", looked.dir, error),
-                })?;
-            }
-        }
-        // The marks come last: with them it is a set.
-        for (id, looked) in found {
-            mark(id.0).write(looked.tree.root(), &looked.dir.into())?;
-        }
-        tracing::info!(%set, targets = places.len(), layout = named.layout.name(), "a target set was made");
-    }
+    // What it would be has no striped files yet.
+    let mark = SetMark { set, layout: SetLayout::Spread, generation: 1, number: 0, places };
     let found = found.iter().map(|(id, looked)| (*id, Looked { tree: looked.tree.clone(), mark: None, ..*looked }));
-    let layout = if marks == Marks::Made { named.layout } else { SetLayout::Spread };
-    opened((found.collect(), Vec::new()), Some(SetMark { layout, ..mark(0) }), named, Vec::new())
+    opened((found.collect(), Vec::new()), Some(mark), named, Vec::new())
 }
 
 /// Checks that a target is the one of the set that its place says.

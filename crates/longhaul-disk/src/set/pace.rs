@@ -24,9 +24,21 @@ impl Pace {
 
     /// Waits until as many bytes may have been read as were.
     pub(super) fn wait(&self, bytes: u64) {
+        self.wait_unless(bytes, &|| false);
+    }
+
+    /// The same, but no longer than until `is_over` says so.
+    pub(super) fn wait_unless(&self, bytes: u64, is_over: &dyn Fn() -> bool) {
         let read = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let Some(rate) = self.rate else { return };
         let due = Duration::from_secs_f64(read as f64 / rate.max(1) as f64);
-        thread::sleep(due.saturating_sub(self.began.elapsed()));
+        while let Some(rest) = due.checked_sub(self.began.elapsed()).filter(|rest| !rest.is_zero())
+            && !is_over()
+        {
+            thread::sleep(rest.min(ASKED_EVERY));
+        }
     }
 }
+
+/// A user who stops a command does not notice such a time.
+const ASKED_EVERY: Duration = Duration::from_millis(100);

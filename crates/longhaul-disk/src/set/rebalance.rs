@@ -295,4 +295,4 @@ const LARGE_PART: u64 = 256;
 const WORTH_PART: u64 = 32;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -6,8 +6,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use longhaul_core::limits::SET_DIR_NAME;
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -16,7 +15,8 @@ use crate::error::{DiskError, PathText, SetError};
 use crate::fill::read_up_to;
 use crate::kernel::Kernel;
 use crate::lines::{from_hex, hex};
-use crate::set::mark::{own_dir, place};
+use crate::names::each_name;
+use crate::set::mark::{made_own_dir, own_dir, place};
 use crate::stat::type_of;
 use crate::stripe::{BODIES_NAME, SECRET_BYTES};
 use crate::walk::Dir;
@@ -55,6 +55,16 @@ pub(super) fn copy(root: &Dir, dir: &PathText, secret: &Secret) -> Result<(), Di
     }
 }
 
+/// Whether anything has the name of the secret on the target at `root`.
+pub(super) fn stands(root: &Dir) -> Result<bool, Errno> {
+    let Some(own) = own_dir(root)? else { return Ok(false) };
+    match statat(&own, SECRET_NAME, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Removes the secret and the directory of bodies of a target that has no bodies and belongs to no
 /// set any more.
 pub(super) fn remove(root: &Dir) -> Result<(), Errno> {
@@ -65,18 +75,12 @@ pub(super) fn remove(root: &Dir) -> Result<(), Errno> {
     };
     if let Ok(bodies) = open_bodies(root) {
         gone(kernel.unlinkat(&bodies, README_NAME))?;
+        // A crash may have left it.
+        gone(kernel.unlinkat(&bodies, &[README_NAME, b".new"].concat()))?;
         gone(kernel.rmdirat(&own, BODIES_NAME))?;
     }
     gone(kernel.unlinkat(&own, SECRET_NAME))?;
     kernel.fsync(&own)
-}
-
-fn made_own_dir(root: &Dir) -> Result<OwnedFd, Errno> {
-    match root.kernel().mkdirat(root, SET_DIR_NAME, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error),
-    }
-    own_dir(root)?.ok_or(Errno::NOENT)
 }
 
 fn make_bodies(root: &Dir, own: &OwnedFd) -> Result<(), Errno> {
@@ -94,9 +98,14 @@ fn make_bodies(root: &Dir, own: &OwnedFd) -> Result<(), Errno> {
 
 /// Writes the secret under a name of its own first, so that two processes do not meet.
 fn place_new(kernel: &Kernel, own: &OwnedFd, text: &[u8]) -> Result<(), Errno> {
+    // Those that a crash has left: whoever is here holds a lock of the set alone.
+    let mut left = Vec::new();
+    let listed = openat(own, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    each_name(listed, |name| left.extend(name.starts_with(OWN_NAME).then(|| name.to_vec())))?;
+    left.iter().try_for_each(|name| kernel.unlinkat(own, name))?;
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| Errno::AGAIN)?;
-    let name = format!("secret-{}", hex(&random)).into_bytes();
+    let name = [OWN_NAME, hex(&random).as_bytes()].concat();
     place(kernel, own, &name, text, PRIVATE)?;
     kernel.renameat(own, &name, SECRET_NAME, Replace::Never).inspect_err(|_| _ = kernel.unlinkat(own, &name))
 }
@@ -151,6 +160,8 @@ pub(super) fn listed_bodies(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
 }
 
 const SECRET_NAME: &[u8] = b"secret";
+/// The start of the name of a secret until it has its own.
+const OWN_NAME: &[u8] = b"secret-";
 const README_NAME: &[u8] = b"README";
 const HEADER: &str = "longhaul set secret 1";
 const TEXT_BYTES_MAX: usize = 256;

@@ -2,7 +2,10 @@
 //!
 //! In: a set, and how fast it may read. Out: findings, each with the chunk and the target that it
 //! lies on. The disks of a file are read at the same time, each in the order of its slots, past the
-//! page cache where that is possible. Changes nothing. Knows no sessions.
+//! page cache where that is possible. A run that is stopped leaves a record, with which the next
+//! one goes on. Changes nothing else. Knows no sessions.
+
+mod record;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,20 +14,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::stripe::Spot;
-use longhaul_core::{ChunkIndex, DigestKind, RelPath, TargetId};
+use longhaul_core::{ChunkIndex, DigestKind, Mtime, RelPath, TargetId};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
 use crate::at_once::at_once;
 use crate::direct::{DirectMode, Handle};
-use crate::error::{DiskError, PathText, SetError};
+use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::fill::{Cached, fill};
 use crate::names::each_name;
 use crate::set::pace::Pace;
+use crate::set::verify::record::{FileState, VerifyRecord};
 use crate::set::{SetTarget, Striping, TargetSet};
 use crate::stat::type_of;
 use crate::stripe::{Header, Record, StripedFile, read_blocks};
 use crate::tree::Tree;
+
+pub use record::Beginning;
+
+/// A verification that is wanted.
+pub struct Verification<'v> {
+    /// Bytes that are read per second at most, over all disks. `None`: as fast as the disks.
+    pub rate: Option<u64>,
+    /// Whether it goes on with an earlier one.
+    pub beginning: Beginning,
+    /// Whether it is to stop now. Asked at each chunk, by several threads.
+    pub is_stopped: &'v (dyn Fn() -> bool + Sync),
+}
+
+/// The end of a verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VerifyEnd {
+    /// It went through everything.
+    Through,
+    /// It was stopped, and the next one goes on with it.
+    Stopped,
+    /// It was stopped, and left no record.
+    Lost,
+}
 
 /// A find of a verification.
 #[derive(Debug)]
@@ -47,40 +74,165 @@ pub enum Verified {
     },
     /// A directory or name cannot be looked at.
     Unseen(DiskError),
+    /// An earlier verification is gone on with. Its files are told as if they were read now.
+    Continued {
+        /// When it began.
+        began: Mtime,
+        /// The number of files that were read whole by then and are right.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// No record can be kept: if this verification is stopped, the next one begins anew.
+    NoRecord(DiskError),
 }
 
 impl TargetSet {
-    /// Reads all striped files beneath `path`, at most `rate` bytes per second over all disks, and
-    /// gives each to `sink` until that breaks off.
-    ///
-    /// # Errors
-    /// The system's error if `path` cannot be looked at.
-    pub fn verify(
-        &self,
-        path: &RelPath,
-        rate: Option<u64>,
-        sink: &mut dyn FnMut(Verified) -> ControlFlow<()>,
-    ) -> Result<(), DiskError> {
-        let Some(striping) = self.striping() else { return Ok(()) };
-        let pace = Pace::new(rate);
-        for target in self.targets() {
-            let mut paths = vec![path.clone()];
+    /// Reads all striped files and gives each to `sink` until that breaks off, or the verification
+    /// is stopped.
+    pub fn verify(&self, wanted: &Verification<'_>, sink: &mut dyn FnMut(Verified) -> ControlFlow<()>) -> VerifyEnd {
+        let Some(striping) = self.striping() else { return VerifyEnd::Through };
+        let (record, why_none) = VerifyRecord::open(self, wanted.beginning);
+        let (began, (files, bytes)) = (record.earlier().began, record.earlier().sums());
+        let continued = (!record.earlier().is_empty()).then_some(Verified::Continued { began, files, bytes });
+        let first = why_none.map(Verified::NoRecord).or(continued);
+        let (pace, is_stopped) = (Pace::new(wanted.rate), wanted.is_stopped);
+        let work = VerifyWork { striping, record: &record, pace, is_stopped };
+        let flow = first.map_or(ControlFlow::Continue(()), &mut *sink);
+        let flow = if flow.is_continue() { work.run(self.targets(), sink) } else { flow };
+        match flow {
+            ControlFlow::Continue(()) => {
+                record.remove();
+                VerifyEnd::Through
+            }
+            ControlFlow::Break(()) if record.leave() => VerifyEnd::Stopped,
+            ControlFlow::Break(()) => VerifyEnd::Lost,
+        }
+    }
+}
+
+/// A verification under way.
+struct VerifyWork<'v> {
+    striping: &'v Striping,
+    record: &'v VerifyRecord,
+    pace: Pace,
+    is_stopped: &'v (dyn Fn() -> bool + Sync),
+}
+
+impl VerifyWork<'_> {
+    fn run(&self, targets: &[SetTarget], sink: &mut dyn FnMut(Verified) -> ControlFlow<()>) -> ControlFlow<()> {
+        for target in targets {
+            let mut paths = vec![RelPath::root()];
             while let Some(path) = paths.pop() {
-                let flow = match entries(&target.tree, &path, &mut paths, striping) {
-                    Ok(found) => found.into_iter().try_for_each(|path| sink(verify_at(striping, target, path, &pace))),
-                    Err(error) => sink(Verified::Unseen(error)),
-                };
-                if flow.is_break() {
-                    return Ok(());
+                match entries(&target.tree, &path, &mut paths, self.striping) {
+                    Ok(found) => found.into_iter().try_for_each(|path| match self.verify_at(target, path) {
+                        Some(verified) => sink(verified),
+                        None => ControlFlow::Break(()),
+                    })?,
+                    Err(error) => sink(Verified::Unseen(error))?,
+                }
+                if (self.is_stopped)() {
+                    return ControlFlow::Break(());
                 }
             }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Reads a striped file, as far as earlier runs have not. `None` if that was stopped.
+    fn verify_at(&self, target: &SetTarget, path: RelPath) -> Option<Verified> {
+        match self.verify_file(&target.tree, &path) {
+            Ok(Some(bytes)) => Some(Verified::Right { path, target: target.id.0, bytes }),
+            Ok(None) => None,
+            Err(error) => Some(Verified::Wrong { path, error }),
+        }
+    }
+
+    /// Reads a striped file. Returns its length; `None` if it was stopped.
+    fn verify_file(&self, tree: &Tree, path: &RelPath) -> Result<Option<u64>, DiskError> {
+        let (Some(above), Some(name)) = (path.parent(), path.name()) else { return Ok(Some(0)) };
+        let failed = |error| DiskError::call("read", path, error);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&tree.dir(&above)?, name, flags, Mode::empty()).map_err(failed)?;
+        let gone = || DiskError::Changed { path: path.into(), how: "it was replaced" };
+        let stripes = &self.striping.stripes;
+        let header = stripes.found_in(&fd).map_err(failed)?.ok_or_else(gone)?;
+        let none = BTreeMap::new();
+        let read_before = match self.record.of(&header.id) {
+            Some(FileState::Right { .. }) => return Ok(Some(header.map.len())),
+            Some(FileState::Damaged { chunk, target }) => return Err(damaged(path, *chunk, *target)),
+            Some(FileState::Begun(slots)) => slots,
+            None => &none,
+        };
+        let file = StripedFile::open(stripes, (&fd, &path.into()), &header, DirectMode::Auto)?;
+        let mut on: BTreeMap<TargetId, Vec<(u64, ChunkIndex, Hash32)>> = BTreeMap::new();
+        for (index, (spot, digest)) in chunks_of(self.striping, &fd, &header).map_err(failed)? {
+            if let Some(spot) = spot.filter(|spot| read_before.get(&spot.target).is_none_or(|read| spot.slot >= *read))
+            {
+                on.entry(spot.target).or_default().push((spot.slot, ChunkIndex(index), digest));
+            }
+        }
+        let mut work = Vec::new();
+        for (target, mut chunks) in on {
+            chunks.sort_unstable_by_key(|(slot, ..)| *slot);
+            let body = file.body(target).ok_or_else(gone)?;
+            work.push((target, body, chunks));
+        }
+        let stop = AtomicBool::new(false);
+        let read = at_once(&work, |(target, body, chunks)| {
+            let read = self.verify_body(&header, path, (*target, body), (chunks, &stop));
+            read.inspect_err(|_| stop.store(true, Ordering::Relaxed))
+        });
+        match read {
+            Ok(()) if (self.is_stopped)() => Ok(None),
+            Ok(()) => {
+                self.record.note_right(&header.id, header.map.len());
+                Ok(Some(header.map.len()))
+            }
+            Err(error) => {
+                if let DiskError::Set(SetError::Damaged { chunk, target, .. }) = &error {
+                    self.record.note_damaged(&header.id, *chunk, *target);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads chunks of one body.
+    fn verify_body(
+        &self,
+        header: &Header,
+        path: &RelPath,
+        (target, body): (TargetId, &Handle),
+        (chunks, stop): (&[(u64, ChunkIndex, Hash32)], &AtomicBool),
+    ) -> Result<(), DiskError> {
+        let map = header.map;
+        let mut buffer = vec![0; map.size().bytes() as usize + ALIGN];
+        let aligned = buffer.as_ptr().align_offset(ALIGN).min(ALIGN);
+        let slot = &mut buffer[aligned..];
+        let is_over = || stop.load(Ordering::Relaxed) || (self.is_stopped)();
+        for (at, index, digest) in chunks.iter().take_while(|_| !is_over()) {
+            let len = map.len_of(*index).unwrap_or(0) as usize;
+            let read = fill(body, at << map.size().log2(), len, slot, Cached::Dropped)?;
+            let expected = match map.kind() {
+                DigestKind::Root => Digest::Root(*digest),
+                DigestKind::Cv => Digest::Cv(*digest),
+            };
+            if read.len < len || digest_of(&slot[..len], map.kind(), map.start_of(*index)) != expected {
+                return Err(damaged(path, index.0, target.0));
+            }
+            self.record.note_slots(&header.id, target, at + 1);
+            self.pace.wait_unless(len as u64, &is_over);
         }
         Ok(())
     }
 }
 
-/// The striped files in the directory at `path` of a tree, or the one at `path`. Directories in it
-/// are added to `dirs`.
+fn damaged(path: &RelPath, chunk: u64, target: u32) -> DiskError {
+    SetError::Damaged { path: PathText::from(path), chunk, target }.into()
+}
+
+/// The striped files in the directory at `path` of a tree. Directories in it are added to `dirs`.
 fn entries(
     tree: &Tree,
     path: &RelPath,
@@ -92,17 +244,9 @@ fn entries(
         move |error| DiskError::call("examine", &path, error)
     };
     let dir = match tree.dir(path) {
-        Ok(dir) => dir,
-        Err(error) => {
-            let (Some(above), Some(name)) = (path.parent(), path.name()) else { return Err(error) };
-            let Ok(above) = tree.dir(&above) else { return Ok(Vec::new()) };
-            let stat = match statat(&above, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok(Vec::new()),
-                outcome => outcome.map_err(failed(path))?,
-            };
-            let header = striping.stripes.header_of(&above, name, &stat).map_err(failed(path))?;
-            return Ok(header.map(|_| path.clone()).into_iter().collect());
-        }
+        // It was removed meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        outcome => outcome?,
     };
     let mut names = Vec::new();
     each_name(dir.readable().map_err(failed(path))?, |name| names.push(name.to_vec())).map_err(failed(path))?;
@@ -139,69 +283,8 @@ pub(super) fn chunks_of(
     Ok(chunks)
 }
 
-fn verify_at(striping: &Striping, target: &SetTarget, path: RelPath, pace: &Pace) -> Verified {
-    match verify_file(striping, &target.tree, &path, pace) {
-        Ok(bytes) => Verified::Right { path, target: target.id.0, bytes },
-        Err(error) => Verified::Wrong { path, error },
-    }
-}
-
-/// Reads a striped file. Returns its length.
-fn verify_file(striping: &Striping, tree: &Tree, path: &RelPath, pace: &Pace) -> Result<u64, DiskError> {
-    let (Some(above), Some(name)) = (path.parent(), path.name()) else { return Ok(0) };
-    let failed = |error| DiskError::call("read", path, error);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = openat(&tree.dir(&above)?, name, flags, Mode::empty()).map_err(failed)?;
-    let gone = || DiskError::Changed { path: path.into(), how: "it was replaced" };
-    let header = striping.stripes.found_in(&fd).map_err(failed)?.ok_or_else(gone)?;
-    let file = StripedFile::open(&striping.stripes, (&fd, &path.into()), &header, DirectMode::Auto)?;
-    let chunks = chunks_of(striping, &fd, &header).map_err(failed)?;
-    let mut on: BTreeMap<TargetId, Vec<(u64, ChunkIndex, Hash32)>> = BTreeMap::new();
-    for (index, (spot, digest)) in chunks {
-        if let Some(spot) = spot {
-            on.entry(spot.target).or_default().push((spot.slot, ChunkIndex(index), digest));
-        }
-    }
-    let mut work = Vec::new();
-    for (target, mut chunks) in on {
-        chunks.sort_unstable_by_key(|(slot, ..)| *slot);
-        let body = file.body(target).ok_or_else(gone)?;
-        work.push((target, body, chunks));
-    }
-    let stop = AtomicBool::new(false);
-    at_once(&work, |(target, body, chunks)| {
-        let read = verify_body(&header, path, (*target, body), chunks, (pace, &stop));
-        read.inspect_err(|_| stop.store(true, Ordering::Relaxed))
-    })?;
-    Ok(header.map.len())
-}
-
-/// Reads the chunks of one body.
-fn verify_body(
-    header: &Header,
-    path: &RelPath,
-    (target, body): (TargetId, &Handle),
-    chunks: &[(u64, ChunkIndex, Hash32)],
-    (pace, stop): (&Pace, &AtomicBool),
-) -> Result<(), DiskError> {
-    let map = header.map;
-    let mut buffer = vec![0; map.size().bytes() as usize + ALIGN];
-    let aligned = buffer.as_ptr().align_offset(ALIGN).min(ALIGN);
-    let slot = &mut buffer[aligned..];
-    for (at, index, digest) in chunks.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
-        let len = map.len_of(*index).unwrap_or(0) as usize;
-        let read = fill(body, at << map.size().log2(), len, slot, Cached::Dropped)?;
-        let expected = match map.kind() {
-            DigestKind::Root => Digest::Root(*digest),
-            DigestKind::Cv => Digest::Cv(*digest),
-        };
-        if read.len < len || digest_of(&slot[..len], map.kind(), map.start_of(*index)) != expected {
-            return Err(SetError::Damaged { path: PathText::from(path), chunk: index.0, target: target.0 }.into());
-        }
-        pace.wait(len as u64);
-    }
-    Ok(())
-}
-
 /// The alignment of memory for direct I/O.
 const ALIGN: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Preserve, RelPath};
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Mtime, Preserve, RelPath, hint};
 use longhaul_disk::{
-    DirectMode, FsSource, LostFile, Moved, Moving, Orphan, Orphans, Rebalance, Rebuilding, ScanRequest, Scanned,
-    SourceTree, TargetSet, Verified,
+    Beginning, CopyKind, DirectMode, FsSource, LostFile, Moved, Moving, Orphan, Orphans, Rebalance, Rebuilding,
+    ReplaceEnd, Replaced, Replacement, ScanRequest, Scanned, SourceTree, TargetSet, Verification, Verified, VerifyEnd,
 };
+
+use crate::api::Stop;
 
 /// A find in a set.
 #[derive(Clone, Debug)]
@@ -38,6 +40,26 @@ pub enum SetFind {
         /// The bytes that moved.
         bytes: u64,
     },
+    /// A file, a link or a body of a target that is replaced was copied, or is to be.
+    Copied {
+        /// Its path beneath the target; of the set's own files, a path to tell them by.
+        path: RelPath,
+        /// What it is.
+        kind: CopyKind,
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// A verification that was stopped is gone on with.
+    Continued {
+        /// When it began.
+        began: Mtime,
+        /// The number of files that were read whole by then and are right.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// This verification cannot be gone on with when it is stopped.
+    NoRecord(Fault),
 }
 
 /// Gives each file beneath a path of a set to `sink`, and each name that is wrong.
@@ -89,20 +111,32 @@ pub fn survey_bodies(set: &TargetSet, orphans: Orphans, mut sink: impl FnMut(Set
 }
 
 /// Reads every chunk of the striped files of a set, at most `rate` bytes per second, and compares
-/// it with its digest: each file that is right goes to `sink`, and each that is not.
+/// it with its digest: each file that is right goes to `sink`, and each that is not. If `sink`
+/// breaks off or the verification is stopped, the next one goes on with it.
 ///
 /// # Errors
-/// A [`Fault`] if the set cannot be looked at.
+/// A [`Fault`] with the code of `stop`, if that was pulled.
 pub fn verify_set(
     set: &TargetSet,
-    rate: Option<u64>,
+    (rate, beginning): (Option<u64>, Beginning),
+    stop: &Stop,
     mut sink: impl FnMut(SetFind) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     let mut told = |verified| match verified {
         Verified::Right { path, target, bytes } => sink(SetFind::File { path, target, bytes }),
         Verified::Wrong { error, .. } | Verified::Unseen(error) => sink(SetFind::Wrong(error.fault())),
+        Verified::Continued { began, files, bytes } => sink(SetFind::Continued { began, files, bytes }),
+        Verified::NoRecord(error) => sink(SetFind::NoRecord(error.fault())),
     };
-    Ok(set.verify(&RelPath::root(), rate, &mut told)?)
+    let is_stopped = || stop.pulled().is_some();
+    let end = set.verify(&Verification { rate, beginning, is_stopped: &is_stopped }, &mut told);
+    let Some(code) = stop.pulled().filter(|_| end != VerifyEnd::Through) else { return Ok(()) };
+    let how = if code == FaultCode::Interrupted { "the verification was interrupted" } else { "it was terminated" };
+    let fault = Fault::new(code, Blame::Local, how);
+    Err(match end {
+        VerifyEnd::Stopped => fault.hint(hint::Again::WhereItEnded),
+        _ => fault.hint(hint::Again::Now),
+    })
 }
 
 /// Moves what a rebalancing wants moved, or tells it; gives each move to `sink`, and each file that
@@ -121,6 +155,24 @@ pub fn rebalance_set(
         Moved::Left(error) => sink(SetFind::Wrong(error.fault())),
     };
     Ok(set.rebalance(wanted, moving, &mut told)?)
+}
+
+/// Puts a directory in the place of a target, or tells what would be copied to it; gives each copy
+/// to `sink`, and each file that cannot be copied or is lost.
+///
+/// # Errors
+/// A [`Fault`] if it cannot be done.
+pub fn replace_target(
+    set: &TargetSet,
+    wanted: &Replacement,
+    moving: Moving,
+    mut sink: impl FnMut(SetFind) -> ControlFlow<()>,
+) -> Result<ReplaceEnd, Fault> {
+    let mut told = |found| match found {
+        Replaced::Copied { path, kind, bytes } => sink(SetFind::Copied { path, kind, bytes }),
+        Replaced::Left(error) => sink(SetFind::Wrong(error.fault())),
+    };
+    Ok(set.replace_target(wanted, moving, &mut told)?)
 }
 
 /// The striped files of a set whose stripe files were lost; those that can be are made again, if

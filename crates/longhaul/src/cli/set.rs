@@ -40,6 +40,8 @@ pub enum SetVerb {
     Init(SetInitArgs),
     /// Add an empty directory on another disk to a set, as its last target
     Add(SetAddArgs),
+    /// Put an empty directory on another disk in the place of a target that fails or is lost
+    Replace(SetReplaceArgs),
     /// Write down that targets are mounted elsewhere now
     Mv(SetMvArgs),
     /// Take the last target from a set, once it is empty
@@ -49,7 +51,8 @@ pub enum SetVerb {
     /// Look for names that stand on two targets, targets and parts of striped files that are
     /// missing, and orphans; changes nothing
     Check(SetArgs),
-    /// Read every chunk of the striped files and compare it with its digest, on all disks at once
+    /// Read every chunk of the striped files and compare it with its digest, on all disks at once;
+    /// go on where an earlier run was stopped
     Verify(SetVerifyArgs),
     /// Find striped files whose stripe files were lost, and make those again from their bodies
     Rebuild(SetDeedArgs),
@@ -98,6 +101,50 @@ pub struct SetAddArgs {
     #[arg(value_name = "NEW")]
     pub new: OsString,
     /// Let it lie on the file system of another target
+    #[arg(long)]
+    pub allow_same_device: bool,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// The arguments of `set replace`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, group = clap::ArgGroup::new("deed").required(true).args(["plan", "apply"]))]
+pub struct SetReplaceArgs {
+    /// The target, as its set knows it, or where it is
+    #[arg(value_name = "OLD")]
+    pub old: OsString,
+    /// The directory that takes its place: an empty one on another disk
+    #[arg(value_name = "NEW")]
+    pub new: OsString,
+    /// Tell what would be copied, or what is lost
+    #[arg(long)]
+    pub plan: bool,
+    /// Do it; the same command goes on where it was interrupted
+    #[arg(long)]
+    pub apply: bool,
+    /// Replace OLD even if some of it cannot be copied, which is given up
+    #[arg(long, conflicts_with = "lost")]
+    pub give_up_unreadable: bool,
+    /// OLD cannot be read at all: nothing is copied, and the striped files are told that had a part
+    /// there. It needs --set or --root
+    #[arg(long)]
+    pub lost: bool,
+    /// The set: another one of its targets, whose mark says where the others are
+    #[arg(long, value_name = "DIR")]
+    pub set: Option<OsString>,
+    /// The set that is this root of the daemon's config
+    #[arg(long, value_name = "NAME", conflicts_with = "set")]
+    pub root: Option<String>,
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else
+    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
+    #[arg(long, value_name = "FILE", requires = "root")]
+    pub config: Option<OsString>,
+    /// Copy at most so much per second [default: as fast as the disks are]
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<OsString>,
+    /// Let NEW lie on the file system of another target
     #[arg(long)]
     pub allow_same_device: bool,
     /// How much is said.
@@ -156,6 +203,9 @@ pub struct SetVerifyArgs {
     /// Read at most so much per second, over all disks [default: as fast as they are]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
+    /// Begin anew, if an earlier run was stopped
+    #[arg(long)]
+    pub restart: bool,
     /// The set.
     #[command(flatten)]
     pub set: SetArgs,

@@ -11,20 +11,22 @@ use std::sync::Arc;
 
 use longhaul_core::RelPath;
 use longhaul_engine::{
-    Marks, Moving, Orphans, Rebalance, Rebuilding, Relocation, SameDevice, SetFind, TargetDirs, TargetSet, Writing,
-    rebalance_set, rebuild_set, survey_bodies, verify_set, walk_set,
+    Beginning, Marks, Moving, OldTarget, Orphans, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement,
+    SameDevice, SetFind, Stop, TargetDirs, TargetSet, Writing, rebalance_set, rebuild_set, replace_target,
+    survey_bodies, verify_set, walk_set,
 };
 
 use super::{Context, transfer};
 use crate::cli::{
-    SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetRmArgs, SetVerb,
-    SetVerifyArgs,
+    SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetReplaceArgs,
+    SetRmArgs, SetVerb, SetVerifyArgs,
 };
 use crate::config::{ClientFile, Daemon};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, SetTelling, TellsFiles};
 use crate::settings::{self, Layers, Talk};
+use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
 ///
@@ -38,6 +40,7 @@ pub(super) fn run(verb: &SetVerb, context: Context) -> Result<Exit, Error> {
     let outcome = match verb {
         SetVerb::Init(args) => init(args, &layers, talk),
         SetVerb::Add(args) => add(args, talk, context),
+        SetVerb::Replace(args) => replace(args, &layers, talk, context),
         SetVerb::Mv(args) => mv(args, talk),
         SetVerb::Rm(args) => rm(args, talk),
         SetVerb::Ls(args) => survey(args, TellsFiles::Each, talk, context),
@@ -56,6 +59,7 @@ impl SetVerb {
         match self {
             SetVerb::Init(args) => &args.talk,
             SetVerb::Add(args) => &args.talk,
+            SetVerb::Replace(args) => &args.talk,
             SetVerb::Mv(args) => &args.talk,
             SetVerb::Rm(args) => &args.talk,
             SetVerb::Ls(args) | SetVerb::Check(args) => &args.talk,
@@ -82,6 +86,53 @@ fn add(args: &SetAddArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
     set.add_target(Path::new(&args.new), same_device).map_err(|error| error.fault())?;
     drop(set);
     tell_targets(Path::new(&args.new), talk)
+}
+
+/// Puts a directory in the place of a target.
+fn replace(args: &SetReplaceArgs, layers: &Layers, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let rate = settings::rate_of(&args.rate, layers)?;
+    let state = match (args.lost, args.give_up_unreadable) {
+        (true, _) => OldTarget::Lost,
+        (false, true) => OldTarget::Failing,
+        (false, false) => OldTarget::Readable,
+    };
+    let (old, new) = (PathBuf::from(&args.old), PathBuf::from(&args.new));
+    let dirs = match (&args.set, &args.root) {
+        (None, None) if args.lost => {
+            let hint = "name the set by another one of its targets: --set DIR, or --root NAME";
+            return Err(Error::Combination { why: "a target that is lost cannot say of which set it is", hint });
+        }
+        // An earlier run may have come so far that only the new one has a mark.
+        (None, None) => TargetDirs::set(vec![old.clone(), new.clone()]),
+        _ => {
+            let dirs: Vec<&OsStr> = args.set.iter().map(OsString::as_os_str).collect();
+            named(args.root.as_deref(), args.config.as_deref(), &dirs, context)?
+        }
+    };
+    let set = TargetSet::open_to_replace(&dirs, (&old, state)).map_err(|error| error.fault())?;
+    let same_device = if args.allow_same_device { SameDevice::Allowed } else { SameDevice::Refused };
+    let moving = if args.apply { Moving::Done } else { Moving::Planned };
+    let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::No);
+    let wanted = Replacement { old, new, same_device, state, rate };
+    let end = replace_target(&set, &wanted, moving, |find| {
+        match find {
+            SetFind::Copied { path, kind, bytes } => telling.copied((&path, kind), bytes, moving),
+            SetFind::Wrong(fault) => telling.wrong(&fault),
+            _ => {}
+        }
+        if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    telling.replaced(end, state);
+    drop(set);
+    let known = if end == ReplaceEnd::Done { &args.new } else { args.set.as_ref().unwrap_or(&args.old) };
+    let set = match &args.root {
+        Some(_) if end != ReplaceEnd::Done => TargetSet::open(&dirs, Marks::Needed, Writing::Never),
+        _ => TargetDirs::of_target(Path::new(known)).and_then(|dirs| {
+            let dirs = TargetDirs { same_device: SameDevice::Allowed, ..dirs };
+            TargetSet::open(&dirs, Marks::Needed, Writing::Never)
+        }),
+    };
+    Ok(telling.end(&*set.map_err(|error| error.fault())?))
 }
 
 /// Writes down where targets are mounted.
@@ -138,7 +189,7 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
             SetFind::Orphan(orphan) => telling.orphan(&orphan),
-            SetFind::Moved { .. } => {}
+            _ => {}
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -151,17 +202,28 @@ fn survey(args: &SetArgs, files: TellsFiles, talk: Talk, context: Context) -> Re
 /// Reads every chunk of the striped files of a set.
 fn verify(args: &SetVerifyArgs, layers: &Layers, talk: Talk, context: Context) -> Result<Exit, Error> {
     let rate = settings::rate_of(&args.rate, layers)?;
+    let beginning = if args.restart { Beginning::Anew } else { Beginning::Continued };
     let set = opened(&args.set, context)?;
+    let (trigger, stop) = Stop::new();
+    let asking = Asking::default();
+    signals::watch(asking.clone(), Hangup::Stops, move |code| trigger.stop(code))
+        .map_err(Error::file("watch the signals of", "this process"))?;
     let mut telling = SetTelling::new(BufWriter::new(io::stdout()), talk, TellsFiles::Each);
-    verify_set(&set, rate, |find| {
+    let verified = verify_set(&set, (rate, beginning), &stop, |find| {
         match find {
             SetFind::File { path, target, bytes } => telling.file(&path, target, bytes),
             SetFind::Wrong(fault) => telling.wrong(&fault),
-            SetFind::Orphan(orphan) => telling.orphan(&orphan),
-            SetFind::Moved { .. } => {}
+            SetFind::Continued { began, files, bytes } => telling.continued(began, (files, bytes)),
+            SetFind::NoRecord(fault) => telling.no_record(&fault),
+            _ => {}
         }
+        telling.flush();
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    });
+    asking.end();
+    if let Err(fault) = verified {
+        telling.stopped(&fault);
+    }
     Ok(telling.end(&set))
 }
 
@@ -197,7 +259,7 @@ fn rebalance(args: &SetRebalanceArgs, layers: &Layers, talk: Talk, context: Cont
         match find {
             SetFind::Moved { path, between, bytes } => telling.moved(&path, between, bytes, moving),
             SetFind::Wrong(fault) => telling.wrong(&fault),
-            SetFind::File { .. } | SetFind::Orphan(_) => {}
+            _ => {}
         }
         if telling.is_deaf() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -208,7 +270,7 @@ fn tell_bodies(set: &TargetSet, deed: Orphans, telling: &mut SetTelling<BufWrite
     let surveyed = survey_bodies(set, deed, |find| match find {
         SetFind::Wrong(fault) => telling.wrong(&fault),
         SetFind::Orphan(orphan) => telling.orphan(&orphan),
-        SetFind::File { .. } | SetFind::Moved { .. } => {}
+        _ => {}
     });
     surveyed.map_err(Error::from)
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, RelPath, TempName};
-use longhaul_engine::{LostFile, Moving, Orphan, Rebuilding, TargetSet};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime, RelPath, TempName};
+use longhaul_engine::{CopyKind, LostFile, Moving, OldTarget, Orphan, Rebuilding, ReplaceEnd, TargetSet};
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, name};
@@ -85,6 +85,32 @@ struct SetMoveBody<'a> {
     state: &'static str,
 }
 
+/// A file, a link or a body of a target that is replaced.
+#[derive(Serialize)]
+struct SetCopyBody<'a> {
+    /// Its path beneath the target; that of a body or journal ends with its name.
+    #[serde(flatten)]
+    path: Name<'a>,
+    /// `name` (of the tree), `body` (of a striped file) or `journal` (of unfinished files).
+    kind: &'static str,
+    /// Its length in bytes.
+    bytes: u64,
+    /// `planned` or `copied`: by this run, or by an earlier one and unchanged since.
+    state: &'static str,
+}
+
+/// A verification that was stopped and is gone on with. The files that were read whole by then are
+/// told again, each as a `set_file` or, where it is damaged, a `fault`.
+#[derive(Serialize)]
+struct SetContinuedBody {
+    /// When the verification began, in seconds since 1970.
+    began_s: u64,
+    /// Files that were read whole by then and are right.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+}
+
 /// A target of a set.
 #[derive(Serialize)]
 struct SetTargetBody<'a> {
@@ -137,6 +163,8 @@ pub struct SetTelling<W: Write> {
     collects: bool,
     /// Whether any content is not what was written.
     is_damaged: bool,
+    /// The exit of a command that was stopped.
+    stopped: Option<Exit>,
     written: io::Result<()>,
 }
 
@@ -145,7 +173,8 @@ impl<W: Write> SetTelling<W> {
     pub fn new(out: W, talk: Talk, files: TellsFiles) -> SetTelling<W> {
         let (talker, json) = (Talker::new(talk), talk.json);
         let (sums, findings, collects, written) = (BTreeMap::new(), 0, false, Ok(()));
-        SetTelling { out, talker, json, files, sums, findings, collects, is_damaged: false, written }
+        let (is_damaged, stopped) = (false, None);
+        SetTelling { out, talker, json, files, sums, findings, collects, is_damaged, stopped, written }
     }
 
     /// The same for a command about orphans, which are no findings then.
@@ -219,7 +248,61 @@ impl<W: Write> SetTelling<W> {
             writeln!(self.out, "{state}\t{from}\t{to}\t{bytes}\t{}", clean(&path.escaped().to_string()))
         };
         // A move may take long.
-        if moving == Moving::Done && self.written.is_ok() {
+        if moving == Moving::Done {
+            self.flush();
+        }
+    }
+
+    /// Tells a copy of what lies on a target that is replaced.
+    pub fn copied(&mut self, (path, kind): (&RelPath, CopyKind), bytes: u64, moving: Moving) {
+        if self.written.is_err() {
+            return;
+        }
+        let state = if moving == Moving::Done { "copied" } else { "planned" };
+        let kind = match kind {
+            CopyKind::Name => "name",
+            CopyKind::Body => "body",
+            CopyKind::Journal => "journal",
+        };
+        self.written = if self.json {
+            let body = SetCopyBody { path: name(path.as_bytes()), kind, bytes, state };
+            JsonLines::new(&mut self.out).say("set_copy", body)
+        } else {
+            writeln!(self.out, "{state}\t{kind}\t{bytes}\t{}", clean(&path.escaped().to_string()))
+        };
+        // A copy may take long.
+        if moving == Moving::Done {
+            self.flush();
+        }
+    }
+
+    /// Tells how a replacement ended, and what to do next.
+    pub fn replaced(&self, end: ReplaceEnd, state: OldTarget) {
+        match (end, state) {
+            (ReplaceEnd::Open, _) => {
+                self.talker.note("the set is as it was: what could not be copied is told above");
+                self.talker.hint(
+                    "run the same command again, which copies only what is missing, or with --give-up-unreadable to go \
+                     on without it",
+                );
+            }
+            (_, OldTarget::Lost) => {
+                self.talker
+                    .note("whole files that lay on the lost target are lost with it, and the set has no list of them");
+                self.talker.hint(
+                    "'longhaul set rebuild' makes stripe files again that lay there: run it before 'longhaul set collect'",
+                );
+            }
+            (ReplaceEnd::Done, _) => {
+                self.talker.note("the old directory keeps all that lay there, and is no target any more")
+            }
+            (ReplaceEnd::Planned, _) => {}
+        }
+    }
+
+    /// Shows what was told, where the next find may be long in coming.
+    pub fn flush(&mut self) {
+        if self.written.is_ok() {
             self.written = self.out.flush();
         }
     }
@@ -234,6 +317,35 @@ impl<W: Write> SetTelling<W> {
         }
     }
 
+    /// Tells that a verification is gone on with, when it began, and the files and bytes that it
+    /// has read.
+    pub fn continued(&mut self, began: Mtime, (files, bytes): (u64, u64)) {
+        let (known, held) = (units::count(files, "file"), ByteCount(bytes));
+        let since = units::time(began);
+        self.talker.note(format_args!(
+            "going on with a verification that began {since}: {known} ({held}) were read whole; --restart begins anew"
+        ));
+        if self.json && self.written.is_ok() {
+            let began_s = u64::try_from(began.secs).unwrap_or(0);
+            let body = SetContinuedBody { began_s, files, bytes };
+            self.written = JsonLines::new(&mut self.out).say("set_continued", body);
+        }
+    }
+
+    /// Tells why a verification cannot be gone on with when it is stopped.
+    pub fn no_record(&self, fault: &Fault) {
+        self.talker.note(format_args!("if this is stopped, the next run begins anew: {}", fault.message));
+    }
+
+    /// Tells that the command was stopped, and by which fault.
+    pub fn stopped(&mut self, fault: &Fault) {
+        self.stopped = Some(Exit::from(fault.code));
+        self.talker.fault(fault);
+        if self.json && self.written.is_ok() {
+            self.written = JsonLines::new(&mut self.out).fault(fault);
+        }
+    }
+
     /// Whether nobody reads any more.
     pub fn is_deaf(&self) -> bool {
         self.written.is_err()
@@ -242,11 +354,11 @@ impl<W: Write> SetTelling<W> {
     /// Ends with the targets and the sums.
     pub fn end(mut self, set: &TargetSet) -> Exit {
         let missing = set.missing().len() as u64;
-        let exit = match self.findings + missing {
+        let exit = self.stopped.unwrap_or(match self.findings + missing {
             0 => Exit::Complete,
             _ if self.is_damaged => Exit::Mismatch,
             _ => Exit::Partial,
-        };
+        });
         for room in set.rooms() {
             self.target(room.id.0, &room.dir, "present", room.free_bytes);
         }

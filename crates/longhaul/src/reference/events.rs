@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 34] = [
+const EVENTS: [Event; 36] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -24,6 +24,8 @@ const EVENTS: [Event; 34] = [
     ("entry", None, "EntryBody"),
     ("check", None, "CheckBody"),
     ("summary", Some("check"), "CheckSummaryBody"),
+    ("set_continued", None, "SetContinuedBody"),
+    ("set_copy", None, "SetCopyBody"),
     ("set_file", None, "SetFileBody"),
     ("set_lost", None, "SetLostBody"),
     ("set_move", None, "SetMoveBody"),

@@ -12,10 +12,10 @@ use crate::set::change::testing::Stops;
 use crate::set::{Marks, SameDevice, SetLayout, TargetDirs, Writing};
 use crate::testing::{content, once_let_go};
 
-struct Scene {
+pub(in crate::set) struct Scene {
     _top: tempfile::TempDir,
-    dirs: Vec<PathBuf>,
-    named: TargetDirs,
+    pub(in crate::set) dirs: Vec<PathBuf>,
+    pub(in crate::set) named: TargetDirs,
 }
 
 /// A name as any reader of the set sees it: its content, mode and time.
@@ -49,7 +49,7 @@ impl Scene {
         scene
     }
 
-    fn alone(&self) -> Arc<TargetSet> {
+    pub(in crate::set) fn alone(&self) -> Arc<TargetSet> {
         once_let_go(|| TargetSet::open_alone(&self.named), Result::is_err).expect("opened")
     }
 
@@ -224,4 +224,4 @@ fn targets_end_about_equally_full() {
     assert!(run(&set, &Rebalance::default(), Moving::Done).0.is_empty(), "once is enough");
 }
 
-mod striped;
+pub(in crate::set) mod striped;

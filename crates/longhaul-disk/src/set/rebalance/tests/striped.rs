@@ -7,16 +7,23 @@ use longhaul_sys::Slab;
 use super::*;
 use crate::destination::{Replace, TargetTree, TreePolicy};
 use crate::direct::DirectMode;
-use crate::set::{Orphans, SpreadTarget, Verified};
+use crate::set::{Beginning, Orphans, SpreadTarget, Verification, Verified, VerifyEnd};
 use crate::testing::{META, path, temp, write};
 use crate::{ChunkIo, EngineKind};
 
-const CHUNKS: u64 = 6;
+pub(in crate::set) const CHUNKS: u64 = 6;
 
 /// A scene with a striped file, whose last chunk is short and of which one is a hole, and a plain
 /// one.
-fn scene() -> Scene {
+pub(in crate::set) fn scene() -> Scene {
     let scene = Scene::new(SetLayout::Stripe);
+    put(&scene, "d/striped", Replace::Never);
+    std::fs::write(scene.dirs[0].join("plain"), b"plain").expect("written");
+    scene
+}
+
+/// Puts the striped file under a name.
+pub(in crate::set) fn put(scene: &Scene, name: &str, replace: Replace) {
     let set = TargetSet::open(&scene.named, Marks::Made, Writing::Wanted).expect("a set");
     let target =
         SpreadTarget::beneath(&set, &RelPath::root(), DirectMode::Buffered, TreePolicy::default()).expect("opened");
@@ -24,7 +31,7 @@ fn scene() -> Scene {
     let slab = Slab::new(map.size().bytes() as usize, 1).expect("slab");
     let io = ChunkIo::start(EngineKind::Threads, 1, &slab).expect("engine");
     target.make_dir(&path("d")).expect("made");
-    let file = target.create(&path("d/striped"), map, false, &temp()).expect("made");
+    let file = target.create(&path(name), map, false, &temp()).expect("made");
     for index in (0..map.chunks()).map(ChunkIndex) {
         let (start, len) = (map.start_of(index), map.len_of(index).expect("a chunk") as usize);
         let part = &bytes[start.0 as usize..start.0 as usize + len];
@@ -36,13 +43,11 @@ fn scene() -> Scene {
     let meta = Meta { mode: 0o640, ..META };
     let staged = target.seal(file, &meta, Preserve::default()).expect("sealed");
     target.barrier(&[&staged]).expect("durable");
-    target.publish(&staged, Replace::Never).expect("published");
+    target.publish(&staged, replace).expect("published");
     target.sync_dirs(&[staged]).expect("durable");
-    std::fs::write(scene.dirs[0].join("plain"), b"plain").expect("written");
-    scene
 }
 
-fn bytes() -> (ChunkMap, Vec<u8>) {
+pub(in crate::set) fn bytes() -> (ChunkMap, Vec<u8>) {
     let len = (CHUNKS - 1) * (1 << 20) + 9;
     (ChunkMap::new(len, ChunkSize::from_bytes(1 << 20).expect("a size")), content(len))
 }
@@ -63,7 +68,7 @@ fn bodies(scene: &Scene) -> Vec<usize> {
     scene.dirs.iter().map(count).collect()
 }
 
-fn need_whole(set: &TargetSet, after: &str) {
+pub(in crate::set) fn need_whole(set: &TargetSet, after: &str) {
     assert!(read(set) == (bytes().1, Meta { mode: 0o640, ..META }), "{after}");
     let survey = set.survey_bodies(Orphans::Told).expect("looked");
     assert_eq!((survey.orphans.len(), survey.wrong.len()), (0, 0), "{after}: {survey:?}");
@@ -72,7 +77,8 @@ fn need_whole(set: &TargetSet, after: &str) {
         wrong += usize::from(!matches!(find, Verified::Right { .. }));
         ControlFlow::Continue(())
     };
-    set.verify(&RelPath::root(), None, &mut count).expect("looked");
+    let wanted = Verification { rate: None, beginning: Beginning::Anew, is_stopped: &|| false };
+    assert_eq!(set.verify(&wanted, &mut count), VerifyEnd::Through);
     assert_eq!(wrong, 0, "{after}");
 }
 
