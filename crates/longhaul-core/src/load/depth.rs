@@ -6,12 +6,12 @@
 //!
 //! A depth is judged by the bytes per second of a *stretch*: some hundred milliseconds and some
 //! dozens of requests in which the device always had about as many requests as it may have.
-//! (Requests in flight are rate times latency: a depth that adds no rate adds only latency.) Another
-//! depth, twice or half as deep, is tried for a stretch between two stretches at the present one, and
-//! judged against the better of these: a deeper one has to bring [`GAIN_MIN`] more, a shallower one
-//! may cost [`LOSS_MAX`] of the best rate of the search. As both cannot hold for the same two
-//! depths, a search goes up or down and ends. Then the depth rests, until the rate changes much or
-//! a time is over that doubles with each search.
+//! (Requests in flight are rate times latency: a depth that adds no rate adds only latency.)
+//! Another depth, twice or half as deep, is tried for a stretch between two stretches at the
+//! present one, and judged against the better of these: a deeper one has to bring [`GAIN_MIN`]
+//! more, a shallower one may cost [`LOSS_MAX`] of the best rate of the search. As both cannot hold
+//! for the same two depths, a search goes up or down and ends. Then the depth rests, until the rate
+//! changes much or a time is over that doubles with each search.
 
 use std::time::Duration;
 

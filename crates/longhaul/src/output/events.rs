@@ -14,8 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind, ListedPartial,
-    PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures, TroubledTarget,
+    DeviceDepth, EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Latency, Limited, Listed, ListedKind,
+    ListedPartial, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
+    TroubledTarget,
 };
 use serde::Serialize;
 
@@ -27,8 +28,8 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody, ProgressBody,
-    StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
+    BoundBody, DepthBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody, PathBody, PathsBody,
+    ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
 };
 use printable::Printable;
 
@@ -361,7 +362,13 @@ fn io_body(io: &EngineReport) -> IoBody {
         bound: bound.collect(),
         stream: io.stream.map(stream_body),
         end_of_stream: None,
+        depths: io.depths.iter().map(depth_body).collect(),
     }
+}
+
+fn depth_body(depth: &DeviceDepth) -> DepthBody {
+    let DeviceDepth { device, depth } = depth.clone();
+    DepthBody { device, depth }
 }
 
 /// The name of an I/O engine.
