@@ -1,5 +1,6 @@
 //! `stripe`: a tree of files, and one long file, pushed to a daemon whose root is a target set on
-//! disks of a known speed, and pulled back, against the sum of the disks' limits.
+//! disks of a known speed, and pulled back, against the sum of the disks' limits; and the file
+//! pushed while one of the disks becomes slow or hangs.
 //!
 //! It makes the disks itself, and needs root for that. See docs/BENCHMARKS.md.
 
@@ -8,14 +9,27 @@
 #[path = "stripe/disks.rs"]
 mod disks;
 mod kit;
+#[path = "stripe/midway.rs"]
+mod midway;
 
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
+use clap::Parser;
 use disks::SlowDisks;
-use kit::{Bench, Daemon, Longhaul, Options, TreeData, make_cold, run, table};
+use kit::{Bench, Daemon, FileData, Longhaul, Options, TreeData, make_cold, run, table};
 use serde::Serialize;
+
+/// Target sets on disks of a known speed. See docs/BENCHMARKS.md
+#[derive(Debug, Parser)]
+struct Plan {
+    #[command(flatten)]
+    common: Options,
+    /// Only the disks that become slow or hang in mid-transfer
+    #[arg(long)]
+    midway: bool,
+}
 
 /// One transfer, as it is recorded.
 #[derive(Serialize)]
@@ -32,25 +46,40 @@ struct Timed {
 }
 
 fn main() -> Result<()> {
-    let Some(options) = Options::parse() else { return Ok(()) };
+    let Plan { common, midway: is_midway_only } = Plan::parse();
+    if !common.is_bench() {
+        return Ok(());
+    }
     if !rustix::process::geteuid().is_root() {
         anyhow::bail!("this bench makes disks of its own, and needs root for that");
     }
-    let bench = Bench::start("stripe", env!("CARGO_TARGET_TMPDIR"), options)?;
-    let (files, len) = bench.options.amount((200, 32 << 20), (40, 4 << 20));
+    let bench = Bench::start("stripe", env!("CARGO_TARGET_TMPDIR"), common)?;
     let long = bench.options.amount(4 << 30, 512 << 20);
-    let many = bench.scratch.tree("source", files, 4, len)?;
-    let one = TreeData { path: bench.scratch.subdir("long")?, files: 1, bytes: long };
-    bench.scratch.file("long/file", long)?;
-    println!("spread: {files} files of {} MiB each way, against the sum of the disks' limits", len >> 20);
-    println!("stripe: one file of {} MiB each way", long >> 20);
+    bench.scratch.subdir("long")?;
+    let file = bench.scratch.file("long/file", long)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
+    if !is_midway_only {
+        steady(&bench, &longhaul, &file)?;
+    }
+    println!("one file of {} MiB pushed, layout stripe, while a disk changes", long >> 20);
+    midway::measure(&bench, &longhaul, &file)?;
+    bench.finish();
+    Ok(())
+}
+
+/// Pushes and pulls over disks that stay as they are.
+fn steady(bench: &Bench, longhaul: &Longhaul, file: &FileData) -> Result<()> {
+    let (files, len) = bench.options.amount((200, 32 << 20), (40, 4 << 20));
+    let many = bench.scratch.tree("source", files, 4, len)?;
+    let one = TreeData { path: bench.scratch.path().join("long"), files: 1, bytes: file.bytes };
+    println!("spread: {files} files of {} MiB each way, against the sum of the disks' limits", len >> 20);
+    println!("stripe: one file of {} MiB each way", file.bytes >> 20);
     let mut rows = Vec::new();
     for ((layout, source), (what, limits)) in
         [("stripe", &one), ("spread", &many)].into_iter().flat_map(|way| CASES.map(|case| (way, case)))
     {
         for round in 0..bench.options.rounds() {
-            for timed in case(&bench, &longhaul, (layout, source), (what, limits, round))? {
+            for timed in case(bench, longhaul, (layout, source), (what, limits, round))? {
                 eprintln!("  {layout} {what} {} round {}: {:.3} of the limit", timed.way, round + 1, timed.ratio);
                 bench.recorder.record(&timed)?;
                 rows.push(timed);
@@ -58,7 +87,6 @@ fn main() -> Result<()> {
         }
     }
     print_ratios(&rows);
-    bench.finish();
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! Disks of a known speed: XFS on loop devices, and a cgroup in which each takes and gives so many
-//! bytes a second and no more. Needs root.
+//! bytes a second and no more. A disk can be made slower, or hang, while it is used. Needs root.
 //!
 //! Takes a directory for the images. All is given back when dropped.
 
@@ -13,8 +13,17 @@ use rustix::fs::{major, minor};
 
 /// Disks, and the limit of each.
 pub(crate) struct SlowDisks {
+    disks: Vec<Disk>,
     mounts: Vec<PathBuf>,
+    /// The cgroup of everything that no other has: the kernel's own threads write there.
+    controller: PathBuf,
     cgroup: PathBuf,
+}
+
+struct Disk {
+    /// Its device, as the cgroup names it.
+    device: String,
+    limit: u64,
 }
 
 impl SlowDisks {
@@ -23,7 +32,7 @@ impl SlowDisks {
         let controller = controller().context("no blkio cgroup of version 1 is mounted")?;
         let cgroup = controller.join(format!("longhaul-bench-{}", std::process::id()));
         fs::create_dir(&cgroup)?;
-        let mut disks = SlowDisks { mounts: Vec::new(), cgroup };
+        let mut disks = SlowDisks { disks: Vec::new(), mounts: Vec::new(), controller, cgroup };
         for (n, limit) in limits.iter().enumerate() {
             let (image, mount) = (dir.join(format!("{n}.img")), dir.join(format!("disk{n}")));
             File::create(&image)?.set_len(bytes)?;
@@ -32,10 +41,8 @@ impl SlowDisks {
             tool(Command::new("mount").args(["-o", "loop"]).args([&image, &mount]))?;
             disks.mounts.push(mount.clone());
             let dev = fs::metadata(&mount)?.dev();
-            let line = format!("{}:{} {limit}", major(dev), minor(dev));
-            for file in ["blkio.throttle.write_bps_device", "blkio.throttle.read_bps_device"] {
-                fs::write(disks.cgroup.join(file), &line)?;
-            }
+            disks.disks.push(Disk { device: format!("{}:{}", major(dev), minor(dev)), limit: *limit });
+            disks.set_limit(n, *limit)?;
         }
         Ok(disks)
     }
@@ -49,10 +56,52 @@ impl SlowDisks {
     pub(crate) fn limit(&self, pid: u32) -> Result<()> {
         Ok(fs::write(self.cgroup.join("cgroup.procs"), pid.to_string())?)
     }
+
+    /// Gives a disk another limit (bytes per second) from now on.
+    pub(crate) fn set_limit(&self, disk: usize, limit: u64) -> Result<()> {
+        self.throttle(&self.cgroup, disk, limit)
+    }
+
+    /// Stops a disk: what it is asked from now on takes ages, for processes and for the kernel.
+    /// (A flush that has nothing to write still passes.)
+    pub(crate) fn hang(&self, disk: usize) -> Result<()> {
+        self.throttle(&self.cgroup, disk, STANDSTILL)?;
+        self.throttle(&self.controller, disk, STANDSTILL)
+    }
+
+    /// Lets a disk that hangs go on: what it was asked is done now.
+    pub(crate) fn go_on(&self, disk: usize) -> Result<()> {
+        self.throttle(&self.controller, disk, UNLIMITED)?;
+        self.throttle(&self.cgroup, disk, self.disks[disk].limit)
+    }
+
+    /// Bytes written to each disk so far, those of its file system among them.
+    pub(crate) fn written(&self) -> Result<Vec<u64>> {
+        let written = |disk: &Disk| {
+            let stat = fs::read_to_string(format!("/sys/dev/block/{}/stat", disk.device))?;
+            let sectors = stat.split_whitespace().nth(SECTORS_WRITTEN).context("no sectors in the disk's figures")?;
+            Ok(sectors.parse::<u64>()? * 512)
+        };
+        self.disks.iter().map(written).collect()
+    }
+
+    fn throttle(&self, cgroup: &Path, disk: usize, limit: u64) -> Result<()> {
+        let line = format!("{} {limit}", self.disks[disk].device);
+        for file in ["blkio.throttle.write_bps_device", "blkio.throttle.read_bps_device"] {
+            fs::write(cgroup.join(file), &line)?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for SlowDisks {
     fn drop(&mut self) {
+        // A disk that hangs cannot be unmounted, and the rule for the kernel's threads would outlive
+        // this.
+        for disk in 0..self.disks.len() {
+            let _ = self.throttle(&self.cgroup, disk, UNLIMITED);
+            let _ = self.throttle(&self.controller, disk, UNLIMITED);
+        }
         for mount in &self.mounts {
             let _ = Command::new("umount").arg("-l").arg(mount).status();
         }
@@ -72,3 +121,10 @@ fn tool(command: &mut Command) -> Result<()> {
     ensure!(status.success(), "{command:?} failed");
     Ok(())
 }
+
+/// The limit at which a request of 512 bytes takes minutes, bytes per second: the least there is.
+const STANDSTILL: u64 = 1;
+/// The limit that removes a rule.
+const UNLIMITED: u64 = 0;
+/// The place of the sectors written among the figures of a block device.
+const SECTORS_WRITTEN: usize = 6;

@@ -31,7 +31,7 @@ pub use fault::{Author, Blame, Fault, FaultCode};
 pub use filter::{Filter, FilterError, Pattern, PatternFault, Rule, RuleKind};
 pub use hint::Hint;
 pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Transport, Unit};
-pub use load::{Candidate, Latency, LoadMeter, slow, soonest};
+pub use load::{Candidate, DepthSearch, Latency, LoadMeter, slow, soonest};
 pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
 pub use path::{Escaped, PathError, RelPath};
 pub use path_list::{Gathering, PathList, PathListError};

@@ -1,15 +1,16 @@
-//! How busy a target is, and which of several targets will have some bytes soonest: pure machines,
-//! fed with completions and time.
+//! How busy a target is, which of several targets will have some bytes soonest, and how many
+//! requests a device is given at a time: pure machines, fed with completions and time.
 //!
 //! In: requests that are queued and served, and the time, which counts from any moment that the
-//! owner chose. Out: the rate of a target, the latency of its requests, and the choice among
-//! targets. Knows no disk, no file and no clock.
+//! owner chose. Out: the rate of a target, the latency of its requests, the choice among targets,
+//! and the depth of a device's queue. Knows no disk, no file and no clock.
 //!
 //! A rate is bytes over the time in which something was queued, and each moment counts half as much
 //! as one [`HALF_LIFE`] of such time later: a disk that had nothing to do is not slow for that, and
 //! one that became slow is known to be slow within seconds.
 
 mod choice;
+mod depth;
 mod latency;
 mod scheduler;
 mod slow;
@@ -17,6 +18,7 @@ mod slow;
 use std::time::Duration;
 
 pub use choice::{Candidate, soonest};
+pub use depth::DepthSearch;
 pub use latency::{Latency, LatencyLog};
 pub use scheduler::{ChunkScheduler, HANG_MIN, Overdue, WriteEnd, WriteId, WriteResult, patience};
 pub use slow::{SLOW_SHARE, slow};

@@ -49,7 +49,7 @@ pub use destination::{
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText, SetError};
-pub use io::{ChunkIo, Done, EngineKind, EngineReport, WriteDone};
+pub use io::{ChunkIo, Depth, DeviceDepth, Done, EngineKind, EngineReport, WriteDone};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use load::{LoadFigures, RecentFiles, TargetCondition, TargetLoad};
 pub use overlap::way_into;

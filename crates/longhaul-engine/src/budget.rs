@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::limits::{
-    CHUNK_LOG2_MAX, LANES_MAX, LONG_PATH_MILLISECONDS, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN,
+    CHUNK_LOG2_MAX, DISK_DEPTH_MAX, LANES_MAX, LONG_PATH_MILLISECONDS, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN,
 };
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, hint};
-use longhaul_disk::{Affinity, ChunkIo, EngineKind};
+use longhaul_disk::{Affinity, ChunkIo, Depth, EngineKind};
 use longhaul_net::LaneMemory;
 use longhaul_sys::Slab;
 
@@ -143,9 +143,8 @@ pub(crate) fn lanes_with(lane: LaneMemory, wanted: u32, memory: u64) -> u32 {
 pub(crate) struct SessionBuffers {
     /// The buffers. Pages that are never touched cost nothing.
     pub(crate) slab: Arc<Slab>,
-    /// The I/O that fills or empties them, and the requests that it keeps in flight.
+    /// The I/O that fills or empties them.
     pub(crate) io: ChunkIo,
-    pub(crate) depth: usize,
 }
 
 /// Fills all slots that are free with the same noise. Its pages are there afterwards, and no disk
@@ -171,7 +170,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) slots: usize,
     /// The most lanes that it may come to have.
     pub(crate) lanes: u32,
-    /// Requests in flight per disk. `None` chooses.
+    /// Requests in flight per disk. `None`: each disk gets as many as still pay.
     pub(crate) depth: Option<usize>,
     /// I/O engine.
     pub(crate) engine: EngineKind,
@@ -196,11 +195,13 @@ impl SessionBuffers {
     /// A [`Fault`] when the system does not give the address space or the engine.
     pub(crate) fn start(role: Role, means: MemoryPlan) -> Result<SessionBuffers, Fault> {
         let MemoryPlan { slots, lanes, depth, engine, chunk, affinity } = means;
-        let depth = depth.unwrap_or((slots / 2).clamp(1, DEPTH_DEFAULT));
+        let (half, found_max) = (slots / 2, DISK_DEPTH_MAX as usize);
+        let found = Depth::Found { start: half.clamp(1, DEPTH_FIRST), most: half.clamp(1, found_max) };
+        let depth = depth.map_or(found, Depth::Fixed);
         let slots = match role {
-            Role::Sender if engine == EngineKind::Void => slots.min(sender_slots(depth, lanes)),
+            Role::Sender if engine == EngineKind::Void => slots.min(sender_slots(depth.start(), lanes)),
             // How many devices its sources lie on shows only later.
-            Role::Sender => slots.min(sender_slots(depth * DEVICES_AT_ONCE, lanes)),
+            Role::Sender => slots.min(sender_slots(depth.most() * DEVICES_AT_ONCE, lanes)),
             Role::Receiver => slots,
         };
         let slab = Slab::new(chunk.bytes() as usize, slots).map_err(|e| {
@@ -209,13 +210,13 @@ impl SessionBuffers {
                 .hint(hint::Memory::Lower)
         })?;
         let io = ChunkIo::start_bound(engine, depth, &slab, affinity)?;
-        Ok(SessionBuffers { slab, io, depth })
+        Ok(SessionBuffers { slab, io })
     }
 }
 
-/// Requests in flight per disk by default: 8 fill the disks measured, and leave half of the slots
-/// to lanes.
-const DEPTH_DEFAULT: usize = 8;
+/// Requests in flight per disk at first, where their number is to be found: 8 fill most disks. Half
+/// of the slots are left to lanes, however many are found.
+const DEPTH_FIRST: usize = 8;
 
 /// Disks that a sender may keep busy at their full depth. Further ones share the slots of these.
 const DEVICES_AT_ONCE: usize = 4;

@@ -68,11 +68,11 @@ pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
-    Beginning, BoundThreads, CopyKind, CpuList, DirectMode, EngineKind, EngineReport, IoMode, LastBlock, LinkPolicy,
-    LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan, Orphans, Pin, Prefill, Rebalance,
-    Rebuilding, Relocation, ReplaceEnd, Replacement, STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark,
-    SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod, TargetDirs, TargetSet,
-    TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
+    Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, IoMode, LastBlock,
+    LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan, Orphans, Pin,
+    Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement, STRIPE_FROM_BYTES, SameDevice, SetId,
+    SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod,
+    TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

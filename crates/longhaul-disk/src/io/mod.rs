@@ -6,6 +6,7 @@
 //! digests, of paths or peers.
 
 mod account;
+mod depth;
 mod line;
 mod queue;
 mod threads;
@@ -15,11 +16,11 @@ mod uring;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use longhaul_core::Place;
-use longhaul_core::limits::{DEVICES_MAX, DISK_DEPTH_MAX};
+use longhaul_core::limits::DEVICES_MAX;
 use longhaul_sys::{Slab, Slot};
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
@@ -27,12 +28,15 @@ use serde::{Deserialize, Serialize};
 use crate::affinity::{Affinity, BoundThreads};
 use crate::destination::{StreamFigures, TargetFile};
 use crate::error::DiskError;
+use crate::io::depth::QueueDepth;
 use crate::io::line::ChunkLine;
 use crate::io::queue::{Payload, Queue, QueueMeans, Request};
 use crate::io::transfer::{Job, QueueId};
 use crate::source::SourceFile;
 use crate::stripe::Whereabouts;
 use crate::sysfs::Sysfs;
+
+pub use depth::Depth;
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -53,7 +57,8 @@ pub enum EngineKind {
 pub struct EngineReport {
     /// Never [`EngineKind::Auto`].
     pub engine: EngineKind,
-    /// Requests in flight per device.
+    /// Requests in flight per device; where that was left to the engine, the most that it found
+    /// best for a device so far.
     pub depth: usize,
     /// Devices in use.
     pub devices: usize,
@@ -71,6 +76,19 @@ pub struct EngineReport {
     /// destination.
     #[serde(default)]
     pub stream: Option<StreamFigures>,
+    /// The requests in flight that were found best for each device so far. Empty where their number
+    /// was asked for.
+    #[serde(default)]
+    pub depths: Vec<DeviceDepth>,
+}
+
+/// The requests in flight that were found best for a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceDepth {
+    /// The device, as `MAJOR:MINOR`.
+    pub device: String,
+    /// Their number.
+    pub depth: usize,
 }
 
 /// Called with the slot and the result of a read. It runs on an engine's thread, which does nothing
@@ -92,31 +110,37 @@ struct Shared {
     /// Whether a device whose ring cannot be started may use threads instead.
     fall_back: bool,
     fell_back: AtomicBool,
-    depth: usize,
+    depth: Depth,
     affinity: Affinity,
     slab: Arc<Slab>,
     line: Arc<ChunkLine>,
-    queues: Mutex<HashMap<QueueId, Arc<Queue>>>,
+    queues: Mutex<HashMap<QueueId, DeviceQueue>>,
+}
+
+/// The queue of a device, and its depth.
+struct DeviceQueue {
+    queue: Arc<Queue>,
+    depth: QueueDepth,
 }
 
 impl ChunkIo {
-    /// Starts an engine with `depth` requests in flight per device (1 to [`DISK_DEPTH_MAX`]; 4 to 8
+    /// Starts an engine with `depth` requests in flight per device (1 to 256; 4 to 8
     /// suffice for chunks of megabytes). A ring registers the slots of `slab`; others are read and
     /// written as well.
     ///
     /// # Errors
     /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not available.
     pub fn start(kind: EngineKind, depth: usize, slab: &Arc<Slab>) -> Result<ChunkIo, DiskError> {
-        ChunkIo::start_bound(kind, depth, slab, Affinity::default())
+        ChunkIo::start_bound(kind, Depth::Fixed(depth), slab, Affinity::default())
     }
 
-    /// The same with threads that run where `affinity` says.
+    /// The same with threads that run where `affinity` says, and a depth that may be found.
     ///
     /// # Errors
     /// As [`ChunkIo::start`].
     pub fn start_bound(
         kind: EngineKind,
-        depth: usize,
+        depth: Depth,
         slab: &Arc<Slab>,
         affinity: Affinity,
     ) -> Result<ChunkIo, DiskError> {
@@ -126,7 +150,7 @@ impl ChunkIo {
             engine,
             fall_back: kind == EngineKind::Auto,
             fell_back: AtomicBool::new(false),
-            depth: depth.clamp(1, DISK_DEPTH_MAX as usize),
+            depth: depth.at_most(usize::MAX),
             affinity,
             slab: Arc::clone(slab),
             line: Arc::new(ChunkLine::new(shared, memory_bytes)),
@@ -179,18 +203,25 @@ impl ChunkIo {
 
     /// The engine that runs, and its figures so far.
     pub fn report(&self) -> EngineReport {
-        let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.shared.queues();
         let fell_back = self.shared.fell_back.load(Ordering::Relaxed);
         EngineReport {
             engine: if fell_back { EngineKind::Threads } else { self.shared.engine },
-            depth: self.shared.depth,
+            depth: most(queues.values().map(|of| of.depth.found()), self.shared.depth.start()),
             devices: queues.len(),
-            slots_registered: queues.values().map(|queue| queue.registered()).max().unwrap_or(0),
+            slots_registered: queues.values().map(|of| of.queue.registered()).max().unwrap_or(0),
             slots: self.shared.slab.slots(),
-            cpu_nanos: queues.values().map(|queue| queue.cpu_nanos()).sum(),
+            cpu_nanos: queues.values().map(|of| of.queue.cpu_nanos()).sum(),
             bound: self.shared.affinity.bound(),
             stream: None,
+            depths: device_depths(&queues),
         }
+    }
+
+    /// The requests in flight that the deepest queue may have now.
+    pub fn depth_now(&self) -> usize {
+        let queues = self.shared.queues();
+        most(queues.values().map(|of| Some(of.depth.now())), self.shared.depth.start())
     }
 }
 
@@ -205,27 +236,32 @@ impl Shared {
         }
     }
 
+    fn queues(&self) -> MutexGuard<'_, HashMap<QueueId, DeviceQueue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn queue_for(&self, id: QueueId) -> Result<Arc<Queue>, DiskError> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = queues.get(&id) {
-            return Ok(Arc::clone(queue));
+        let mut queues = self.queues();
+        if let Some(of) = queues.get(&id) {
+            return Ok(Arc::clone(&of.queue));
         }
         let of_its_kind = |other: &QueueId| matches!(other, QueueId::Disk(_)) == matches!(id, QueueId::Disk(_));
         if queues.keys().filter(|other| of_its_kind(other)).count() >= DEVICES_MAX {
             let (QueueId::Disk(number) | QueueId::Given(number)) = id;
-            let mut shared = queues.iter().filter(|(other, _)| of_its_kind(other)).map(|(_, queue)| queue);
+            let mut shared = queues.iter().filter(|(other, _)| of_its_kind(other)).map(|(_, of)| &of.queue);
             if let Some(queue) = shared.nth((number % DEVICES_MAX as u64) as usize) {
                 return Ok(Arc::clone(queue));
             }
         }
-        let queue = Arc::new(self.start_queue(id)?);
-        queues.insert(id, Arc::clone(&queue));
+        let depth = QueueDepth::new(self.depth_for(id));
+        let queue = Arc::new(self.start_queue(id, &depth)?);
+        queues.insert(id, DeviceQueue { queue: Arc::clone(&queue), depth });
         Ok(queue)
     }
 
-    fn start_queue(&self, id: QueueId) -> Result<Queue, DiskError> {
+    fn start_queue(&self, id: QueueId, depth: &QueueDepth) -> Result<Queue, DiskError> {
         let engine_error = |engine| move |source| DiskError::Engine { engine, source };
-        let means = QueueMeans { depth: self.depth_for(id), affinity: self.affinity.clone() };
+        let means = QueueMeans { depth: depth.clone(), affinity: self.affinity.clone() };
         let threads = || Queue::threads(id, &means).map_err(engine_error("threads"));
         match (self.engine, id) {
             (EngineKind::Void, _) => Queue::void(id).map_err(engine_error("void")),
@@ -243,9 +279,9 @@ impl Shared {
     }
 
     /// Requests in flight on a device: no more than its own queue takes, as further ones would only
-    /// wait in the kernel.
-    fn depth_for(&self, id: QueueId) -> usize {
-        let QueueId::Disk(dev) = id else { return self.depth };
+    /// wait in the kernel. Nothing is searched where no device is.
+    fn depth_for(&self, id: QueueId) -> Depth {
+        let QueueId::Disk(dev) = id else { return Depth::Fixed(self.depth.start()) };
         let facts = Sysfs::default().device(dev);
         tracing::debug!(
             target: "longhaul::disk",
@@ -256,7 +292,7 @@ impl Shared {
             node = ?facts.node,
             "a device is used"
         );
-        facts.queue_requests.map_or(self.depth, |most| self.depth.min(most as usize))
+        facts.queue_requests.map_or(self.depth, |most| self.depth.at_most(most as usize))
     }
 }
 
@@ -267,12 +303,29 @@ impl Drop for Shared {
         }
         // Only writes are left that lost to others of their chunks: nobody waits for a disk that
         // hangs. Their buffers stay claimed until they end.
-        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
+        let queues = std::mem::take(&mut *self.queues());
         let wait = move || drop(queues);
         if let Err(error) = thread::Builder::new().name("disk-end".into()).spawn(wait) {
             tracing::debug!(%error, "no thread for writes that are still under way");
         }
     }
+}
+
+/// The largest of some depths, `start` where there is none.
+fn most(depths: impl Iterator<Item = Option<usize>>, start: usize) -> usize {
+    depths.flatten().max().unwrap_or(start)
+}
+
+/// The depths that were found, by device.
+fn device_depths(queues: &HashMap<QueueId, DeviceQueue>) -> Vec<DeviceDepth> {
+    let found = |(id, of): (&QueueId, &DeviceQueue)| match id {
+        QueueId::Disk(dev) => Some((*dev, of.depth.found()?)),
+        QueueId::Given(_) => None,
+    };
+    let mut found: Vec<_> = queues.iter().filter_map(found).collect();
+    found.sort_unstable();
+    let shown = |(dev, depth)| DeviceDepth { device: format!("{}:{}", major(dev), minor(dev)), depth };
+    found.into_iter().map(shown).collect()
 }
 
 /// Settles [`EngineKind::Auto`] by probing whether the kernel allows a ring.

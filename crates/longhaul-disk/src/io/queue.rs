@@ -10,6 +10,7 @@ use longhaul_sys::{SharedSlot, Slab, Slot};
 use crate::affinity::{Affinity, ThreadWork};
 use crate::error::DiskError;
 use crate::io::Done;
+use crate::io::depth::{Depth, QueueDepth};
 use crate::io::threads::{ThreadsQueue, move_bytes, move_nothing};
 use crate::io::transfer::{Job, QueueId};
 use crate::io::uring::RingQueue;
@@ -51,7 +52,7 @@ pub(crate) type SharedDone = Box<dyn FnOnce(Result<(), DiskError>) + Send>;
 /// The means of a device's queue.
 pub(crate) struct QueueMeans {
     /// Requests in flight.
-    pub(crate) depth: usize,
+    pub(crate) depth: QueueDepth,
     /// Where its threads run.
     pub(crate) affinity: Affinity,
 }
@@ -147,16 +148,14 @@ impl Queue {
             QueueId::Disk(dev) => ThreadWork::Device(dev),
             QueueId::Given(_) => ThreadWork::Elsewhere("given files"),
         };
-        let begin = || {
-            let affinity = means.affinity.clone();
-            move || affinity.bind(work)
-        };
-        ThreadsQueue::start(&thread_name(id), means.depth, begin, move_bytes).map(Queue::Threads)
+        let affinity = means.affinity.clone();
+        let begin = move || affinity.bind(work);
+        ThreadsQueue::start(thread_name(id), &means.depth, begin, move_bytes).map(Queue::Threads)
     }
 
     /// A queue that completes everything and does nothing.
     pub(crate) fn void(id: QueueId) -> io::Result<Queue> {
-        ThreadsQueue::start(&thread_name(id), 1, || || (), move_nothing).map(Queue::Threads)
+        ThreadsQueue::start(thread_name(id), &QueueDepth::new(Depth::Fixed(1)), || (), move_nothing).map(Queue::Threads)
     }
 
     pub(crate) fn submit(&self, request: Request) {

@@ -1,5 +1,5 @@
-//! The engine on io_uring: one thread per device runs a tokio-uring runtime and keeps `depth`
-//! requests in the kernel.
+//! The engine on io_uring: one thread per device runs a tokio-uring runtime and keeps as many
+//! requests in the kernel as `depth` says.
 //!
 //! The only module that knows tokio-uring (with the loan of slots in `longhaul-sys`).
 
@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use longhaul_sys::{RingSlots, Slab};
 use rustix::fs::FallocateFlags;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_uring::fs::File;
 use tokio_uring::{Builder, Runtime};
@@ -23,6 +22,7 @@ use tokio_uring::{Builder, Runtime};
 use crate::affinity::ThreadWork;
 use crate::error::DiskError;
 use crate::io::account::Account;
+use crate::io::depth::{QueueDepth, RingGate};
 use crate::io::join;
 use crate::io::queue::{Buffer, QueueMeans, Request, gone};
 use crate::io::threads;
@@ -47,7 +47,7 @@ pub(crate) fn probe() -> io::Result<()> {
 
 impl RingQueue {
     pub(crate) fn start(dev: u64, means: &QueueMeans, slab: &Arc<Slab>) -> io::Result<RingQueue> {
-        let (depth, affinity) = (means.depth, means.affinity.clone());
+        let (depth, affinity) = (means.depth.clone(), means.affinity.clone());
         let (sender, receiver) = unbounded_channel();
         let (started, outcome) = mpsc::channel();
         let registered = Arc::new(AtomicUsize::new(0));
@@ -56,7 +56,7 @@ impl RingQueue {
         let counted = account.clone();
         let thread = thread::Builder::new().name(format!("disk-{dev:x}")).spawn(move || {
             affinity.bind(ThreadWork::Device(dev));
-            let runtime = match Runtime::new(&builder(depth)) {
+            let runtime = match Runtime::new(&builder(depth.most())) {
                 Ok(runtime) => runtime,
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -64,7 +64,7 @@ impl RingQueue {
                 }
             };
             let _ = started.send(Ok(()));
-            runtime.block_on(serve(receiver, Registration::new(&slab, counter), depth, &counted));
+            runtime.block_on(serve(receiver, Registration::new(&slab, counter), &depth, &counted));
         })?;
         let queue = RingQueue { requests: Some(sender), thread: Some(thread), registered, account };
         match outcome.recv() {
@@ -103,35 +103,36 @@ impl Drop for RingQueue {
 async fn serve(
     mut requests: UnboundedReceiver<Request>,
     mut registration: Registration,
-    depth: usize,
+    depth: &QueueDepth,
     account: &Account,
 ) {
     let account = Rc::new(RefCell::new(account.of_this_thread()));
-    let permits = Arc::new(Semaphore::new(depth));
+    let gate = RingGate::new(depth);
     let ring = Rc::clone(&registration.ring);
     while let Some(request) = requests.recv().await {
         let slot = request.payload.slot_index();
         if registration.wants(slot) {
             // The table may only change while no request uses it.
-            let idle = permits.acquire_many(depth as u32).await;
+            gate.idle().await;
             registration.grow(slot);
-            drop(idle);
         }
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
+        let permit = gate.enter().await;
         let (ring, account) = (Rc::clone(&ring), Rc::clone(&account));
         tokio_uring::spawn(async move {
             let Request { job, len, payload } = request;
             let began = Instant::now();
             let (buffer, teller) = payload.split();
             let (result, buffer) = run(&ring, &job, len, buffer).await;
-            let result = job.served(len, began.elapsed(), result);
+            let took = began.elapsed();
+            permit.served(len, took, &result);
+            let result = job.served(len, took, result);
             drop(job);
             account.borrow_mut().add();
             teller.tell(buffer, result);
             drop(permit);
         });
     }
-    let _all_done = permits.acquire_many(depth as u32).await;
+    gate.idle().await;
 }
 
 async fn run(ring: &RingSlots, job: &Job, len: usize, mut buffer: Buffer) -> (Result<(), DiskError>, Buffer) {

@@ -40,7 +40,7 @@ pub struct Settings {
     pub chunk: ChunkSize,
     /// Buffers of this side (both halves when both sides are local).
     pub memory: ByteCount,
-    /// Requests in flight per disk; none chooses.
+    /// Requests in flight per disk; none: each disk gets as many as still pay.
     pub depth: Option<usize>,
     /// Direct or buffered I/O.
     pub io: DirectMode,

@@ -125,7 +125,7 @@ pub struct ServeConfig {
     pub io: DirectMode,
     /// I/O engine.
     pub engine: EngineKind,
-    /// Requests in flight per disk. `None` chooses.
+    /// Requests in flight per disk. `None`: each disk gets as many as still pay.
     pub depth: Option<usize>,
     /// The CPUs that I/O threads and lanes of all sessions run on.
     pub pin: Pin,

@@ -155,9 +155,9 @@ impl Plan {
         wanted: ScanWish,
         timed: bool,
     ) -> Sending {
-        let SessionBuffers { slab, io, depth } = buffers;
+        let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed }
+        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries

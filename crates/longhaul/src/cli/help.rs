@@ -19,7 +19,7 @@ pub(super) fn memory(whose: &str) -> String {
 
 /// The help of `--depth`, with its bounds.
 pub(super) fn depth() -> String {
-    format!("Requests in flight per disk, 1 to {DISK_DEPTH_MAX}, or `auto` [default: auto]")
+    format!("Requests in flight per disk, 1 to {DISK_DEPTH_MAX}, or `auto`: as many as still pay [default: auto]")
 }
 
 pub(super) const PROGRAM: &str = "\

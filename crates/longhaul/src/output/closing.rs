@@ -3,7 +3,7 @@
 //! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
 
 use longhaul_core::{ByteCount, Escaped, RelPath};
-use longhaul_engine::{BoundThreads, EngineReport, FilesAtRisk, Report, StreamFigures};
+use longhaul_engine::{BoundThreads, DeviceDepth, EngineReport, FilesAtRisk, Report, StreamFigures};
 
 use super::events::engine as engine_name;
 use super::{units, words};
@@ -172,9 +172,19 @@ pub(super) fn io(io: &EngineReport) -> String {
     let EngineReport { depth, slots, slots_registered, .. } = io;
     let devices = units::count(io.devices as u64, "device");
     format!(
-        "I/O by {}, {depth} deep, {devices}, {slots_registered} of {slots} buffers registered",
-        engine_name(io.engine)
+        "I/O by {}, {depth} deep{}, {devices}, {slots_registered} of {slots} buffers registered",
+        engine_name(io.engine),
+        found_depths(io)
     )
+}
+
+/// The depth that was found for each of several devices.
+fn found_depths(io: &EngineReport) -> String {
+    if io.depths.len() < 2 {
+        return String::new();
+    }
+    let each: Vec<_> = io.depths.iter().map(|DeviceDepth { device, depth }| format!("{device} {depth}")).collect();
+    format!(" at most (found: {})", each.join(", "))
 }
 
 /// The threads of this side that were bound to CPUs, in one line. `None` if they run anywhere.
@@ -260,6 +270,7 @@ mod tests {
             cpu_nanos: 0,
             bound: Vec::new(),
             stream,
+            depths: Vec::new(),
         })
     }
 
@@ -288,6 +299,17 @@ mod tests {
             ),
             "dry run: 4 files found, nothing moved"
         );
+    }
+
+    #[test]
+    fn the_depth_that_was_found_is_told_by_device_where_there_are_several() {
+        let of = |depths: &[(&str, usize)]| {
+            let depth = |(device, depth): &(&str, usize)| DeviceDepth { device: (*device).to_owned(), depth: *depth };
+            io(&EngineReport { depths: depths.iter().map(depth).collect(), ..streamed(0).expect("some") })
+        };
+        assert!(of(&[("8:1", 8)]).contains(", 8 deep, "), "{}", of(&[("8:1", 8)]));
+        let two = of(&[("8:1", 2), ("8:17", 8)]);
+        assert!(two.contains(", 8 deep at most (found: 8:1 2, 8:17 8), "), "{two}");
     }
 
     #[test]

@@ -14,9 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed, ListedKind,
-    ListedPartial, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod, TargetFigures,
-    TroubledTarget,
+    DeviceDepth, EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed,
+    ListedKind, ListedPartial, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod,
+    TargetFigures, TroubledTarget,
 };
 use serde::Serialize;
 
@@ -28,9 +28,9 @@ use super::units;
 use super::words::note;
 use crate::exit::Exit;
 use bodies::{
-    AtRiskBody, AtRiskNameBody, BoundBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line, PartialBody,
-    PathBody, PathsBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody,
-    WarningBody,
+    AtRiskBody, AtRiskNameBody, BoundBody, DepthBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line,
+    PartialBody, PathBody, PathsBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody,
+    TroubledBody, WarningBody,
 };
 use printable::Printable;
 
@@ -373,7 +373,13 @@ fn io_body(io: &EngineReport) -> IoBody {
         bound: bound.collect(),
         stream: io.stream.map(stream_body),
         end_of_stream: None,
+        depths: io.depths.iter().map(depth_body).collect(),
     }
+}
+
+fn depth_body(depth: &DeviceDepth) -> DepthBody {
+    let DeviceDepth { device, depth } = depth.clone();
+    DepthBody { device, depth }
 }
 
 /// The name of an I/O engine.

@@ -125,12 +125,11 @@ async fn receives(link: ControlLink) -> Option<Fault> {
 
 /// Runs a session that sends empty files without end. Returns the fault by which it ends.
 async fn sends(link: ControlLink) -> Option<Fault> {
-    let SessionBuffers { slab, io, depth } = machinery(Role::Sender);
+    let SessionBuffers { slab, io } = machinery(Role::Sender);
     let sending = Sending {
         tree: Arc::new(VoidSource { len: 0, files: 10_000_000 }),
         slab,
         io,
-        depth,
         chunk: CHUNK,
         chunk_max: CHUNK,
         bundled_max: 256 << 10,

@@ -21,8 +21,7 @@ use crate::lanes::worker::receive::Arrival;
 /// The payload that waits for its verdict, and the writes of chunks.
 pub(super) struct ChunkWrites {
     io: ChunkIo,
-    /// The number of requests that the disks take at a time.
-    depth: usize,
+    targets: usize,
     /// Held once by each write that is under way.
     under_way: Arc<()>,
     payload: HashMap<Ticket, ArrivedPayload>,
@@ -46,12 +45,7 @@ struct ArrivedPayload {
 impl ChunkWrites {
     /// Writes through `io` to a tree on so many targets.
     pub(super) fn new(io: ChunkIo, targets: usize) -> ChunkWrites {
-        ChunkWrites {
-            depth: io.report().depth * targets.max(1),
-            io,
-            under_way: Arc::default(),
-            payload: HashMap::new(),
-        }
+        ChunkWrites { io, targets: targets.max(1), under_way: Arc::default(), payload: HashMap::new() }
     }
 
     /// The number of writes that are under way.
@@ -59,9 +53,9 @@ impl ChunkWrites {
         Arc::strong_count(&self.under_way) - 1
     }
 
-    /// The number of requests that the disks take at a time.
+    /// The number of requests that the disks take at a time now.
     pub(super) fn depth(&self) -> usize {
-        self.depth
+        self.io.depth_now() * self.targets
     }
 
     /// The chunk I/O, for writes that are counted elsewhere.

@@ -47,9 +47,8 @@ pub(crate) struct Sending {
     pub(crate) tree: Arc<dyn SourceTree>,
     /// Its buffers.
     pub(crate) slab: Arc<Slab>,
-    /// Its chunk I/O, and the number of requests that it keeps in flight.
+    /// Its chunk I/O.
     pub(crate) io: ChunkIo,
-    pub(crate) depth: usize,
     /// The values agreed in the handshake.
     pub(crate) chunk: ChunkSize,
     pub(crate) chunk_max: ChunkSize,
@@ -94,7 +93,7 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed } = sending;
     let preserve = wanted.preserve;
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
@@ -113,7 +112,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         link,
         machine: Sender::new(SenderConfig { chunk, chunk_min, chunk_max, bundled_max }),
         workers: reading,
-        buffers: ReadAhead { slab, depth, devices: 0 },
+        buffers: ReadAhead::new(slab, io.clone()),
         course,
         offered: OfferedEntries::new(),
         scan_end_said: false,
@@ -338,7 +337,7 @@ impl SenderLoop<'_> {
         {
             self.act(action);
         }
-        if self.buffers.is_outgrown(&self.workers) {
+        if self.buffers.is_outdated(&self.workers) {
             self.buffers.fit(&self.link, &self.workers);
         }
         let (sent, resent) = self.machine.bytes_sent();

@@ -1,10 +1,11 @@
 //! Sets how many buffers a sending session reads ahead into.
 //!
-//! In: the lanes that stand, and the devices that are read. Out: the limit of the slab. It knows no
-//! files.
+//! In: the lanes that stand, the devices that are read, and the depth of their queues. Out: the
+//! limit of the slab. It knows no files.
 
 use std::sync::Arc;
 
+use longhaul_disk::ChunkIo;
 use longhaul_sys::Slab;
 
 use crate::budget;
@@ -14,25 +15,31 @@ use crate::session::source::SourceWorkers;
 /// The buffers of a sending session, and how many of them it uses.
 pub(super) struct ReadAhead {
     /// The buffers.
-    pub(super) slab: Arc<Slab>,
-    /// The number of requests that the disk keeps in flight.
-    pub(super) depth: usize,
+    slab: Arc<Slab>,
+    io: ChunkIo,
+    /// The number of requests that a disk was given at a time at the last look.
+    depth: usize,
     /// The devices that were read at the last look. 0 before the first.
-    pub(super) devices: usize,
+    devices: usize,
 }
 
 impl ReadAhead {
+    /// The buffers of a session that reads through `io`.
+    pub(super) fn new(slab: Arc<Slab>, io: ChunkIo) -> ReadAhead {
+        ReadAhead { slab, depth: io.depth_now(), io, devices: 0 }
+    }
+
     /// Reads as far ahead as the lanes that stand and the devices that are read need.
     pub(super) fn fit(&mut self, link: &ControlLink, workers: &SourceWorkers) {
-        self.devices = workers.devices();
+        (self.devices, self.depth) = (workers.devices(), self.io.depth_now());
         let limit = budget::sender_slots(self.depth * self.devices, link.lanes()).min(self.slots(link));
         self.slab.set_limit(limit);
         workers.set_slots(limit);
     }
 
-    /// Whether more devices are read than at the last look.
-    pub(super) fn is_outgrown(&self, workers: &SourceWorkers) -> bool {
-        workers.devices() > self.devices
+    /// Whether more devices are read than at the last look, or they are given more or fewer requests at a time.
+    pub(super) fn is_outdated(&self, workers: &SourceWorkers) -> bool {
+        workers.devices() > self.devices || self.io.depth_now() != self.depth
     }
 
     /// Slots for reading. The windows of lanes, if there are any, have the rest of the memory.

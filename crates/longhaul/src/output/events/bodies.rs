@@ -126,7 +126,7 @@ pub(super) struct TroubledBody<'a> {
 pub(super) struct IoBody {
     /// `uring`, `threads`, or `void` where no disk is used.
     pub(super) engine: &'static str,
-    /// Requests in flight per device.
+    /// Requests in flight per device; with `--depth auto` the most that was found best for one.
     pub(super) depth: usize,
     /// Devices in use.
     pub(super) devices: usize,
@@ -147,6 +147,19 @@ pub(super) struct IoBody {
     /// proven`. The field is absent for any other source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) end_of_stream: Option<&'static str>,
+    /// One object for each device, with the requests in flight that were found best for it. The
+    /// field is absent where their number was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) depths: Vec<DepthBody>,
+}
+
+/// The depth that was found for a device.
+#[derive(Debug, Serialize)]
+pub(super) struct DepthBody {
+    /// The device, as `MAJOR:MINOR`.
+    pub(super) device: String,
+    /// The requests in flight that were found best for it.
+    pub(super) depth: usize,
 }
 
 /// Threads of this side that are bound to CPUs.

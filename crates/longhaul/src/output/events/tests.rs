@@ -3,7 +3,7 @@
 use super::*;
 use crate::exit::tests::report;
 use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
-use longhaul_engine::{BoundThreads, Stage, StartNote, TargetId};
+use longhaul_engine::{BoundThreads, DeviceDepth, Stage, StartNote, TargetId};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -142,6 +142,7 @@ fn the_summary_counts_and_rates() {
                 BoundThreads { threads: "lanes".to_owned(), node: None, cpus: "8".to_owned() },
             ],
             stream: None,
+            depths: vec![DeviceDepth { device: "8:1".to_owned(), depth: 8 }],
         }),
         troubled_targets: vec![
             TroubledTarget {
@@ -179,7 +180,8 @@ fn the_summary_counts_and_rates() {
          \"bytes_per_s\":250000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
          \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"net\":0.3},\
          \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0,\
-         \"bound\":[{\"threads\":\"disk 8:1\",\"node\":1,\"cpus\":\"0-3\"},{\"threads\":\"lanes\",\"node\":null,\"cpus\":\"8\"}]},\
+         \"bound\":[{\"threads\":\"disk 8:1\",\"node\":1,\"cpus\":\"0-3\"},{\"threads\":\"lanes\",\"node\":null,\"cpus\":\"8\"}],\
+         \"depths\":[{\"device\":\"8:1\",\"depth\":8}]},\
          \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000,\
          \"troubled_targets\":[{\"target\":3,\"path\":\"/d3\",\"slow_s\":12.0,\"full_s\":0.0,\"failed_s\":0.0,\
          \"busy_bytes_per_s\":21000000,\"slowest_sibling_bytes_per_s\":98000000,\
