@@ -28,7 +28,8 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
     println!("seeds begin with {from}");
     let checks = [
         ("medium", medium::run(&MediumArgs { worlds: WORLDS, from, seed: None })),
-        ("sim", sim::run(&SimArgs { seeds: SEEDS, from, trace: false })),
+        ("sim", sim::run(&SimArgs { seeds: SEEDS, from, trace: false, sets: false })),
+        ("sets", sim::run(&SimArgs { seeds: SET_SEEDS, from, trace: false, sets: true })),
         ("cuts", cuts::run(&CutsArgs { cuts: CUTS, seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
     ];
@@ -41,6 +42,8 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
 const WORLDS: u64 = 5_000;
 /// Seeds of `sim`: an hour on 2 cores in a debug build, a quarter of that with `--release`.
 const SEEDS: u64 = 200_000;
+/// Seeds of `sim --sets`: minutes on 2 cores.
+const SET_SEEDS: u64 = 1_000_000;
 const KILLS: u64 = 100;
 /// Cuts on each file system. They need root.
 const CUTS: u64 = 400;

@@ -5,7 +5,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use longhaul_sim::{Options, play, play_many};
+use longhaul_sim::{Options, SetOptions, play, play_many, play_many_sets, play_set};
 
 /// What `sim` takes.
 #[derive(Args)]
@@ -19,6 +19,9 @@ pub(crate) struct SimArgs {
     /// Print every event of every world, also of those that end well
     #[arg(long)]
     pub(crate) trace: bool,
+    /// Play worlds of target sets: how striped files are written to targets that fail
+    #[arg(long)]
+    pub(crate) sets: bool,
 }
 
 /// Plays the worlds.
@@ -27,8 +30,12 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
         return told(args);
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    match play_many(args.from, args.seeds, threads, Options::default()) {
-        Ok(seen) => println!("{} seeds from {} keep every promise: {seen:?}", args.seeds, args.from),
+    let said = match args.sets {
+        true => play_many_sets(args.from, args.seeds, threads, SetOptions::default()).map(|seen| format!("{seen:?}")),
+        false => play_many(args.from, args.seeds, threads, Options::default()).map(|seen| format!("{seen:?}")),
+    };
+    match said {
+        Ok(seen) => println!("{} seeds from {} keep every promise: {seen}", args.seeds, args.from),
         Err(failure) => bail!("{failure}"),
     }
     Ok(())
@@ -37,8 +44,14 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
 /// Plays one world after the other, and prints all that happens.
 fn told(args: &SimArgs) -> Result<()> {
     for seed in args.from..args.from.saturating_add(args.seeds) {
-        match play(seed, Options { trace: true, ..Options::default() }) {
-            Ok(played) => println!("{}\nseed {seed}: {:?}", played.trace.join("\n"), played.seen),
+        let said = match args.sets {
+            true => play_set(seed, SetOptions { trace: true, ..SetOptions::default() })
+                .map(|played| (played.trace, format!("{:?}", played.seen))),
+            false => play(seed, Options { trace: true, ..Options::default() })
+                .map(|played| (played.trace, format!("{:?}", played.seen))),
+        };
+        match said {
+            Ok((trace, seen)) => println!("{}\nseed {seed}: {seen}", trace.join("\n")),
             Err(failure) => bail!("{failure}"),
         }
     }

@@ -79,7 +79,7 @@ pub fn fail_everywhere(seed: u64, mutant: Option<Mutant>) -> Result<Exhausted, F
 fn broken(seed: u64, world: &mut World, case: &str) -> Result<(), Failure> {
     match world.env.ledger.violation.take() {
         None => Ok(()),
-        Some(what) => Err(Failure { seed, what: format!("{what} ({case})"), trace: Vec::new() }),
+        Some(what) => Err(Failure { seed, what: format!("{what} ({case})"), trace: Vec::new(), replay: "" }),
     }
 }
 

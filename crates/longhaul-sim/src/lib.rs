@@ -7,6 +7,8 @@
 //! case at the destination, and what may go wrong besides; the receiver's orders are held to their
 //! rules there (`watched`).
 //!
+//! Worlds of sets ([`play_set`]) play how striped files are written to several targets.
+//!
 //! Takes seeds. Gives the result of each: a world that ended as it should, or the first broken
 //! promise with the events that led to it. For development only: nothing of the product depends on
 //! it.
@@ -29,6 +31,7 @@ mod rng;
 mod scene;
 mod sending;
 mod session;
+mod sets;
 mod source;
 mod tallies;
 #[cfg(test)]
@@ -42,4 +45,5 @@ pub use exhaust::{Exhausted, crash_everywhere, fail_everywhere};
 pub use mutants::Mutant;
 pub use play::{Failure, Options, Played, play, play_many};
 pub use session::play_session;
+pub use sets::{SetMutant, SetOptions, SetPlayed, SetTallies, play_many_sets, play_set};
 pub use tallies::Tallies;

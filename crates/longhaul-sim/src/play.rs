@@ -32,7 +32,7 @@ pub struct Played {
 
 /// A seed whose world broke a promise.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("seed {seed}: {what}\n{}\nreplay: cargo xtask sim --seeds 1 --from {seed} --trace", trace.join("\n"))]
+#[error("seed {seed}: {what}\n{}\nreplay: cargo xtask sim {replay}--seeds 1 --from {seed} --trace", trace.join("\n"))]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
@@ -40,6 +40,8 @@ pub struct Failure {
     pub what: String,
     /// The events up to there, if they were traced.
     pub trace: Vec<String>,
+    /// What the command that plays it again takes besides: nothing, or an option and a space.
+    pub replay: &'static str,
 }
 
 /// Plays the world of one seed.
@@ -52,18 +54,21 @@ pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
     ideal.run();
     let mut world = World::new(plan, seed, options.mutant, options.trace);
     world.allow(ideal.env.seen.time_us);
-    let panicked = catch_unwind(AssertUnwindSafe(|| world.run())).err();
-    let said = panicked.map(|panic| {
-        let said = panic.downcast_ref::<String>().cloned();
-        said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
-    });
-    let broken = said.map(|said| format!("panic: {said}")).or(world.env.ledger.violation.take());
+    let broken = caught(|| world.run()).or(world.env.ledger.violation.take());
     let (mut seen, trace) = (world.env.seen, world.env.trace.into_lines());
     seen.ideal_us = ideal.env.seen.time_us;
     match broken {
         None => Ok(Played { seen, trace }),
-        Some(what) => Err(Failure { seed, what, trace }),
+        Some(what) => Err(Failure { seed, what, trace, replay: "" }),
     }
+}
+
+/// What a panic of `run` said. `None`: there was none.
+pub(crate) fn caught(run: impl FnOnce()) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
+    let said = panic.downcast_ref::<String>().cloned();
+    let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    Some(format!("panic: {}", said.unwrap_or_default()))
 }
 
 /// Plays `seeds` worlds from the seed `from` on, on `threads` threads; gives the sum of their
@@ -73,31 +78,41 @@ pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
 /// [`Failure`] of the lowest seed that was found to fail before all threads stopped, played again
 /// with its trace.
 pub fn play_many(from: u64, seeds: u64, threads: usize, options: Options) -> Result<Tallies, Failure> {
+    let play_one = |seed, sum: &mut Tallies| play(seed, options).map(|played| sum.add(&played.seen));
+    let played = many((from, seeds), threads, play_one, Tallies::add);
+    played.map_err(|failure| play(failure.seed, Options { trace: true, ..options }).err().unwrap_or(failure))
+}
+
+/// Plays `seeds` worlds from the seed `from` on, on `threads` threads. `play` adds the counts of a
+/// world to a sum, and `add` one sum to another.
+pub(crate) fn many<Sum: Default + Send>(
+    (from, seeds): (u64, u64),
+    threads: usize,
+    play: impl Fn(u64, &mut Sum) -> Result<(), Failure> + Sync,
+    add: impl Fn(&mut Sum, &Sum) + Sync,
+) -> Result<Sum, Failure> {
     let (next, stop) = (AtomicU64::new(from), AtomicBool::new(false));
-    let (sum, failed) = (Mutex::new(Tallies::default()), Mutex::new(None::<Failure>));
+    let (sum, failed) = (Mutex::new(Sum::default()), Mutex::new(None::<Failure>));
     let work = || {
-        let mut own = Tallies::default();
+        let mut own = Sum::default();
         while !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= from.saturating_add(seeds) {
                 break;
             }
-            match play(seed, options) {
-                Ok(played) => own.add(&played.seen),
-                Err(failure) => {
-                    stop.store(true, Ordering::Relaxed);
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    if failed.as_ref().is_none_or(|before| failure.seed < before.seed) {
-                        *failed = Some(failure);
-                    }
+            if let Err(failure) = play(seed, &mut own) {
+                stop.store(true, Ordering::Relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|before| failure.seed < before.seed) {
+                    *failed = Some(failure);
                 }
             }
         }
-        sum.lock().unwrap_or_else(PoisonError::into_inner).add(&own);
+        add(&mut sum.lock().unwrap_or_else(PoisonError::into_inner), &own);
     };
     std::thread::scope(|scope| (0..threads.max(1)).for_each(|_| drop(scope.spawn(work))));
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         None => Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner)),
-        Some(failure) => Err(play(failure.seed, Options { trace: true, ..options }).err().unwrap_or(failure)),
+        Some(failure) => Err(failure),
     }
 }
