@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use longhaul_core::load::{ChunkScheduler, LatencyLog, WriteEnd, WriteId, patience};
+use longhaul_core::load::{ChunkScheduler, LatencyLog, WriteEnd, WriteId, WriteResult, patience};
 use longhaul_core::stripe::{Spot, WriteOutcome};
 use longhaul_core::{Candidate, ChunkIndex, TargetId, soonest};
 
@@ -166,7 +166,8 @@ impl SetProcess {
             Err(OrderError::NoSpace) => self.targets[target].health = Health::Full(host.now),
             _ => {}
         }
-        let end = self.scheduler.end(time(host), write, spot.target, went_well);
+        let outcome = if went_well { WriteResult::Written } else { WriteResult::Failed };
+        let end = self.scheduler.end(time(host), write, spot.target, outcome);
         let Some(job) = self.jobs.get_mut(&write) else { return };
         job.on.retain(|other| *other != target);
         let is_free = job.on.is_empty();
@@ -212,6 +213,12 @@ impl SetProcess {
                 }
                 return true;
             };
+            // It was wanted twice, as its target failed twice, and the other write has a place.
+            let doer = &self.files[at];
+            if job.on.is_empty() && (doer.stage != Stage::Writing || doer.has(job.index)) {
+                self.drop_job(write);
+                return true;
+            }
             let mut candidates = self.candidates(host, &self.files[at]);
             candidates.retain(|candidate| !tried.contains(&candidate.target));
             let chosen = if host.has(SetMutant::ShareIgnored) {
