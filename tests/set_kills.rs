@@ -54,7 +54,7 @@ fn push_through_kills(layout: &str) {
     let source = Tree::of(host.path("src")).beneath();
     tree::assert_same(&source, &Tree::of(host.path("back")).beneath(), "after all kills");
     drop(daemon);
-    let left: Vec<String> = dirs.iter().flat_map(|dir| tree::leftovers(dir)).collect();
+    let left: Vec<String> = dirs.iter().flat_map(tree::leftovers).collect();
     assert!(left.iter().all(|name| name.starts_with(".longhaul-set")), "{left:?}");
     host.run(["set", "check"]).arg(&dirs[0]).succeed();
     if layout == "stripe" {
