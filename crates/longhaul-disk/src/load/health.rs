@@ -2,8 +2,9 @@
 //! process know it.
 //!
 //! In: errors of calls that write to a target, the outcome of probes, and names of committed files.
-//! Out: whether a target may be given something, and which files are at risk as it failed. It lives as long as the process, so that a set that is opened again knows
-//! what failed a moment ago. It knows no files.
+//! Out: whether a target may be given something, and which files are at risk as it failed. It lives
+//! as long as the process, so that a set that is opened again knows what failed a moment ago. It
+//! opens no files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -25,9 +26,9 @@ pub(crate) struct SetHealth {
 /// The files that this process has committed on a target.
 #[derive(Debug, Default)]
 struct CommittedFiles {
-    /// Those since it was last well.
+    /// The files since it was last well.
     recent: RecentFiles,
-    /// Those that are at risk as it failed, and that nobody was told of.
+    /// The files that are at risk as it failed, and that nobody was told of.
     at_risk: RecentFiles,
 }
 
@@ -112,8 +113,8 @@ impl SetHealth {
         }
     }
 
-    /// Notes that a file of this name beneath the top of the set is committed on a target, or a part
-    /// of it.
+    /// Notes that a file of this name beneath the top of the set is committed on a target, or a
+    /// part of it.
     pub(crate) fn committed(&self, target: TargetId, name: RelPath) {
         let failed = self.troubled().get(&target).is_some_and(|trouble| trouble.condition == TargetCondition::Failed);
         let mut files = self.files();

@@ -20,7 +20,7 @@ impl RecentFiles {
     pub(super) fn add(&mut self, name: RelPath) {
         self.count += 1;
         self.names.push_back(name);
-        if self.names.len() > NAMES_MAX {
+        if self.names.len() > RECENT_NAMES_MAX {
             self.names.pop_front();
         }
     }
@@ -44,7 +44,7 @@ impl RecentFiles {
 }
 
 /// Names that are kept of a target. With a hundred bytes each they take a megabyte.
-const NAMES_MAX: usize = 10_000;
+const RECENT_NAMES_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
@@ -58,14 +58,16 @@ mod tests {
 
     #[test]
     fn the_latest_names_are_kept_and_all_are_counted() {
-        for (count, named) in [(0, 0), (1, 1), (NAMES_MAX, NAMES_MAX), (NAMES_MAX + 1, NAMES_MAX)] {
+        for (count, named) in
+            [(0, 0), (1, 1), (RECENT_NAMES_MAX, RECENT_NAMES_MAX), (RECENT_NAMES_MAX + 1, RECENT_NAMES_MAX)]
+        {
             let files = files(0..count);
             assert_eq!((files.count(), files.names().count()), (count as u64, named));
             let latest = files.names().next().map(|name| name.as_bytes().to_vec());
             assert_eq!(latest, count.checked_sub(1).map(|n| format!("f{n}").into_bytes()));
         }
         let mut both = files(0..3);
-        both.extend(files(3..3 * NAMES_MAX));
-        assert_eq!((both.count(), both.names().count()), (3 * NAMES_MAX as u64, NAMES_MAX));
+        both.extend(files(3..3 * RECENT_NAMES_MAX));
+        assert_eq!((both.count(), both.names().count()), (3 * RECENT_NAMES_MAX as u64, RECENT_NAMES_MAX));
     }
 }

@@ -36,6 +36,7 @@ pub(crate) struct JournalCopy {
 }
 
 impl JournalCopy {
+    /// An open journal file of so many bytes.
     pub(super) fn new(shelf: ShelfDir, (tag, fd): (SessionTag, OwnedFd), len: u64, locked: Locked) -> JournalCopy {
         JournalCopy {
             shelf,
@@ -58,8 +59,8 @@ impl JournalCopy {
         *self.len.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes `bytes` behind the last; durable only after [`JournalCopy::sync`]. Calls come one after
-    /// the other.
+    /// Writes `bytes` behind the last; durable only after [`JournalCopy::sync`]. Calls come one
+    /// after the other.
     ///
     /// # Errors
     /// The system's error: then none of `bytes` is in it, and the next append may succeed. If the
@@ -245,11 +246,13 @@ impl Drop for JournalCopy {
     }
 }
 
+/// The time of the last write to a journal file.
 pub(super) fn written(fd: &OwnedFd, tag: SessionTag) -> Result<Mtime, DiskError> {
     let stat = fstat(fd).map_err(|error| DiskError::call("examine", shown(tag), error))?;
     Ok(meta_of(&stat).mtime)
 }
 
+/// Gives the bytes of a journal file to `sink`, until that returns false.
 pub(super) fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
     // Most callers want only the beginning, which names the owner.
     let mut piece = vec![0; FIRST_PIECE_BYTES];
@@ -284,7 +287,9 @@ fn write_all(kernel: &Kernel, fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -
     Ok(())
 }
 
+/// Bytes of the first piece that is read.
 pub(super) const FIRST_PIECE_BYTES: usize = 4 << 10;
+/// Bytes of a piece at most.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// Bytes of room that are kept ahead: the records of two thousand chunks.

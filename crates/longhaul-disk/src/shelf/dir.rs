@@ -1,5 +1,5 @@
-//! [`ShelfDir`]: the directory `.longhaul` at the top of one tree, in which the journals of sessions
-//! lie.
+//! [`ShelfDir`]: the directory `.longhaul` at the top of one tree, in which the journals of
+//! sessions lie.
 //!
 //! Takes tags from the shelf; gives journal files, each locked while its session lives, and those
 //! that other sessions left. It is made with the first journal and removed with the last. Knows
@@ -49,6 +49,7 @@ pub(super) enum Opening {
 }
 
 impl ShelfDir {
+    /// The shelf at the top of a tree, which is this target of a set. `None`: of none.
     pub(super) fn of(root: &Arc<Dir>, load: Option<Arc<TargetLoad>>) -> ShelfDir {
         ShelfDir { root: Arc::clone(root), synced: Arc::default(), load }
     }
@@ -169,6 +170,7 @@ impl ShelfDir {
         Ok(tags)
     }
 
+    /// The way to its file system.
     pub(super) fn kernel(&self) -> &Kernel {
         self.root.kernel()
     }
@@ -340,6 +342,7 @@ pub(super) fn shown(tag: SessionTag) -> PathText {
     PathText::from([NAME, b"/", &file_name(tag)].concat().as_slice())
 }
 
+/// The name of the directory.
 pub(super) const NAME: &[u8] = RESERVED_PREFIX;
 /// Spellings of the shelf's name that some file system might take for it and that
 /// [`longhaul_core::is_reserved`] does not know: a short name without a number (vfat with
@@ -352,6 +355,7 @@ pub(crate) const ALIASES: &[&[u8]] = &[
     b" .longhaul",
     b"..longhaul",
 ];
+/// The end of the name of a journal.
 pub(super) const SUFFIX: &[u8] = b".journal";
 /// The number of times that a shelf or journal is made again after another process removed it. A
 /// process that does nothing but remove wins about two times in three (measured); no real process

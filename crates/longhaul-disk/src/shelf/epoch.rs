@@ -86,7 +86,7 @@ pub(super) fn read(shelf: &ShelfDir, tag: SessionTag) -> Result<Epoch, DiskError
         Err(Errno::NOENT) => return Ok(Epoch::FIRST),
         Err(error) => return Err(failed(error)),
     };
-    let mut text = [0; TEXT_BYTES_MAX];
+    let mut text = [0; EPOCH_BYTES_MAX];
     loop {
         match pread(&file, &mut text, 0) {
             Ok(read) => return Ok(Epoch::parse(&text[..read])),
@@ -161,7 +161,7 @@ const HEAD: &str = "longhaul journal epoch 1";
 const EPOCH: &str = ".epoch";
 const NEW: &str = ".new";
 /// Bytes of a text at most: the numbers have at most 20 and 10 digits.
-const TEXT_BYTES_MAX: usize = 128;
+const EPOCH_BYTES_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -174,7 +174,7 @@ mod tests {
         let most = Epoch { number: u64::MAX, copies: u32::MAX, trust: Trust::Unsure };
         for epoch in [epoch, most, Epoch::FIRST] {
             assert_eq!(Epoch::parse(epoch.text().as_bytes()), epoch);
-            assert!(epoch.text().len() < TEXT_BYTES_MAX);
+            assert!(epoch.text().len() < EPOCH_BYTES_MAX);
         }
         let damaged = Epoch { trust: Trust::Unsure, ..Epoch::FIRST };
         for text in [&b""[..], b"longhaul journal epoch 1\nepoch 3\ncopies 2\ntrust sure\n", &[0; 64]] {

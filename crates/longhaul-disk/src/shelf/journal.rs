@@ -31,9 +31,9 @@ pub struct Journal {
 /// The copies of a journal.
 #[derive(Debug)]
 struct Copies {
-    /// Those that count, at least one. All have the same bytes once it is settled.
+    /// The copies that count, at least one. All have the same bytes once it is settled.
     live: Vec<Arc<JournalCopy>>,
-    /// Those that do not count. They stay locked.
+    /// The copies that do not count. They stay locked.
     idle: Vec<Arc<JournalCopy>>,
     /// The epoch of those that count.
     epoch: Epoch,

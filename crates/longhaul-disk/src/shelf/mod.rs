@@ -7,8 +7,8 @@
 //!
 //! # The rules
 //!
-//! - **COPIES-1**: a journal of a plain tree has one copy. One of a target set is begun on the first
-//!   two targets that are there and well, or on one if no other takes it.
+//! - **COPIES-1**: a journal of a plain tree has one copy. One of a target set is begun on the
+//!   first two targets that are there and well, or on one if no other takes it.
 //! - **COPIES-2**: each append, cut and sync is done on every copy that counts, and has ended when
 //!   it has on all of them. A copy on which one fails counts no more, if another one stands.
 //! - **COPIES-3**: each copy has an epoch: 0 with two copies if none is written beside it. Whenever
@@ -16,11 +16,11 @@
 //!   copies of the highest epoch that is found count.
 //! - **COPIES-4**: of copies of one epoch that differ, the one that is proven further is believed.
 //!   Where one is the beginning of the other, that is the longer.
-//! - **COPIES-5**: a journal is *sure* if each target of the set was looked at (or failed while this
-//!   process used it), as many copies of its epoch are found as that says, no copy of any epoch says
-//!   that it is not, and no two are proven beyond the point where they part. What one that is not
-//!   sure says of chunks is compared with the medium before it is believed, in each later session as
-//!   well.
+//! - **COPIES-5**: a journal is *sure* if each target of the set was looked at (or failed while
+//!   this process used it), as many copies of its epoch are found as that says, no copy of any
+//!   epoch says that it is not, and no two are proven beyond the point where they part. What one
+//!   that is not sure says of chunks is compared with the medium before it is believed, in each
+//!   later session as well.
 //! - **COPIES-6**: whoever opens a journal locks every copy that is there, in the order of the
 //!   targets, and has it only if nobody has any of them. A copy that counts no more stays locked
 //!   until the journal is closed.

@@ -26,7 +26,7 @@ pub struct JournalReader {
     tag: SessionTag,
     /// The copies that count.
     copies: Vec<OwnedFd>,
-    /// Those that do not: whoever has the journal has them locked as well.
+    /// The copies that do not count: whoever has the journal has them locked as well.
     others: Vec<OwnedFd>,
     proves: Arc<dyn Proves>,
 }
@@ -43,6 +43,7 @@ pub(super) struct Comparison {
 }
 
 impl JournalReader {
+    /// A reader of the copies that were found.
     pub(super) fn new(tag: SessionTag, found: Vec<(OwnedFd, Epoch)>, proves: Arc<dyn Proves>) -> JournalReader {
         let highest = found.iter().map(|(_, epoch)| epoch.number).max();
         let (copies, others): (Vec<_>, Vec<_>) =
