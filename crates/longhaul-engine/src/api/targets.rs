@@ -60,8 +60,8 @@ pub struct TroubledTarget {
     pub share: Option<f64>,
 }
 
-/// Files that were committed on a target, or a part of them, before it failed: a disk that fails may
-/// lose what it called durable.
+/// Files that were committed on a target, or a part of them, before it failed: a disk that fails
+/// may lose what it called durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesAtRisk {
     /// The number of the target.

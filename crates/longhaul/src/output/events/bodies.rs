@@ -333,8 +333,8 @@ pub(super) struct TargetBody<'a> {
 }
 
 /// A target of this side failed on which files were committed in this run: a disk that fails may
-/// lose what it called durable. Check them: `set verify` reads striped files, `check` compares others
-/// with a manifest.
+/// lose what it called durable. Check them: `set verify` reads striped files, `check` compares
+/// others with a manifest.
 #[derive(Serialize)]
 pub(super) struct AtRiskBody<'a> {
     /// The number of the target.
