@@ -419,7 +419,7 @@ impl Kernel {
 }
 
 /// The kernel's own limit of a list of names, and of a value.
-const XATTR_BYTES_MAX: usize = 64 << 10;
+pub(crate) const XATTR_BYTES_MAX: usize = 64 << 10;
 /// `f_type` of btrfs.
 const BTRFS: fs::FsWord = 0x9123_683e;
 

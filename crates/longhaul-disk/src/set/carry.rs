@@ -17,6 +17,7 @@ use crate::destination::{DirHandle, Replace, random};
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, SetError};
 use crate::fill::{Cached, fill, read_up_to};
+use crate::kernel::XATTR_BYTES_MAX;
 use crate::set::moves::{FileVersion, Move, MoveKind, gone};
 use crate::set::pace::Pace;
 use crate::set::{SetTarget, TargetSet};
@@ -311,5 +312,3 @@ fn stays(path: &RelPath, why: &'static str) -> DiskError {
 /// Bytes that are copied at a time: as few requests as count for nothing beside the disk's work.
 const PIECE_BYTES: usize = 1 << 20;
 const ALIGN: usize = 4096;
-/// The kernel's own limit of a list of names.
-const XATTR_BYTES_MAX: usize = 64 << 10;

@@ -253,6 +253,7 @@ impl TargetSet {
         Ok(())
     }
 
+    /// Its mark. A plain tree has none.
     pub(super) fn known_mark(&self) -> Result<&SetMark, DiskError> {
         self.mark.as_ref().ok_or_else(|| SetError::NoSet { dir: self.first().named().into() }.into())
     }

@@ -19,7 +19,7 @@ use crate::walk::Dir;
 
 /// The end of the making of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum MakingEnd {
     /// All marks stand.
     Now,
     /// Somebody else has made a set of these directories meanwhile.
@@ -27,14 +27,14 @@ pub(super) enum Made {
 }
 
 /// Makes a set of directories of which none has a mark.
-pub(super) fn make(found: &[(TargetId, Looked<'_>)], named: &TargetDirs) -> Result<Made, DiskError> {
-    let Some((_, first)) = found.first() else { return Ok(Made::Elsewhere) };
+pub(super) fn make(found: &[(TargetId, Looked<'_>)], named: &TargetDirs) -> Result<MakingEnd, DiskError> {
+    let Some((_, first)) = found.first() else { return Ok(MakingEnd::Elsewhere) };
     let shown = PathText::from(first.dir);
     lock::make(first.tree.root()).map_err(|error| DiskError::call("make the lock of", &shown, error))?;
     // Where there are no locks, two who make one set of the same directories are not told apart.
     let _lock = lock::try_hold(first.tree.root(), &shown)?;
     if SetMark::read(first.tree.root(), &shown)?.is_some() {
-        return Ok(Made::Elsewhere);
+        return Ok(MakingEnd::Elsewhere);
     }
     let places: Vec<PathBuf> = named.dirs.iter().map(|dir| std::path::absolute(dir).unwrap_or(dir.clone())).collect();
     let fresh = || SetId::new().map_err(|error| DiskError::call("name a set at", &shown, error));
@@ -61,7 +61,7 @@ pub(super) fn make(found: &[(TargetId, Looked<'_>)], named: &TargetDirs) -> Resu
     }
     found.iter().try_for_each(|(_, looked)| SetMark::forget_coming(looked.tree.root(), &looked.dir.into()))?;
     tracing::info!(set = %words.set, targets = places.len(), layout = words.layout.name(), "a target set was made");
-    Ok(Made::Now)
+    Ok(MakingEnd::Now)
 }
 
 /// Refuses directories with a secret that no making of a set has left.

@@ -19,7 +19,7 @@ use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::{Membership, SetHealth, TargetCondition, TargetLoad};
 use crate::names::each_name;
 use crate::set::lock::LockFile;
-use crate::set::making::Made;
+use crate::set::making::MakingEnd;
 use crate::set::mark::{SetLayout, SetMark};
 use crate::set::moves::is_moving;
 use crate::set::{MissingTarget, SetTarget, Striping, TargetSet, lock, making, probe, secret};
@@ -321,8 +321,8 @@ fn begin(
     if marks == Marks::Made {
         // Whoever made it: it is opened as any other.
         return match making::make(found, named)? {
-            Made::Now => TargetSet::open(named, Marks::Needed, writing),
-            Made::Elsewhere => TargetSet::open(named, marks, writing),
+            MakingEnd::Now => TargetSet::open(named, Marks::Needed, writing),
+            MakingEnd::Elsewhere => TargetSet::open(named, marks, writing),
         };
     }
     let set = SetId::new().map_err(|error| DiskError::call("name a set at", found[0].1.dir, error))?;

@@ -44,7 +44,7 @@ pub enum SetFind {
     Copied {
         /// Its path beneath the target; of the set's own files, a path to tell them by.
         path: RelPath,
-        /// What it is.
+        /// The kind of the thing.
         kind: CopyKind,
         /// Its length in bytes.
         bytes: u64,

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::FileType;
+
 use super::*;
 use crate::kernel::Kernel;
 use crate::set::change::testing::Stops;

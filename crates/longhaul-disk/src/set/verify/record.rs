@@ -46,7 +46,7 @@ pub(super) struct VerifyRecord {
     log: Mutex<Option<Log>>,
 }
 
-/// What an earlier run found.
+/// The finds of earlier runs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Earlier {
     /// When the verification began. Zero if this run is the first.
@@ -128,8 +128,8 @@ impl Earlier {
         words.next().is_none().then_some(())
     }
 
-    /// What a text tells, and the length of the part of it that counts. `None` if it is no record
-    /// that begins with `header`.
+    /// The finds that a text tells, and the length of the part of it that counts. `None` if it is
+    /// no record that begins with `header`.
     fn parse(text: &[u8], header: &str) -> Option<(Earlier, usize)> {
         let mut rest = text.strip_prefix(header.as_bytes())?;
         let line = |rest: &mut &[u8]| {
@@ -159,7 +159,7 @@ impl VerifyRecord {
         }
     }
 
-    /// What the runs before this one found.
+    /// The finds of the runs before this one.
     pub(super) fn earlier(&self) -> &Earlier {
         &self.earlier
     }
@@ -308,7 +308,7 @@ const BEGAN: &str = "began ";
 const RIGHT: &str = "right";
 const DAMAGED: &str = "damaged";
 const BEGUN: &str = "begun";
-/// What is lost by a crash at most is as little as what is read in this time.
+/// A crash costs no more than is read in this time.
 const WRITTEN_EVERY: Duration = Duration::from_secs(2);
 /// A longer record is not read to its end: that of 10 million files has 600 MB.
 const BYTES_MAX: u64 = 1 << 30;

@@ -18,7 +18,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// What a run told, and how it ended.
+/// The finds of a run, and how it ended.
 #[derive(Debug)]
 struct Told {
     right: Vec<String>,
