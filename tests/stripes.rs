@@ -1,6 +1,8 @@
 //! Target sets with the layout `stripe`: large files whose chunks lie on all targets, read,
 //! compared, replaced, continued, damaged and forged.
 
+mod hangs;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -462,65 +464,6 @@ fn a_slow_disk_gets_the_chunks_that_it_can_carry() {
     };
     assert!(held(1) * 3 < held(0).min(held(2)), "{} {} {}\n{outcome}", held(0), held(1), held(2));
     assert!(outcome.stderr.contains("limited by target 1"), "{outcome}");
-}
-
-/// A disk whose file system lets no write begin, until this is dropped.
-struct Frozen<'d>(&'d LoopDisk);
-
-impl Frozen<'_> {
-    fn now(disk: &LoopDisk) -> Frozen<'_> {
-        assert!(fsfreeze("--freeze", disk), "these tests need fsfreeze of util-linux");
-        Frozen(disk)
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        fsfreeze("--unfreeze", self.0);
-    }
-}
-
-fn fsfreeze(what: &str, disk: &LoopDisk) -> bool {
-    std::process::Command::new("fsfreeze").arg(what).arg(disk.path()).status().is_ok_and(|status| status.success())
-}
-
-#[test]
-#[ignore = "needs root: run by .ci/run"]
-fn a_disk_that_hangs_holds_up_no_other_is_named_and_loses_nothing() {
-    let (scene, disks) = on_disks(&[512 << 20; 3]);
-    files::make(scene.host.path("src/large/a"), 1, 300 * MIB);
-    // All disks are busy, so that each has its share under way.
-    let throttle = Throttle::writes(disks[0].path(), 8_000_000);
-    let throttle = disks[1..].iter().fold(throttle, |throttle, disk| throttle.and_writes(disk.path(), 8_000_000));
-    let run = scene.copy(&["--memory", "64MiB", "src/large/a", "."]).beneath(throttle.words()).start();
-    let of = |event: &serde_json::Value, name: &str| event[name].as_u64();
-    run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > 30 * MIB as u64));
-    // Journals lie on the first disk, and the file's home has its temporary. Nothing of them is on
-    // one of the others.
-    let is_home = |dir: &Path| {
-        let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.into_iter().any(|name| name.len() == ".longhaul-".len() + 32)
-    };
-    let hanging = if is_home(&scene.dirs[2]) { 1 } else { 2 };
-    let frozen = Frozen::now(&disks[hanging]);
-    let named = run.wait_event(|event| {
-        let state = event["targets"][hanging]["state"].as_str()?;
-        (state == "hung").then(|| run.last_so_far("bytes_received"))
-    });
-    let received = named.expect("progress came before");
-    run.wait_event(|event| of(event, "bytes_received").filter(|bytes| *bytes > received + 100 * MIB as u64));
-    run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > received + 50 * MIB as u64));
-    drop(frozen);
-    let outcome = run.finish();
-    assert_eq!(outcome.summary()["exit"], 0, "{outcome}");
-    assert!(outcome.stderr.contains(&format!("target {hanging} ({}) does not answer", disks[hanging].text())));
-    let summary = outcome.summary();
-    let troubled = summary["troubled_targets"].as_array().unwrap();
-    assert!(troubled.iter().any(|one| one["target"] == hanging && one["hung_s"].as_f64() > Some(0.0)), "{outcome}");
-    scene.export(&["a", "back"]).succeed();
-    assert_eq!(files::b3sum(scene.host.path("back")), files::b3sum(scene.host.path("src/large/a")));
-    scene.host.run(["set", "check"]).arg(&scene.dirs[0]).succeed();
-    scene.host.run(["set", "verify"]).arg(&scene.dirs[0]).succeed();
 }
 
 #[test]

@@ -96,8 +96,8 @@ impl SlowDisks {
 
 impl Drop for SlowDisks {
     fn drop(&mut self) {
-        // A disk that hangs cannot be unmounted, and the rule for the kernel's threads would outlive
-        // this.
+        // A disk that hangs cannot be unmounted, and the rule for the kernel's threads would
+        // outlive this.
         for disk in 0..self.disks.len() {
             let _ = self.throttle(&self.cgroup, disk, UNLIMITED);
             let _ = self.throttle(&self.controller, disk, UNLIMITED);

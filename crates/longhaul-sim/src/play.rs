@@ -40,7 +40,8 @@ pub struct Failure {
     pub what: String,
     /// The events up to there, if they were traced.
     pub trace: Vec<String>,
-    /// What the command that plays it again takes besides: nothing, or an option and a space.
+    /// The words that the command which plays it again takes besides: nothing, or an option and a
+    /// space.
     pub replay: &'static str,
 }
 
@@ -63,7 +64,7 @@ pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
     }
 }
 
-/// What a panic of `run` said. `None`: there was none.
+/// The words of a panic of `run`. `None`: there was none.
 pub(crate) fn caught(run: impl FnOnce()) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
     let said = panic.downcast_ref::<String>().cloned();

@@ -31,6 +31,15 @@ pub struct DepthSearch {
     rest: Duration,
 }
 
+/// The requests that a device was given in a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Demand {
+    /// As many as it may have, or nearly.
+    Full,
+    /// Fewer.
+    Short,
+}
+
 /// The direction of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -101,7 +110,7 @@ impl DepthSearch {
         let depth = self.depth();
         if let Some((rate, is_busy)) = self.stretch.serve(depth, now, bytes, took) {
             self.stretch = Stretch { early: 0, began: Some(now), ..Stretch::default() };
-            self.judge(now, rate, is_busy);
+            self.judge(now, rate, if is_busy { Demand::Full } else { Demand::Short });
             if self.depth() != depth {
                 self.stretch = Stretch { early: depth.max(self.depth()), ..Stretch::default() };
             }
@@ -111,13 +120,13 @@ impl DepthSearch {
 
     /// Goes on after a stretch. A stretch in which the device had less to do than it may have says
     /// nothing of the device.
-    fn judge(&mut self, now: Duration, rate: f64, is_busy: bool) {
+    fn judge(&mut self, now: Duration, rate: f64, demand: Demand) {
         match self.phase {
-            Phase::Before if is_busy => {
+            Phase::Before if demand == Demand::Full => {
                 self.best_rate = self.best_rate.max(rate);
                 self.begin_trial(now, rate);
             }
-            Phase::Trial { way, depth, before, .. } if is_busy => {
+            Phase::Trial { way, depth, before, .. } if demand == Demand::Full => {
                 self.phase = Phase::After { way, depth, before, tried: rate };
             }
             Phase::Trial { way, depth, before, missed } if missed < MISSED_MAX => {
@@ -125,7 +134,7 @@ impl DepthSearch {
             }
             // Whoever gives the requests has not so many.
             Phase::Trial { .. } => self.begin_trial(now, self.best_rate),
-            Phase::After { way, depth, before, tried } if is_busy => {
+            Phase::After { way, depth, before, tried } if demand == Demand::Full => {
                 let present = before.max(rate);
                 let pays = match way {
                     Way::Deeper => tried >= present * (1.0 + GAIN_MIN),
@@ -141,7 +150,7 @@ impl DepthSearch {
                     self.begin_trial(now, rate);
                 }
             }
-            Phase::Rest { since, rate: Some(usual), odd } if is_busy => {
+            Phase::Rest { since, rate: Some(usual), odd } if demand == Demand::Full => {
                 let is_odd = rate < usual * (1.0 - CHANGE) || rate > usual * (1.0 + CHANGE);
                 let odd = if is_odd { odd + 1 } else { 0 };
                 let rested = now.saturating_sub(since);
@@ -156,7 +165,7 @@ impl DepthSearch {
                     self.phase = Phase::Rest { since, rate: Some(usual), odd };
                 }
             }
-            Phase::Rest { since, rate: None, odd } if is_busy => {
+            Phase::Rest { since, rate: None, odd } if demand == Demand::Full => {
                 self.phase = Phase::Rest { since, rate: Some(rate), odd };
             }
             Phase::Before | Phase::After { .. } | Phase::Rest { .. } => {}

@@ -114,9 +114,9 @@ impl Draft {
         self.map.len_of(index).is_some()
     }
 
-    /// Takes the length in bytes of a body that an earlier session wrote: no slot that begins before
-    /// its end is given away. A footer that session left may name what lies there, and where there
-    /// are no locks a write of it may still land.
+    /// Takes the length in bytes of a body that an earlier session wrote: no slot that begins
+    /// before its end is given away. A footer that session left may name what lies there, and where
+    /// there are no locks a write of it may still land.
     pub fn reopened(&mut self, target: TargetId, body_bytes: u64) {
         let used = body_bytes.div_ceil(self.map.size().bytes());
         let slots = self.slots.entry(target).or_default();

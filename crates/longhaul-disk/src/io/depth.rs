@@ -20,7 +20,7 @@ use crate::error::DiskError;
 /// How many requests in flight a device gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// So many.
+    /// The same number of requests all the time.
     Fixed(usize),
     /// As many as still pay. Each device begins with `start`, and never gets more than `most`.
     Found {
@@ -72,6 +72,7 @@ struct SharedDepth {
 }
 
 impl QueueDepth {
+    /// The depth of a queue that begins.
     pub(crate) fn new(depth: Depth) -> QueueDepth {
         let (start, most) = (depth.start(), depth.most());
         let search = match depth {
@@ -125,6 +126,7 @@ pub(crate) struct RingGate {
 pub(crate) struct RingPermit(Rc<RingGate>);
 
 impl RingGate {
+    /// A gate that lets as many requests in as the depth says.
     pub(crate) fn new(depth: &QueueDepth) -> Rc<RingGate> {
         Rc::new(RingGate { depth: depth.clone(), under_way: Cell::new(0), freed: Notify::new() })
     }
@@ -171,6 +173,7 @@ pub(crate) struct ThreadGate {
 pub(crate) struct ThreadPermit<'g>(&'g ThreadGate);
 
 impl ThreadGate {
+    /// A gate that lets as many threads work as the depth says.
     pub(crate) fn new(depth: &QueueDepth) -> ThreadGate {
         ThreadGate { depth: depth.clone(), at_work: Mutex::new(0), freed: Condvar::new() }
     }

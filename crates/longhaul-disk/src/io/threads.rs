@@ -44,7 +44,7 @@ struct Pool {
 struct PoolThreads {
     /// Threads that were started.
     started: usize,
-    /// Those of them that were not joined.
+    /// The threads that were not joined.
     handles: Vec<JoinHandle<()>>,
     /// Whether the system gave no further one.
     is_at_limit: bool,

@@ -54,7 +54,7 @@ fn audit_one(large: &LargeTarget) {
     assert!(large.wanted == wanted + writing + unchecked || large.failed.is_some(), "part of the window");
     large.checks.audit(count(ChunkState::Synced));
     let awaited = large.chunks.values().filter(|chunk| chunk.before.is_some()).count();
-    large.lost.audit(large.failed.is_some(), count(ChunkState::Lost), awaited);
+    large.lost.audit(count(ChunkState::Lost), large.failed.is_none().then_some(awaited));
     assert_eq!(large.synced, bytes(ChunkState::Synced) + bytes(ChunkState::Checked), "bytes synced and not durable");
     assert_eq!(large.written, bytes(ChunkState::Written), "bytes written");
     assert_eq!(large.syncing, bytes(ChunkState::Syncing), "bytes being synced");

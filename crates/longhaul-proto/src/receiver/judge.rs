@@ -137,14 +137,7 @@ impl Receiver {
             large.resumes(index);
         }
         let waits = matches!(large.stage, LargeStage::Comparing | LargeStage::Creating);
-        // Only payload counts: a hole brings none.
-        self.tally.received += landed.piece.len;
-        if landed.piece.hole {
-            self.tally.holes += landed.piece.unit_len;
-        }
-        if landed.piece.same {
-            self.tally.resumed += landed.piece.unit_len;
-        }
+        self.count_arrival(landed);
         // If chunks are read back, they are good only afterwards, so that they can still be wanted
         // again.
         if !self.config.read_back {
@@ -156,6 +149,18 @@ impl Receiver {
             self.actions.push(ReceiverAction::Write { file, index, ticket: landed.ticket });
         }
         Ok(())
+    }
+
+    /// Counts a chunk that is accepted.
+    fn count_arrival(&mut self, landed: &Landed) {
+        // Only payload counts: a hole brings none.
+        self.tally.received += landed.piece.len;
+        if landed.piece.hole {
+            self.tally.holes += landed.piece.unit_len;
+        }
+        if landed.piece.same {
+            self.tally.resumed += landed.piece.unit_len;
+        }
     }
 
     /// Says that a chunk is wanted again, or gives its file up for `why`.

@@ -24,10 +24,12 @@ pub(super) struct LostChunks {
 }
 
 impl LostChunks {
+    /// Whether the sender is still to be asked for a lost chunk.
     pub(super) fn has_unasked(&self) -> bool {
         !self.unasked.is_empty()
     }
 
+    /// Whether a lost chunk has not come again.
     pub(super) fn has_awaited(&self) -> bool {
         self.awaited > 0
     }
@@ -42,12 +44,13 @@ impl LostChunks {
         self.unasked.clear();
     }
 
-    /// Panics at the first counter that differs from what the chunks themselves say. A file that
-    /// has failed forgets chunks and waits for none.
+    /// Panics at the first counter that differs from what the chunks themselves say. `awaited` is
+    /// `None` for a file that has failed, which forgets chunks and waits for none.
     #[cfg(any(test, feature = "audit"))]
-    pub(super) fn audit(&self, has_failed: bool, lost: usize, awaited: usize) {
+    pub(super) fn audit(&self, lost: usize, awaited: Option<usize>) {
         assert_eq!(self.unasked.len(), lost, "lost chunks that are not asked for");
-        assert!(has_failed || self.awaited == awaited, "{} chunks are awaited, not {awaited}", self.awaited);
+        let awaited = awaited.unwrap_or(self.awaited);
+        assert_eq!(self.awaited, awaited, "lost chunks that have not come again");
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) struct LargeSource {
 /// A chunk that is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentChunk {
+    /// The number of its sending.
     pub(super) attempt: Attempt,
     /// The attempt from which damaged ones are counted: the first, or the one that the receiver
     /// asked for when it had lost the chunk.

@@ -404,8 +404,8 @@ impl Sender {
     }
 }
 
-/// Whether a receiver may say this after so many sendings: the last one cannot be wanted again, and no
-/// earlier one given up.
+/// Whether a receiver may say this after so many sendings: the last one cannot be wanted again, and
+/// no earlier one given up.
 fn may_be_said(unit: Unit, sendings: u32, finding: Finding) -> Result<(), Fault> {
     let what = match finding {
         Finding::Again if sendings >= ATTEMPTS_MAX => "wants it again",

@@ -165,7 +165,8 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     ];
     // The number and the bytes before the list: digests, verdicts, settlements, a page, an answer,
-    // a listing, chunks that are lost, an offer's new name, the text of a fault, the sources of a pull, a path in a page.
+    // a listing, chunks that are lost, an offer's new name, the text of a fault, the sources of a
+    // pull, a path in a page.
     let lists: [&[u8]; 11] = [
         &[10],
         &[13],

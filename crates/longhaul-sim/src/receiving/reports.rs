@@ -42,12 +42,7 @@ impl RecvSession {
                 }
                 self.machine.handle_create(now, *file, result.map(|()| created.clone()));
             }
-            Then::Written(file, index) => {
-                if let Some(temp) = self.temps.get_mut(file).filter(|_| result.is_ok()) {
-                    temp.unsynced.insert(*index);
-                }
-                self.machine.handle_write(now, *file, *index, result);
-            }
+            Then::Written(file, index) => self.written(env, (*file, *index), result),
             Then::Standing(files) => {
                 let found = files.iter().map(|held| (held.id, self.read_standing(env, held))).collect();
                 self.machine.handle_read_standing(now, found);
@@ -64,13 +59,7 @@ impl RecvSession {
                 }
                 self.machine.handle_stage(now, results);
             }
-            Then::Synced(file, covered) => {
-                if let Some(temp) = self.temps.get_mut(file) {
-                    temp.name_synced |= result.is_ok();
-                }
-                let result = result.map(|()| self.lost(env, *file, covered));
-                self.machine.handle_sync_data(now, *file, result);
-            }
+            Then::Synced(file, covered) => self.synced(env, *file, result.map(|()| covered)),
             Then::ReadBack(file, chunks) => {
                 let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
                 self.machine.handle_read_back(now, *file, found);
@@ -93,6 +82,23 @@ impl RecvSession {
             Then::Tidied => self.machine.handle_tidy(result.and_then(|()| env.tidied())),
             Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
         }
+    }
+
+    /// A chunk is written, or that failed.
+    fn written(&mut self, env: &mut Env, (file, index): (FileId, ChunkIndex), result: Result<(), Fault>) {
+        if let Some(temp) = self.temps.get_mut(&file).filter(|_| result.is_ok()) {
+            temp.unsynced.insert(index);
+        }
+        self.machine.handle_write(env.clock.now(), file, index, result);
+    }
+
+    /// A file is synced, but for the chunks that are lost, or that failed.
+    fn synced(&mut self, env: &mut Env, file: FileId, covered: Result<&BTreeSet<ChunkIndex>, Fault>) {
+        if let Some(temp) = self.temps.get_mut(&file) {
+            temp.name_synced |= covered.is_ok();
+        }
+        let result = covered.map(|covered| self.lost(env, file, covered));
+        self.machine.handle_sync_data(env.clock.now(), file, result);
     }
 
     /// The digest of a chunk on the medium, which lacks bytes that were never synced.

@@ -1,4 +1,4 @@
-//! What was promised of the files of a set, and whether it is kept.
+//! The promises about the files of a set, and whether they are kept.
 //!
 //! In: what a process says (a chunk is durable, a name is given, a file is committed), and the
 //! targets. Out: the first promise that is broken. It looks at media, and believes no process.
@@ -13,7 +13,7 @@ use super::plan::{PlannedVersion, SetPlan};
 use super::reading::{Found, slot_at};
 use super::texts::{FileNo, PathNo, TEXT_BLOCKS, VersionNo, digest_of_chunk};
 
-/// What is known of the files of a world.
+/// The knowledge of the files of a world.
 #[derive(Debug, Default)]
 pub(crate) struct SetLedger {
     /// The first promise that was broken.
@@ -29,7 +29,7 @@ pub(crate) struct SetLedger {
     share_bytes: u64,
 }
 
-/// What became of a striped file.
+/// The fate of a striped file.
 #[derive(Clone, Debug)]
 pub(crate) struct FileFate {
     pub(crate) version: VersionNo,
@@ -299,7 +299,7 @@ impl Host {
         broken.into_iter().for_each(|why| self.ledger.broken(|| why));
     }
 
-    /// What stands under a path is what was committed, or what was to replace it.
+    /// Checks that a path shows what was committed, or what was to replace it.
     fn check_path(&mut self, view: DiskView, path: PathNo) -> Result<(), String> {
         let found = self.read(view, path);
         let committed = self.ledger.committed.get(&path).copied();

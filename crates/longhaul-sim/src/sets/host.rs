@@ -66,7 +66,7 @@ pub(crate) struct Ordered {
     pub(crate) purpose: Purpose,
 }
 
-/// What an order was given for.
+/// The purpose of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Chunk {

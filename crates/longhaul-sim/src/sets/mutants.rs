@@ -10,7 +10,7 @@ pub enum SetMutant {
     RenameBeforeBodySync,
     /// A chunk that was written twice is recorded at the place of the write that came later.
     LoserRecorded,
-    /// What a target that failed, or did not answer, holds is recorded like all else.
+    /// Chunks on a target that failed, or did not answer, are recorded like all others.
     FailedPlacementBelieved,
     /// The footer of a body is written before the chunks are durable.
     FooterBeforeData,

@@ -1,4 +1,4 @@
-//! What a seed plays: the targets of a set and what goes wrong with them, the files that are
+//! The play of a seed: the targets of a set and what goes wrong with them, the files that are
 //! written, and the crashes.
 //!
 //! In: a seed. Out: plain data. Acts nowhere.
@@ -21,13 +21,13 @@ pub(crate) struct SetPlan {
     pub(crate) sync_chunks: usize,
     /// Time between two chunks that come, in microseconds.
     pub(crate) arrival_us: u64,
-    /// What goes down when, in order.
+    /// The crashes, in order.
     pub(crate) crashes: Vec<PlannedCrash>,
     /// The target of which an image is kept, and when. It comes back as that image.
     pub(crate) image: Option<(usize, u64)>,
-    /// What is done with a file of which durable chunks lie on a target that fails.
+    /// The treatment of a file of which durable chunks lie on a target that fails.
     pub(crate) on_failure: OnFailure,
-    /// What is done with a file that is to be continued and is still in use.
+    /// The treatment of a file that is to be continued and is still in use.
     pub(crate) on_use: OnUse,
     /// Whether a stripe file is lost at the end.
     pub(crate) loses_stripe: bool,
@@ -49,7 +49,7 @@ pub(crate) struct PlannedCrash {
     pub(crate) kind: CrashKind,
 }
 
-/// What ends a process, and how the targets are found when the next one begins.
+/// The end of a process, and how the targets are found when the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CrashKind {
     /// The process dies. What it ordered may still be done, at any time.
@@ -70,7 +70,7 @@ pub(crate) enum Mounted {
     Away(usize),
 }
 
-/// What is done with durable chunks on a target that fails.
+/// The treatment of durable chunks on a target that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// They are written elsewhere.
@@ -81,7 +81,7 @@ pub(crate) enum OnFailure {
     EndProcess,
 }
 
-/// What is done with a file in which writes of an earlier process may still land.
+/// The treatment of a file in which writes of an earlier process may still land.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnUse {
     Wait,

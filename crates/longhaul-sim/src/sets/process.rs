@@ -38,7 +38,7 @@ pub(crate) struct SetProcess {
     is_arriving: bool,
 }
 
-/// What a process knows of a target.
+/// The knowledge that a process has of a target.
 #[derive(Debug)]
 pub(super) struct TargetUse {
     pub(super) health: Health,
@@ -456,7 +456,8 @@ fn time(host: &Host) -> Duration {
     Duration::from_micros(host.now)
 }
 
-/// So many processes may end because a target fails. The next one would find it as it is.
+/// The number of processes that may end because a target fails. The next one would find it as it
+/// is.
 const ENDED_MAX: u32 = 4;
 /// A process looks at what is overdue so often.
 const TICK_US: u64 = 500_000;

@@ -1,5 +1,5 @@
-//! What a reader of a set finds under a path, and what `set rebuild` makes again of bodies: the
-//! rules of `longhaul-disk`'s `stripe/read.rs` and `set/rebuild.rs`.
+//! The view of a reader of a set, and of `set rebuild`, which makes stripe files again of bodies:
+//! the rules of `longhaul-disk`'s `stripe/read.rs` and `set/rebuild.rs`.
 //!
 //! In: the targets, as programs see them or as their media are. Out: a whole version, or the reason
 //! why there is none. Changes nothing but what a rebuild makes.
@@ -15,7 +15,7 @@ use super::texts::{
     BodyFooter, FileNo, PathNo, RecordBlock, SetText, StripeHeader, TEXT_BLOCKS, VersionNo, digest_of_chunk,
 };
 
-/// What a reader finds.
+/// The finding of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing stands there.
@@ -56,7 +56,7 @@ impl Host {
         Some(StripeRead { header, blocks })
     }
 
-    /// What a reader finds under a path.
+    /// Gives what a reader finds under a path.
     pub(crate) fn read(&self, view: DiskView, path: PathNo) -> Found {
         let said = |why: String| Found::Said(why);
         let unread = self.targets.iter().position(|target| target.is_away || target.fails(self.now));

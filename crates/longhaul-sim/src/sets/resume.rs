@@ -1,5 +1,5 @@
-//! What a process finds of an earlier one: files that are continued from their records, those that
-//! are begun anew, and what is swept away. The rules are those of `longhaul-disk`'s
+//! The beginning of a process after an earlier one: files that are continued from their records,
+//! those that are begun anew, and what is swept away. The rules are those of `longhaul-disk`'s
 //! `set/spread/stripes.rs`.
 //!
 //! In: the targets as programs see them, and the journal. Out: files to be written. Must not know
@@ -20,7 +20,7 @@ use super::striped::{DoerBody, SET_CHUNK, Stage, StripeDoer, map_of};
 use super::target::{Order, OrderError};
 use super::texts::{FileNo, SetText, StripeHeader, TEXT_BLOCKS, VersionNo};
 
-/// What becomes of a file that an earlier process left.
+/// The fate of a file that an earlier process left.
 enum Resumed {
     Continued(Box<StripeDoer>),
     /// A part of it is not what was written.

@@ -67,8 +67,8 @@ pub(crate) struct DoerBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Writing,
-    /// Its records are synced: those of an earlier process may be in the cache alone, and what older
-    /// ones name must stay until then.
+    /// Its records are synced: those of an earlier process may be in the cache alone, and what
+    /// older ones name must stay until then.
     Records,
     /// Writes to its bodies are waited for.
     Losers,

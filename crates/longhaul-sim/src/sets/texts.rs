@@ -1,4 +1,4 @@
-//! What the blocks of virtual targets hold: halves of chunks, of stripe files and of footers.
+//! The content of the blocks of virtual targets: halves of chunks, of stripe files and of footers.
 //!
 //! In: contents. Out: blocks that stand for them, and what two blocks prove, as a MAC or a digest
 //! would: both halves of one text, or nothing. Knows no target and no order of events.

@@ -231,5 +231,5 @@ impl SetWorld {
 const EVENTS_MAX: u64 = 100_000;
 /// No fault of a plan lasts as long.
 const TIME_MAX_US: u64 = 3_600_000_000;
-/// What would last without end does so for this time after the last crash of the plan.
+/// Faults that would last without end do so for this time after the last crash of the plan.
 const REPAIRED_US: u64 = 30_000_000;

@@ -201,6 +201,6 @@ impl Piece {
 /// The room on a target is asked for again after this time: a call for each chunk and target would
 /// be much, and a target that is full says so.
 const ROOM_HOLDS: Duration = Duration::from_millis(100);
-/// A body is given room for so many chunks ahead at least, and for twice as many as it has each time
-/// it is full.
+/// A body is given room for so many chunks ahead at least, and for twice as many as it has each
+/// time it is full.
 const GROWN_SLOTS_MIN: u64 = 32;

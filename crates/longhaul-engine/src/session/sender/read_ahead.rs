@@ -37,7 +37,8 @@ impl ReadAhead {
         workers.set_slots(limit);
     }
 
-    /// Whether more devices are read than at the last look, or they are given more or fewer requests at a time.
+    /// Whether more devices are read than at the last look, or they are given more or fewer
+    /// requests at a time.
     pub(super) fn is_outdated(&self, workers: &SourceWorkers) -> bool {
         workers.devices() > self.devices || self.io.depth_now() != self.depth
     }
