@@ -1,5 +1,6 @@
 //! Worlds of target sets: the real machines of striped files
-//! ([`Draft`](longhaul_core::stripe::Draft), [`ChunkScheduler`](longhaul_core::load::ChunkScheduler)) over virtual targets that are slow,
+//! ([`Draft`](longhaul_core::stripe::Draft),
+//! [`ChunkScheduler`](longhaul_core::load::ChunkScheduler)) over virtual targets that are slow,
 //! hang, fail, are full, lose their caches, come back as they were before, or are exchanged.
 //!
 //! In: seeds. Out: a world that ended as it should, or the first broken promise. What carries the
