@@ -124,7 +124,7 @@ struct DeviceQueue {
 }
 
 impl ChunkIo {
-    /// Starts an engine with `depth` requests in flight per device (1 to [`DISK_DEPTH_MAX`]; 4 to 8
+    /// Starts an engine with `depth` requests in flight per device (1 to `DISK_DEPTH_MAX`; 4 to 8
     /// suffice for chunks of megabytes). A ring registers the slots of `slab`; others are read and
     /// written as well.
     ///
