@@ -30,7 +30,7 @@ fn fsfreeze(what: &str, disk: &LoopDisk) -> bool {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn a_disk_that_hangs_holds_up_no_other_is_named_and_loses_nothing() {
-    let (scene, disks) = on_disks(&[512 << 20; 3]);
+    let (scene, disks) = on_disks(&[512 << 20; 4]);
     files::make(scene.host.path("src/large/a"), 1, 500 * MIB);
     // All disks are busy, so that each has its share under way.
     let throttle = Throttle::writes(disks[0].path(), 20_000_000);
@@ -38,13 +38,13 @@ fn a_disk_that_hangs_holds_up_no_other_is_named_and_loses_nothing() {
     let run = scene.copy(&["--memory", "64MiB", "src/large/a", "."]).beneath(throttle.words()).start();
     let of = |event: &serde_json::Value, name: &str| event[name].as_u64();
     run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > 30 * MIB as u64));
-    // Journals lie on the first disk, and the file's home has its temporary. Nothing of them is on
-    // one of the others.
+    // Journals lie on the first two disks, and the file's home has its temporary. Nothing of them
+    // is on one of the others.
     let is_home = |dir: &Path| {
         let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.into_iter().any(|name| name.len() == ".longhaul-".len() + 32)
     };
-    let hanging = if is_home(&scene.dirs[2]) { 1 } else { 2 };
+    let hanging = if is_home(&scene.dirs[3]) { 2 } else { 3 };
     let frozen = Frozen::now(&disks[hanging]);
     run.wait_event(|event| (event["targets"][hanging]["state"] == "hung").then_some(()));
     let received = run.last_so_far("bytes_received").expect("progress came before");
