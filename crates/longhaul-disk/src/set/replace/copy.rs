@@ -317,6 +317,8 @@ pub(super) fn remove_all(dir: &Dir, name: &[u8]) -> Result<(), Errno> {
     if type_of(&stat) != FileType::Directory {
         return dir.kernel().unlinkat(dir, name);
     }
+    // An earlier run may have given it a mode that shuts even its owner out.
+    DirHandle::open(dir, name)?.let_owner_in()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let below = openat(dir, name, flags, Mode::empty())?;
     let below = Dir::of(below, dir.kernel(), &name.into()).map_err(|_| Errno::IO)?;
