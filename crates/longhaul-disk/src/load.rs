@@ -33,6 +33,8 @@ pub struct TargetLoad {
     assigned: AtomicU64,
     /// Bytes that were written there.
     written: AtomicU64,
+    /// When a write there came back last, in milliseconds after the beginning.
+    answered_ms: AtomicU64,
     /// Its place in its set. `None`: it is in none.
     member: Option<Membership>,
 }
@@ -67,14 +69,32 @@ impl TargetLoad {
     pub(crate) fn of(id: TargetId, dir: &Path) -> Arc<TargetLoad> {
         let (began, meter) = (Instant::now(), Mutex::default());
         let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(TargetLoad { id, dir: dir.to_owned(), began, meter, assigned, written, member: None })
+        Arc::new(TargetLoad {
+            id,
+            dir: dir.to_owned(),
+            began,
+            meter,
+            assigned,
+            written,
+            answered_ms: AtomicU64::new(0),
+            member: None,
+        })
     }
 
     /// The load of a target of a set.
     pub(crate) fn in_set(id: TargetId, dir: &Path, member: Membership) -> Arc<TargetLoad> {
         let (began, meter) = (Instant::now(), Mutex::default());
         let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(TargetLoad { id, dir: dir.to_owned(), began, meter, assigned, written, member: Some(member) })
+        Arc::new(TargetLoad {
+            id,
+            dir: dir.to_owned(),
+            began,
+            meter,
+            assigned,
+            written,
+            answered_ms: AtomicU64::new(0),
+            member: Some(member),
+        })
     }
 
     /// The condition of the target. One that is in no set is well.
@@ -100,6 +120,11 @@ impl TargetLoad {
     /// until it answers.
     pub(crate) fn hangs(&self, waited: Duration) {
         self.member.iter().for_each(|member| member.hangs((self.id, &self.dir), waited));
+    }
+
+    /// The time for which no write there has come back.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.began.elapsed().saturating_sub(Duration::from_millis(self.answered_ms.load(Ordering::Relaxed)))
     }
 
     /// Notes that a call on the target came back well.
@@ -191,6 +216,7 @@ impl LoadShare {
         if took.is_some() {
             load.written.fetch_add(bytes, Ordering::Relaxed);
             self.take_off(bytes);
+            load.answered_ms.fetch_max(load.began.elapsed().as_millis() as u64, Ordering::Relaxed);
             load.answered();
         }
     }

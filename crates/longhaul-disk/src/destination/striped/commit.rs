@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longhaul_core::load::patience;
+use longhaul_core::load::{HANG_MIN, patience};
 use longhaul_core::stripe::{PlacedChunk, SyncPass, Unsynced};
 use longhaul_core::{ChunkIndex, Meta, TargetId};
 use rustix::io::Errno;
@@ -81,7 +81,7 @@ impl Striped {
                     left.remove(&target);
                     outcome = outcome.and(result);
                 }
-                Err(RecvTimeoutError::Timeout) if self.can_do_without(&left) => {
+                Err(RecvTimeoutError::Timeout) if self.is_silent(&left) && self.can_do_without(&left) => {
                     left.iter().filter_map(|target| self.load(*target)).for_each(|load| load.hangs(began.elapsed()));
                     break;
                 }
@@ -135,6 +135,13 @@ impl Striped {
         };
         let each: Option<Vec<Duration>> = targets.iter().map(of).collect();
         each.filter(|_| waiting == Waiting::Patient)?.into_iter().max()
+    }
+
+    /// Whether no write to these targets came back lately. A disk that became slow answers one
+    /// after the other, and the sync behind them: sending again what it was given would cost more
+    /// than waiting.
+    fn is_silent(&self, targets: &BTreeSet<TargetId>) -> bool {
+        targets.iter().filter_map(|target| self.load(*target)).all(|load| load.silent_for() >= HANG_MIN)
     }
 
     /// Whether chunks on these targets can go to others.
