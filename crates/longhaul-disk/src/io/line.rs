@@ -217,10 +217,11 @@ impl ChunkLine {
     /// A write of a chunk has ended.
     fn ended(self: &Arc<Self>, (id, spot): (WriteId, Spot), result: Result<(), DiskError>) {
         let mut told = None;
-        {
+        let file = {
             let mut state = self.state();
-            let LineState { scheduler: Some(scheduler), chunks, waiting, .. } = &mut *state else { return };
+            let LineState { scheduler: Some(scheduler), chunks, waiting, is_closed, .. } = &mut *state else { return };
             let Some(chunk) = chunks.get_mut(&id) else { return };
+            let file = Arc::clone(&chunk.file);
             if let Some(striped) = chunk.file.striped() {
                 match &result {
                     Ok(()) => _ = striped.end_write(chunk.index, spot),
@@ -235,7 +236,7 @@ impl ChunkLine {
             match (end, result) {
                 (WriteEnd::First, result) => told = chunk.done.take().map(|done| (done, result)),
                 // The buffer is here: another target takes it.
-                (WriteEnd::Alone, Err(error)) if is_for_another(&error) => {
+                (WriteEnd::Alone, Err(error)) if is_for_another(&error) && !*is_closed => {
                     chunk.error = Some(error);
                     waiting.push_front(id);
                 }
@@ -245,11 +246,15 @@ impl ChunkLine {
                 }
                 (WriteEnd::Late | WriteEnd::Waits, _) => {}
             }
-            // This may close the file: before the callback tells that the request is over.
             if !scheduler.has(id) {
                 chunks.remove(&id);
             }
-        }
+            file
+        };
+        // The disk may take its time for that: nobody else waits for it.
+        file.striped().into_iter().for_each(|striped| striped.remove_if_forsaken(spot.target));
+        // This may close the file: before the callback tells that the request is over.
+        drop(file);
         if let Some((done, result)) = told {
             tell(done, result);
         }

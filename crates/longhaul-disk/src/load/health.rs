@@ -6,7 +6,7 @@
 //! as long as the process, so that a set that is opened again knows what failed a moment ago. It
 //! opens no files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ use crate::set_id::SetId;
 #[derive(Debug, Default)]
 pub(crate) struct SetHealth {
     troubled: Mutex<BTreeMap<TargetId, Trouble>>,
+    /// Targets with a probe under way, which hangs as long as the target does.
+    probed: Mutex<BTreeSet<TargetId>>,
     files: Mutex<BTreeMap<TargetId, CommittedFiles>>,
 }
 
@@ -149,10 +151,19 @@ impl SetHealth {
         match self.troubled().get_mut(&target) {
             Some(trouble) if trouble.condition != TargetCondition::Full && trouble.is_due(now) => {
                 trouble.seen = now;
-                true
+                self.probed().insert(target)
             }
             _ => false,
         }
+    }
+
+    /// Notes that the probe of a target is over, whether it passed or not.
+    pub(crate) fn end_probe(&self, target: TargetId) {
+        self.probed().remove(&target);
+    }
+
+    fn probed(&self) -> MutexGuard<'_, BTreeSet<TargetId>> {
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a probe passed.
@@ -209,6 +220,10 @@ mod tests {
         assert!(!health.takes_probe(DISK.0, now), "not at once");
         assert!(health.takes_probe(DISK.0, later));
         assert!(!health.takes_probe(DISK.0, later), "one probe at a time");
+        assert!(!health.takes_probe(DISK.0, later + PROBE_EVERY), "nor while that one hangs");
+        health.end_probe(DISK.0);
+        assert!(health.takes_probe(DISK.0, later + 2 * PROBE_EVERY));
+        health.end_probe(DISK.0);
         note(&health, TargetCondition::Full, later);
         assert_eq!(health.condition(DISK.0, later), TargetCondition::Failed, "it did not fail less");
         health.recovered(DISK.0, Path::new(DISK.1));

@@ -49,8 +49,10 @@ impl Membership {
                 if probe().is_ok() {
                     health.recovered(target, &dir);
                 }
+                health.end_probe(target);
             });
             if let Err(error) = probing {
+                self.health.end_probe(target);
                 tracing::warn!(target: "longhaul::disk", number = target.0, %error, "a target that failed cannot be probed");
             }
         }

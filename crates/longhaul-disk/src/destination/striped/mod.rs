@@ -243,7 +243,7 @@ impl Striped {
     /// Notes that a write of a chunk completed.
     pub(crate) fn end_write(&self, index: ChunkIndex, spot: Spot) -> WriteOutcome {
         let outcome = self.draft().end_write(index, spot);
-        self.write_is_over(spot.target);
+        self.ended.notify_all();
         outcome
     }
 
@@ -258,12 +258,11 @@ impl Striped {
             }
         }
         self.draft().fail_write(index, spot);
-        self.write_is_over(spot.target);
+        self.ended.notify_all();
     }
 
-    /// Tells those who wait for the end of writes, and removes a body that waited for this one.
-    fn write_is_over(&self, target: TargetId) {
-        self.ended.notify_all();
+    /// Removes the body on a target that waited for the end of the last write to it.
+    pub(crate) fn remove_if_forsaken(&self, target: TargetId) {
         let is_idle = self.draft().writes_on(target) == 0;
         if let Some(piece) = self.piece(target).filter(|_| is_idle) {
             piece.remove_if_forsaken();
