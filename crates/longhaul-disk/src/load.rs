@@ -67,33 +67,24 @@ pub(crate) struct LoadShare {
 impl TargetLoad {
     /// The load of the target of this number, which the operator knows by `dir`.
     pub(crate) fn of(id: TargetId, dir: &Path) -> Arc<TargetLoad> {
-        let (began, meter) = (Instant::now(), Mutex::default());
-        let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(TargetLoad {
-            id,
-            dir: dir.to_owned(),
-            began,
-            meter,
-            assigned,
-            written,
-            answered_ms: AtomicU64::new(0),
-            member: None,
-        })
+        TargetLoad::new(id, dir, None)
     }
 
     /// The load of a target of a set.
     pub(crate) fn in_set(id: TargetId, dir: &Path, member: Membership) -> Arc<TargetLoad> {
-        let (began, meter) = (Instant::now(), Mutex::default());
-        let (assigned, written) = (AtomicU64::new(0), AtomicU64::new(0));
+        TargetLoad::new(id, dir, Some(member))
+    }
+
+    fn new(id: TargetId, dir: &Path, member: Option<Membership>) -> Arc<TargetLoad> {
         Arc::new(TargetLoad {
             id,
             dir: dir.to_owned(),
-            began,
-            meter,
-            assigned,
-            written,
+            began: Instant::now(),
+            meter: Mutex::default(),
+            assigned: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             answered_ms: AtomicU64::new(0),
-            member: Some(member),
+            member,
         })
     }
 

@@ -57,6 +57,13 @@ impl HangingDisk {
         drop(self.changed.wait_while(state, |state| state.held < calls).expect("no panic"));
     }
 
+    /// Waits for so long, or until no call is held any more.
+    fn stays_held_for(&self, time: std::time::Duration) {
+        let state = self.state.lock().expect("no panic");
+        let waited = self.changed.wait_timeout_while(state, time, |state| state.held > 0);
+        assert!(waited.expect("no panic").1.timed_out(), "a call is held");
+    }
+
     fn written(&self) -> Vec<u64> {
         self.state.lock().expect("no panic").written.clone()
     }
@@ -292,6 +299,31 @@ fn chunks_on_a_target_whose_sync_hangs_are_given_up_and_those_that_were_synced_b
     (next..CHUNKS).for_each(|index| scene.put(index));
     assert!(!scene.is_on_hanging(next));
     scene.disk.now(Hangs::Nothing);
+    assert!(scene.publish() == scene.bytes);
+}
+
+#[test]
+fn a_sync_that_takes_long_on_a_target_that_answers_writes_gives_nothing_up() {
+    let scene = Scene::new();
+    let next = scene.warm_up();
+    scene.disk.now(Hangs::Syncs);
+    let lost = std::thread::scope(|scope| {
+        let sync = scope.spawn(|| scene.target.sync_data(&scene.file));
+        scene.disk.wait_until_held(1);
+        let began = std::time::Instant::now();
+        let held = scene.prefer(HANGING);
+        while began.elapsed() < longhaul_core::load::HANG_MIN * 2 {
+            scene.put(next);
+            assert!(scene.is_on_hanging(next));
+            // The next write is a while later: the sync must not end meanwhile.
+            scene.disk.stays_held_for(longhaul_core::load::HANG_MIN / 8);
+        }
+        drop(held);
+        scene.disk.now(Hangs::Nothing);
+        sync.join().expect("no panic").expect("synced")
+    });
+    assert_eq!(lost, []);
+    (next..CHUNKS).for_each(|index| scene.put(index));
     assert!(scene.publish() == scene.bytes);
 }
 
