@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ impl RingSlots {
                 (result, held.back(fixed.into_inner()))
             }
             Loan::Plain(slot) => {
-                let (result, lent) = file.read_at(LentSlot(slot).slice(range), offset).await;
+                let (result, lent) = file.read_at(Lent(slot).slice(range), offset).await;
                 (result, lent.into_inner().0)
             }
         }
@@ -102,16 +102,7 @@ impl RingSlots {
         range: Range<usize>,
         offset: u64,
     ) -> (io::Result<usize>, Slot) {
-        match self.lend(slot) {
-            Loan::Fixed(fixed, held) => {
-                let (result, fixed) = file.write_fixed_at(fixed.slice(range), offset).await;
-                (result, held.back(fixed.into_inner()))
-            }
-            Loan::Plain(slot) => {
-                let (result, lent) = file.write_at(LentSlot(slot).slice(range), offset).submit().await;
-                (result, lent.into_inner().0)
-            }
-        }
+        self.write_from(file, slot, (range, offset)).await
     }
 
     /// The same from a slot that others read as well. This ring has one request on it at a time;
@@ -126,13 +117,22 @@ impl RingSlots {
         range: Range<usize>,
         offset: u64,
     ) -> (io::Result<usize>, SharedSlot) {
+        self.write_from(file, slot, (range, offset)).await
+    }
+
+    async fn write_from<S: Lendable>(
+        &self,
+        file: &File,
+        slot: S,
+        (range, offset): (Range<usize>, u64),
+    ) -> (io::Result<usize>, S) {
         match self.lend(slot) {
             Loan::Fixed(fixed, held) => {
                 let (result, fixed) = file.write_fixed_at(fixed.slice(range), offset).await;
                 (result, held.back(fixed.into_inner()))
             }
             Loan::Plain(slot) => {
-                let (result, lent) = file.write_at(LentShared(slot).slice(range), offset).submit().await;
+                let (result, lent) = file.write_at(Lent(slot).slice(range), offset).submit().await;
                 (result, lent.into_inner().0)
             }
         }
@@ -153,7 +153,7 @@ impl RingSlots {
 }
 
 /// A holder of a slot's bytes.
-trait Lendable {
+trait Lendable: Deref<Target = [u8]> + Unpin + 'static {
     fn slab(&self) -> &Arc<Slab>;
     fn index(&self) -> u32;
 }
@@ -194,13 +194,14 @@ impl<S> Held<S> {
     }
 }
 
-/// A slot as the buffer of one plain operation, which owns it until its completion.
-struct LentSlot(Slot);
+/// A slot as the buffer of one plain operation, which owns its holder until its completion. A shared
+/// one is lent for writing to a file only, which reads it.
+struct Lent<S>(S);
 
-// SAFETY: the bytes lie in the slab's mapping, whose address does not change when the slot moves,
-// and which the slot keeps mapped; they are all initialised (zeroed by the mapping, or written
-// since).
-unsafe impl IoBuf for LentSlot {
+// SAFETY: the bytes lie in the slab's mapping, whose address does not change when the holder moves,
+// and which the holder keeps mapped; they are all initialised (zeroed by the mapping, or written
+// since), and those of a shared slot do not change as long as any clone of it is held.
+unsafe impl<S: Lendable> IoBuf for Lent<S> {
     fn stable_ptr(&self) -> *const u8 {
         self.0.as_ptr()
     }
@@ -213,30 +214,12 @@ unsafe impl IoBuf for LentSlot {
 }
 
 // SAFETY: as above; the slot is the sole owner of the bytes.
-unsafe impl IoBufMut for LentSlot {
+unsafe impl IoBufMut for Lent<Slot> {
     fn stable_mut_ptr(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()
     }
     unsafe fn set_init(&mut self, _pos: usize) {
         // All of it is initialised already.
-    }
-}
-
-/// A shared slot as the buffer of one plain write.
-struct LentShared(SharedSlot);
-
-// SAFETY: as for `LentSlot`; the bytes do not change as long as any clone of the slot is held, and
-// the operation holds this one until its completion. It is lent for writing to a file only, which
-// reads it.
-unsafe impl IoBuf for LentShared {
-    fn stable_ptr(&self) -> *const u8 {
-        self.0.as_ptr()
-    }
-    fn bytes_init(&self) -> usize {
-        self.0.len()
-    }
-    fn bytes_total(&self) -> usize {
-        self.0.len()
     }
 }
 
