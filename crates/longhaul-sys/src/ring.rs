@@ -194,8 +194,8 @@ impl<S> Held<S> {
     }
 }
 
-/// A slot as the buffer of one plain operation, which owns its holder until its completion. A shared
-/// one is lent for writing to a file only, which reads it.
+/// A slot as the buffer of one plain operation, which owns its holder until its completion. A
+/// shared one is lent for writing to a file only, which reads it.
 struct Lent<S>(S);
 
 // SAFETY: the bytes lie in the slab's mapping, whose address does not change when the holder moves,
