@@ -9,6 +9,8 @@ use rustix::fs::FileType;
 
 use crate::fixture::tree::Tree;
 use crate::fixture::{DaemonConfig, PROGRAM, Run, Running, Site, Trip, Way, files};
+use crate::hostile::proxy::{Gate, Kind, hold_after};
+use crate::hostile::{Direction, Wired};
 
 const MIB: usize = 1 << 20;
 
@@ -220,11 +222,24 @@ fn a_daemon_that_is_lost_in_the_middle_ends_the_stream_with_exit_5() {
 
 #[test]
 fn a_stream_that_is_fed_too_slowly_counts_its_under_runs() {
-    let site = Site::new();
-    files::make(site.root().join("f"), 9, 6 * MIB);
-    let options = ["--prefill", "2MiB", "--rate", "2MiB/s", "--lanes", "1", "--memory", "8MiB"];
-    let (running, fifo) = pull_to_fifo(&site, &options, "f");
-    assert!(rest(fifo) == files::bytes(9, 6 * MIB));
+    let gate = Gate::default();
+    let held = gate.clone();
+    let wired = Wired::new(move |kind, way| {
+        (kind != Kind::Control && way == Direction::Pull.way()).then(|| hold_after(5 << 19, held.clone()))
+    });
+    files::make(wired.site.root().join("f"), 9, 6 * MIB);
+    let fifo = wired.site.client.path("out");
+    files::make_special(&fifo, FileType::Fifo);
+    let url = format!("lh://{}/data/f", wired.proxy.addr());
+    let run = wired.site.client.run(["pull", "--json", "--to-device", "--peer-key", wired.site.daemon.key()]);
+    let run = run.args(NARROW).args(["--prefill", "1MiB", "--lanes", "1"]);
+    let running = run.arg(url).arg(&fifo).start();
+    let mut fifo = File::open(&fifo).unwrap();
+    let mut bytes = take(&mut fifo, 2 * MIB);
+    gate.wait_reached();
+    gate.open();
+    bytes.extend(rest(fifo));
+    assert!(bytes == files::bytes(9, 6 * MIB));
     let outcome = running.fail(0);
     assert!(outcome.summary()["io"]["stream"]["under_runs"].as_u64().is_some_and(|count| count > 0), "{outcome}");
     assert!(outcome.stderr.contains("under-run"), "{outcome}");
