@@ -364,6 +364,8 @@ impl std::fmt::Display for Memory {
 fn watched(pid: i32, attack: impl FnOnce()) -> Memory {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
+        // An attack that panics ends the watch as well: the scope waits for it.
+        let at_end = AtEnd(&over);
         let watching = scope.spawn(|| {
             let mut curve = vec![resident(pid, "VmRSS:")];
             while !over.load(Ordering::Relaxed) {
@@ -376,10 +378,19 @@ fn watched(pid: i32, attack: impl FnOnce()) -> Memory {
             Memory { curve: curve.into_iter().flatten().collect(), peak_mib }
         });
         attack();
-        over.store(true, Ordering::Relaxed);
+        drop(at_end);
         watching.thread().unpark();
         watching.join().unwrap()
     })
+}
+
+/// Says that something is over when it is dropped.
+struct AtEnd<'o>(&'o AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// MiB of a process's memory.

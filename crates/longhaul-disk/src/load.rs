@@ -17,8 +17,8 @@ use longhaul_core::{Latency, LoadMeter, RelPath, TargetId};
 
 use crate::error::DiskError;
 
-pub(crate) use health::SetHealth;
 pub use health::TargetCondition;
+pub(crate) use health::{PROBE_EVERY, SetHealth};
 pub(crate) use member::{Membership, Probe, may_go_elsewhere};
 pub use recent::RecentFiles;
 

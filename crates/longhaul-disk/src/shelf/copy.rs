@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{Mtime, SessionTag};
 use longhaul_sys::lock;
@@ -16,6 +16,7 @@ use crate::error::DiskError;
 use crate::kernel::Kernel;
 use crate::shelf::dir::{ShelfDir, shown};
 use crate::shelf::epoch::{self, Epoch};
+use crate::shelf::hands::Hand;
 use crate::shelf::locks::Locked;
 use crate::stat::meta_of;
 
@@ -33,6 +34,7 @@ pub(crate) struct JournalCopy {
     /// Whether a sync failed, or the remains of a failed append could not be cut off: then nothing
     /// in it is to be relied on any more.
     abandoned: AtomicBool,
+    hand: Arc<Hand>,
 }
 
 impl JournalCopy {
@@ -46,6 +48,7 @@ impl JournalCopy {
             len: Mutex::new(len),
             reserved: AtomicU64::new(len),
             abandoned: AtomicBool::new(false),
+            hand: Arc::default(),
         }
     }
 
@@ -198,6 +201,16 @@ impl JournalCopy {
         &self.shelf
     }
 
+    /// The thread that acts on it where there are others.
+    pub(super) fn hand(&self) -> &Arc<Hand> {
+        &self.hand
+    }
+
+    /// The error of a call that did not come back.
+    pub(super) fn unanswered(&self) -> DiskError {
+        DiskError::call("wait for", shown(self.tag), Errno::TIMEDOUT)
+    }
+
     /// Its open file.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
@@ -206,6 +219,16 @@ impl JournalCopy {
     /// Lets every later call on it fail.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// Lets calls on it be made again, after which nothing of what it had is relied on. Not if one
+    /// is still under way.
+    pub(super) fn revive(&self) -> bool {
+        let may = !self.hand.is_busy();
+        if may {
+            self.abandoned.store(false, Ordering::Release);
+        }
+        may
     }
 
     /// Reserves some room ahead of the appended bytes, so that the journal has room for the chunks

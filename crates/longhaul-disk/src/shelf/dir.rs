@@ -8,9 +8,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use longhaul_core::SessionTag;
 use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_core::load::patience;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -67,6 +69,19 @@ impl ShelfDir {
     /// The error of something that can only go to this target, if it failed.
     pub(super) fn down(&self) -> Option<DiskError> {
         self.load.as_ref().and_then(|load| load.down())
+    }
+
+    /// The time that a call on the target which has been under way for so long is still given:
+    /// twice as long as a write there, as a sync waits for what else the file system writes; and
+    /// as long as the target answers writes.
+    pub(super) fn patience_left(&self, waited: Duration) -> Duration {
+        let Some(load) = &self.load else { return Duration::MAX };
+        (2 * patience(load.figures().latency)).saturating_sub(waited.min(load.silent_for()))
+    }
+
+    /// Notes that a call on the target has not come back for so long.
+    pub(super) fn hangs(&self, waited: Duration) {
+        self.load.iter().for_each(|load| load.hangs(waited));
     }
 
     /// The number of the target, for people.

@@ -12,6 +12,7 @@
 //! ```
 
 use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_core::SessionTag;
 use rustix::fs::{Mode, OFlags, openat};
@@ -25,7 +26,7 @@ use crate::names::each_name;
 /// The epoch of a copy (COPIES-3): only the copies of the highest one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch {
-    /// The number of times that other copies came to count.
+    /// It grows each time that other copies come to count.
     pub(super) number: u64,
     /// The number of copies that count since then.
     pub(super) copies: u32,
@@ -44,6 +45,13 @@ pub(super) enum Trust {
 impl Epoch {
     /// The epoch of a copy beside which none is written: a journal begins with two copies.
     pub(super) const FIRST: Epoch = Epoch { number: 0, copies: 2, trust: Trust::Sure };
+
+    /// The number of the epoch that follows now. Copies that went on without each other counted on
+    /// their own: of those, the one that did so last is to count.
+    pub(super) fn number_after(self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.number.saturating_add(1).max(now)
+    }
 
     fn text(self) -> String {
         let trust = match self.trust {

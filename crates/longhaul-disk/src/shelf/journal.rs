@@ -5,17 +5,18 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Mtime, SessionTag};
 
 use super::copy::JournalCopy;
-use super::dir::shown;
+use super::dir::{ShelfDir, shown};
 use super::epoch::{Epoch, Trust};
+use super::hands::{Act, Acted, Others, on_each};
 use super::reader::compare;
 use super::{Reach, Shelf};
-use crate::at_once::at_once;
 use crate::error::DiskError;
-use crate::load::TargetCondition;
+use crate::load::{PROBE_EVERY, TargetCondition};
 
 /// A journal of ours: locked, until it is dropped, against every other opening.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ struct Copies {
     /// The epoch of those that count.
     epoch: Epoch,
     state: CopyState,
+    /// When a target for a copy that is not there is to be looked for.
+    look: Option<Instant>,
 }
 
 /// Whether the copies of a journal are ready to be written to.
@@ -61,7 +64,8 @@ impl Journal {
     /// A journal that was begun with these copies, at least one.
     pub(super) fn begun(shelf: Shelf, tag: SessionTag, live: Vec<Arc<JournalCopy>>) -> Result<Journal, DiskError> {
         let is_alone = live.len() < shelf.copies;
-        let copies = Copies { live, idle: Vec::new(), epoch: Epoch::FIRST, state: CopyState::Settled };
+        let look = is_alone.then(|| Instant::now() + LOOK_EVERY);
+        let copies = Copies { live, idle: Vec::new(), epoch: Epoch::FIRST, state: CopyState::Settled, look };
         let journal = Journal { shelf, tag, trust: Trust::Sure, copies: Mutex::new(copies) };
         let alone = if is_alone { journal.raise(&mut journal.copies(), Trust::Sure) } else { Ok(()) };
         match alone {
@@ -81,23 +85,29 @@ impl Journal {
         (found, mut reach): (Vec<Arc<JournalCopy>>, Reach),
     ) -> Result<Option<Journal>, DiskError> {
         if !shelf.is_of_set() {
-            let copies = |live| Copies { live, idle: Vec::new(), epoch: Epoch::FIRST, state: CopyState::Settled };
+            let (idle, epoch, state) = (Vec::new(), Epoch::FIRST, CopyState::Settled);
+            let copies = |live| Copies { live, idle, epoch, state, look: None };
             let journal = |live| Journal { shelf, tag, trust: Trust::Sure, copies: Mutex::new(copies(live)) };
             return Ok((!found.is_empty()).then(|| journal(found)));
         }
-        let mut known = Vec::new();
+        let (mut known, mut unknown, mut first_error) = (Vec::new(), Vec::new(), None);
         for copy in found {
-            // One whose epoch cannot be read is left out, as if it were not there.
+            // One whose epoch cannot be read does not count, as if it were not there.
             match copy.epoch() {
                 Ok(epoch) => known.push((copy, epoch)),
                 Err(error) => {
                     tracing::warn!(target: "longhaul::journal", %tag, %error, "a copy of a journal cannot be used");
                     reach = Reach::Some;
+                    copy.abandon();
+                    unknown.push(copy);
+                    first_error.get_or_insert(error);
                 }
             }
         }
         let says_unsure = known.iter().any(|(_, epoch)| epoch.trust == Trust::Unsure);
-        let Some(highest) = known.iter().map(|(_, epoch)| epoch.number).max() else { return Ok(None) };
+        let Some(highest) = known.iter().map(|(_, epoch)| epoch.number).max() else {
+            return first_error.map_or(Ok(None), Err);
+        };
         let (current, stale): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, epoch)| epoch.number == highest);
         let fds: Vec<&OwnedFd> = current.iter().map(|(copy, _)| copy.fd()).collect();
         let comparison = compare(&fds, tag, shelf.proves.as_ref())?;
@@ -111,14 +121,15 @@ impl Journal {
         let is_said = current.len() == wanted as usize && current.iter().all(|(_, said)| *said == epoch);
         let counted = if is_said { Counted::AsSaid(current.len()) } else { Counted::Otherwise };
         let bare = |known: Vec<(Arc<JournalCopy>, Epoch)>| known.into_iter().map(|(copy, _)| copy).collect();
-        let (mut live, idle): (Vec<_>, Vec<_>) = (bare(current), bare(stale));
+        let (mut live, mut idle): (Vec<_>, Vec<_>) = (bare(current), bare(stale));
+        idle.extend(unknown);
         live.rotate_left(comparison.believed);
         let is_ready = is_said && idle.is_empty() && live.len() == shelf.copies && !comparison.differ;
         let state = if is_ready { CopyState::Settled } else { CopyState::Left(counted) };
         if trust == Trust::Unsure {
             tracing::warn!(target: "longhaul::journal", %tag, "a copy of a journal is not there, or says something else: what was received is read back before it is gone on with");
         }
-        let copies = Mutex::new(Copies { live, idle, epoch, state });
+        let copies = Mutex::new(Copies { live, idle, epoch, state, look: None });
         Ok(Some(Journal { shelf, tag, trust, copies }))
     }
 
@@ -156,7 +167,8 @@ impl Journal {
     /// part that was written could not be cut off again, every later call is
     /// [`DiskError::Abandoned`].
     pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
-        self.on_all(|copy| copy.append(bytes))
+        let bytes: Arc<[u8]> = bytes.into();
+        self.on_all(move |copy| copy.append(&bytes))
     }
 
     /// Makes durable all that was appended before the call. Appends may go on meanwhile.
@@ -166,19 +178,10 @@ impl Journal {
     pub fn sync(&self) -> Result<(), DiskError> {
         let live = {
             let mut copies = self.copies();
-            self.settle(&mut copies)?;
+            self.make_ready(&mut copies)?;
             copies.live.clone()
         };
-        let results: Vec<_> = live.iter().map(|copy| (copy, Mutex::new(Ok(())))).collect();
-        let sync = |(copy, result): &(&Arc<JournalCopy>, Mutex<Result<(), DiskError>>)| {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = copy.shelf().judged(copy.sync());
-            Ok::<(), ()>(())
-        };
-        let _ = at_once(&results, sync);
-        let ended = |(copy, result): (&Arc<JournalCopy>, Mutex<Result<(), DiskError>>)| {
-            (Arc::clone(copy), result.into_inner().unwrap_or_else(PoisonError::into_inner))
-        };
-        let results: Vec<_> = results.into_iter().map(ended).collect();
+        let results = act_on(&live, Others::None, |copy| copy.sync());
         self.go_on(&mut self.copies(), results)
     }
 
@@ -187,7 +190,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::sync`]; [`DiskError::Bounds`] if it is shorter.
     pub fn truncate(&self, len: u64) -> Result<(), DiskError> {
-        self.on_all(|copy| copy.truncate(len))
+        self.on_all(move |copy| copy.truncate(len))
     }
 
     /// Makes the records that another session left in it durable: that session may have died before
@@ -226,14 +229,14 @@ impl Journal {
         {
             let copies = self.copies();
             // One that counts no more must not be the last.
-            for copy in &copies.idle {
+            for copy in copies.idle.iter().filter(|copy| !copy.hand().is_busy()) {
                 if let Err(error) = copy.unlink() {
                     tracing::warn!(target: "longhaul::journal", %tag, %error, "a copy of a journal that does not count stays");
                 }
             }
-            let removed: Vec<_> = copies.live.iter().map(|copy| copy.shelf().judged(copy.unlink())).collect();
-            let all_failed = removed.iter().all(Result::is_err);
-            for error in removed.into_iter().filter_map(Result::err) {
+            let removed = act_on(&copies.live, Others::None, |copy| copy.unlink());
+            let all_failed = removed.iter().all(|(_, result)| result.is_err());
+            for error in removed.into_iter().filter_map(|(_, result)| result.err()) {
                 if all_failed {
                     return Err(error);
                 }
@@ -255,22 +258,20 @@ impl Journal {
         DiskError::Abandoned { path: shown(self.tag) }
     }
 
-    /// Does something on all copies that count, one after the other.
-    fn on_all(&self, act: impl Fn(&JournalCopy) -> Result<(), DiskError>) -> Result<(), DiskError> {
+    /// Does something on all copies that count.
+    fn on_all(
+        &self,
+        act: impl Fn(&JournalCopy) -> Result<(), DiskError> + Send + Sync + 'static,
+    ) -> Result<(), DiskError> {
         let mut copies = self.copies();
-        self.settle(&mut copies)?;
-        let done = |copy: &Arc<JournalCopy>| (Arc::clone(copy), copy.shelf().judged(act(copy)));
-        let results: Vec<_> = copies.live.iter().map(done).collect();
+        self.make_ready(&mut copies)?;
+        let results = act_on(&copies.live, Others::None, act);
         self.go_on(&mut copies, results)
     }
 
     /// Goes on after a call on copies that counted. Those on which it failed count no more if it
     /// did not on all (COPIES-2).
-    fn go_on(
-        &self,
-        copies: &mut Copies,
-        results: Vec<(Arc<JournalCopy>, Result<(), DiskError>)>,
-    ) -> Result<(), DiskError> {
+    fn go_on(&self, copies: &mut Copies, results: Vec<Acted>) -> Result<(), DiskError> {
         // Another call may have found out meanwhile that a copy counts no more.
         let done = results.iter().any(|(copy, result)| result.is_ok() && is_among(&copies.live, copy));
         let (mut first_error, mut failed) = (None, Vec::new());
@@ -306,7 +307,10 @@ impl Journal {
             self.set_aside(copies, &copy, &why);
         }
         let trust = copies.epoch.trust;
-        self.raise(copies, trust)
+        self.raise(copies, trust)?;
+        // Before the next call, not in this one: the caller waits to hear that this one ended.
+        copies.look = Some(Instant::now());
+        Ok(())
     }
 
     /// Lets a copy count no more.
@@ -321,14 +325,12 @@ impl Journal {
     /// Gives those that count a higher epoch (COPIES-3).
     fn raise(&self, copies: &mut Copies, trust: Trust) -> Result<(), DiskError> {
         loop {
-            let (number, count) = (copies.epoch.number.saturating_add(1), copies.live.len() as u32);
-            copies.epoch = Epoch { number, copies: count, trust };
-            let mut failed = Vec::new();
-            for copy in &copies.live {
-                if let Err(error) = copy.shelf().judged(copy.set_epoch(copies.epoch)) {
-                    failed.push((Arc::clone(copy), error));
-                }
-            }
+            let (number, count) = (copies.epoch.number_after(), copies.live.len() as u32);
+            let epoch = Epoch { number, copies: count, trust };
+            copies.epoch = epoch;
+            let results = act_on(&copies.live, Others::None, move |copy| copy.set_epoch(epoch));
+            let failure = |(copy, result): Acted| result.err().map(|error| (copy, error));
+            let mut failed: Vec<_> = results.into_iter().filter_map(failure).collect();
             if failed.len() == copies.live.len() {
                 // One stays to be read; nothing is written to it any more.
                 return Err(failed.pop().map_or_else(|| self.abandoned(), |(_, error)| error));
@@ -342,10 +344,81 @@ impl Journal {
         }
     }
 
+    /// Makes a journal ready to be written to.
+    fn make_ready(&self, copies: &mut Copies) -> Result<(), DiskError> {
+        self.settle(copies)?;
+        match copies.look {
+            Some(when) if when <= Instant::now() => self.complete(copies),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a copy on another target, if fewer count than should (COPIES-9). One that was given up
+    /// may be made anew, once its target is well.
+    fn complete(&self, copies: &mut Copies) -> Result<(), DiskError> {
+        copies.look = Some(Instant::now() + LOOK_EVERY);
+        let (before, believed) = (copies.live.len(), Arc::clone(&copies.live[0]));
+        for dir in self.shelf.takers() {
+            if copies.live.len() >= self.shelf.copies {
+                break;
+            }
+            if copies.live.iter().any(|live| live.shelf().is(dir)) {
+                continue;
+            }
+            if let Err(error) = self.add(copies, dir, &believed) {
+                tracing::warn!(target: "longhaul::journal", tag = %self.tag, number = dir.number(), %error, "a copy of a journal cannot be made");
+            }
+        }
+        if copies.live.len() >= self.shelf.copies {
+            copies.look = None;
+        }
+        if copies.live.len() == before {
+            return Ok(());
+        }
+        let trust = copies.epoch.trust;
+        self.raise(copies, trust)?;
+        let targets: Vec<u32> = copies.live.iter().map(|copy| copy.shelf().number()).collect();
+        tracing::info!(target: "longhaul::journal", tag = %self.tag, ?targets, epoch = copies.epoch.number, "a journal has another copy");
+        Ok(())
+    }
+
+    /// Makes a copy on a target like the one that is believed, and lets it count. One that was given
+    /// up there, and on which something is still under way, stays as it is.
+    fn add(&self, copies: &mut Copies, dir: &ShelfDir, believed: &Arc<JournalCopy>) -> Result<(), DiskError> {
+        let idle = copies.idle.iter().find(|idle| idle.shelf().is(dir)).map(Arc::clone);
+        let copy = match idle {
+            Some(copy) => copy,
+            None => {
+                let made = Arc::new(dir.judged(dir.create(self.tag))?);
+                copies.idle.push(Arc::clone(&made));
+                made
+            }
+        };
+        if !copy.revive() {
+            return Ok(());
+        }
+        let believed = Arc::clone(believed);
+        let made = act_on(&[Arc::clone(&copy)], Others::Stand, move |copy| copy.become_like(&believed));
+        for (copy, result) in made {
+            result.inspect_err(|_| copy.abandon())?;
+            copies.idle.retain(|idle| !Arc::ptr_eq(idle, &copy));
+            copies.live.push(copy);
+        }
+        Ok(())
+    }
+
     /// Makes a journal that was left ready to be written to (COPIES-7).
     fn settle(&self, copies: &mut Copies) -> Result<(), DiskError> {
         let CopyState::Left(counted) = copies.state else { return Ok(()) };
         let believed = Arc::clone(&copies.live[0]);
+        if counted == Counted::Otherwise {
+            // A crash must not leave copies behind that are alike and say that they are all of it.
+            // Where no copy takes its epoch, there may be another target.
+            let trust = copies.epoch.trust;
+            if let Err(error) = self.raise(copies, trust) {
+                tracing::warn!(target: "longhaul::journal", tag = %self.tag, %error, "a copy of a journal takes no epoch");
+            }
+        }
         let found: Vec<_> = copies.live.drain(..).chain(copies.idle.drain(..)).collect();
         let mut first_error = None;
         let takes = |copy: &Arc<JournalCopy>| copy.shelf().condition() != TargetCondition::Failed;
@@ -386,9 +459,11 @@ impl Journal {
             self.raise(copies, trust)?;
         }
         copies.state = CopyState::Settled;
+        copies.look = (copies.live.len() < self.shelf.copies).then(|| Instant::now() + LOOK_EVERY);
         for copy in &copies.idle {
             copy.abandon();
             if takes(copy)
+                && copy.shelf().condition() != TargetCondition::Hung
                 && let Err(error) = copy.unlink()
             {
                 tracing::debug!(target: "longhaul::journal", tag = %self.tag, %error, "a copy of a journal that does not count stays");
@@ -412,9 +487,27 @@ impl Journal {
     }
 }
 
+/// Acts on copies, and judges the results as those of any other file of their targets.
+fn act_on(
+    copies: &[Arc<JournalCopy>],
+    others: Others,
+    act: impl Fn(&JournalCopy) -> Result<(), DiskError> + Send + Sync + 'static,
+) -> Vec<Acted> {
+    let act: Act = Arc::new(act);
+    let judged = |(copy, result): Acted| {
+        let result = copy.shelf().judged(result);
+        (copy, result)
+    };
+    on_each(copies, others, &act).into_iter().map(judged).collect()
+}
+
 fn is_among(copies: &[Arc<JournalCopy>], one: &Arc<JournalCopy>) -> bool {
     copies.iter().any(|copy| Arc::ptr_eq(copy, one))
 }
+
+/// The time after which a target for a copy that is not there is looked for again: that in which
+/// the state of a target changes.
+const LOOK_EVERY: Duration = PROBE_EVERY;
 
 #[cfg(test)]
 mod tests;

@@ -10,10 +10,12 @@
 //! - **COPIES-1**: a journal of a plain tree has one copy. One of a target set is begun on the
 //!   first two targets that are there and well, or on one if no other takes it.
 //! - **COPIES-2**: each append, cut and sync is done on every copy that counts, and has ended when
-//!   it has on all of them. A copy on which one fails counts no more, if another one stands.
+//!   it has on all of them. A copy on which one fails counts no more, if another one stands; nor
+//!   does one on which it does not come back while its target answers nothing ([`hands`]).
 //! - **COPIES-3**: each copy has an epoch: 0 with two copies if none is written beside it. Whenever
-//!   other copies come to count, those get a higher one, durably, before the call returns. Only
-//!   copies of the highest epoch that is found count.
+//!   other copies come to count, those get a higher one, durably, before the call returns: one more,
+//!   or the seconds since 1970 if those are more. Only copies of the highest epoch that is found
+//!   count.
 //! - **COPIES-4**: of copies of one epoch that differ, the one that is proven further is believed.
 //!   Where one is the beginning of the other, that is the longer.
 //! - **COPIES-5**: a journal is *sure* if each target of the set was looked at (or failed while
@@ -25,14 +27,18 @@
 //!   targets, and has it only if nobody has any of them. A copy that counts no more stays locked
 //!   until the journal is closed.
 //! - **COPIES-7**: before anything is written to a journal that was left, its copies are made
-//!   alike, one that is missing is made on another target, and those that do not count go.
-//! - **COPIES-8**: of a journal that is removed, copies that do not count go first. One that stays,
-//!   or comes back, is not sure.
+//!   alike, one that is missing is made on another target, and those that do not count go. Where it
+//!   is not sure, or fewer count than should, those that count get a higher epoch before, too.
+//! - **COPIES-8**: of a journal that is removed, copies that do not count go first. One of two that
+//!   stays, or comes back, is not sure.
+//! - **COPIES-9**: where fewer copies count than should, one is made on another target, or anew on
+//!   one that is well again: before the next call after a copy was given up, then each 30 s.
 
 mod boot;
 mod copy;
 mod dir;
 mod epoch;
+mod hands;
 mod journal;
 mod locks;
 mod reader;
@@ -148,6 +154,10 @@ impl Shelf {
     pub fn open(&self, tag: SessionTag) -> Result<Shelved, DiskError> {
         let (mut found, mut reach, mut first_error) = (Vec::new(), self.reach, None);
         for dir in self.dirs.iter() {
+            if dir.condition() == TargetCondition::Hung {
+                reach = Reach::Some;
+                continue;
+            }
             match dir.open(tag) {
                 Ok(Opening::Free(copy)) => found.push(Arc::new(copy)),
                 Ok(Opening::Held) => return Ok(self.look(tag)?.map_or(Shelved::Gone, Shelved::Held)),
@@ -210,7 +220,12 @@ impl Shelf {
     /// Removes the shelf if no journal stands on it. Removed journals must be closed first: FUSE
     /// and NFS keep a file that is open under another name in its directory.
     pub fn remove_if_empty(&self) {
-        self.dirs.iter().for_each(ShelfDir::remove_if_empty);
+        self.answering().for_each(ShelfDir::remove_if_empty);
+    }
+
+    /// The targets that are not known to hang.
+    fn answering(&self) -> impl Iterator<Item = &ShelfDir> {
+        self.dirs.iter().filter(|dir| dir.condition() != TargetCondition::Hung)
     }
 
     /// Whether it is that of a set.
@@ -226,11 +241,11 @@ impl Shelf {
         of(TargetCondition::Well).chain(of(TargetCondition::Full)).collect()
     }
 
-    /// Does something on each target. One on which it fails is left out, as if it were not there,
-    /// unless it fails on all of them.
+    /// Does something on each target that is not known to hang. One on which it fails is left out,
+    /// as if it were not there, unless it fails on all of them.
     fn on_each<T>(&self, act: impl Fn(&ShelfDir) -> Result<T, DiskError>) -> Result<Vec<T>, DiskError> {
         let (mut done, mut first_error) = (Vec::new(), None);
-        for dir in self.dirs.iter() {
+        for dir in self.answering() {
             match act(dir) {
                 Ok(one) => done.push(one),
                 Err(error) => {

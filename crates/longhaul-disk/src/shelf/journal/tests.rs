@@ -16,6 +16,8 @@ use crate::shelf::{Pieces, Proves, Reach, Shelved};
 use crate::testing::once_let_go;
 use crate::tree::Tree;
 
+mod hangs;
+
 const TAG: SessionTag = SessionTag([0xab; 8]);
 
 /// Directories that stand for disks.
@@ -88,20 +90,27 @@ impl Disks {
 
     /// The shelf as a new process sees it that makes so many calls.
     fn shelf_of(&self, seen: &[Seen], calls: usize) -> Shelf {
-        let (set, process) = (SetId::new().expect("an id"), Arc::new(AtomicUsize::new(calls)));
-        let targets: Vec<_> = seen
-            .iter()
-            .map(|(n, left, errno)| {
-                let failing = Failing { left: AtomicUsize::new(*left), errno: *errno, process: Arc::clone(&process) };
-                let tree = Tree::open(&self.dir(*n)).expect("there").behind(&Kernel::behind(Arc::new(failing)));
-                let member = Membership::new(set, seen.len(), Arc::new(|| Ok(())));
-                let load = TargetLoad::in_set(TargetId(*n as u32), &self.dir(*n), member);
-                (tree, load)
-            })
-            .collect();
-        let reach = if seen.len() == self.count { Reach::All } else { Reach::Some };
+        let process = Arc::new(AtomicUsize::new(calls));
+        let failing = |(n, left, errno): &Seen| {
+            let left = AtomicUsize::new(*left);
+            let failing: Arc<dyn Interposer> = Arc::new(Failing { left, errno: *errno, process: Arc::clone(&process) });
+            (*n, failing)
+        };
+        self.shelf_behind(seen.iter().map(failing).collect()).0
+    }
+
+    /// The shelf over disks that stand behind these, and their loads.
+    fn shelf_behind(&self, seen: Vec<(usize, Arc<dyn Interposer>)>) -> (Shelf, Vec<Arc<TargetLoad>>) {
+        let (set, there) = (SetId::new().expect("an id"), seen.len());
+        let target = |(n, interposer): (usize, Arc<dyn Interposer>)| {
+            let tree = Tree::open(&self.dir(n)).expect("there").behind(&Kernel::behind(interposer));
+            let member = Membership::new(set, there, Arc::new(|| Ok(())));
+            (tree, TargetLoad::in_set(TargetId(n as u32), &self.dir(n), member))
+        };
+        let targets: Vec<_> = seen.into_iter().map(target).collect();
+        let reach = if there == self.count { Reach::All } else { Reach::Some };
         let shelf = Shelf::over(targets.iter().map(|(tree, load)| (tree.root(), load)), reach);
-        shelf.proved_by(Arc::new(Checked))
+        (shelf.proved_by(Arc::new(Checked)), targets.into_iter().map(|(_, load)| load).collect())
     }
 
     /// The shelf over disks that are well.
@@ -412,3 +421,25 @@ fn a_journal_that_is_sure_has_every_record_that_was_durable_whatever_failed_or_w
 }
 
 const SEEDS: u64 = 40;
+
+#[test]
+fn a_journal_of_which_a_copy_is_lost_stays_unsure_wherever_its_next_process_stops() {
+    // COPIES-7: the lost one may have said more.
+    for calls in 0.. {
+        let disks = Disks::new(3);
+        let all = written(&disks.all(), 3);
+        std::fs::remove_file(disks.journal_at(1)).expect("removed");
+        let seen: Vec<Seen> = (0..3).map(|n| (n, NEVER, Errno::IO)).collect();
+        let journal = open(&disks.shelf_of(&seen, calls)).expect("it stands");
+        assert!(!journal.is_sure());
+        let went_well = write(&journal, 7).is_ok();
+        drop(journal);
+        let journal = open(&disks.all()).expect("it stands");
+        assert!(!journal.is_sure(), "stopped at call {calls}");
+        assert!(content(&journal).starts_with(&all), "stopped at call {calls}");
+        if went_well {
+            assert!(calls > 10, "the process makes calls");
+            break;
+        }
+    }
+}
