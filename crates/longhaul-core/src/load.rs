@@ -35,6 +35,8 @@ pub struct LoadMeter {
     busy_s: f64,
     /// Requests served so far.
     served: u64,
+    /// When a request ended last, or the first of those that are queued was.
+    answered: Duration,
     latency: LatencyLog,
 }
 
@@ -42,6 +44,9 @@ impl LoadMeter {
     /// Notes a request of so many bytes that waits from now on.
     pub fn queue(&mut self, now: Duration, bytes: u64) {
         self.pass(now);
+        if self.queued_requests == 0 {
+            self.answered = self.answered.max(now);
+        }
         self.queued_bytes = self.queued_bytes.saturating_add(bytes);
         self.queued_requests += 1;
     }
@@ -50,13 +55,33 @@ impl LoadMeter {
     /// it failed, and says nothing of the target's speed.
     pub fn serve(&mut self, now: Duration, bytes: u64, took: Option<Duration>) {
         self.pass(now);
+        self.answered = self.answered.max(now);
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
         self.queued_requests = self.queued_requests.saturating_sub(1);
         if let Some(took) = took {
             self.bytes += bytes as f64;
             self.served += 1;
+            // One that hung says nothing of what others take, beyond that they may take long.
+            let took = if took < HANG_MIN { took } else { took.min(patience(self.latency())) };
             self.latency.add(now, took);
         }
+    }
+
+    /// The time for which no request has ended although some are queued. `None`: none is.
+    pub fn silent_for(&self, now: Duration) -> Option<Duration> {
+        (self.queued_requests > 0).then(|| self.since_answer(now))
+    }
+
+    /// The time since the last request ended, or the first of those that are queued was.
+    pub fn since_answer(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.answered)
+    }
+
+    /// If the target hangs: the time for which no request has ended although some are queued, once
+    /// that is its [`patience`].
+    pub fn hangs(&self, now: Duration) -> Option<Duration> {
+        let silent = self.silent_for(now).filter(|silent| *silent >= HANG_MIN)?;
+        (silent >= patience(self.latency())).then_some(silent)
     }
 
     /// Bytes that wait or are under way.
@@ -158,6 +183,23 @@ mod tests {
         let end = serve(&mut meter, end, 1, 1);
         let rate = meter.rate(ms(end)).expect("it was busy for 4 ms");
         assert!((rate / 1e9 - 1.0).abs() < 0.02, "{rate}");
+    }
+
+    #[test]
+    fn a_target_hangs_if_it_ends_nothing_of_what_is_queued_for_its_patience() {
+        let mut meter = LoadMeter::default();
+        let end = serve(&mut meter, 0, 10, 100);
+        assert_eq!(meter.hangs(ms(end + 60_000)), None, "there was nothing to do");
+        meter.queue(ms(end + 60_000), 1);
+        meter.queue(ms(end + 61_000), 1);
+        assert_eq!(meter.hangs(ms(end + 61_999)), None);
+        assert_eq!(meter.hangs(ms(end + 62_000)), Some(HANG_MIN));
+        // What it took then does not make everybody patient for as long.
+        meter.serve(ms(end + 160_000), 1, Some(ms(100_000)));
+        assert_eq!(meter.hangs(ms(end + 161_000)), None);
+        assert!(meter.hangs(ms(end + 170_000)).is_some(), "{:?}", meter.latency());
+        meter.serve(ms(end + 170_000), 1, Some(ms(100)));
+        assert_eq!(meter.hangs(ms(end + 300_000)), None);
     }
 
     #[test]

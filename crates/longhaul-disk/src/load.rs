@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::load::patience;
 use longhaul_core::{Latency, LoadMeter, RelPath, TargetId};
 
 use crate::error::DiskError;
@@ -33,8 +34,6 @@ pub struct TargetLoad {
     assigned: AtomicU64,
     /// Bytes that were written there.
     written: AtomicU64,
-    /// When a write there came back last, in milliseconds after the beginning.
-    answered_ms: AtomicU64,
     /// Its place in its set. `None`: it is in none.
     member: Option<Membership>,
 }
@@ -83,14 +82,16 @@ impl TargetLoad {
             meter: Mutex::default(),
             assigned: AtomicU64::new(0),
             written: AtomicU64::new(0),
-            answered_ms: AtomicU64::new(0),
             member,
         })
     }
 
     /// The condition of the target. One that is in no set is well.
     pub(crate) fn condition(&self) -> TargetCondition {
-        self.member.as_ref().map_or(TargetCondition::Well, |member| member.condition((self.id, &self.dir)))
+        let Some(member) = &self.member else { return TargetCondition::Well };
+        let hangs = self.meter().hangs(self.began.elapsed());
+        hangs.into_iter().for_each(|waited| member.hangs((self.id, &self.dir), waited));
+        member.condition((self.id, &self.dir))
     }
 
     /// The error of something that can only go there, once it failed.
@@ -113,9 +114,19 @@ impl TargetLoad {
         self.member.iter().for_each(|member| member.hangs((self.id, &self.dir), waited));
     }
 
-    /// The time for which no write there has come back.
-    pub(crate) fn silent_for(&self) -> Duration {
-        self.began.elapsed().saturating_sub(Duration::from_millis(self.answered_ms.load(Ordering::Relaxed)))
+    /// The time for which no write there has come back although some are under way. `None`: none
+    /// is.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        self.meter().silent_for(self.began.elapsed())
+    }
+
+    /// The time that a call there is given which is no write, and may have to wait for what the
+    /// file system writes besides: none is left if it has waited that long, and the target has
+    /// answered no write meanwhile.
+    pub(crate) fn patience_left(&self, waited: Duration) -> Duration {
+        let meter = self.meter();
+        let patience = CALL_PATIENCE * patience(meter.latency());
+        patience.saturating_sub(waited.min(meter.since_answer(self.began.elapsed())))
     }
 
     /// Notes that a call on the target came back well.
@@ -207,7 +218,6 @@ impl LoadShare {
         if took.is_some() {
             load.written.fetch_add(bytes, Ordering::Relaxed);
             self.take_off(bytes);
-            load.answered_ms.fetch_max(load.began.elapsed().as_millis() as u64, Ordering::Relaxed);
             load.answered();
         }
     }
@@ -232,6 +242,9 @@ impl Drop for LoadShare {
         self.take_off(u64::MAX);
     }
 }
+
+/// A call that is no write is given so many times the patience of a write.
+const CALL_PATIENCE: u32 = 2;
 
 #[cfg(test)]
 mod tests {

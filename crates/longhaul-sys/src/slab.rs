@@ -172,6 +172,15 @@ impl Slab {
         self.slots
     }
 
+    /// Bytes of the slots that may be out at a time as yet.
+    pub fn given_bytes(&self) -> u64 {
+        let slots = {
+            let home = self.lock();
+            home.given.min(home.limit)
+        };
+        slots as u64 * self.slot_bytes as u64
+    }
+
     /// Number of free slots.
     pub fn free(&self) -> usize {
         self.lock().free.len()

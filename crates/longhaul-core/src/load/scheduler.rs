@@ -23,6 +23,8 @@ use crate::place::TargetId;
 #[derive(Debug)]
 pub struct ChunkScheduler {
     share_bytes: u64,
+    /// The number of targets, and one more.
+    parts: u64,
     targets: BTreeMap<TargetId, TargetQueue>,
     writes: BTreeMap<WriteId, ChunkWrite>,
     next: u64,
@@ -93,8 +95,19 @@ impl ChunkScheduler {
     /// A scheduler over so many targets, with so many bytes of buffers in all: each target may hold
     /// the share that is left if one more target held as much, and one chunk in any case.
     pub fn new(memory_bytes: u64, targets: usize) -> ChunkScheduler {
-        let share_bytes = memory_bytes / (targets as u64 + 1);
-        ChunkScheduler { share_bytes, targets: BTreeMap::new(), writes: BTreeMap::new(), next: 0 }
+        let parts = targets as u64 + 1;
+        ChunkScheduler {
+            share_bytes: memory_bytes / parts,
+            parts,
+            targets: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Takes note that there are so many bytes of buffers in all.
+    pub fn has_memory(&mut self, bytes: u64) {
+        self.share_bytes = bytes / self.parts;
     }
 
     /// Takes a chunk of `len` bytes that is to be written.

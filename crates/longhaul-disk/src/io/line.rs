@@ -14,10 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longhaul_core::load::{ChunkScheduler, WriteEnd, WriteId, WriteResult, patience};
+use longhaul_core::load::{ChunkScheduler, HANG_MIN, WriteEnd, WriteId, WriteResult, patience};
 use longhaul_core::stripe::Spot;
 use longhaul_core::{ChunkIndex, TargetId};
-use longhaul_sys::{SharedSlot, Slot};
+use longhaul_sys::{SharedSlot, Slab, Slot};
 
 use super::queue::{Payload, Request, gone, guarded};
 use super::transfer::Job;
@@ -29,7 +29,7 @@ use crate::load::TargetLoad;
 /// The chunks of striped files that are not written yet.
 pub(super) struct ChunkLine {
     io: Weak<Shared>,
-    memory_bytes: u64,
+    slab: Arc<Slab>,
     began: Instant,
     state: Mutex<LineState>,
     /// Told when the watch has something to look at.
@@ -66,11 +66,11 @@ struct LineChunk {
 type Told = (LineChunk, Result<(), DiskError>);
 
 impl ChunkLine {
-    /// A line for the queues of `io`, whose buffers have so many bytes in all.
-    pub(super) fn new(io: &Weak<Shared>, memory_bytes: u64) -> ChunkLine {
+    /// A line for the queues of `io`, of chunks in buffers of `slab`.
+    pub(super) fn new(io: &Weak<Shared>, slab: &Arc<Slab>) -> ChunkLine {
         ChunkLine {
             io: Weak::clone(io),
-            memory_bytes,
+            slab: Arc::clone(slab),
             began: Instant::now(),
             state: Mutex::default(),
             begun: Condvar::new(),
@@ -101,7 +101,10 @@ impl ChunkLine {
                 drop(state);
                 return chunk.tell(Err(gone("striped")));
             }
-            let scheduler = state.scheduler.get_or_insert_with(|| ChunkScheduler::new(self.memory_bytes, targets));
+            let memory_bytes = self.slab.given_bytes();
+            let scheduler = state.scheduler.get_or_insert_with(|| ChunkScheduler::new(memory_bytes, targets));
+            // There is more memory as more is needed.
+            scheduler.has_memory(memory_bytes);
             let id = scheduler.take(len as u64);
             state.chunks.insert(id, chunk);
             state.waiting.push_back(id);
@@ -270,7 +273,10 @@ impl ChunkLine {
             let latency = |target: TargetId| loads.get(&target).and_then(|load| load.figures().latency);
             let overdue = scheduler.overdue(self.began.elapsed(), |target| patience(latency(target)));
             for write in &overdue {
-                loads.get(&write.target).into_iter().for_each(|load| load.hangs(write.waited));
+                // One that answers others does not hang.
+                let load = loads.get(&write.target);
+                let silent = load.filter(|load| load.silent_for().is_some_and(|silent| silent >= HANG_MIN));
+                silent.into_iter().for_each(|load| load.hangs(write.waited));
             }
             for write in overdue {
                 if let Placing::Begun(request) = self.place(&mut state, write.write, &mut unready) {

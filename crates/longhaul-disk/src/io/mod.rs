@@ -145,7 +145,6 @@ impl ChunkIo {
         affinity: Affinity,
     ) -> Result<ChunkIo, DiskError> {
         let engine = choose(kind, uring::probe)?;
-        let memory_bytes = (slab.slots() as u64).saturating_mul(slab.slot_bytes() as u64);
         let shared = Arc::new_cyclic(|shared| Shared {
             engine,
             fall_back: kind == EngineKind::Auto,
@@ -153,7 +152,7 @@ impl ChunkIo {
             depth: depth.at_most(usize::MAX),
             affinity,
             slab: Arc::clone(slab),
-            line: Arc::new(ChunkLine::new(shared, memory_bytes)),
+            line: Arc::new(ChunkLine::new(shared, slab)),
             queues: Mutex::default(),
         });
         Ok(ChunkIo { shared })

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_core::{Escaped, RelPath, TargetId, TempName};
 
 use crate::error::{DiskError, ErrorKind, SetError};
-use crate::load::TargetLoad;
+use crate::load::{TargetCondition, TargetLoad};
 use crate::shelf::{Reach, Shelf, remove_idle};
 use crate::stat::Standing;
 use crate::stripe::Stripes;
@@ -371,6 +371,11 @@ pub(crate) fn remove_bodies(set: &TargetSet, id: &TempName) {
     let Some(striping) = set.striping().filter(|_| set.missing.is_empty()) else { return };
     striping.stripes.forget(id);
     for (target, dir) in set.bodies_there() {
+        // The removal would hang whoever commits.
+        if target.load.condition() == TargetCondition::Hung {
+            tracing::warn!(target: "longhaul::disk", number = target.id.0, %id, "a body that is not needed any more is left on a target that hangs");
+            continue;
+        }
         if let Err(error) = remove_idle(dir, target.tree.root().kernel(), id) {
             tracing::warn!(target: "longhaul::disk", %id, %error, "cannot remove a body of a striped file");
         }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use longhaul_core::SessionTag;
 use longhaul_core::limits::RESERVED_PREFIX;
-use longhaul_core::load::patience;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -71,12 +70,9 @@ impl ShelfDir {
         self.load.as_ref().and_then(|load| load.down())
     }
 
-    /// The time that a call on the target which has been under way for so long is still given:
-    /// twice as long as a write there, as a sync waits for what else the file system writes; and
-    /// as long as the target answers writes.
+    /// The time that a call on the target which has been under way for so long is still given.
     pub(super) fn patience_left(&self, waited: Duration) -> Duration {
-        let Some(load) = &self.load else { return Duration::MAX };
-        (2 * patience(load.figures().latency)).saturating_sub(waited.min(load.silent_for()))
+        self.load.as_ref().map_or(Duration::MAX, |load| load.patience_left(waited))
     }
 
     /// Notes that a call on the target has not come back for so long.

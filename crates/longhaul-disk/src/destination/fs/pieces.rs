@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use longhaul_core::{Candidate, FileNode, Meta, Preserve, RelPath, TargetId, TempName};
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
 use super::super::Room;
 use super::super::body::{Began, Body, DiskBody, Zeros};
@@ -179,9 +179,39 @@ impl FsTarget {
         Ok(())
     }
 
+    /// Writes the first `len` bytes of a stripe file again as they were read from `fd`: a sync of
+    /// an earlier session may have failed, and then no later one makes them durable.
+    pub(crate) fn reassert(
+        &self,
+        path: &RelPath,
+        (disk, fd): (&DiskBody, &OwnedFd),
+        len: u64,
+    ) -> Result<(), DiskError> {
+        let mut piece = vec![0; REASSERTED_BYTES];
+        let mut offset = 0;
+        while offset < len {
+            let most = piece.len().min(usize::try_from(len - offset).unwrap_or(usize::MAX));
+            let written = match pread(fd, &mut piece[..most], offset) {
+                // It is shorter than it was a moment ago.
+                Ok(0) => Err(Errno::IO),
+                Ok(read) => self.write_at(disk, &piece[..read], offset).map(|()| read),
+                Err(Errno::INTR) => Ok(0),
+                Err(error) => Err(error),
+            };
+            offset +=
+                written.map_err(|error| DiskError::call("write again the temporary file of", path, error))? as u64;
+        }
+        Ok(())
+    }
+
     /// Syncs what was written to a body, and its temporary name if that is not durable yet.
     pub(crate) fn sync_body(&self, path: &RelPath, body: &DiskBody) -> Result<(), DiskError> {
         self.syncer.data(path, body)?;
+        // A sync that nobody waited for may have failed: the system tells that once, and a later
+        // one proves nothing.
+        if !body.mark().holds() {
+            return Err(DiskError::Doubted { path: path.into() });
+        }
         // Bytes can be found again only if the name is durable too.
         if !body.is_named() {
             self.syncer.names(&self.walk, path, body.temp().dir())?;
@@ -245,6 +275,8 @@ fn unreserved(body: Body) -> Body {
     body
 }
 
+/// Bytes that are read and written again at a time.
+const REASSERTED_BYTES: usize = 1 << 20;
 /// Bytes that stay free on a target as long as another one has more: a file system that is all but
 /// full is slow, and has no room for what its other users write.
 const RESERVE_BYTES: u64 = 256 << 20;

@@ -24,7 +24,7 @@ use super::{Striped, lock};
 use crate::at_once::at_once;
 use crate::direct::IoMode;
 use crate::error::DiskError;
-use crate::load::TargetCondition;
+use crate::load::{TargetCondition, TargetLoad};
 use crate::stripe::{BLOCK_RECORDS_MAX, Footer, LogEnd, Record, Whole, block, stripe_file_len};
 
 /// Whether a target that does not answer is waited for.
@@ -81,7 +81,9 @@ impl Striped {
                     left.remove(&target);
                     outcome = outcome.and(result);
                 }
-                Err(RecvTimeoutError::Timeout) if self.is_silent(&left) && self.can_do_without(&left) => {
+                Err(RecvTimeoutError::Timeout)
+                    if self.is_silent(&left, began.elapsed()) && self.can_do_without(&left) =>
+                {
                     left.iter().filter_map(|target| self.load(*target)).for_each(|load| load.hangs(began.elapsed()));
                     break;
                 }
@@ -139,9 +141,13 @@ impl Striped {
 
     /// Whether no write to these targets came back lately. A disk that became slow answers one
     /// after the other, and the sync behind them: sending again what it was given would cost more
-    /// than waiting.
-    fn is_silent(&self, targets: &BTreeSet<TargetId>) -> bool {
-        targets.iter().filter_map(|target| self.load(*target)).all(|load| load.silent_for() >= HANG_MIN)
+    /// than waiting. Where no write is under way, the sync alone may take longer.
+    fn is_silent(&self, targets: &BTreeSet<TargetId>, waited: Duration) -> bool {
+        let is_silent = |load: &Arc<TargetLoad>| match load.silent_for() {
+            Some(silent) => silent >= HANG_MIN,
+            None => load.patience_left(waited).is_zero(),
+        };
+        targets.iter().filter_map(|target| self.load(*target)).all(is_silent)
     }
 
     /// Whether chunks on these targets can go to others.
@@ -187,6 +193,8 @@ impl Striped {
     pub(crate) fn seal(self: &Arc<Self>, home: &FsTarget, stripe: &DiskBody, meta: &Meta) -> Result<u64, DiskError> {
         self.sync_waiting(home, stripe, Waiting::Endless)?;
         self.wait_for_writes();
+        // What is being made ready for more chunks would change the length of a body that is whole.
+        self.pieces.iter().for_each(Piece::close);
         let (root, map, holes) = {
             let draft = self.draft();
             (draft.root(), draft.map(), draft.holes())
@@ -196,6 +204,7 @@ impl Striped {
         let holder = used.first().map(|piece| piece.target());
         at_once(&used, |piece| {
             let Some(body) = piece.on_disk() else { return Ok(()) };
+            piece.wait_until_prepared();
             let (target, slots) = (piece.target(), self.draft().slots_on(piece.target()));
             let holes = if holder == Some(target) { holes.clone() } else { Vec::new() };
             let end = (slots.len() as u64) << map.size().log2();
@@ -203,10 +212,7 @@ impl Striped {
             let footer = Footer { id, target, path, map, root, meta, slots, holes }.to_bytes(self.stripes.key());
             piece.store.judged(piece.store.end_body(&self.name.path, body, (end, &footer)))
         })?;
-        for piece in self.pieces.iter().filter(|piece| !self.uses(piece)) {
-            let writes = self.draft().writes_on(piece.target());
-            piece.forsake(writes);
-        }
+        self.pieces.iter().filter(|piece| !self.uses(piece)).for_each(|piece| self.forsake(piece));
         let LogEnd { blocks, end } = *lock(&self.log);
         let header = self.header(Some(Whole { root, blocks, end })).to_bytes(self.stripes.key());
         home.write_at(stripe, &header, 0).map_err(|error| stripe.handle().error("write", error))?;

@@ -180,23 +180,22 @@ impl Striped {
     /// Whether the caller is to prepare the body on a target now: it is not ready for the chunk
     /// after some more, and nobody else prepares it.
     pub(crate) fn takes_preparation(&self, target: TargetId) -> bool {
-        let (end, map) = {
-            let draft = self.draft();
-            (draft.next_end(target), draft.map())
-        };
-        let soon = end.saturating_add(PREPARED_SLOTS << map.size().log2());
+        let soon = self.end_soon(target);
         self.piece(target).is_some_and(|piece| !piece.is_ready(soon) && piece.takes_preparation())
+    }
+
+    /// The end of the chunk after some more on a target.
+    fn end_soon(&self, target: TargetId) -> u64 {
+        let draft = self.draft();
+        draft.next_end(target).saturating_add(PREPARED_SLOTS << draft.map().size().log2())
     }
 
     /// Makes the body on a target ready for the next chunks. A target that cannot do that takes no
     /// more of them.
     pub(crate) fn prepare(&self, target: TargetId) {
         let Some(piece) = self.piece(target) else { return };
-        let (end, map) = {
-            let draft = self.draft();
-            (draft.next_end(target), draft.map())
-        };
-        if let Err(error) = piece.prepare(&self.name, end, (map, self.zeros)) {
+        let map = self.draft().map();
+        if let Err(error) = piece.prepare(&self.name, self.end_soon(target), (map, self.zeros)) {
             piece.close();
             if !is_for_another(&error) {
                 let path = self.name.path.escaped();
@@ -269,13 +268,17 @@ impl Striped {
         }
     }
 
+    /// Removes a body in which nothing lies, now or when the last write to it has ended.
+    fn forsake(&self, piece: &Piece) {
+        // In this order: a write that ends in between removes it, too.
+        piece.forsake();
+        self.remove_if_forsaken(piece.target());
+    }
+
     /// Removes its bodies. The one on a target to which a write is under way goes when that has
     /// ended.
     pub(crate) fn discard(&self) {
-        for piece in &self.pieces {
-            let writes = self.draft().writes_on(piece.target());
-            piece.forsake(writes);
-        }
+        self.pieces.iter().for_each(|piece| self.forsake(piece));
     }
 
     fn header(&self, whole: Option<Whole>) -> Header {

@@ -35,6 +35,8 @@ pub(super) struct Piece {
     is_full: AtomicBool,
     /// Whether it is to be removed once no write to it is under way.
     is_forsaken: AtomicBool,
+    /// Whether that is done, or left to others.
+    is_removed: AtomicBool,
     /// Whether the stripe file has the record of it.
     pub(super) is_recorded: AtomicBool,
     /// The room on the target, and when it was asked for.
@@ -52,6 +54,7 @@ impl Piece {
             is_preparing: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             is_forsaken: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             is_recorded: AtomicBool::new(false),
             room: Mutex::default(),
         }
@@ -126,6 +129,8 @@ impl Piece {
             let body = self.store.create_piece(path, id, zeros)?;
             // Nobody else sets it while the lock is held.
             let _ = self.body.set(body);
+            // Nothing was written to it, and whoever gave it up did not find it.
+            self.remove_if_forsaken();
         }
         Ok(())
     }
@@ -134,7 +139,7 @@ impl Piece {
     /// each that would extend it would wait for the others.
     fn grow(&self, path: &RelPath, end: u64, map: ChunkMap) -> Result<(), DiskError> {
         let mut grown = lock(&self.grown);
-        if end <= *grown {
+        if end <= *grown || self.is_full() {
             return Ok(());
         }
         let body = self.on_disk().ok_or_else(|| DiskError::call("write to a body of", path, Errno::NOENT))?;
@@ -149,6 +154,11 @@ impl Piece {
         *grown = to.map_err(|error| body.handle().error("set the length of a body of", error))?;
         self.ready_to.store(*grown, Ordering::Release);
         Ok(())
+    }
+
+    /// Waits until nobody makes it ready for more chunks. Once it is closed, nobody does any more.
+    pub(super) fn wait_until_prepared(&self) {
+        drop(lock(&self.grown));
     }
 
     /// The target as one that may take a chunk. `None`: it takes none.
@@ -168,24 +178,21 @@ impl Piece {
         Some(self.store.candidate(self.target(), room))
     }
 
-    /// Removes the body: now, if no write to it is under way, or else when the last one has ended.
-    pub(super) fn forsake(&self, writes: usize) {
+    /// Gives the body up: it goes once no write to it is under way.
+    pub(super) fn forsake(&self) {
         self.close();
-        self.is_forsaken.store(true, Ordering::Release);
-        if writes == 0 {
-            self.remove();
-        }
+        self.is_forsaken.store(true, Ordering::SeqCst);
     }
 
-    /// Removes the body if it was forsaken.
+    /// Removes the body if it was forsaken. No write to it is under way.
     pub(super) fn remove_if_forsaken(&self) {
-        if self.is_forsaken.load(Ordering::Acquire) {
+        if self.is_forsaken.load(Ordering::SeqCst) {
             self.remove();
         }
     }
 
     fn remove(&self) {
-        let Some(body) = self.body.get() else { return };
+        let Some(body) = self.body.get().filter(|_| !self.is_removed.swap(true, Ordering::SeqCst)) else { return };
         match self.store.condition() {
             // The removal would hang whoever makes it. What cannot be removed stays, as an orphan
             // that `set check` tells.

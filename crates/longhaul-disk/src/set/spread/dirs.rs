@@ -56,8 +56,9 @@ impl OpenDirs {
         let Some((first, standing)) = standing else {
             let above = path.parent().unwrap_or_default();
             let at = open.get(&above).and_then(|dir| dir.on.first()).copied().unwrap_or(0);
-            let is_up = |at: &usize| targets[*at].condition() != TargetCondition::Failed;
-            let at = if is_up(&at) { at } else { (0..targets.len()).find(is_up).unwrap_or(at) };
+            let answers =
+                |at: &usize| !matches!(targets[*at].condition(), TargetCondition::Failed | TargetCondition::Hung);
+            let at = if answers(&at) { at } else { (0..targets.len()).find(answers).unwrap_or(at) };
             let reached = self.reach_from(&mut open, targets, at, path);
             let made = targets[at].judged(reached.and_then(|()| targets[at].make_dir(path)))?;
             open.insert(path.clone(), OpenDir { on: vec![at], stood: None, stood_on: 0 });

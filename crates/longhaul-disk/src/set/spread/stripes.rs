@@ -122,6 +122,7 @@ impl StripeWriter {
         if let Some(disk) = stripe.body.on_disk() {
             let cut = disk.handle().kernel().ftruncate(disk, log.end);
             cut.map_err(|error| DiskError::call("cut the temporary file of", path, error))?;
+            home.judged(home.reassert(path, (disk, &fd), log.end))?;
         }
         if draft.bytes_there() < journalled.bytes {
             return Ok(None);

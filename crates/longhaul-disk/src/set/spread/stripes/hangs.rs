@@ -13,7 +13,7 @@ use longhaul_sys::Slab;
 use rustix::io::Errno;
 
 use super::*;
-use crate::destination::{TargetTree, TreePolicy};
+use crate::destination::{Body, TargetTree, TreePolicy};
 use crate::kernel::{Call, InodeId, Interposer, Kernel, Passage};
 use crate::set::{Marks, SameDevice, SetLayout, SpreadTarget, TargetDirs, TargetSet, Writing};
 use crate::testing::{META, content, path, temp};
@@ -42,8 +42,12 @@ struct HangingState {
     bodies: BTreeSet<InodeId>,
     /// The number of calls that hang now.
     held: usize,
+    /// Whether calls that hung fail in the end.
+    fails: bool,
     /// Offsets that were written in the bodies there.
     written: Vec<u64>,
+    /// Offsets and lengths that were written in other files, of all targets.
+    written_elsewhere: Vec<(u64, usize)>,
 }
 
 impl HangingDisk {
@@ -76,6 +80,10 @@ impl Interposer for HangingDisk {
             Call::Create { dir, .. } if *dir == self.bodies_dir => (Hangs::Makes, true),
             Call::Write { file, .. } if state.bodies.contains(file) => (Hangs::Writes, false),
             Call::SyncData { of } | Call::Sync { of } if state.bodies.contains(&of.inode) => (Hangs::Syncs, false),
+            Call::Write { offset, bytes, .. } => {
+                state.written_elsewhere.push((*offset, bytes.len()));
+                return Passage::Made(0);
+            }
             _ => return Passage::Made(0),
         };
         if state.hangs == kind {
@@ -84,6 +92,9 @@ impl Interposer for HangingDisk {
             state = self.changed.wait_while(state, |state| state.hangs == kind).expect("no panic");
             state.held -= 1;
             self.changed.notify_all();
+            if state.fails {
+                return Passage::Answered(Err(Errno::IO));
+            }
         }
         if let Call::Write { offset, .. } = call {
             state.written.push(*offset);
@@ -114,6 +125,7 @@ struct Scene {
     io: ChunkIo,
     slab: Arc<Slab>,
     file: Arc<TargetFile>,
+    temp: longhaul_core::TempName,
     map: ChunkMap,
     bytes: Vec<u8>,
     set: Arc<TargetSet>,
@@ -136,7 +148,14 @@ impl Scene {
         };
         let set = TargetSet::open(&named, Marks::Made, Writing::Wanted).expect("a set");
         let stat = std::fs::metadata(dirs[1].join(".longhaul-set/bodies")).expect("there");
-        let state = HangingState { hangs: Hangs::Nothing, bodies: BTreeSet::new(), held: 0, written: Vec::new() };
+        let state = HangingState {
+            hangs: Hangs::Nothing,
+            bodies: BTreeSet::new(),
+            held: 0,
+            fails: false,
+            written: Vec::new(),
+            written_elsewhere: Vec::new(),
+        };
         let bodies_dir = InodeId { dev: stat.dev(), ino: stat.ino() };
         let disk = Arc::new(HangingDisk { bodies_dir, state: Mutex::new(state), changed: Condvar::new() });
         let set = set.behind(&Kernel::behind(disk.clone()));
@@ -146,9 +165,10 @@ impl Scene {
         let map = ChunkMap::new(CHUNKS * chunk - 7, longhaul_core::ChunkSize::from_bytes(chunk).expect("a size"));
         let slab = Slab::new(chunk as usize, CHUNKS as usize).expect("slab");
         let io = ChunkIo::start(EngineKind::Threads, 4, &slab).expect("engine");
-        let file = target.create(&path("large"), map, false, &temp()).expect("made");
+        let temp = temp();
+        let file = target.create(&path("large"), map, false, &temp).expect("made");
         let bytes = content(map.len());
-        Scene { dirs, disk, target, io, slab, file, map, bytes, set, _top: top }
+        Scene { dirs, disk, target, io, slab, file, temp, map, bytes, set, _top: top }
     }
 
     /// Begins the write of a chunk. The result comes out.
@@ -355,4 +375,47 @@ fn a_target_that_hangs_holds_its_share_of_the_buffers_and_no_more() {
     assert_eq!(scene.slab.free(), CHUNKS as usize - 2);
     scene.disk.now(Hangs::Nothing);
     assert!(scene.publish() == scene.bytes);
+}
+
+#[test]
+fn a_sync_that_nobody_waited_for_and_that_failed_is_not_forgotten() {
+    let scene = Scene::new();
+    let next = scene.warm_up();
+    assert_eq!(scene.target.sync_data(&scene.file).expect("synced"), []);
+    let held = scene.prefer(HANGING);
+    scene.put(next);
+    drop(held);
+    assert!(scene.is_on_hanging(next));
+    scene.disk.now(Hangs::Syncs);
+    assert_eq!(scene.target.sync_data(&scene.file).expect("the others are synced"), [ChunkIndex(next)]);
+    // It comes back at last, with an error that the system tells once.
+    scene.disk.state.lock().expect("no panic").fails = true;
+    scene.disk.now(Hangs::Nothing);
+    let body = scene.striped().body(HANGING).and_then(Body::on_disk).expect("a body");
+    while body.mark().holds() {
+        std::thread::yield_now();
+    }
+    let synced = scene.target.home(HANGING).sync_body(&path("large"), body);
+    assert!(matches!(synced, Err(DiskError::Doubted { .. })), "the medium may lack what was written: {synced:?}");
+}
+
+#[test]
+fn records_of_a_file_that_is_continued_are_written_once_more() {
+    let scene = Scene::new();
+    let next = scene.warm_up();
+    assert_eq!(scene.target.sync_data(&scene.file).expect("synced"), []);
+    let Scene { dirs, disk, target, io, slab, file, temp, map, .. } = scene;
+    let home = target.home(file.home()).load_id().0 as usize;
+    drop((io, file));
+    while slab.free() < CHUNKS as usize {
+        std::thread::yield_now();
+    }
+    let stripe = dirs[home].join(String::from_utf8_lossy(&temp.file_name()).into_owned());
+    let len = std::fs::metadata(stripe).expect("there").len();
+    disk.state.lock().expect("no panic").written_elsewhere.clear();
+    let journalled = Journalled { node: None, bytes: next << 20 };
+    let reopened = target.reopen(&path("large"), map, false, &temp, &journalled).expect("reopened");
+    assert!(reopened.is_some());
+    let written = disk.state.lock().expect("no panic").written_elsewhere.clone();
+    assert_eq!(written, [(0, len as usize)], "a sync of them may have failed, and the cache forgets that");
 }
