@@ -118,17 +118,23 @@ impl ChunkScheduler {
         id
     }
 
-    /// The target for the next write of a chunk: of those that hold no write of it and have room in
-    /// their share of the memory, the one that will have it soonest. `None`: there is none now.
+    /// The target for the next write of a chunk: of those that hold no write of it, the one that
+    /// will have it soonest. `None`: there is none, or that one holds its share of the memory and
+    /// is to be waited for. A slower one would have the chunk later than if it waits; only a write
+    /// that is made again goes to the soonest that has room now.
     pub fn choose(&self, id: WriteId, candidates: &[Candidate]) -> Option<TargetId> {
         let write = self.writes.get(&id)?;
+        let has_room = |target: TargetId| {
+            let pinned = self.pinned_bytes(target);
+            pinned == 0 || pinned.saturating_add(write.len) <= self.share_bytes
+        };
+        let is_hedge = !write.attempts.is_empty();
         let is_free = |candidate: &&Candidate| {
-            let pinned = self.pinned_bytes(candidate.target);
-            let has_room = pinned == 0 || pinned.saturating_add(write.len) <= self.share_bytes;
-            has_room && !write.attempts.iter().any(|attempt| attempt.target == candidate.target)
+            let holds_one = write.attempts.iter().any(|attempt| attempt.target == candidate.target);
+            !holds_one && (!is_hedge || has_room(candidate.target))
         };
         let free: Vec<Candidate> = candidates.iter().filter(is_free).copied().collect();
-        soonest(&free, write.len)
+        soonest(&free, write.len).filter(|target| has_room(*target))
     }
 
     /// Begins a write of a chunk to a target.
@@ -251,13 +257,35 @@ mod tests {
     #[test]
     fn a_target_that_answers_nothing_holds_its_share_of_the_memory_and_no_more() {
         let mut scheduler = ChunkScheduler::new(64 * MIB, 3);
-        let all = [at(0, 1e8), at(1, 1e8), at(2, 1e8)];
-        let begun: Vec<_> = std::iter::from_fn(|| write(&mut scheduler, secs(0), &all)).collect();
+        let all = |scheduler: &ChunkScheduler| {
+            [0, 1, 2].map(|n| Candidate { assigned_bytes: scheduler.pinned_bytes(TargetId(n)), ..at(n, 1e8) })
+        };
+        let begin = |scheduler: &mut ChunkScheduler, now| write(scheduler, now, &all(scheduler));
+        let begun: Vec<_> = std::iter::from_fn(|| begin(&mut scheduler, secs(0))).collect();
         assert_eq!(begun.len(), 12, "four chunks each, and four are left");
         assert_eq!((0..3).map(|n| scheduler.pinned_bytes(TargetId(n))).collect::<Vec<_>>(), [16 * MIB; 3]);
         let (id, target) = begun[0];
         assert_eq!(scheduler.end(secs(1), id, target, WriteResult::Written), WriteEnd::First);
-        assert_eq!(write(&mut scheduler, secs(1), &all).map(|(_, target)| target), Some(target));
+        assert_eq!(begin(&mut scheduler, secs(1)).map(|(_, target)| target), Some(target));
+    }
+
+    #[test]
+    fn a_slow_target_gets_no_more_as_the_fast_ones_hold_their_share() {
+        let mut scheduler = ChunkScheduler::new(64 * MIB, 3);
+        let all = |scheduler: &ChunkScheduler| {
+            let assigned = |n| scheduler.pinned_bytes(TargetId(n));
+            [(0, 1e8), (1, 1e8), (2, 1e7)].map(|(n, rate)| Candidate { assigned_bytes: assigned(n), ..at(n, rate) })
+        };
+        let begun: Vec<_> = std::iter::from_fn(|| {
+            let all = all(&scheduler);
+            write(&mut scheduler, secs(0), &all)
+        })
+        .collect();
+        // 16 MiB on each of the fast ones take 0.17 s; a chunk on the slow one takes 0.42 s.
+        assert_eq!((begun.len(), scheduler.pinned_bytes(TargetId(2))), (8, 0));
+        assert_eq!(scheduler.end(secs(1), begun[0].0, begun[0].1, WriteResult::Written), WriteEnd::First);
+        let all = all(&scheduler);
+        assert_eq!(write(&mut scheduler, secs(1), &all).map(|(_, target)| target), Some(begun[0].1));
     }
 
     #[test]
