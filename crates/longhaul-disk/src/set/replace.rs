@@ -20,7 +20,7 @@ use longhaul_core::{Mtime, RelPath, TargetId, TempName};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::error::{DiskError, PathText, SetError};
+use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::TargetLoad;
 use crate::names::each_name;
 use crate::set::bodies::Orphans;
@@ -115,14 +115,18 @@ impl TargetSet {
         let place = std::path::absolute(&wanted.new).unwrap_or_else(|_| wanted.new.clone());
         let new = Tree::open_like(&wanted.new, self.first())?;
         let old_place = std::path::absolute(&wanted.old).unwrap_or_else(|_| wanted.old.clone());
+        let taken = self.targets.iter().find(|target| target.tree.root().place() == new.root().place());
         let old = match wanted.state {
             OldTarget::Lost => None,
-            OldTarget::Readable | OldTarget::Failing => Some(Tree::open_like(&wanted.old, self.first())?),
+            OldTarget::Readable | OldTarget::Failing => match Tree::open_like(&wanted.old, self.first()) {
+                // It has died, and nothing of it is needed any more.
+                Err(error) if taken.is_some() && error.kind() == ErrorKind::Io => None,
+                outcome => Some(outcome?),
+            },
         };
         let is_it = |tree: &Tree| old.as_ref().is_some_and(|old| old.root().place() == tree.root().place());
         let from = self.targets.iter().find(|target| is_it(&target.tree));
         let missing = self.missing.iter().find(|target| mark.places[target.id.0 as usize] == old_place);
-        let taken = self.targets.iter().find(|target| target.tree.root().place() == new.root().place());
         let id = match (from, missing, taken) {
             (Some(target), ..) => target.id,
             (None, Some(missing), _) => missing.id,
@@ -209,10 +213,13 @@ impl TargetSet {
         SetMark::forget_coming(new.root(), &new.named().into())?;
         let Some(old) = old else { return Ok(ReplaceEnd::Done) };
         let shown = PathText::from(named);
-        let mark = SetMark::read(old.root(), &shown)?;
         let is_it = |(theirs, ours): (SetMark, &SetMark)| (theirs.set, theirs.number) == (ours.set, id.0);
-        let is_ours = mark.zip(self.mark()).is_some_and(is_it);
-        if is_ours && let Err(error) = SetMark::retire(old.root(), &shown) {
+        let retired =
+            SetMark::read(old.root(), &shown).and_then(|mark| match mark.zip(self.mark()).is_some_and(is_it) {
+                true => SetMark::retire(old.root(), &shown),
+                false => Ok(()),
+            });
+        if let Err(error) = retired {
             // It is one of an older generation all the same, and is refused wherever it stands.
             tracing::warn!(target: "longhaul::disk", %error, dir = %named.display(), "the old target keeps its mark");
         }

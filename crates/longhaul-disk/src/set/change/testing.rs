@@ -4,7 +4,21 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
-use crate::kernel::{Call, InodeId, Interposer, Passage};
+use super::{finish_marks, with_newest_coming};
+use crate::error::DiskError;
+use crate::kernel::{Call, InodeId, Interposer, Kernel, Passage};
+use crate::set::TargetDirs;
+use crate::set::open::{FoundTargets, Looked, look};
+
+/// Finishes the marks of a change that was interrupted, as every opening for a change does, and
+/// stops after so many calls.
+pub(in crate::set) fn finish_and_stop(named: &TargetDirs, calls: u32) -> Result<(), DiskError> {
+    let (named, kernel) = (named.newest()?, Kernel::behind(Stops::after(calls)));
+    let (found, _) = look(&named.dirs)?;
+    let found: FoundTargets<'_> =
+        found.into_iter().map(|(id, looked)| (id, Looked { tree: looked.tree.behind(&kernel), ..looked })).collect();
+    finish_marks(&with_newest_coming(found)?).map(drop)
+}
 
 /// Lets a number of calls through; the process is dead for the others.
 #[derive(Debug)]

@@ -15,6 +15,8 @@ use crate::set::rebalance::tests::striped;
 use crate::set::{Marks, TargetDirs, Writing};
 use crate::testing::once_let_go;
 
+mod twice;
+
 /// A set with a striped file, and names of all kinds on each target.
 fn scene() -> (Scene, PathBuf) {
     let scene = striped::scene();
