@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::names::each_name;
-use crate::set::mark::{SetLayout, SetMark};
+use crate::set::mark::{SetLayout, SetMark, give_own_dir};
 use crate::set::open::{
     Coming, FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested,
     refuse_same, with_coming,
@@ -231,6 +231,8 @@ impl TargetSet {
         }
         // The new one first: as long as no other has the new mark, the set is what it was.
         next.of(number).write(tree.root(), &shown)?;
+        let given = give_own_dir(tree.root(), self.first().root());
+        given.map_err(|error| DiskError::call("give the set's own files to the owner of the set at", &shown, error))?;
         self.write_marks(&next)
     }
 

@@ -24,7 +24,7 @@ use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::TargetLoad;
 use crate::names::each_name;
 use crate::set::bodies::Orphans;
-use crate::set::mark::SetMark;
+use crate::set::mark::{SetMark, give_own_dir};
 use crate::set::open::{Looked, need_empty, need_writable, refuse_nested, refuse_same};
 use crate::set::pace::Pace;
 use crate::set::rebalance::Moving;
@@ -192,11 +192,13 @@ impl TargetSet {
         if begun != Begun::Now {
             coming.write_coming(new.root(), &shown)?;
         }
+        let other = self.targets.iter().find(|target| target.id.0 != coming.number).unwrap_or(&self.targets[0]);
         if self.striping().is_some() {
-            let other = self.targets.iter().find(|target| target.id.0 != coming.number).unwrap_or(&self.targets[0]);
             let known = secret::read(other.tree.root(), &other.tree.named().into())?;
             secret::copy(new.root(), &shown, &known)?;
         }
+        let given = give_own_dir(new.root(), other.tree.root());
+        given.map_err(|error| DiskError::call("give the set's own files to the owner of the set at", &shown, error))?;
         Ok(SetMark::coming_since(new.root()))
     }
 

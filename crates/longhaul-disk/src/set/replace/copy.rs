@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Mtime, RelPath, TempName, is_reserved};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::{CopyKind, ReplaceSink, Replaced};
@@ -119,6 +119,8 @@ impl Replicating<'_> {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(DiskError::call("make the directory", &shown, error)),
             }
+            let given = fstat(&here).and_then(|stat| give_like(&stat, root, name));
+            given.map_err(|error| DiskError::call("set the owner of the directory", &shown, error))?;
         }
         let dir = |target: &SetTarget| {
             let fd = opened(target).map_err(failed)?;
@@ -308,6 +310,15 @@ impl Replicating<'_> {
         let listed = there.readable().map_err(failed)?;
         each_name(listed, |name| names.extend((!stays(name)).then(|| name.to_vec()))).map_err(failed)?;
         names.iter().try_for_each(|name| remove_all(there, name)).map_err(failed)
+    }
+}
+
+/// Gives the directory `name` in `above` to the owner of another one, unless it is that already.
+fn give_like(like: &Stat, above: &Dir, name: &[u8]) -> Result<(), Errno> {
+    let known = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    match (known.st_uid, known.st_gid) == (like.st_uid, like.st_gid) {
+        true => Ok(()),
+        false => above.kernel().give_to_owner_of(like, above, name),
     }
 }
 

@@ -6,13 +6,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::FileType;
+use rustix::process::geteuid;
 
 use super::*;
 use crate::kernel::Kernel;
 use crate::set::change::testing::Stops;
 use crate::set::rebalance::tests::Scene;
 use crate::set::rebalance::tests::striped;
-use crate::set::{Marks, TargetDirs, Writing};
+use crate::set::{Marks, SetLayout, TargetDirs, Writing};
 use crate::testing::once_let_go;
 
 mod twice;
@@ -298,6 +299,51 @@ fn a_replacement_that_was_begun_before_another_change_begins_anew() {
     let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("done");
     assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0));
     assert_eq!(names(&new), names(&scene.dirs[1]));
+}
+
+#[test]
+fn what_root_makes_on_a_new_target_belongs_to_the_user_of_the_set() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: cannot give files away (needs root)");
+        return;
+    }
+    let (scene, new) = scene();
+    let added = new.with_extension("added");
+    fs::create_dir(&added).expect("made");
+    let plain = twice::small(SetLayout::Spread);
+    // A set with striped files is used by the user who owns its secret, and by no other, root among them.
+    for (named, wanted) in [(&scene.named, wanted(&scene, 1, &new)), (&plain.named, plain.wanted.clone())] {
+        named.dirs.iter().for_each(|dir| give(dir));
+        let opened = once_let_go(|| TargetSet::open_alone(named), is_in_use);
+        if named.layout == SetLayout::Stripe {
+            assert!(matches!(opened, Err(DiskError::Set(SetError::BadSecret { .. }))));
+            continue;
+        }
+        opened.expect("opened").add_target(&added, SameDevice::Allowed).expect("added");
+        let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("done");
+        assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0));
+        for (dir, names) in [(&wanted.new, &["", ".longhaul", ".longhaul/journal", "d/file-1"][..]), (&added, &[])] {
+            for name in names.iter().chain(&[".longhaul-set", ".longhaul-set/lock", ".longhaul-set/README"]) {
+                let stat = dir.join(name).symlink_metadata().unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!((stat.uid(), stat.gid()), (12345, 54321), "{} {name}", dir.display());
+            }
+        }
+    }
+}
+
+fn is_in_use(answer: &Result<Arc<TargetSet>, DiskError>) -> bool {
+    matches!(answer, Err(DiskError::Set(SetError::InUse { .. })))
+}
+
+/// Gives a directory and all in it to another user.
+fn give(dir: &Path) {
+    std::os::unix::fs::lchown(dir, Some(12345), Some(54321)).expect("given");
+    for entry in fs::read_dir(dir).expect("listed").map(|one| one.expect("one")) {
+        match entry.file_type().expect("a type").is_dir() {
+            true => give(&entry.path()),
+            false => std::os::unix::fs::lchown(entry.path(), Some(12345), Some(54321)).expect("given"),
+        }
+    }
 }
 
 impl Replacement {

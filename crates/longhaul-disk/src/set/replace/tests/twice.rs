@@ -3,27 +3,28 @@
 
 use super::*;
 use crate::kernel::{Call, InodeId, Interposer, Passage};
-use crate::set::SetLayout;
 use crate::set::change::testing::finish_and_stop;
 
-struct Small {
+pub(super) struct Small {
     _top: tempfile::TempDir,
-    dirs: Vec<PathBuf>,
-    named: TargetDirs,
-    wanted: Replacement,
+    pub(super) dirs: Vec<PathBuf>,
+    pub(super) named: TargetDirs,
+    pub(super) wanted: Replacement,
 }
 
 /// A set of three targets with a few files on each, of which the second is to be replaced.
-fn small() -> Small {
+pub(super) fn small(layout: SetLayout) -> Small {
     let top = tempfile::tempdir().expect("scratch");
     let dirs: Vec<PathBuf> = (0..3).map(|n| top.path().join(format!("d{n}"))).collect();
     let new = top.path().join("new");
     dirs.iter().chain([&new]).for_each(|dir| fs::create_dir(dir).expect("made"));
     let named = TargetDirs { same_device: SameDevice::Allowed, ..TargetDirs::set(dirs.clone()) };
-    let named = TargetDirs { layout: SetLayout::Stripe, ..named };
+    let named = TargetDirs { layout, ..named };
     TargetSet::open(&named, Marks::Made, Writing::Wanted).expect("a set");
     for (n, dir) in dirs.iter().enumerate() {
         fs::create_dir(dir.join("d")).expect("made");
+        fs::create_dir(dir.join(".longhaul")).expect("made");
+        fs::write(dir.join(".longhaul/journal"), b"a journal").expect("written");
         fs::write(dir.join(format!("d/file-{n}")), vec![n as u8; 5000]).expect("written");
     }
     let (old, same_device) = (dirs[1].clone(), SameDevice::Allowed);
@@ -104,7 +105,7 @@ struct Stopped {
 }
 
 fn stopped_twice_after(first: u32, second: u32) -> Stopped {
-    let scene = small();
+    let scene = small(SetLayout::Stripe);
     let expected = names(&scene.dirs[1]);
     let is_over = scene.stop_after(first);
     let is_committed = scene.is_committed();
@@ -130,7 +131,7 @@ impl Small {
     /// A replacement that was stopped directly behind its commit point.
     fn committed() -> (Small, Vec<String>) {
         for calls in 0.. {
-            let scene = small();
+            let scene = small(SetLayout::Stripe);
             let expected = names(&scene.dirs[1]);
             scene.stop_after(calls);
             if scene.is_committed() {
@@ -197,7 +198,7 @@ fn mark_of(dir: &Path) -> Result<Option<SetMark>, DiskError> {
 #[test]
 fn a_target_whose_disk_is_mounted_elsewhere_is_replaced_by_one_at_its_old_place_wherever_it_stops() {
     for calls in 0.. {
-        let mut scene = small();
+        let mut scene = small(SetLayout::Stripe);
         let expected = names(&scene.dirs[1]);
         let away = scene.dirs[1].with_extension("away");
         fs::rename(&scene.dirs[1], &away).expect("moved");
