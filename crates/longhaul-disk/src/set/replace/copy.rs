@@ -189,11 +189,14 @@ impl Replicating<'_> {
             let copied = match statat(&here, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => continue,
                 Err(error) => Err(DiskError::call("examine", &below, error)),
-                Ok(stat) if type_of(&stat) == FileType::Directory => {
-                    todo.push((below, DirStep::Names));
-                    continue;
-                }
-                Ok(stat) => self.name((&here, there.as_ref()), &below, &stat, links),
+                Ok(stat) => match there.as_ref().map_or(Ok(()), |there| drop_other_kind(there, &below, &stat)) {
+                    Ok(()) if type_of(&stat) == FileType::Directory => {
+                        todo.push((below, DirStep::Names));
+                        continue;
+                    }
+                    Ok(()) => self.name((&here, there.as_ref()), &below, &stat, links),
+                    Err(error) => Err(error),
+                },
             };
             let flow = match copied {
                 Ok(flow) => flow,
@@ -311,6 +314,20 @@ impl Replicating<'_> {
         each_name(listed, |name| names.extend((!stays(name)).then(|| name.to_vec()))).map_err(failed)?;
         names.iter().try_for_each(|name| remove_all(there, name)).map_err(failed)
     }
+}
+
+/// Removes from a directory of the new target what an earlier run has copied under the name of
+/// `path`, if that was a thing of another kind than the one with this `stat`: no copy takes the
+/// name of a directory, and no directory that of a copy.
+fn drop_other_kind(there: &Dir, path: &RelPath, stat: &Stat) -> Result<(), DiskError> {
+    let name = path.name().unwrap_or_default();
+    let dropped = match statat(there, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(()),
+        Ok(known) if type_of(&known) == type_of(stat) => Ok(()),
+        Ok(_) => remove_all(there, name),
+        Err(error) => Err(error),
+    };
+    dropped.map_err(|error| DiskError::call("remove the former copy of", path, error))
 }
 
 /// Gives the directory `name` in `above` to the owner of another one, unless it is that already.

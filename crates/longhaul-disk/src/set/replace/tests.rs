@@ -29,6 +29,9 @@ fn scene() -> (Scene, PathBuf) {
         fs::set_permissions(at(&format!("deep/er/file-{n}")), PermissionsExt::from_mode(0o4751)).expect("set");
         fs::hard_link(at(&format!("deep/er/file-{n}")), at(&format!("deep/link-{n}"))).expect("linked");
         symlink("nowhere", at(&format!("deep/symlink-{n}"))).expect("made");
+        fs::write(at(&format!("deep/kind-{n}")), b"a file").expect("written");
+        fs::create_dir(at(&format!("deep/sort-{n}"))).expect("made");
+        fs::write(at(&format!("deep/sort-{n}/file")), b"in a directory").expect("written");
         fs::write(at(&format!("deep/er/.longhaul-0000000000000000000000000000000{n}")), b"unfinished")
             .expect("written");
         fs::create_dir_all(at(".longhaul")).expect("made");
@@ -169,6 +172,12 @@ fn stopped_after(calls: u32) -> bool {
             fs::write(at(&format!("deep/er/file-{n}")), b"other").expect("written");
             fs::create_dir(at(&format!("deep/symlink-{n}.d"))).expect("made");
             fs::write(at(&format!("deep/symlink-{n}.d/new")), b"new").expect("written");
+            // A file becomes a directory, and a directory a file.
+            fs::remove_file(at(&format!("deep/kind-{n}"))).expect("removed");
+            fs::create_dir(at(&format!("deep/kind-{n}"))).expect("made");
+            fs::write(at(&format!("deep/kind-{n}/file")), b"in a directory").expect("written");
+            fs::remove_dir_all(at(&format!("deep/sort-{n}"))).expect("removed");
+            fs::write(at(&format!("deep/sort-{n}")), b"a file").expect("written");
         }
         // Its new target stands, but for the last steps.
         Ok(_) => {}
