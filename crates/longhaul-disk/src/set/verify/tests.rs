@@ -1,8 +1,11 @@
 //! Tests of verifications that are stopped and gone on with.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
+
+use rustix::process::geteuid;
 
 use super::*;
 use crate::destination::Replace;
@@ -137,6 +140,24 @@ fn what_was_found_before_is_told_again_and_what_is_new_or_replaced_is_read() {
     let last = verify(&scene.alone(), Beginning::Continued, NEVER);
     assert_eq!((last.right.len(), last.damaged.len()), (0, 3), "{last:?}");
     assert_eq!(verify(&scene.alone(), Beginning::Anew, NEVER).damaged.len(), 3);
+}
+
+#[test]
+fn a_name_that_cannot_be_looked_at_is_told_and_its_neighbours_are_read() {
+    if geteuid().is_root() {
+        eprintln!("SKIPPED: root may read everything");
+        return;
+    }
+    let scene = scene();
+    for dir in &scene.dirs {
+        let Ok(stripe) = fs::metadata(dir.join("d/striped")) else { continue };
+        let file = fs::File::create(dir.join("d/shut")).expect("made");
+        file.set_len(stripe.len()).expect("as long as a stripe file");
+        file.set_permissions(PermissionsExt::from_mode(0o000)).expect("shut");
+    }
+    let told = verify(&scene.alone(), Beginning::Continued, NEVER);
+    assert_eq!((told.right.as_slice(), told.end), (&BOTH.map(String::from)[..], VerifyEnd::Through));
+    assert!(told.other.len() == 1 && told.other[0].contains("d/shut"), "{:?}", told.other);
 }
 
 #[test]
