@@ -108,7 +108,7 @@ impl Replicating<'_> {
         };
         let failed = |error| DiskError::call("list", &shown, error);
         let here = match opened(self.from) {
-            Err(Errno::NOENT) => return Ok(ControlFlow::Continue(())),
+            Err(Errno::NOENT) => return self.drop_journals(kind).map(ControlFlow::Continue),
             outcome => outcome.map_err(failed)?,
         };
         if self.moving == Moving::Done
@@ -157,6 +157,17 @@ impl Replicating<'_> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Removes the journals that an earlier run has copied: the target has none any more.
+    fn drop_journals(&self, kind: CopyKind) -> Result<(), DiskError> {
+        if (self.moving, kind) != (Moving::Done, CopyKind::Journal) {
+            return Ok(());
+        }
+        match remove_all(self.to.tree.root(), RESERVED_PREFIX) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(DiskError::call("clear", &RelPath::new(b"journals").unwrap_or_default(), error)),
+        }
     }
 
     /// Copies the names in a directory; adds the directories in it to `todo`.

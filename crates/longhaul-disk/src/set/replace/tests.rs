@@ -285,11 +285,31 @@ fn wrong_replacements_are_refused_and_write_nothing() {
     assert_eq!(refused(&Replacement { old: lost, state: OldTarget::Lost, ..wanted.clone() }), "NoTarget");
     fs::write(new.join("data"), b"x").expect("written");
     assert_eq!(refused(&wanted), "NotEmpty");
+    fs::remove_file(new.join("data")).expect("removed");
+    fs::create_dir(new.join(".longhaul")).expect("made");
+    assert_eq!(refused(&wanted), "NotEmpty", "the journals of others are none of the set");
     let (other, _) = self::scene();
     assert_eq!(refused(&Replacement { new: other.dirs[0].clone(), ..wanted.clone() }), "OtherSet");
     drop(set);
     assert!(!new.join(".longhaul-set").exists());
     assert_eq!(TargetDirs::of_target(&scene.dirs[0]).expect("a mark").dirs, scene.dirs);
+}
+
+#[test]
+fn journals_that_are_gone_from_the_old_target_do_not_come_back_on_the_new_one() {
+    let (scene, new) = scene();
+    let wanted = wanted(&scene, 1, &new);
+    let fifo = scene.dirs[1].join("fifo");
+    assert!(rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).is_ok());
+    let first = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("copied");
+    assert_eq!(first.0, ReplaceEnd::Open);
+    assert!(new.join(".longhaul/journal").exists());
+    // The transfers are finished, and their shelf goes.
+    fs::remove_dir_all(scene.dirs[1].join(".longhaul")).expect("removed");
+    fs::remove_file(fifo).expect("removed");
+    let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("done");
+    assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0));
+    assert!(!new.join(".longhaul").exists());
 }
 
 #[test]
