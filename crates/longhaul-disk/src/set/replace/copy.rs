@@ -59,7 +59,10 @@ impl Replicating<'_> {
     pub(super) fn run(mut self) -> Result<ControlFlow<(), u64>, DiskError> {
         let (mut left, mut links) = (0, Links::new());
         for (own, kind) in [(&[SET_DIR_NAME, b"bodies"][..], CopyKind::Body), (&[RESERVED_PREFIX], CopyKind::Journal)] {
-            let flow = self.own_files(own, kind, &mut left)?;
+            let flow = match self.own_files(own, kind, &mut left) {
+                Ok(flow) => flow,
+                Err(error) => self.leave(error, &mut left)?,
+            };
             if flow.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -227,6 +227,19 @@ fn what_was_copied_before_is_kept_unless_it_may_have_been_changed_since() {
 }
 
 #[test]
+fn journals_that_cannot_be_listed_are_left_as_any_other_name() {
+    let (scene, new) = scene();
+    fs::remove_dir_all(scene.dirs[1].join(".longhaul")).expect("removed");
+    fs::write(scene.dirs[1].join(".longhaul"), b"no directory").expect("written");
+    for (state, end) in [(OldTarget::Readable, ReplaceEnd::Open), (OldTarget::Failing, ReplaceEnd::Done)] {
+        let wanted = Replacement { state, ..wanted(&scene, 1, &new) };
+        let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("copied");
+        assert_eq!((done.0, done.1.len()), (end, 1), "{state:?}: {:?}", done.1);
+        assert!(new.join("deep/er/file-1").exists(), "{state:?}");
+    }
+}
+
+#[test]
 fn a_lost_target_is_replaced_by_an_empty_one_and_what_is_lost_with_it_is_told() {
     for n in 0..3 {
         let (scene, new) = scene();
