@@ -186,8 +186,11 @@ impl TargetSet {
             return Ok(None);
         }
         let shown = PathText::from(new.named());
-        if begun == Begun::Otherwise {
-            clear(new.root()).map_err(|error| DiskError::call("clear", &shown, error))?;
+        match begun {
+            // What is left of a set that was not made in the end.
+            Begun::Not => making::give_up(new.root(), &shown)?,
+            Begun::Otherwise => clear(new.root()).map_err(|error| DiskError::call("clear", &shown, error))?,
+            Begun::Now => {}
         }
         if begun != Begun::Now {
             coming.write_coming(new.root(), &shown)?;
@@ -260,7 +263,6 @@ impl TargetSet {
             need_writable(looked)?;
             if begun == Begun::Not {
                 need_empty(looked)?;
-                making::give_up(new.root(), &shown)?;
             }
         }
         Ok(begun)

@@ -14,6 +14,7 @@ use crate::set::change::testing::Stops;
 use crate::set::rebalance::tests::Scene;
 use crate::set::rebalance::tests::striped;
 use crate::set::{Marks, SetLayout, TargetDirs, Writing};
+use crate::set_id::SetId;
 use crate::testing::once_let_go;
 
 mod twice;
@@ -237,6 +238,23 @@ fn journals_that_cannot_be_listed_are_left_as_any_other_name() {
         assert_eq!((done.0, done.1.len()), (end, 1), "{state:?}: {:?}", done.1);
         assert!(new.join("deep/er/file-1").exists(), "{state:?}");
     }
+}
+
+#[test]
+fn a_plan_leaves_what_another_set_was_to_have_in_the_new_directory() {
+    let (scene, new) = scene();
+    let (wanted, places) = (wanted(&scene, 1, &new), vec![new.clone(), new.with_extension("other")]);
+    let set = open(&wanted).expect("opened");
+    let tree = Tree::open(&new).expect("there");
+    let other = SetMark { set: SetId([7; 16]), places, number: 0, ..set.known_mark().expect("a mark").clone() };
+    other.write_coming(tree.root(), &new.as_path().into()).expect("written");
+    secret::write(tree.root(), &[7; 32]).expect("written");
+    let own = |name: &str| new.join(".longhaul-set").join(name).exists();
+    assert_eq!(run(&set, &wanted, Moving::Planned).expect("planned").0, ReplaceEnd::Planned);
+    assert!(own("mark.coming") && own("secret"), "a plan writes nothing");
+    assert_eq!(run(&set, &wanted, Moving::Done).expect("done").0, ReplaceEnd::Done);
+    drop(set);
+    striped::need_whole(&reopened(&scene, 1, &new), "replaced");
 }
 
 #[test]
