@@ -258,6 +258,25 @@ fn a_plan_leaves_what_another_set_was_to_have_in_the_new_directory() {
 }
 
 #[test]
+fn a_program_keeps_its_capabilities() {
+    let plain = twice::small(SetLayout::Spread);
+    let [from, to] = [&plain.dirs[1], &plain.wanted.new].map(|dir| dir.join("d/file-1"));
+    // Revision 2, effective: CAP_NET_BIND_SERVICE.
+    let mut known = [0; 20];
+    (known[0], known[3], known[5]) = (1, 2, 4);
+    let name = c"security.capability";
+    if let Err(error) = rustix::fs::setxattr(&from, name, &known, rustix::fs::XattrFlags::empty()) {
+        eprintln!("SKIPPED: cannot give capabilities to a file (needs root): {error}");
+        return;
+    }
+    let done = run(&open(&plain.wanted).expect("opened"), &plain.wanted, Moving::Done).expect("done");
+    assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0), "{:?}", done.1);
+    let mut found = [0; 64];
+    let len = rustix::fs::getxattr(&to, name, &mut found[..]).expect("it has them");
+    assert_eq!(found[..len], known);
+}
+
+#[test]
 fn a_lost_target_is_replaced_by_an_empty_one_and_what_is_lost_with_it_is_told() {
     for n in 0..3 {
         let (scene, new) = scene();
