@@ -190,6 +190,34 @@ fn a_verification_without_a_record_says_so_and_reads_all_the_same() {
 }
 
 #[test]
+fn a_record_that_is_removed_while_its_lock_is_awaited_is_begun_anew() {
+    let scene = scene();
+    let (set, at) = (scene.alone(), record_of(&scene));
+    let open_here = || {
+        let links =
+            fs::read_dir("/proc/self/fd").expect("listed").filter_map(|one| fs::read_link(one.ok()?.path()).ok());
+        links.filter(|link| *link == at).count()
+    };
+    // A busy machine may keep the lock from being let go in time.
+    let told = (0..20).map(|_| {
+        let file = fs::File::create_new(&at).expect("made");
+        assert!(longhaul_sys::lock::try_lock(&file).expect("locks"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| verify(&set, Beginning::Continued, 3));
+            while open_here() < 2 && !waiting.is_finished() {
+                std::thread::yield_now();
+            }
+            fs::remove_file(&at).expect("removed");
+            drop(file);
+            waiting.join().expect("no panic")
+        })
+    });
+    let told = told.into_iter().find(|told| told.has_record).expect("the lock was let go");
+    assert_eq!(told.end, VerifyEnd::Stopped);
+    assert!(at.exists(), "the next one goes on with it");
+}
+
+#[test]
 fn a_record_that_cannot_be_written_at_any_call_spoils_nothing() {
     for calls in 0..12 {
         let scene = scene();
