@@ -36,6 +36,15 @@ struct Carried<'s> {
     stat: Stat,
 }
 
+/// The extended attributes of a file, access lists among them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Xattrs {
+    /// The copy gets them.
+    Copied,
+    /// A file that has some is not copied.
+    Refused,
+}
+
 impl TargetSet {
     /// Carries the file or link at `path` from a target to another one. If it fails, the name
     /// stands as before, and nothing is left of the copy.
@@ -88,14 +97,7 @@ impl TargetSet {
         let random = || random().map_err(|error| carried.failed("name a copy of", error));
         let temp = TempName::new(SessionTag(random()?), random()?);
         let (_, fd) = carried.make(&temp)?;
-        let copied = fd.map_or(Ok(()), |fd| {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let from = openat(&carried.here, name, flags, Mode::empty());
-            let from = from.map_err(|error| carried.failed("open", error))?;
-            let copied = carried.there.kernel().copy_xattrs(&from, &fd);
-            copied.map_err(|error| carried.failed("copy the attributes of", error))?;
-            carried.copy(&fd, &temp, pace)
-        });
+        let copied = fd.map_or(Ok(()), |fd| carried.copy(&fd, (&temp, Xattrs::Copied), pace));
         let (kernel, there) = (carried.there.kernel(), &carried.there);
         let published = copied.and_then(|()| {
             let renamed = kernel.renameat(there, &temp.file_name(), name, Replace::Allowed);
@@ -132,7 +134,7 @@ impl Carried<'_> {
         let kind = MoveKind::Name { to: self.to.id, copy, from: FileVersion::of(&self.stat) };
         let known = Move { path: self.path.clone(), temp, kind };
         let written = known.record(self.from, self.set).and_then(|()| match &fd {
-            Some(fd) => self.copy(fd, &temp, pace),
+            Some(fd) => self.copy(fd, (&temp, Xattrs::Refused), pace),
             None => Ok(()),
         });
         let published = written.and_then(|()| self.publish(&temp));
@@ -166,10 +168,12 @@ impl Carried<'_> {
     }
 
     /// Copies the content, makes it durable, and compares what lies there with what was read.
-    fn copy(&self, to: &OwnedFd, temp: &TempName, pace: &Pace) -> Result<(), DiskError> {
+    fn copy(&self, to: &OwnedFd, (temp, xattrs): (&TempName, Xattrs), pace: &Pace) -> Result<(), DiskError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let from = openat(&self.here, self.name, flags, Mode::empty()).map_err(|error| self.failed("open", error))?;
-        self.need_same_xattrs(&from, to)?;
+        if xattrs == Xattrs::Refused {
+            self.need_same_xattrs(&from, to)?;
+        }
         let (kernel, len) = (self.there.kernel(), len_of(&self.stat));
         let failed = |error| self.failed("write a copy of", error);
         let (mut hasher, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; PIECE_BYTES], 0);
@@ -193,6 +197,12 @@ impl Carried<'_> {
             }
             at += read as u64;
             pace.wait(read as u64);
+        }
+        if xattrs == Xattrs::Copied {
+            // A write would take the capabilities of a program from it again.
+            let copied = kernel.copy_xattrs(&from, to);
+            copied.map_err(|error| self.failed("copy the attributes of", error))?;
+            self.need_same_xattrs(&from, to)?;
         }
         let mode = Mode::from_raw_mode(self.stat.st_mode & 0o7777);
         kernel.fchmod(to, mode).map_err(failed)?;

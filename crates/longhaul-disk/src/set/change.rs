@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::names::each_name;
-use crate::set::mark::{SetLayout, SetMark};
+use crate::set::mark::{SetLayout, SetMark, give_own_dir};
 use crate::set::open::{
     Coming, FoundTargets, Looked, TARGETS_MAX, agrees, look, need_empty, need_writable, opened, refuse_nested,
     refuse_same, with_coming,
@@ -33,20 +33,31 @@ pub struct Relocation {
 
 impl TargetDirs {
     /// The same set with the directories that the newest of its marks names. A directory that was
-    /// named and has a mark is where it is.
+    /// named and has a mark is where it is, unless another one has taken its place.
     ///
     /// # Errors
-    /// [`DiskError::Set`] if none of the directories has a mark, or one that cannot be read.
+    /// [`DiskError::Set`] if none of the directories has a mark that can be read.
     pub fn newest(&self) -> Result<TargetDirs, DiskError> {
         let mut known: Vec<(PathBuf, SetMark)> = Vec::new();
         let mut dirs = self.dirs.clone();
+        let (mut unread, mut is_hinted) = (None, false);
         loop {
             for dir in dirs.iter().filter(|dir| known.iter().all(|(seen, _)| seen != *dir)).collect::<Vec<_>>() {
-                known.extend(mark_at(dir)?.map(|mark| (dir.clone(), mark)));
+                match mark_at(dir) {
+                    Ok(mark) => known.extend(mark.map(|mark| (dir.clone(), mark))),
+                    // That of a target is read again; one that was replaced may be spoiled.
+                    Err(error) => unread = unread.or(Some(error)),
+                }
             }
             let Some((_, first)) = known.first() else {
+                // A target that is replaced may have died when the new one has no mark yet.
+                let coming = self.dirs.iter().find_map(|dir| coming_at(dir)).filter(|_| !is_hinted);
+                if let Some(coming) = coming {
+                    (dirs, is_hinted) = (coming.places, true);
+                    continue;
+                }
                 let dir = self.dirs.first().map_or(Path::new(""), PathBuf::as_path).into();
-                return Err(SetError::NoSet { dir }.into());
+                return Err(unread.unwrap_or_else(|| SetError::NoSet { dir }.into()));
             };
             let own = known.iter().map(|(_, mark)| mark).filter(|mark| mark.set == first.set);
             let newest = own.fold(first, |best, mark| if mark.generation > best.generation { mark } else { best });
@@ -70,16 +81,52 @@ fn mark_at(dir: &Path) -> Result<Option<SetMark>, DiskError> {
     }
 }
 
-/// Where the targets of the newest mark are: of the directories that have a mark of the set the one
-/// with the newest for each target, else the place in the mark.
+/// The coming mark of a directory, which says where the set is.
+fn coming_at(dir: &Path) -> Option<SetMark> {
+    SetMark::read_coming(Tree::open(dir).ok()?.root(), &dir.into()).ok()?
+}
+
+/// Where the targets of the newest mark are: of the directories that have a mark of the set, and in
+/// whose place no other one stands, the one with the newest for each target, else the place in the
+/// mark.
 fn places_of(newest: &SetMark, known: &[(PathBuf, SetMark)]) -> Vec<PathBuf> {
     let place = |(number, place): (u32, &PathBuf)| {
-        let own = known.iter().filter(|(_, mark)| (mark.set, mark.number) == (newest.set, number));
+        let is_own = |dir: &Path, mark: &SetMark| {
+            (mark.set, mark.number) == (newest.set, number) && !is_replaced(newest, dir, mark)
+        };
+        let own = known.iter().filter(|(dir, mark)| is_own(dir, mark));
         // The first of those with the same generation: the operator's own.
         let best = own.reduce(|best, one| if one.1.generation > best.1.generation { one } else { best });
         best.map_or_else(|| place.clone(), |(dir, _)| dir.clone())
     };
     (0..).zip(&newest.places).map(place).collect()
+}
+
+/// Whether another directory has the place of the target at `dir` by the newest mark: a replacement
+/// is past its commit point. The older mark that is left at `dir` must never become a newer one, as
+/// what lies there may be spoiled by now, and the other directory has all of it.
+fn is_replaced(newest: &SetMark, dir: &Path, mark: &SetMark) -> bool {
+    let (Some(known), Some(place)) = (mark.places.get(mark.number as usize), newest.places.get(mark.number as usize))
+    else {
+        return false;
+    };
+    if mark.generation >= newest.generation || is_same_dir(dir, place) {
+        return false;
+    }
+    // Without either it was mounted elsewhere while another change was interrupted.
+    known != place || is_to_be(place, &newest.of(mark.number))
+}
+
+/// Whether two paths lead to one directory.
+fn is_same_dir(first: &Path, second: &Path) -> bool {
+    let place = |dir: &Path| Tree::open(dir).ok().map(|tree| tree.root().place());
+    let whole = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    whole(first) == whole(second) || place(first).is_some_and(|first| Some(first) == place(second))
+}
+
+/// Whether the directory at `place` has this mark, or is to have it.
+fn is_to_be(place: &Path, mark: &SetMark) -> bool {
+    [mark_at(place).ok().flatten(), coming_at(place)].iter().flatten().any(|found| found == mark)
 }
 
 impl TargetSet {
@@ -184,6 +231,8 @@ impl TargetSet {
         }
         // The new one first: as long as no other has the new mark, the set is what it was.
         next.of(number).write(tree.root(), &shown)?;
+        let given = give_own_dir(tree.root(), self.first().root());
+        given.map_err(|error| DiskError::call("give the set's own files to the owner of the set at", &shown, error))?;
         self.write_marks(&next)
     }
 
@@ -305,6 +354,10 @@ fn finish_marks(found: &FoundTargets<'_>) -> Result<SetMark, DiskError> {
     };
     for (id, looked, mark) in marked() {
         agrees(best, *id, looked)?;
+        // It was a target when its directory was looked for, before the locks were held.
+        if is_replaced(best, looked.dir, mark) {
+            return Err(SetError::Changing { dir: looked.dir.into() }.into());
+        }
         if !fits(mark) {
             let (first, second) = (first.dir.into(), looked.dir.into());
             return Err(SetError::Generations { first, second, one: best.generation, other: mark.generation }.into());

@@ -13,12 +13,14 @@ use longhaul_core::Mtime;
 use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, pread};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::destination::Replace;
 use crate::error::{DiskError, PathText, SetError};
 use crate::kernel::Kernel;
 use crate::lines::{path_of, push_path};
+use crate::names::each_name;
 use crate::set::{lock, secret};
 use crate::set_id::SetId;
 use crate::stat::{identity_of, len_of, type_of};
@@ -260,6 +262,29 @@ pub(super) fn made_own_dir(root: &Dir) -> Result<OwnedFd, Errno> {
         Err(error) => return Err(error),
     }
     own_dir(root)?.ok_or(Errno::NOENT)
+}
+
+/// Gives the directory of a set's own files on the target at `root`, and what is in it, to the
+/// owner of that on another target of the set: root makes them, and others use them. What was given
+/// away is not looked at again, as its owner may have changed what lies in it.
+pub(super) fn give_own_dir(root: &Dir, like: &Dir) -> Result<(), Errno> {
+    let (Some(own), Some(like)) = (own_dir(root)?, own_dir(like)?) else { return Ok(()) };
+    let (made, owner) = (fstat(&own)?, fstat(&like)?);
+    let is_given = (made.st_uid, made.st_gid) == (owner.st_uid, owner.st_gid) || made.st_uid != geteuid().as_raw();
+    if is_given || !geteuid().is_root() {
+        return Ok(());
+    }
+    let mut names = Vec::new();
+    let listed = openat(&own, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    each_name(listed, |name| names.push(name.to_vec()))?;
+    for name in names {
+        let owner = match statat(&like, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => owner,
+            outcome => outcome?,
+        };
+        root.kernel().give_to_owner_of(&owner, &own, &name)?;
+    }
+    root.kernel().give_to_owner_of(&owner, root, DIR_NAME)
 }
 
 /// The directory of a set's own files at the top of a target. `None` if it does not stand.

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use longhaul_core::{TargetId, is_reserved};
+use longhaul_core::TargetId;
+use longhaul_core::limits::SET_DIR_NAME;
 use rustix::fs::{Access, AtFlags, StatVfsMountFlags, accessat, fstatvfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -382,14 +383,15 @@ pub(super) fn need_writable(looked: &Looked<'_>) -> Result<(), DiskError> {
     access.map_err(|error| why(error).into())
 }
 
-/// Refuses a directory in which names stand already.
+/// Refuses a directory in which names stand already, or journals and temporaries of transfers that
+/// are no part of the set.
 pub(super) fn need_empty(looked: &Looked<'_>) -> Result<(), DiskError> {
     let failed = |error| DiskError::call("list", looked.dir, error);
     let mut standing = None;
     let names = looked.tree.root().readable().map_err(failed)?;
     each_name(names, |name| {
-        // A new ext4 has this one.
-        if standing.is_none() && name != b"lost+found" && !is_reserved(name) {
+        // A new ext4 has the first of these.
+        if standing.is_none() && name != b"lost+found" && name != SET_DIR_NAME {
             standing = Some(PathText::from(name));
         }
     })

@@ -20,11 +20,11 @@ use longhaul_core::{Mtime, RelPath, TargetId, TempName};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::error::{DiskError, PathText, SetError};
+use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::load::TargetLoad;
 use crate::names::each_name;
 use crate::set::bodies::Orphans;
-use crate::set::mark::SetMark;
+use crate::set::mark::{SetMark, give_own_dir};
 use crate::set::open::{Looked, need_empty, need_writable, refuse_nested, refuse_same};
 use crate::set::pace::Pace;
 use crate::set::rebalance::Moving;
@@ -115,14 +115,18 @@ impl TargetSet {
         let place = std::path::absolute(&wanted.new).unwrap_or_else(|_| wanted.new.clone());
         let new = Tree::open_like(&wanted.new, self.first())?;
         let old_place = std::path::absolute(&wanted.old).unwrap_or_else(|_| wanted.old.clone());
+        let taken = self.targets.iter().find(|target| target.tree.root().place() == new.root().place());
         let old = match wanted.state {
             OldTarget::Lost => None,
-            OldTarget::Readable | OldTarget::Failing => Some(Tree::open_like(&wanted.old, self.first())?),
+            OldTarget::Readable | OldTarget::Failing => match Tree::open_like(&wanted.old, self.first()) {
+                // It has died, and nothing of it is needed any more.
+                Err(error) if taken.is_some() && error.kind() == ErrorKind::Io => None,
+                outcome => Some(outcome?),
+            },
         };
         let is_it = |tree: &Tree| old.as_ref().is_some_and(|old| old.root().place() == tree.root().place());
         let from = self.targets.iter().find(|target| is_it(&target.tree));
         let missing = self.missing.iter().find(|target| mark.places[target.id.0 as usize] == old_place);
-        let taken = self.targets.iter().find(|target| target.tree.root().place() == new.root().place());
         let id = match (from, missing, taken) {
             (Some(target), ..) => target.id,
             (None, Some(missing), _) => missing.id,
@@ -182,17 +186,22 @@ impl TargetSet {
             return Ok(None);
         }
         let shown = PathText::from(new.named());
-        if begun == Begun::Otherwise {
-            clear(new.root()).map_err(|error| DiskError::call("clear", &shown, error))?;
+        match begun {
+            // What is left of a set that was not made in the end.
+            Begun::Not => making::give_up(new.root(), &shown)?,
+            Begun::Otherwise => clear(new.root()).map_err(|error| DiskError::call("clear", &shown, error))?,
+            Begun::Now => {}
         }
         if begun != Begun::Now {
             coming.write_coming(new.root(), &shown)?;
         }
+        let other = self.targets.iter().find(|target| target.id.0 != coming.number).unwrap_or(&self.targets[0]);
         if self.striping().is_some() {
-            let other = self.targets.iter().find(|target| target.id.0 != coming.number).unwrap_or(&self.targets[0]);
             let known = secret::read(other.tree.root(), &other.tree.named().into())?;
             secret::copy(new.root(), &shown, &known)?;
         }
+        let given = give_own_dir(new.root(), other.tree.root());
+        given.map_err(|error| DiskError::call("give the set's own files to the owner of the set at", &shown, error))?;
         Ok(SetMark::coming_since(new.root()))
     }
 
@@ -209,10 +218,13 @@ impl TargetSet {
         SetMark::forget_coming(new.root(), &new.named().into())?;
         let Some(old) = old else { return Ok(ReplaceEnd::Done) };
         let shown = PathText::from(named);
-        let mark = SetMark::read(old.root(), &shown)?;
         let is_it = |(theirs, ours): (SetMark, &SetMark)| (theirs.set, theirs.number) == (ours.set, id.0);
-        let is_ours = mark.zip(self.mark()).is_some_and(is_it);
-        if is_ours && let Err(error) = SetMark::retire(old.root(), &shown) {
+        let retired =
+            SetMark::read(old.root(), &shown).and_then(|mark| match mark.zip(self.mark()).is_some_and(is_it) {
+                true => SetMark::retire(old.root(), &shown),
+                false => Ok(()),
+            });
+        if let Err(error) = retired {
             // It is one of an older generation all the same, and is refused wherever it stands.
             tracing::warn!(target: "longhaul::disk", %error, dir = %named.display(), "the old target keeps its mark");
         }
@@ -251,7 +263,6 @@ impl TargetSet {
             need_writable(looked)?;
             if begun == Begun::Not {
                 need_empty(looked)?;
-                making::give_up(new.root(), &shown)?;
             }
         }
         Ok(begun)

@@ -73,11 +73,16 @@ pub(super) fn remove(root: &Dir) -> Result<(), Errno> {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error),
     };
-    if let Ok(bodies) = open_bodies(root) {
-        gone(kernel.unlinkat(&bodies, README_NAME))?;
-        // A crash may have left it.
-        gone(kernel.unlinkat(&bodies, &[README_NAME, b".new"].concat()))?;
-        gone(kernel.rmdirat(&own, BODIES_NAME))?;
+    match open_bodies(root) {
+        Ok(bodies) => {
+            gone(kernel.unlinkat(&bodies, README_NAME))?;
+            // A crash may have left it.
+            gone(kernel.unlinkat(&bodies, &[README_NAME, b".new"].concat()))?;
+            gone(kernel.rmdirat(&own, BODIES_NAME))?;
+        }
+        Err(Errno::NOENT) => {}
+        // There may be bodies, which need the secret.
+        Err(error) => return Err(error),
     }
     gone(kernel.unlinkat(&own, SECRET_NAME))?;
     kernel.fsync(&own)

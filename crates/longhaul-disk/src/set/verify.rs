@@ -125,9 +125,12 @@ impl VerifyWork<'_> {
             let mut paths = vec![RelPath::root()];
             while let Some(path) = paths.pop() {
                 match entries(&target.tree, &path, &mut paths, self.striping) {
-                    Ok(found) => found.into_iter().try_for_each(|path| match self.verify_at(target, path) {
-                        Some(verified) => sink(verified),
-                        None => ControlFlow::Break(()),
+                    Ok(found) => found.into_iter().try_for_each(|found| {
+                        let verified = match found {
+                            Ok(path) => self.verify_at(target, path),
+                            Err(error) => Some(Verified::Unseen(error)),
+                        };
+                        verified.map_or(ControlFlow::Break(()), &mut *sink)
                     })?,
                     Err(error) => sink(Verified::Unseen(error))?,
                 }
@@ -232,35 +235,38 @@ fn damaged(path: &RelPath, chunk: u64, target: u32) -> DiskError {
     SetError::Damaged { path: PathText::from(path), chunk, target }.into()
 }
 
-/// The striped files in the directory at `path` of a tree. Directories in it are added to `dirs`.
+/// The striped files in the directory at `path` of a tree, and the names in it that cannot be
+/// looked at. Directories in it are added to `dirs`.
 fn entries(
     tree: &Tree,
     path: &RelPath,
     dirs: &mut Vec<RelPath>,
     striping: &Striping,
-) -> Result<Vec<RelPath>, DiskError> {
-    let failed = |path: &RelPath| {
-        let path = path.clone();
-        move |error| DiskError::call("examine", &path, error)
-    };
+) -> Result<Vec<Result<RelPath, DiskError>>, DiskError> {
+    let failed = |error| DiskError::call("list", path, error);
     let dir = match tree.dir(path) {
         // It was removed meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         outcome => outcome?,
     };
     let mut names = Vec::new();
-    each_name(dir.readable().map_err(failed(path))?, |name| names.push(name.to_vec())).map_err(failed(path))?;
+    each_name(dir.readable().map_err(failed)?, |name| names.push(name.to_vec())).map_err(failed)?;
     let mut found = Vec::new();
     for name in names {
         let Ok(below) = path.join(&name) else { continue };
-        let stat = match statat(&dir, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => continue,
-            outcome => outcome.map_err(failed(&below))?,
+        let header = match statat(&dir, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if type_of(&stat) == FileType::Directory => {
+                dirs.push(below);
+                continue;
+            }
+            Ok(stat) => striping.stripes.header_of(&dir, &name, &stat),
+            Err(error) => Err(error),
         };
-        if type_of(&stat) == FileType::Directory {
-            dirs.push(below);
-        } else if striping.stripes.header_of(&dir, &name, &stat).map_err(failed(&below))?.is_some() {
-            found.push(below);
+        match header {
+            Ok(Some(_)) => found.push(Ok(below)),
+            Ok(None) | Err(Errno::NOENT) => {}
+            // The others of the directory are read all the same.
+            Err(error) => found.push(Err(DiskError::call("examine", &below, error))),
         }
     }
     Ok(found)

@@ -4,9 +4,24 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
-use crate::kernel::{Call, InodeId, Interposer, Passage};
+use super::{finish_marks, with_newest_coming};
+use crate::error::DiskError;
+use crate::kernel::{Call, InodeId, Interposer, Kernel, Passage};
+use crate::set::TargetDirs;
+use crate::set::open::{FoundTargets, Looked, look};
 
-/// Lets a number of calls through; the process is dead for the others.
+/// Finishes the marks of a change that was interrupted, as every opening for a change does, and
+/// stops after so many calls.
+pub(in crate::set) fn finish_and_stop(named: &TargetDirs, calls: u32) -> Result<(), DiskError> {
+    let (named, kernel) = (named.newest()?, Kernel::behind(Stops::after(calls)));
+    let (found, _) = look(&named.dirs)?;
+    let found: FoundTargets<'_> =
+        found.into_iter().map(|(id, looked)| (id, Looked { tree: looked.tree.behind(&kernel), ..looked })).collect();
+    finish_marks(&with_newest_coming(found)?).map(drop)
+}
+
+/// Lets a number of calls through; the process is dead for the others. Syncs are not made, as no
+/// power is cut here.
 #[derive(Debug)]
 pub(crate) struct Stops {
     left: Mutex<u32>,
@@ -19,12 +34,17 @@ impl Stops {
 }
 
 impl Interposer for Stops {
-    fn begin(&self, _: &Call<'_>) -> Passage {
+    fn begin(&self, call: &Call<'_>) -> Passage {
         let mut left = self.left.lock().expect("no panic");
         match left.checked_sub(1) {
             Some(fewer) => {
                 *left = fewer;
-                Passage::Made(0)
+                match call {
+                    Call::Sync { .. } | Call::SyncData { .. } | Call::SyncFileSystem { .. } => {
+                        Passage::Answered(Ok(()))
+                    }
+                    _ => Passage::Made(0),
+                }
             }
             None => Passage::Answered(Err(Errno::IO)),
         }

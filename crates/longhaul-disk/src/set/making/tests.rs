@@ -1,6 +1,9 @@
 //! Tests of the making of a set: it is stopped before each of its calls, and gone on with.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use rustix::io::Errno;
 
 use super::*;
 use crate::kernel::Kernel;
@@ -133,4 +136,23 @@ fn a_secret_that_no_making_has_left_is_never_replaced() {
     let made = opens(&TargetDirs { dirs: others, ..scene.named.clone() }, Marks::Made);
     assert!(matches!(made, Err(DiskError::Set(SetError::HasSecret { .. }))), "{made:?}");
     assert!(body.exists() && own(&scene.named.dirs[1], "secret"));
+}
+
+#[test]
+fn a_secret_stays_where_it_cannot_be_said_that_there_are_no_bodies() {
+    let scene = scene(SetLayout::Stripe);
+    let tree = crate::tree::Tree::open(&scene.named.dirs[1]).expect("there");
+    secret::write(tree.root(), &secret::new().expect("random")).expect("written");
+    let bodies = scene.named.dirs[1].join(".longhaul-set/bodies");
+    // Others may put bodies there: it is not opened.
+    std::fs::set_permissions(&bodies, PermissionsExt::from_mode(0o722)).expect("set");
+    assert_eq!(secret::remove(tree.root()), Err(Errno::PERM));
+    assert!(own(&scene.named.dirs[1], "secret"));
+    for is_made in [true, false] {
+        if is_made {
+            std::fs::set_permissions(&bodies, PermissionsExt::from_mode(0o700)).expect("set");
+        }
+        assert_eq!(secret::remove(tree.root()), Ok(()));
+        assert!(!own(&scene.named.dirs[1], "secret") && !bodies.exists());
+    }
 }

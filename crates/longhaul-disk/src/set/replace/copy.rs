@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Mtime, RelPath, TempName, is_reserved};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::{CopyKind, ReplaceSink, Replaced};
@@ -59,7 +59,10 @@ impl Replicating<'_> {
     pub(super) fn run(mut self) -> Result<ControlFlow<(), u64>, DiskError> {
         let (mut left, mut links) = (0, Links::new());
         for (own, kind) in [(&[SET_DIR_NAME, b"bodies"][..], CopyKind::Body), (&[RESERVED_PREFIX], CopyKind::Journal)] {
-            let flow = self.own_files(own, kind, &mut left)?;
+            let flow = match self.own_files(own, kind, &mut left) {
+                Ok(flow) => flow,
+                Err(error) => self.leave(error, &mut left)?,
+            };
             if flow.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -108,7 +111,7 @@ impl Replicating<'_> {
         };
         let failed = |error| DiskError::call("list", &shown, error);
         let here = match opened(self.from) {
-            Err(Errno::NOENT) => return Ok(ControlFlow::Continue(())),
+            Err(Errno::NOENT) => return self.drop_journals(kind).map(ControlFlow::Continue),
             outcome => outcome.map_err(failed)?,
         };
         if self.moving == Moving::Done
@@ -119,6 +122,8 @@ impl Replicating<'_> {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(DiskError::call("make the directory", &shown, error)),
             }
+            let given = fstat(&here).and_then(|stat| give_like(&stat, root, name));
+            given.map_err(|error| DiskError::call("set the owner of the directory", &shown, error))?;
         }
         let dir = |target: &SetTarget| {
             let fd = opened(target).map_err(failed)?;
@@ -157,6 +162,17 @@ impl Replicating<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Removes the journals that an earlier run has copied: the target has none any more.
+    fn drop_journals(&self, kind: CopyKind) -> Result<(), DiskError> {
+        if (self.moving, kind) != (Moving::Done, CopyKind::Journal) {
+            return Ok(());
+        }
+        match remove_all(self.to.tree.root(), RESERVED_PREFIX) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(DiskError::call("clear", &RelPath::new(b"journals").unwrap_or_default(), error)),
+        }
+    }
+
     /// Copies the names in a directory; adds the directories in it to `todo`.
     fn names_of(
         &mut self,
@@ -187,11 +203,14 @@ impl Replicating<'_> {
             let copied = match statat(&here, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => continue,
                 Err(error) => Err(DiskError::call("examine", &below, error)),
-                Ok(stat) if type_of(&stat) == FileType::Directory => {
-                    todo.push((below, DirStep::Names));
-                    continue;
-                }
-                Ok(stat) => self.name((&here, there.as_ref()), &below, &stat, links),
+                Ok(stat) => match there.as_ref().map_or(Ok(()), |there| drop_other_kind(there, &below, &stat)) {
+                    Ok(()) if type_of(&stat) == FileType::Directory => {
+                        todo.push((below, DirStep::Names));
+                        continue;
+                    }
+                    Ok(()) => self.name((&here, there.as_ref()), &below, &stat, links),
+                    Err(error) => Err(error),
+                },
             };
             let flow = match copied {
                 Ok(flow) => flow,
@@ -308,6 +327,29 @@ impl Replicating<'_> {
         let listed = there.readable().map_err(failed)?;
         each_name(listed, |name| names.extend((!stays(name)).then(|| name.to_vec()))).map_err(failed)?;
         names.iter().try_for_each(|name| remove_all(there, name)).map_err(failed)
+    }
+}
+
+/// Removes from a directory of the new target what an earlier run has copied under the name of
+/// `path`, if that was a thing of another kind than the one with this `stat`: no copy takes the
+/// name of a directory, and no directory that of a copy.
+fn drop_other_kind(there: &Dir, path: &RelPath, stat: &Stat) -> Result<(), DiskError> {
+    let name = path.name().unwrap_or_default();
+    let dropped = match statat(there, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(()),
+        Ok(known) if type_of(&known) == type_of(stat) => Ok(()),
+        Ok(_) => remove_all(there, name),
+        Err(error) => Err(error),
+    };
+    dropped.map_err(|error| DiskError::call("remove the former copy of", path, error))
+}
+
+/// Gives the directory `name` in `above` to the owner of another one, unless it is that already.
+fn give_like(like: &Stat, above: &Dir, name: &[u8]) -> Result<(), Errno> {
+    let known = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    match (known.st_uid, known.st_gid) == (like.st_uid, like.st_gid) {
+        true => Ok(()),
+        false => above.kernel().give_to_owner_of(like, above, name),
     }
 }
 

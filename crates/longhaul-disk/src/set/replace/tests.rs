@@ -6,14 +6,18 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::FileType;
+use rustix::process::geteuid;
 
 use super::*;
 use crate::kernel::Kernel;
 use crate::set::change::testing::Stops;
 use crate::set::rebalance::tests::Scene;
 use crate::set::rebalance::tests::striped;
-use crate::set::{Marks, TargetDirs, Writing};
+use crate::set::{Marks, SetLayout, TargetDirs, Writing};
+use crate::set_id::SetId;
 use crate::testing::once_let_go;
+
+mod twice;
 
 /// A set with a striped file, and names of all kinds on each target.
 fn scene() -> (Scene, PathBuf) {
@@ -26,6 +30,9 @@ fn scene() -> (Scene, PathBuf) {
         fs::set_permissions(at(&format!("deep/er/file-{n}")), PermissionsExt::from_mode(0o4751)).expect("set");
         fs::hard_link(at(&format!("deep/er/file-{n}")), at(&format!("deep/link-{n}"))).expect("linked");
         symlink("nowhere", at(&format!("deep/symlink-{n}"))).expect("made");
+        fs::write(at(&format!("deep/kind-{n}")), b"a file").expect("written");
+        fs::create_dir(at(&format!("deep/sort-{n}"))).expect("made");
+        fs::write(at(&format!("deep/sort-{n}/file")), b"in a directory").expect("written");
         fs::write(at(&format!("deep/er/.longhaul-0000000000000000000000000000000{n}")), b"unfinished")
             .expect("written");
         fs::create_dir_all(at(".longhaul")).expect("made");
@@ -166,6 +173,12 @@ fn stopped_after(calls: u32) -> bool {
             fs::write(at(&format!("deep/er/file-{n}")), b"other").expect("written");
             fs::create_dir(at(&format!("deep/symlink-{n}.d"))).expect("made");
             fs::write(at(&format!("deep/symlink-{n}.d/new")), b"new").expect("written");
+            // A file becomes a directory, and a directory a file.
+            fs::remove_file(at(&format!("deep/kind-{n}"))).expect("removed");
+            fs::create_dir(at(&format!("deep/kind-{n}"))).expect("made");
+            fs::write(at(&format!("deep/kind-{n}/file")), b"in a directory").expect("written");
+            fs::remove_dir_all(at(&format!("deep/sort-{n}"))).expect("removed");
+            fs::write(at(&format!("deep/sort-{n}")), b"a file").expect("written");
         }
         // Its new target stands, but for the last steps.
         Ok(_) => {}
@@ -212,6 +225,55 @@ fn what_was_copied_before_is_kept_unless_it_may_have_been_changed_since() {
     let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("copied");
     assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 1));
     assert_eq!(reopened(&scene, 1, &new).missing().len(), 0);
+}
+
+#[test]
+fn journals_that_cannot_be_listed_are_left_as_any_other_name() {
+    let (scene, new) = scene();
+    fs::remove_dir_all(scene.dirs[1].join(".longhaul")).expect("removed");
+    fs::write(scene.dirs[1].join(".longhaul"), b"no directory").expect("written");
+    for (state, end) in [(OldTarget::Readable, ReplaceEnd::Open), (OldTarget::Failing, ReplaceEnd::Done)] {
+        let wanted = Replacement { state, ..wanted(&scene, 1, &new) };
+        let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("copied");
+        assert_eq!((done.0, done.1.len()), (end, 1), "{state:?}: {:?}", done.1);
+        assert!(new.join("deep/er/file-1").exists(), "{state:?}");
+    }
+}
+
+#[test]
+fn a_plan_leaves_what_another_set_was_to_have_in_the_new_directory() {
+    let (scene, new) = scene();
+    let (wanted, places) = (wanted(&scene, 1, &new), vec![new.clone(), new.with_extension("other")]);
+    let set = open(&wanted).expect("opened");
+    let tree = Tree::open(&new).expect("there");
+    let other = SetMark { set: SetId([7; 16]), places, number: 0, ..set.known_mark().expect("a mark").clone() };
+    other.write_coming(tree.root(), &new.as_path().into()).expect("written");
+    secret::write(tree.root(), &[7; 32]).expect("written");
+    let own = |name: &str| new.join(".longhaul-set").join(name).exists();
+    assert_eq!(run(&set, &wanted, Moving::Planned).expect("planned").0, ReplaceEnd::Planned);
+    assert!(own("mark.coming") && own("secret"), "a plan writes nothing");
+    assert_eq!(run(&set, &wanted, Moving::Done).expect("done").0, ReplaceEnd::Done);
+    drop(set);
+    striped::need_whole(&reopened(&scene, 1, &new), "replaced");
+}
+
+#[test]
+fn a_program_keeps_its_capabilities() {
+    let plain = twice::small(SetLayout::Spread);
+    let [from, to] = [&plain.dirs[1], &plain.wanted.new].map(|dir| dir.join("d/file-1"));
+    // Revision 2, effective: CAP_NET_BIND_SERVICE.
+    let mut known = [0; 20];
+    (known[0], known[3], known[5]) = (1, 2, 4);
+    let name = c"security.capability";
+    if let Err(error) = rustix::fs::setxattr(&from, name, &known, rustix::fs::XattrFlags::empty()) {
+        eprintln!("SKIPPED: cannot give capabilities to a file (needs root): {error}");
+        return;
+    }
+    let done = run(&open(&plain.wanted).expect("opened"), &plain.wanted, Moving::Done).expect("done");
+    assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0), "{:?}", done.1);
+    let mut found = [0; 64];
+    let len = rustix::fs::getxattr(&to, name, &mut found[..]).expect("it has them");
+    assert_eq!(found[..len], known);
 }
 
 #[test]
@@ -273,11 +335,31 @@ fn wrong_replacements_are_refused_and_write_nothing() {
     assert_eq!(refused(&Replacement { old: lost, state: OldTarget::Lost, ..wanted.clone() }), "NoTarget");
     fs::write(new.join("data"), b"x").expect("written");
     assert_eq!(refused(&wanted), "NotEmpty");
+    fs::remove_file(new.join("data")).expect("removed");
+    fs::create_dir(new.join(".longhaul")).expect("made");
+    assert_eq!(refused(&wanted), "NotEmpty", "the journals of others are none of the set");
     let (other, _) = self::scene();
     assert_eq!(refused(&Replacement { new: other.dirs[0].clone(), ..wanted.clone() }), "OtherSet");
     drop(set);
     assert!(!new.join(".longhaul-set").exists());
     assert_eq!(TargetDirs::of_target(&scene.dirs[0]).expect("a mark").dirs, scene.dirs);
+}
+
+#[test]
+fn journals_that_are_gone_from_the_old_target_do_not_come_back_on_the_new_one() {
+    let (scene, new) = scene();
+    let wanted = wanted(&scene, 1, &new);
+    let fifo = scene.dirs[1].join("fifo");
+    assert!(rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).is_ok());
+    let first = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("copied");
+    assert_eq!(first.0, ReplaceEnd::Open);
+    assert!(new.join(".longhaul/journal").exists());
+    // The transfers are finished, and their shelf goes.
+    fs::remove_dir_all(scene.dirs[1].join(".longhaul")).expect("removed");
+    fs::remove_file(fifo).expect("removed");
+    let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("done");
+    assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0));
+    assert!(!new.join(".longhaul").exists());
 }
 
 #[test]
@@ -296,6 +378,51 @@ fn a_replacement_that_was_begun_before_another_change_begins_anew() {
     let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("done");
     assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0));
     assert_eq!(names(&new), names(&scene.dirs[1]));
+}
+
+#[test]
+fn what_root_makes_on_a_new_target_belongs_to_the_user_of_the_set() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: cannot give files away (needs root)");
+        return;
+    }
+    let (scene, new) = scene();
+    let added = new.with_extension("added");
+    fs::create_dir(&added).expect("made");
+    let plain = twice::small(SetLayout::Spread);
+    // A set with striped files is used by the user who owns its secret, and by no other, root among them.
+    for (named, wanted) in [(&scene.named, wanted(&scene, 1, &new)), (&plain.named, plain.wanted.clone())] {
+        named.dirs.iter().for_each(|dir| give(dir));
+        let opened = once_let_go(|| TargetSet::open_alone(named), is_in_use);
+        if named.layout == SetLayout::Stripe {
+            assert!(matches!(opened, Err(DiskError::Set(SetError::BadSecret { .. }))));
+            continue;
+        }
+        opened.expect("opened").add_target(&added, SameDevice::Allowed).expect("added");
+        let done = run(&open(&wanted).expect("opened"), &wanted, Moving::Done).expect("done");
+        assert_eq!((done.0, done.1.len()), (ReplaceEnd::Done, 0));
+        for (dir, names) in [(&wanted.new, &["", ".longhaul", ".longhaul/journal", "d/file-1"][..]), (&added, &[])] {
+            for name in names.iter().chain(&[".longhaul-set", ".longhaul-set/lock", ".longhaul-set/README"]) {
+                let stat = dir.join(name).symlink_metadata().unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!((stat.uid(), stat.gid()), (12345, 54321), "{} {name}", dir.display());
+            }
+        }
+    }
+}
+
+fn is_in_use(answer: &Result<Arc<TargetSet>, DiskError>) -> bool {
+    matches!(answer, Err(DiskError::Set(SetError::InUse { .. })))
+}
+
+/// Gives a directory and all in it to another user.
+fn give(dir: &Path) {
+    std::os::unix::fs::lchown(dir, Some(12345), Some(54321)).expect("given");
+    for entry in fs::read_dir(dir).expect("listed").map(|one| one.expect("one")) {
+        match entry.file_type().expect("a type").is_dir() {
+            true => give(&entry.path()),
+            false => std::os::unix::fs::lchown(entry.path(), Some(12345), Some(54321)).expect("given"),
+        }
+    }
 }
 
 impl Replacement {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Mtime, TargetId, TempName};
 use longhaul_sys::lock;
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -233,23 +233,8 @@ impl Log {
         let failed = |error| DiskError::call(CALL, tree.named(), error);
         let kernel = tree.root().kernel();
         let own = own_dir(tree.root()).map_err(failed)?.ok_or(Errno::NOENT).map_err(failed)?;
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match openat(&own, NAME, flags, Mode::empty()) {
-            Err(Errno::NOENT) => kernel.create(&own, NAME, OFlags::RDWR, Mode::RUSR | Mode::WUSR),
-            outcome => outcome,
-        };
-        let fd = fd.map_err(failed)?;
-        let stat = fstat(&fd).map_err(failed)?;
-        let is_ours = stat.st_uid == geteuid().as_raw() || stat.st_uid == 0;
-        if type_of(&stat) != FileType::RegularFile || stat.st_nlink != 1 || !is_ours || stat.st_mode & 0o022 != 0 {
-            return Err(failed(Errno::PERM));
-        }
-        match patiently(|| lock::try_lock(&fd)) {
-            Ok(true) => {}
-            Ok(false) => return Err(SetError::Verifying { dir: dir() }.into()),
-            Err(error) if has_no_locks(&error) => {}
-            Err(error) => return Err(DiskError::call(CALL, tree.named(), error)),
-        }
+        let locked = (0..OPENED_MAX).find_map(|_| Log::locked(tree, &own).transpose());
+        let (fd, stat) = locked.unwrap_or_else(|| Err(SetError::Verifying { dir: dir() }.into()))?;
         let mut text = vec![0; usize::try_from(len_of(&stat).min(BYTES_MAX)).unwrap_or(0)];
         let len = read_up_to(&fd, &mut text, 0).map_err(failed)?;
         let header = format!("{HEADER}\nset {}\ngeneration {}\n", mark.set, mark.generation);
@@ -267,6 +252,37 @@ impl Log {
         // Whether it can be kept shows now.
         log.flush().map_err(failed)?;
         Ok((log, earlier))
+    }
+
+    /// Opens or makes the file in the set's own directory on a target, and locks it. `None`: it was
+    /// removed meanwhile, as another run has come to its end.
+    fn locked(tree: &Tree, own: &OwnedFd) -> Result<Option<(OwnedFd, Stat)>, DiskError> {
+        let failed = |error| DiskError::call(CALL, tree.named(), error);
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = match openat(own, NAME, flags, Mode::empty()) {
+            Err(Errno::NOENT) => tree.root().kernel().create(own, NAME, OFlags::RDWR, Mode::RUSR | Mode::WUSR),
+            outcome => outcome,
+        };
+        let fd = match opened {
+            Err(Errno::EXIST) => return Ok(None),
+            outcome => outcome.map_err(failed)?,
+        };
+        let is_good = |stat: &Stat| {
+            let is_ours = stat.st_uid == geteuid().as_raw() || stat.st_uid == 0;
+            type_of(stat) == FileType::RegularFile && stat.st_nlink <= 1 && is_ours && stat.st_mode & 0o022 == 0
+        };
+        if !is_good(&fstat(&fd).map_err(failed)?) {
+            return Err(failed(Errno::PERM));
+        }
+        match patiently(|| lock::try_lock(&fd)) {
+            Ok(true) => {}
+            Ok(false) => return Err(SetError::Verifying { dir: tree.named().into() }.into()),
+            Err(error) if has_no_locks(&error) => {}
+            Err(error) => return Err(DiskError::call(CALL, tree.named(), error)),
+        }
+        // Whoever held the lock has written to it since, or removed it.
+        let stat = fstat(&fd).map_err(failed)?;
+        Ok((stat.st_nlink > 0).then_some((fd, stat)))
     }
 
     /// Writes what is not written yet. Returns whether it did: what is not there is read again.
@@ -310,6 +326,8 @@ const DAMAGED: &str = "damaged";
 const BEGUN: &str = "begun";
 /// A crash costs no more than is read in this time.
 const WRITTEN_EVERY: Duration = Duration::from_secs(2);
+/// Each time another run has just ended.
+const OPENED_MAX: u32 = 8;
 /// A longer record is not read to its end: that of 10 million files has 600 MB.
 const BYTES_MAX: u64 = 1 << 30;
 

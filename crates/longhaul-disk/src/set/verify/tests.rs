@@ -1,8 +1,11 @@
 //! Tests of verifications that are stopped and gone on with.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
+
+use rustix::process::geteuid;
 
 use super::*;
 use crate::destination::Replace;
@@ -140,6 +143,24 @@ fn what_was_found_before_is_told_again_and_what_is_new_or_replaced_is_read() {
 }
 
 #[test]
+fn a_name_that_cannot_be_looked_at_is_told_and_its_neighbours_are_read() {
+    if geteuid().is_root() {
+        eprintln!("SKIPPED: root may read everything");
+        return;
+    }
+    let scene = scene();
+    for dir in &scene.dirs {
+        let Ok(stripe) = fs::metadata(dir.join("d/striped")) else { continue };
+        let file = fs::File::create(dir.join("d/shut")).expect("made");
+        file.set_len(stripe.len()).expect("as long as a stripe file");
+        file.set_permissions(PermissionsExt::from_mode(0o000)).expect("shut");
+    }
+    let told = verify(&scene.alone(), Beginning::Continued, NEVER);
+    assert_eq!((told.right.as_slice(), told.end), (&BOTH.map(String::from)[..], VerifyEnd::Through));
+    assert!(told.other.len() == 1 && told.other[0].contains("d/shut"), "{:?}", told.other);
+}
+
+#[test]
 fn a_verification_without_a_record_says_so_and_reads_all_the_same() {
     let scene = scene();
     let outside = scene.dirs[1].join("outside");
@@ -166,6 +187,34 @@ fn a_verification_without_a_record_says_so_and_reads_all_the_same() {
     let text = fs::read_to_string(record_of(&scene)).expect("read");
     fs::write(record_of(&scene), text.replace("generation 1", "generation 2")).expect("written");
     assert_eq!(verify(&set, Beginning::Continued, NEVER).continued, None);
+}
+
+#[test]
+fn a_record_that_is_removed_while_its_lock_is_awaited_is_begun_anew() {
+    let scene = scene();
+    let (set, at) = (scene.alone(), record_of(&scene));
+    let open_here = || {
+        let links =
+            fs::read_dir("/proc/self/fd").expect("listed").filter_map(|one| fs::read_link(one.ok()?.path()).ok());
+        links.filter(|link| *link == at).count()
+    };
+    // A busy machine may keep the lock from being let go in time.
+    let told = (0..20).map(|_| {
+        let file = fs::File::create_new(&at).expect("made");
+        assert!(longhaul_sys::lock::try_lock(&file).expect("locks"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| verify(&set, Beginning::Continued, 3));
+            while open_here() < 2 && !waiting.is_finished() {
+                std::thread::yield_now();
+            }
+            fs::remove_file(&at).expect("removed");
+            drop(file);
+            waiting.join().expect("no panic")
+        })
+    });
+    let told = told.into_iter().find(|told| told.has_record).expect("the lock was let go");
+    assert_eq!(told.end, VerifyEnd::Stopped);
+    assert!(at.exists(), "the next one goes on with it");
 }
 
 #[test]
