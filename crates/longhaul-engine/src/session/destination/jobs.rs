@@ -22,6 +22,8 @@ pub(super) struct DestinationJobs {
     under_way: Arc<()>,
     survey: Workers,
     stage: Workers,
+    /// `None`: files are sealed where they are staged.
+    seal: Option<Workers>,
     sync: Workers,
     commit: Workers,
     journal: Workers,
@@ -45,6 +47,8 @@ pub(super) enum Pool {
     Survey,
     /// Creates, writes and seals, several files at a time.
     Stage,
+    /// Seals files that lie on several targets, and waits for each of these.
+    Seal,
     /// Syncs the data of files.
     Sync,
     /// Commits batches, one step after the other.
@@ -73,6 +77,8 @@ impl DestinationJobs {
             under_way: Arc::default(),
             survey: pool("survey", 1)?,
             stage: pool("stage", STAGERS)?,
+            // Files that are begun go on beside those that wait for a target that hangs.
+            seal: (targets > 1).then(|| pool("seal", syncers)).transpose()?,
             sync: pool("sync", syncers)?,
             commit: pool("commit", 1)?,
             journal: pool("journal", 1)?,
@@ -96,6 +102,7 @@ impl DestinationJobs {
         let workers = match pool {
             Pool::Survey => &self.survey,
             Pool::Stage => &self.stage,
+            Pool::Seal => self.seal.as_ref().unwrap_or(&self.stage),
             Pool::Sync => &self.sync,
             Pool::Commit => &self.commit,
             Pool::Journal => &self.journal,

@@ -237,7 +237,7 @@ impl DestinationWorkers {
         // kept or discarded as they are.
         let target = self.files.target(held.id);
         let preserve = self.options.preserve;
-        self.jobs.report(Pool::Stage, move |tree| {
+        self.jobs.report(Pool::Seal, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
             if let (Ok(target), EntryKind::File { len, .. }) = (&target, &held.entry.kind) {
                 target.end_if_unended(*len);
