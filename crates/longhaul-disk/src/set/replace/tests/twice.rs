@@ -32,7 +32,38 @@ pub(super) fn small(layout: SetLayout) -> Small {
     Small { _top: top, dirs, named, wanted }
 }
 
+/// Copies a directory and all in it with its modes, and syncs nothing.
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("made");
+    fs::set_permissions(to, fs::metadata(from).expect("there").permissions()).expect("set");
+    for entry in fs::read_dir(from).expect("listed").map(|one| one.expect("one")) {
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy_dir(&path, &copy),
+            false => _ = fs::copy(&path, &copy).expect("copied"),
+        }
+    }
+}
+
 impl Small {
+    fn all_dirs(&self) -> impl Iterator<Item = (&PathBuf, PathBuf)> {
+        self.dirs.iter().chain([&self.wanted.new]).map(|dir| (dir, dir.with_extension("kept")))
+    }
+
+    /// Keeps all directories as they are, for [`Small::reset`].
+    fn keep(&self) {
+        self.all_dirs().for_each(|(dir, kept)| copy_dir(dir, &kept));
+    }
+
+    /// Makes all directories what they were when they were kept: much sooner than a new set.
+    fn reset(&self) {
+        for (dir, kept) in self.all_dirs() {
+            // A test may have moved it.
+            let _ = fs::remove_dir_all(dir);
+            copy_dir(&kept, dir);
+        }
+    }
+
     fn generation(&self, n: usize) -> u64 {
         mark_of(&self.dirs[n]).expect("readable").map_or(0, |mark| mark.generation)
     }
@@ -61,9 +92,11 @@ impl Small {
         assert!(self.generation(1) <= 1, "{after}: the old one was given a newer mark");
         let set = open(&self.wanted).unwrap_or_else(|error| panic!("{after}: {error}"));
         assert!(self.generation(1) <= 1, "{after}: the old one was given a newer mark");
-        let end = run(&set, &self.wanted, Moving::Done).unwrap_or_else(|error| panic!("{after}: {error}"));
+        // Without its syncs.
+        let behind = set.behind(&Kernel::behind(Stops::after(u32::MAX)));
+        let end = run(&behind, &self.wanted, Moving::Done).unwrap_or_else(|error| panic!("{after}: {error}"));
         assert_eq!((end.0, end.1.len()), (ReplaceEnd::Done, 0), "{after}");
-        drop(set);
+        drop((set, behind));
         assert_eq!(names(&self.wanted.new), expected, "{after}");
         let dirs = vec![self.dirs[0].clone(), self.wanted.new.clone(), self.dirs[2].clone()];
         let named = TargetDirs { dirs, ..self.named.clone() };
@@ -75,11 +108,13 @@ impl Small {
 
 #[test]
 fn a_replacement_that_stops_twice_anywhere_loses_nothing_that_the_old_target_loses_after_the_commit_point() {
-    let mut committed = 0;
+    let (mut committed, scene) = (0, small(SetLayout::Stripe));
+    scene.keep();
     for first in 0.. {
         let mut is_over = false;
         for second in 0.. {
-            let found = stopped_twice_after(first, second);
+            let found = stopped_twice_after(&scene, (first, second));
+            scene.reset();
             committed += u32::from(found.is_committed);
             is_over = found.is_over;
             // Before the commit point the steps are those of one stop: a few are enough.
@@ -104,8 +139,7 @@ struct Stopped {
     is_committed: bool,
 }
 
-fn stopped_twice_after(first: u32, second: u32) -> Stopped {
-    let scene = small(SetLayout::Stripe);
+fn stopped_twice_after(scene: &Small, (first, second): (u32, u32)) -> Stopped {
     let expected = names(&scene.dirs[1]);
     let is_over = scene.stop_after(first);
     let is_committed = scene.is_committed();
@@ -130,13 +164,15 @@ impl Small {
 
     /// A replacement that was stopped directly behind its commit point.
     fn committed() -> (Small, Vec<String>) {
+        let scene = small(SetLayout::Stripe);
+        scene.keep();
         for calls in 0.. {
-            let scene = small(SetLayout::Stripe);
             let expected = names(&scene.dirs[1]);
             scene.stop_after(calls);
             if scene.is_committed() {
                 return (scene, expected);
             }
+            scene.reset();
         }
         unreachable!("it is committed after some calls")
     }
@@ -197,27 +233,32 @@ fn mark_of(dir: &Path) -> Result<Option<SetMark>, DiskError> {
 
 #[test]
 fn a_target_whose_disk_is_mounted_elsewhere_is_replaced_by_one_at_its_old_place_wherever_it_stops() {
+    let scene = small(SetLayout::Stripe);
+    scene.keep();
+    let away = scene.dirs[1].with_extension("away");
+    let wanted = Replacement { old: away.clone(), new: scene.dirs[1].clone(), ..scene.wanted.clone() };
     for calls in 0.. {
-        let mut scene = small(SetLayout::Stripe);
         let expected = names(&scene.dirs[1]);
-        let away = scene.dirs[1].with_extension("away");
         fs::rename(&scene.dirs[1], &away).expect("moved");
         fs::rename(&scene.wanted.new, &scene.dirs[1]).expect("moved");
-        scene.wanted = Replacement { old: away.clone(), new: scene.dirs[1].clone(), ..scene.wanted };
-        let set = open(&scene.wanted).expect("opened");
-        let outcome = run(&set.behind(&Kernel::behind(Stops::after(calls))), &scene.wanted, Moving::Done);
+        let set = open(&wanted).expect("opened");
+        let outcome = run(&set.behind(&Kernel::behind(Stops::after(calls))), &wanted, Moving::Done);
         drop(set);
         if scene.is_committed() {
             let _ = fs::remove_dir_all(away.join("d"));
         }
-        let set = open(&scene.wanted).unwrap_or_else(|error| panic!("{calls}: {error}"));
-        let end = run(&set, &scene.wanted, Moving::Done).unwrap_or_else(|error| panic!("{calls}: {error}"));
+        let set = open(&wanted).unwrap_or_else(|error| panic!("{calls}: {error}"));
+        // Without its syncs.
+        let behind = set.behind(&Kernel::behind(Stops::after(u32::MAX)));
+        let end = run(&behind, &wanted, Moving::Done).unwrap_or_else(|error| panic!("{calls}: {error}"));
         assert_eq!((end.0, end.1.len()), (ReplaceEnd::Done, 0), "{calls}");
-        drop(set);
+        drop((set, behind));
         assert_eq!(names(&scene.dirs[1]), expected, "{calls}");
         assert!(matches!(mark_of(&away), Ok(None)), "{calls}");
         if matches!(outcome, Ok((ReplaceEnd::Done, _))) {
             break;
         }
+        fs::remove_dir_all(&away).expect("removed");
+        scene.reset();
     }
 }
