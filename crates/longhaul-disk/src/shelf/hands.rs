@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::copy::JournalCopy;
 use crate::error::DiskError;
 
-/// What is done on a copy.
+/// An act on a copy.
 pub(super) type Act = Arc<dyn Fn(&JournalCopy) -> Result<(), DiskError> + Send + Sync>;
 
 /// A copy, and the result of what was done on it.

@@ -13,9 +13,9 @@
 //!   it has on all of them. A copy on which one fails counts no more, if another one stands; nor
 //!   does one on which it does not come back while its target answers nothing ([`hands`]).
 //! - **COPIES-3**: each copy has an epoch: 0 with two copies if none is written beside it. Whenever
-//!   other copies come to count, those get a higher one, durably, before the call returns: one more,
-//!   or the seconds since 1970 if those are more. Only copies of the highest epoch that is found
-//!   count.
+//!   other copies come to count, those get a higher one, durably, before the call returns: one
+//!   more, or the seconds since 1970 if those are more. Only copies of the highest epoch that is
+//!   found count.
 //! - **COPIES-4**: of copies of one epoch that differ, the one that is proven further is believed.
 //!   Where one is the beginning of the other, that is the longer.
 //! - **COPIES-5**: a journal is *sure* if each target of the set was looked at (or failed while

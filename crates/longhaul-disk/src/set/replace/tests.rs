@@ -390,7 +390,8 @@ fn what_root_makes_on_a_new_target_belongs_to_the_user_of_the_set() {
     let added = new.with_extension("added");
     fs::create_dir(&added).expect("made");
     let plain = twice::small(SetLayout::Spread);
-    // A set with striped files is used by the user who owns its secret, and by no other, root among them.
+    // A set with striped files is used by the user who owns its secret, and by no other, root
+    // among them.
     for (named, wanted) in [(&scene.named, wanted(&scene, 1, &new)), (&plain.named, plain.wanted.clone())] {
         named.dirs.iter().for_each(|dir| give(dir));
         let opened = once_let_go(|| TargetSet::open_alone(named), is_in_use);

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::stripe::{Draft, PlacedChunk};
-use longhaul_core::{ChunkMap, RelPath, TempName};
+use longhaul_core::{ChunkMap, Mtime, RelPath, TargetId, TempName};
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
 use crate::destination::{
-    FsTarget, Journalled, Reopened, ReopenedPart, Replace, Staged, Striped, StripedName, TargetFile, Zeros,
+    Body, FsTarget, Journalled, Reopened, ReopenedPart, Replace, Staged, Striped, StripedName, TargetFile, Zeros,
 };
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind, SetError};
 use crate::load::TargetCondition;
 use crate::set::{Striping, TargetSet, remove_bodies};
-use crate::stripe::{CHUNKS_MAX, Header, Record, Stripes, read_log};
+use crate::stripe::{CHUNKS_MAX, Header, LogEnd, Record, Stripes, read_log};
 use crate::walk::Dir;
 
 /// The striped files of one destination.
@@ -104,26 +104,7 @@ impl StripeWriter {
         if journalled.node.is_some_and(|node| node != stripe.node) {
             return Ok(None);
         }
-        let fd = home.read_stripe(path, temp)?;
-        let mut draft = Draft::new(map);
-        let mut bodies = BTreeMap::new();
-        let log = read_log(self.stripes(), &fd, temp, |record| {
-            if let Record::Body { target, ino, born } = record {
-                // The last one counts, as of chunks.
-                bodies.insert(target, (ino, born));
-            }
-            match record {
-                Record::Chunk { index, spot, digest } => draft.recorded(PlacedChunk { index, spot, digest }),
-                Record::Body { .. } => true,
-            }
-        });
-        let log = log.map_err(|error| DiskError::call("read the temporary file of", path, error))?;
-        // A block behind one that was torn would count again once that one is written anew.
-        if let Some(disk) = stripe.body.on_disk() {
-            let cut = disk.handle().kernel().ftruncate(disk, log.end);
-            cut.map_err(|error| DiskError::call("cut the temporary file of", path, error))?;
-            home.judged(home.reassert(path, (disk, &fd), log.end))?;
-        }
+        let (mut draft, bodies, log) = self.records(home, path, &stripe.body, (map, temp))?;
         if draft.bytes_there() < journalled.bytes {
             return Ok(None);
         }
@@ -161,6 +142,38 @@ impl StripeWriter {
         let file = Arc::new(TargetFile::in_stripes(path, map.len(), stripe.body, striped));
         let differs = journalled.node.is_none().then_some("its journal does not say which file it is");
         Ok(Some(Reopened { file, differs }))
+    }
+
+    /// The records of a stripe file that an earlier session left, which end here from now on, and
+    /// are written once more.
+    fn records(
+        &self,
+        home: &FsTarget,
+        path: &RelPath,
+        stripe: &Body,
+        (map, temp): (ChunkMap, &TempName),
+    ) -> Result<(Draft, RecordedBodies, LogEnd), DiskError> {
+        let fd = home.read_stripe(path, temp)?;
+        let mut draft = Draft::new(map);
+        let mut bodies = RecordedBodies::new();
+        let log = read_log(self.stripes(), &fd, temp, |record| {
+            if let Record::Body { target, ino, born } = record {
+                // The last one counts, as of chunks.
+                bodies.insert(target, (ino, born));
+            }
+            match record {
+                Record::Chunk { index, spot, digest } => draft.recorded(PlacedChunk { index, spot, digest }),
+                Record::Body { .. } => true,
+            }
+        });
+        let log = log.map_err(|error| DiskError::call("read the temporary file of", path, error))?;
+        // A block behind one that was torn would count again once that one is written anew.
+        if let Some(disk) = stripe.on_disk() {
+            let cut = disk.handle().kernel().ftruncate(disk, log.end);
+            cut.map_err(|error| DiskError::call("cut the temporary file of", path, error))?;
+            home.judged(home.reassert(path, (disk, &fd), log.end))?;
+        }
+        Ok((draft, bodies, log))
     }
 
     /// Refuses a plain file with the bytes of a stripe file of this very set: it would show the
@@ -226,6 +239,9 @@ impl Drop for StripeWriter {
         self.stripes().forget_all();
     }
 }
+
+/// The inode number and the time of birth of each body that the records of a stripe file name.
+type RecordedBodies = BTreeMap<TargetId, (u64, Option<Mtime>)>;
 
 /// Chunks of a sparse file that is striped at most. A longer one lies whole: it may be all holes,
 /// which cost its sender nothing and some 100 bytes of memory each here.

@@ -4,6 +4,7 @@ use std::sync::Condvar;
 use std::time::Instant;
 
 use super::*;
+use crate::load::TargetCondition;
 
 /// A disk on which calls that change something do not come back as long as it hangs.
 #[derive(Debug, Default)]
