@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::fixture::device::wait_until_detached;
 use crate::fixture::{Host, files, tool};
 use crate::hostile::Direction;
 
@@ -35,6 +36,8 @@ impl Xfs {
 
     fn unmount(&self) {
         tool("umount", &[self.mount.to_str().unwrap()]);
+        // A mount of a file system that lives on somewhere is one of the same that was shut down.
+        wait_until_detached(&self.image());
     }
 
     /// Shuts the file system down: from now on nothing is written, not even the log that was not

@@ -148,13 +148,15 @@ pub enum Error {
         /// Its file.
         path: PathBuf,
     },
-    /// A root's directory is no directory.
-    #[error("root '{root}': {} is not a directory", dir.display())]
+    /// A root's directory is no directory, or cannot be looked at.
+    #[error("root '{root}': {}: {why}", dir.display())]
     RootDir {
         /// The root.
         root: String,
         /// The path that was to be its directory.
         dir: PathBuf,
+        /// The reason.
+        why: String,
     },
     /// A key or a key file cannot be used.
     #[error(transparent)]

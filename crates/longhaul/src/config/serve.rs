@@ -81,11 +81,13 @@ impl Daemon {
         daemon.config.file = path.map(Path::to_owned);
         for root in &daemon.config.roots {
             // Of a set a target may be missing; the engine looks at all of them.
-            if let [dir] = root.targets.dirs.as_slice()
-                && !dir.is_dir()
-            {
-                return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone() });
-            }
+            let [dir] = root.targets.dirs.as_slice() else { continue };
+            let why = match std::fs::metadata(dir) {
+                Ok(found) if found.is_dir() => continue,
+                Ok(_) => "it is not a directory".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone(), why });
         }
         Ok(daemon)
     }
