@@ -168,7 +168,8 @@ impl ChunkLine {
         let Some(striped) = chunk.file.striped() else { return Placing::Waits };
         // Who prepares a body goes on with the line afterwards: what it has done by then is seen.
         let was_preparing = striped.is_preparing();
-        let (mut candidates, mut prepares) = (striped.candidates(), false);
+        let all = striped.candidates();
+        let (mut candidates, mut prepares) = (all.clone(), false);
         while let Some(target) = scheduler.choose(id, &candidates) {
             // A body that is nearly used up is made longer meanwhile. Of those that are to be made,
             // the best is: the next one only while somebody makes that.
@@ -196,7 +197,7 @@ impl ChunkLine {
         }
         // It waits for a body to be made, or for a target that has its share of the memory.
         let is_under_way = was_preparing || !unready.is_empty() || striped.is_preparing();
-        let could_take = || striped.candidates().iter().any(|candidate| scheduler.pinned_bytes(candidate.target) > 0);
+        let could_take = || all.iter().any(|candidate| scheduler.pinned_bytes(candidate.target) > 0);
         if is_under_way || could_take() || scheduler.is_under_way(id) {
             return Placing::Waits;
         }

@@ -157,17 +157,17 @@ impl JournalCopy {
         self.shelf.unlink(self.tag)
     }
 
-    /// Makes its bytes those of another copy, durably. What it had is written over from the
-    /// beginning, and it is cut at the end: where it is a beginning of the other, it stays one all
-    /// the while.
+    /// Makes its bytes those of the file of another copy, durably. What it had is written over from
+    /// the beginning, and it is cut at the end: where it is a beginning of the other, it stays one
+    /// all the while.
     ///
     /// # Errors
     /// As [`JournalCopy::sync`]; an error of the other one.
-    pub(super) fn become_like(&self, other: &JournalCopy) -> Result<(), DiskError> {
+    pub(super) fn become_like(&self, other: &OwnedFd) -> Result<(), DiskError> {
         let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
         self.usable()?;
         let (mut offset, mut outcome) = (0, Ok(()));
-        other.read(&mut |piece| {
+        read(other, self.tag, &mut |piece| {
             outcome = write_all(self.kernel(), &self.fd, piece, offset);
             offset += piece.len() as u64;
             outcome.is_ok()

@@ -5,12 +5,16 @@
 //! error. It tells the load of a target that the target hangs. Knows nothing of epochs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_core::SessionTag;
+use rustix::io::Errno;
+
 use super::copy::JournalCopy;
+use super::dir::{ShelfDir, shown};
 use crate::error::DiskError;
 
 /// An act on a copy.
@@ -70,6 +74,33 @@ pub(super) fn on_each(copies: &[Arc<JournalCopy>], others: Others, act: &Act) ->
     drop(results);
     let results = copies.iter().map(|_| None).collect();
     Awaited { copies, results, others_stand: others == Others::Stand, began: Instant::now() }.wait(&told)
+}
+
+/// Makes an empty copy on a target, while others stand. A target that answers nothing for the time
+/// that a request there is given is not waited for; what it makes later is removed again.
+pub(super) fn create_on(dir: &ShelfDir, tag: SessionTag) -> Result<JournalCopy, DiskError> {
+    // Nothing lies between the two ends: what is not received is still the maker's.
+    let (made, told) = sync_channel(0);
+    let theirs = dir.clone();
+    let make = move || {
+        if let Err(SendError(Ok::<JournalCopy, DiskError>(late))) = made.send(theirs.create(tag)) {
+            let _ = late.unlink();
+        }
+    };
+    if thread::Builder::new().name("journal".into()).spawn(make).is_err() {
+        return dir.create(tag);
+    }
+    let began = Instant::now();
+    loop {
+        match told.recv_timeout(dir.patience_left(began.elapsed()).clamp(LEAST_WAIT, LONGEST_WAIT)) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if !dir.patience_left(began.elapsed()).is_zero() => {}
+            Err(_) => {
+                dir.hangs(began.elapsed());
+                return Err(DiskError::call("wait for", shown(tag), Errno::TIMEDOUT));
+            }
+        }
+    }
 }
 
 impl Hand {
@@ -153,5 +184,7 @@ impl Awaited<'_> {
     }
 }
 
+/// The longest wait: no clock takes an endless one.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The shortest wait, so that a clock that is read twice makes no busy loop.
 const LEAST_WAIT: Duration = Duration::from_millis(10);

@@ -12,7 +12,7 @@ use crate::error::DiskError;
 use crate::load::{PROBE_EVERY, TargetCondition};
 use crate::shelf::copy::JournalCopy;
 use crate::shelf::dir::ShelfDir;
-use crate::shelf::hands::Others;
+use crate::shelf::hands::{Others, create_on};
 
 impl Journal {
     /// Makes a journal ready to be written to.
@@ -60,7 +60,7 @@ impl Journal {
         let copy = match idle {
             Some(copy) => copy,
             None => {
-                let made = Arc::new(dir.judged(dir.create(self.tag))?);
+                let made = Arc::new(dir.judged(create_on(dir, self.tag))?);
                 copies.idle.push(Arc::clone(&made));
                 made
             }
@@ -68,8 +68,9 @@ impl Journal {
         if !copy.revive() {
             return Ok(());
         }
-        let believed = Arc::clone(believed);
-        let made = act_on(&[Arc::clone(&copy)], Others::Stand, move |copy| copy.become_like(&believed));
+        // Opened for itself: a target that hangs must not hold the lock of the other one.
+        let source = believed.shelf().opened(self.tag)?.ok_or_else(|| believed.abandoned())?;
+        let made = act_on(&[Arc::clone(&copy)], Others::Stand, move |copy| copy.become_like(&source));
         for (copy, result) in made {
             result.inspect_err(|_| copy.abandon())?;
             copies.idle.retain(|idle| !Arc::ptr_eq(idle, &copy));
@@ -92,10 +93,14 @@ impl Journal {
         }
         let found: Vec<_> = copies.live.drain(..).chain(copies.idle.drain(..)).collect();
         let mut first_error = None;
-        let takes = |copy: &Arc<JournalCopy>| copy.shelf().condition() != TargetCondition::Failed;
+        let takes = |copy: &Arc<JournalCopy>| match copy.shelf().condition() {
+            TargetCondition::Failed => false,
+            TargetCondition::Hung => found.len() == 1,
+            TargetCondition::Well | TargetCondition::Full => true,
+        };
         for copy in &found {
             if copies.live.len() < self.shelf.copies && takes(copy) {
-                match copy.shelf().judged(copy.become_like(&believed)) {
+                match copy.shelf().judged(copy.become_like(believed.fd())) {
                     Ok(()) => copies.live.push(Arc::clone(copy)),
                     Err(error) => drop(first_error.get_or_insert(error)),
                 }
@@ -104,8 +109,8 @@ impl Journal {
         for dir in self.shelf.takers() {
             let has_one = found.iter().any(|copy| copy.shelf().is(dir));
             if copies.live.len() < self.shelf.copies && !has_one {
-                let made = dir.create(self.tag).map(Arc::new);
-                match dir.judged(made.and_then(|copy| copy.become_like(&believed).map(|()| copy))) {
+                let made = create_on(dir, self.tag).map(Arc::new);
+                match dir.judged(made.and_then(|copy| copy.become_like(believed.fd()).map(|()| copy))) {
                     Ok(copy) => copies.live.push(copy),
                     Err(error) => drop(first_error.get_or_insert(error)),
                 }
@@ -131,15 +136,16 @@ impl Journal {
         }
         copies.state = CopyState::Settled;
         copies.look = (copies.live.len() < self.shelf.copies).then(|| Instant::now() + LOOK_EVERY);
-        for copy in &copies.idle {
+        let is_gone = |copy: &Arc<JournalCopy>| {
             copy.abandon();
-            if takes(copy)
-                && copy.shelf().condition() != TargetCondition::Hung
-                && let Err(error) = copy.unlink()
-            {
+            let unlinked = takes(copy).then(|| copy.unlink());
+            if let Some(Err(error)) = &unlinked {
                 tracing::debug!(target: "longhaul::journal", tag = %self.tag, %error, "a copy of a journal that does not count stays");
             }
-        }
+            unlinked.is_some_and(|unlinked| unlinked.is_ok())
+        };
+        // One without a name must never count again.
+        copies.idle.retain(|copy| !is_gone(copy));
         let targets: Vec<u32> = copies.live.iter().map(|copy| copy.shelf().number()).collect();
         tracing::info!(target: "longhaul::journal", tag = %self.tag, ?targets, epoch = copies.epoch.number, "the copies of a journal are made alike");
         Ok(())

@@ -134,3 +134,48 @@ fn a_journal_is_removed_while_one_of_its_disks_hangs() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn a_copy_that_was_removed_never_counts_again() {
+    // COPIES-7 and COPIES-9: disk 0 has an old copy, which goes when the journal is taken over.
+    let scene = Scene::new(3);
+    scene.hanging[0].set(true);
+    write(&scene.journal, 2).expect("written");
+    write(&scene.journal, 3).expect("written on two again");
+    scene.hanging[0].set(false);
+    scene.wait_until_ended();
+    let Scene { disks, journal, .. } = scene;
+    drop(journal);
+    let hanging: Vec<Arc<Hanging>> = (0..3).map(|_| Arc::default()).collect();
+    let seen = hanging.iter().enumerate().map(|(n, disk)| (n, Arc::clone(disk) as Arc<dyn Interposer>));
+    let (shelf, _loads) = disks.shelf_behind(seen.collect());
+    let journal = open(&shelf).expect("it stands");
+    write(&journal, 4).expect("written");
+    assert_eq!(disks.with_copy(), [1, 2]);
+    hanging[1].set(true);
+    write(&journal, 5).expect("written on the other one");
+    write(&journal, 6).expect("written on two again");
+    let all = content(&journal);
+    for n in [0, 2] {
+        assert_eq!(std::fs::read(disks.journal_at(n)).expect("it has a name"), all, "disk {n}");
+    }
+    hanging[1].set(false);
+}
+
+#[test]
+fn a_disk_that_hangs_as_it_is_to_take_a_copy_holds_up_nothing_and_keeps_no_lock() {
+    let scene = Scene::new(3);
+    scene.hanging[0].set(true);
+    scene.hanging[2].set(true);
+    write(&scene.journal, 2).expect("written on disk 1");
+    write(&scene.journal, 3).expect("written on disk 1, though disk 2 makes no copy");
+    assert_eq!(scene.is(2), TargetCondition::Hung);
+    let Scene { disks, hanging, journal, .. } = scene;
+    drop(journal);
+    let journal = open(&disks.shelf(&[1])).expect("it stands, and nobody has it");
+    assert_eq!(content(&journal).len(), 24);
+    hanging.iter().for_each(|disk| disk.set(false));
+    while disks.with_copy().contains(&2) {
+        std::thread::yield_now();
+    }
+}
