@@ -20,8 +20,7 @@ fn the_bar_is_one_line_of_a_terminal_and_nothing_of_it_stays() {
         let bar = terminal.wait_drawn(|bar| bar.contains(" left") && (columns < 80 || bar.contains("limit")));
         assert!(bar.contains("% ") && bar.contains("bit/s ("), "{bar:?}");
         assert_eq!(columns >= 80, bar.contains(" elapsed") && bar.contains("limit"), "{bar:?}");
-        // The terminal echoes it.
-        terminal.keys(b"\x03");
+        terminal.interrupt();
         running.signal(Signal::INT);
         running.fail(130);
         let drawn = terminal.drawn();
