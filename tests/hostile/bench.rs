@@ -30,13 +30,21 @@ fn whoever_pulls_gets_no_more_than_is_allowed() {
     let offer = longhaul_proto::wire::message::Offer { pages: 8, renamed: None, base: "".into() };
     client.speech.say(&Message::Offer(offer));
     client.speech.say(&Message::PageCredit(longhaul_proto::wire::message::PageCredit { upto: 8 }));
-    let (entries, last) = client
-        .speech
-        .hear_until(|message| match message {
-            Message::Page(page) => Some((page.entries, page.last)),
-            _ => None,
-        })
-        .expect("a page");
+    // A sender that is in no hurry may say that a page was the last one by a further one without entries.
+    let mut entries = Vec::new();
+    loop {
+        let (more, last) = client
+            .speech
+            .hear_until(|message| match message {
+                Message::Page(page) => Some((page.entries, page.last)),
+                _ => None,
+            })
+            .expect("a page");
+        entries.extend(more);
+        if last {
+            break;
+        }
+    }
     let lens: Vec<u64> = entries
         .iter()
         .map(|entry| match entry.kind {
@@ -44,7 +52,7 @@ fn whoever_pulls_gets_no_more_than_is_allowed() {
             _ => panic!("{entry:?}"),
         })
         .collect();
-    assert_eq!((lens.as_slice(), last), (&[ALLOWED][..], true));
+    assert_eq!(lens, [ALLOWED]);
     drop(client);
     assert_serves(&site, "a pull of more than is allowed");
 }
