@@ -19,6 +19,7 @@ mod devices;
 mod events;
 mod existing;
 mod exits;
+mod extras;
 mod failures;
 mod holes;
 mod hostile;

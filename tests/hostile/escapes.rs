@@ -225,7 +225,7 @@ fn a_sender_gives_nobody_else_its_powers() {
     client.agree(push_to("data", ""));
     let _lane = client.lane();
     let mut dir = entry("owned", EntryKind::Dir);
-    dir.meta = Meta { mode: 0o6777, mtime: Mtime { secs: 0, nanos: 0 } };
+    dir.meta = Meta::new(0o6777, Mtime { secs: 0, nanos: 0 });
     let mut empty = file("owned/tool", 0);
     empty.meta.mode = 0o6755;
     let end = longhaul_core::Entry { kind: EntryKind::DirEnd, ..dir.clone() };

@@ -143,7 +143,13 @@ impl Client {
 
     /// Asks for a transfer and expects to be welcome.
     pub(super) fn agree(&mut self, transfer: Transfer) -> Welcome {
-        self.speech.say(&hello(Request::Transfer(Box::new(transfer))));
+        self.agree_with(transfer, 0)
+    }
+
+    /// The same, with these bits in the hello.
+    pub(super) fn agree_with(&mut self, transfer: Transfer, caps: u64) -> Welcome {
+        let Message::Hello(hello) = hello(Request::Transfer(Box::new(transfer))) else { unreachable!() };
+        self.speech.say(&Message::Hello(Hello { caps, ..hello }));
         let (Some(Message::Welcome(welcome)), Some(Message::Lanes(lanes))) = (self.speech.hear(), self.speech.hear())
         else {
             panic!("not welcome")
@@ -395,7 +401,7 @@ pub(super) fn file(path: &str, len: u64) -> Entry {
 
 /// Any entry.
 pub(super) fn entry(path: &str, kind: EntryKind) -> Entry {
-    Entry { path: rel(path), kind, meta: Meta { mode: 0o644, mtime: Mtime { secs: 1_000_000_000, nanos: 0 } } }
+    Entry { path: rel(path), kind, meta: Meta::new(0o644, Mtime { secs: 1_000_000_000, nanos: 0 }) }
 }
 
 /// A valid name.

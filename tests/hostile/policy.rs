@@ -3,20 +3,20 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use longhaul_core::{Entry, EntryKind, Meta, Mtime};
+use longhaul_core::{Entry, EntryKind, Extras, FileId, Meta, Mtime, Xattr, XattrName};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::Outcome;
+use longhaul_proto::wire::message::{CAP_CARRIES_XATTRS, CAP_WANTS_XATTRS, Outcome, PageExtras};
 
 use super::assert_serves;
-use super::peer::{entry, file, page, push_to};
+use super::peer::{entry, file, forged, page, push_to};
 use crate::fixture::tree::Tree;
 use crate::fixture::{DaemonConfig, Site, files};
 
 /// The entries of a directory of this mode, at its begin and its end.
 fn dir(path: &str, mode: u32) -> [Entry; 2] {
-    let meta = Meta { mode, mtime: Mtime { secs: 1_000_000_000, nanos: 0 } };
+    let meta = Meta::new(mode, Mtime { secs: 1_000_000_000, nanos: 0 });
     let kinds = [EntryKind::Dir, EntryKind::DirEnd];
-    kinds.map(|kind| Entry { meta, ..entry(path, kind) })
+    kinds.map(|kind| Entry { meta: meta.clone(), ..entry(path, kind) })
 }
 
 /// Has a client of the tests' own send the top of the root, a directory and an empty file, all of
@@ -46,6 +46,31 @@ fn modes_of_a_client_stay_within_the_mask_and_never_reach_the_root_itself() {
         assert_eq!(modes, [0o750, dir, file], "{sent:o}: {root:?}");
         assert_ne!(root.node("").mtime.0, 1_000_000_000, "{sent:o}: the root has a client's time");
         assert_serves(&site, "modes");
+    }
+}
+
+#[test]
+fn an_attribute_of_the_system_that_a_client_sends_ends_its_session_and_is_never_set() {
+    let name = "user.zzzzzzzzzzzzzzz";
+    for (forged_name, is_taken) in [(name, true), ("trusted.overlay.opaq", false), ("security.capability.", false)] {
+        let site = Site::new();
+        let mut client = super::client(&site);
+        let welcome = client.agree_with(push_to("data", ""), CAP_WANTS_XATTRS);
+        assert_eq!(welcome.caps & CAP_CARRIES_XATTRS, CAP_CARRIES_XATTRS);
+        let _lane = client.lane();
+        let xattr = Xattr { name: XattrName::try_from(name.as_bytes().to_vec()).unwrap(), value: vec![1] };
+        let extras = Extras { xattrs: vec![xattr], ..Extras::default() };
+        let extras = Message::Extras(PageExtras { entries: vec![(FileId(0), extras)] });
+        client.speech.say_bytes(&forged(&extras, name.as_bytes(), forged_name.as_bytes()));
+        client.speech.say(&page(0, vec![file("f", 0)]));
+        let answered = client.speech.hear_until(|message| matches!(message, Message::Answer(_)).then_some(()));
+        assert_eq!(answered.is_some(), is_taken, "{forged_name}");
+        if is_taken {
+            client.send_bundle(&[(FileId(0), b"")]);
+            client.speech.hear_until(|message| matches!(message, Message::Complete(_)).then_some(()));
+        }
+        assert_eq!(site.root().join("f").exists(), is_taken, "{forged_name}");
+        assert_serves(&site, "attributes");
     }
 }
 

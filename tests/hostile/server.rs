@@ -9,7 +9,7 @@ use longhaul_core::limits::LANES_MAX;
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, LaneId};
 use longhaul_net::LaneStream;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_IN_CHUNKS, GrantedLanes, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_IN_CHUNKS, CAP_WANTS_XATTRS, GrantedLanes, Transport, Welcome};
 
 use super::peer::{CHUNK, Server, Speech, entry, file, forged, page, send_bundle};
 use crate::fixture::tree::{self, Tree};
@@ -158,6 +158,22 @@ fn a_daemon_that_would_send_bundles_into_a_stream_is_left_at_once() {
     });
     assert_eq!((outcome.code, outcome.stdout.len()), (7, 0), "{outcome}");
     assert!(outcome.stderr.contains("cannot send files in the order of a stream"), "{outcome}");
+}
+
+#[test]
+fn a_daemon_that_does_not_know_the_metadata_that_is_asked_for_is_left_before_anything_is_made() {
+    let host = Host::new();
+    let outcome = pull(&host, &["--preserve", "+xattrs"], "d", |_, mut speech| {
+        let Some(Message::Hello(hello)) = speech.hear() else { panic!("a client begins with a hello") };
+        assert_eq!(hello.caps, CAP_WANTS_XATTRS, "it says what it wants");
+        speech.say(&Message::Welcome(fair()));
+        speech.say(&Message::Lanes(GrantedLanes { first: LaneId(0), count: 1, transport: Transport::Tcp }));
+        speech.end();
+    });
+    assert_eq!(outcome.code, 7, "{outcome}");
+    assert!(outcome.stderr.contains("does not know how to carry xattrs"), "{outcome}");
+    assert!(outcome.stderr.contains("leave it out of --preserve"), "{outcome}");
+    assert!(!host.path("got").exists(), "{outcome}");
 }
 
 #[test]

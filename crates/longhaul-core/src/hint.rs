@@ -295,6 +295,8 @@ hints! {
     Report "report this",
     PullThenPush "pull, then push",
     StreamAsArchive "send them as an archive",
+    UpdateOrCarryLess "have the other side run a build that knows this metadata, or carry less",
+    CarryLessInStream "carry only modes and times through a stream",
 }
 
 #[cfg(test)]

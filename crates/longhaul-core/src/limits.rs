@@ -47,6 +47,13 @@ pub const PAGE_BYTES_MAX: usize = 64 << 10;
 pub const PAGE_ENTRIES_MAX: usize = 1024;
 /// Manifest pages that a receiver lets a sender have unanswered.
 pub const PAGES_UNANSWERED_MAX: u64 = 8;
+/// The bytes of names and values of the extended attributes of one entry that travel: as many as a
+/// system lets one value have.
+pub const XATTRS_BYTES_MAX: usize = 64 << 10;
+/// The cost of the extras of one entry, as [`Extras::cost`](crate::Extras::cost) reckons it.
+pub const EXTRAS_COST_MAX: usize = 80 << 10;
+/// A manifest page is closed when the extras of its entries cost more than this.
+pub const PAGE_EXTRAS_COST: usize = 48 << 10;
 /// Entries without outcome that a receiver holds at most; memory grows with this, not with the
 /// tree. At a round trip of 0.1 s, small files take a second and more from their page to their
 /// outcome: with 16 Ki entries, lanes stood idle for 0.3 s.
@@ -119,6 +126,10 @@ const _: () = assert!(CHUNK_LOG2_MIN >= 10, "a chunk must be a whole BLAKE3 subt
 const _: () = assert!(
     PAGE_BYTES_MAX + PATH_BYTES_MAX + LINK_BYTES_MAX + 1024 <= MESSAGE_BYTES_MAX,
     "one entry over a full page must still fit a message"
+);
+const _: () = assert!(
+    PAGE_EXTRAS_COST + EXTRAS_COST_MAX <= MESSAGE_BYTES_MAX,
+    "the extras of a page that is nearly full and of one entry more must fit a message"
 );
 const _: () =
     assert!(BUNDLED_FILE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundled file must fit a bundle of the smallest chunk");

@@ -3,8 +3,11 @@
 //! A directory comes before its content and again, as [`EntryKind::DirEnd`], after it: only then
 //! can its times and mode be set for good. Neither side ever holds the whole manifest.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use crate::extras::Extras;
 use crate::fault::FaultCode;
 use crate::path::RelPath;
 use crate::text::PlainText;
@@ -16,7 +19,7 @@ pub struct Entry {
     pub path: RelPath,
     /// Its kind.
     pub kind: EntryKind,
-    /// Permissions and times at the source.
+    /// Permissions, times and extras at the source.
     pub meta: Meta,
 }
 
@@ -87,13 +90,24 @@ impl Inode {
 /// The bit that the device number of a stream has.
 const STREAM_DEV_BIT: u64 = 1 << 63;
 
-/// Permissions and times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Permissions and times, and what else a transfer carries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Permission bits (`07777`).
     pub mode: u32,
     /// Last change of the content.
     pub mtime: Mtime,
+    /// Everything else. `None`: there is none, or the transfer carries none. It is no part of the
+    /// entry on the wire, but goes before the page of its entry.
+    #[serde(skip)]
+    pub extras: Option<Arc<Extras>>,
+}
+
+impl Meta {
+    /// Permissions and time without extras.
+    pub const fn new(mode: u32, mtime: Mtime) -> Meta {
+        Meta { mode, mtime, extras: None }
+    }
 }
 
 /// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds. A
@@ -148,11 +162,39 @@ pub struct Preserve {
     pub links: bool,
     /// Holes as holes.
     pub sparse: bool,
+    /// Extended attributes of users. This and what follows is no part of it on the wire: both sides
+    /// agree on it by bits of their capabilities.
+    #[serde(skip)]
+    pub xattrs: bool,
 }
 
 impl Default for Preserve {
     fn default() -> Self {
-        Preserve { mode: true, times: true, links: true, sparse: true }
+        Preserve { mode: true, times: true, links: true, sparse: true, ..Preserve::NOTHING }
+    }
+}
+
+impl Preserve {
+    /// Nothing but names and content.
+    pub const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false, xattrs: false };
+
+    /// Everything that can be carried over.
+    pub const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true, xattrs: true };
+
+    /// Whether entries have [`Extras`].
+    pub const fn has_extras(&self) -> bool {
+        self.xattrs
+    }
+
+    /// The kinds of [`Extras`], by their names.
+    pub fn extras_names(&self) -> Vec<&'static str> {
+        [("xattrs", self.xattrs)].into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect()
+    }
+
+    /// The same without [`Extras`].
+    #[must_use]
+    pub const fn without_extras(self) -> Preserve {
+        Preserve { xattrs: false, ..self }
     }
 }
 

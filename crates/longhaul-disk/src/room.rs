@@ -5,6 +5,20 @@
 
 use rustix::fs::StatVfs;
 
+/// Free space and file entries of a file system, as far as this user may take them: the part
+/// reserved for root counts only for root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The file system's device number.
+    pub device: u64,
+    /// Free bytes.
+    pub bytes: u64,
+    /// Free inodes. `None` where their number is not fixed.
+    pub inodes: Option<u64>,
+    /// Whether more than `bytes` certainly cannot fit. False where files may be compressed.
+    pub is_firm: bool,
+}
+
 /// The user for whom room is counted: file systems keep a reserve for root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {

@@ -60,7 +60,7 @@ impl Standing {
             Standing::File { meta, .. }
             | Standing::Dir { meta }
             | Standing::Symlink { meta, .. }
-            | Standing::Special { meta, .. } => *meta,
+            | Standing::Special { meta, .. } => meta.clone(),
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn special_name(kind: FileType) -> &'static str {
 /// Permissions and modification time.
 #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
 pub(crate) fn meta_of(stat: &Stat) -> Meta {
-    Meta { mode: stat.st_mode & 0o7777, mtime: Mtime::said(stat.st_mtime as i64, stat.st_mtime_nsec as u32) }
+    Meta::new(stat.st_mode & 0o7777, Mtime::said(stat.st_mtime as i64, stat.st_mtime_nsec as u32))
 }
 
 /// The device number.

@@ -66,7 +66,7 @@ pub(crate) fn all(staged: &[Staged]) -> Vec<&Staged> {
 }
 
 /// Metadata that no test file has by chance.
-pub(crate) const META: Meta = Meta { mode: 0o640, mtime: Mtime { secs: 1_234_567_890, nanos: 123_456_789 } };
+pub(crate) const META: Meta = Meta::new(0o640, Mtime { secs: 1_234_567_890, nanos: 123_456_789 });
 
 /// Reads, and waits for the result.
 pub(crate) fn read(

@@ -55,9 +55,9 @@ mod workers;
 
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
-    LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN,
-    Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, StreamDest,
-    StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
+    LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, MetadataLoss, Observer, PathFigures,
+    Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop,
+    StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -68,10 +68,10 @@ pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
-    Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, IoMode, LastBlock,
-    LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan, Orphans, Pin,
-    Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement, STRIPE_FROM_BYTES, SameDevice, SetId,
-    SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod,
+    Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy,
+    IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan,
+    Orphans, Pin, Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement, STRIPE_FROM_BYTES, SameDevice,
+    SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod,
     TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};

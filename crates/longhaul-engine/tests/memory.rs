@@ -20,7 +20,7 @@ use longhaul_engine::{
 };
 
 const CHUNK: usize = 1 << 20;
-const META: Meta = Meta { mode: 0o640, mtime: Mtime { secs: 1_234_567_890, nanos: 0 } };
+const META: Meta = Meta::new(0o640, Mtime { secs: 1_234_567_890, nanos: 0 });
 
 type Files = BTreeMap<RelPath, Vec<u8>>;
 
@@ -124,7 +124,7 @@ impl WriteAt for Received {
     }
 
     fn seal(&self, meta: &Meta, _preserve: Preserve) -> io::Result<()> {
-        *lock(&self.meta) = Some(*meta);
+        *lock(&self.meta) = Some(meta.clone());
         Ok(())
     }
 }
@@ -147,7 +147,7 @@ impl TargetTree for MemoryTarget {
     }
 
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, _: Preserve) -> Result<Staged, DiskError> {
-        let (bytes, meta) = (Mutex::new(bytes.to_vec()), Mutex::new(Some(*meta)));
+        let (bytes, meta) = (Mutex::new(bytes.to_vec()), Mutex::new(Some(meta.clone())));
         Ok(Staged::of(path, Arc::new(Received { bytes, meta, ..Received::default() })))
     }
 
@@ -156,7 +156,7 @@ impl TargetTree for MemoryTarget {
             let any: &dyn std::any::Any = &**bytes;
             let received = any.downcast_ref::<Received>().expect("made by this tree");
             assert!(received.is_synced.load(Ordering::Relaxed), "a name is given to what is durable");
-            let whole = (lock(&received.bytes).clone(), *lock(&received.meta));
+            let whole = (lock(&received.bytes).clone(), lock(&received.meta).clone());
             lock(&self.published).insert(staged.path().clone(), whole);
         }
         Ok(())

@@ -4,6 +4,9 @@
 //! A test that fails here means that old and new builds no longer understand each other: append,
 //! never change.
 
+#[path = "golden/extras.rs"]
+mod extras;
+
 use std::fmt::Write;
 
 use longhaul_core::filter::{Rule, RuleKind};
@@ -32,7 +35,7 @@ fn word(text: &str) -> Word {
 }
 
 fn meta() -> Meta {
-    Meta { mode: 0o644, mtime: Mtime { secs: -2, nanos: 300 } }
+    Meta::new(0o644, Mtime { secs: -2, nanos: 300 })
 }
 
 fn fault() -> Fault {
@@ -47,7 +50,7 @@ fn transfer(far: Far) -> Message {
         chunk: ChunkSize::DEFAULT,
         chunk_max: ChunkSize::DEFAULT,
         lanes: 4,
-        preserve: Preserve { mode: true, times: true, links: false, sparse: true },
+        preserve: Preserve { links: false, ..Preserve::default() },
         dry_run: false,
         set: 0,
         far,
@@ -245,10 +248,12 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::DurableChunks(DurableChunks { file: FileId(301), start: ChunkIndex(2), count: 300 }), GOLDEN[41]),
         (Message::Targets(vec![target_report()]), GOLDEN[43]),
         (send_again(), GOLDEN[44]),
+        (extras::extras(), GOLDEN[45]),
+        (extras::losses(), GOLDEN[46]),
     ]
 }
 
-const GOLDEN: [&str; 45] = [
+const GOLDEN: [&str; 47] = [
     "3c000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02010101",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f022222222222222222222222222222222201ac0203626272ac02010101",
     "050000000101010001",
@@ -294,6 +299,8 @@ const GOLDEN: [&str; 45] = [
     "100000000701000101730500000000ac02000000",
     "14000000210103ac0201ad02ae02040105af02b002fa0103",
     "4900000022ad02020202ababababababababababababababababababababababababababababababababac0205cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+    "400000002302010000000000ac020101000001ad0201036c6162010600070101ac020103616e6e060205030001036c6162040403050001000106757365722e610200ff01",
+    "0f000000240200000101610307ac0203642f62",
 ];
 
 fn send_again() -> Message {
@@ -353,8 +360,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=34).collect::<Vec<_>>());
-    for new in [22, 35] {
+    assert_eq!(numbers, (1..=21).chain(23..=36).collect::<Vec<_>>());
+    for new in [22, 37] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

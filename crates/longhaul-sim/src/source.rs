@@ -88,7 +88,7 @@ impl SourceTree {
             version.offered = true;
             mtime = version.stamp.mtime;
         }
-        let entry = Entry { path: rel_path(self.items[at].path()), kind, meta: Meta { mode: 0o644, mtime } };
+        let entry = Entry { path: rel_path(self.items[at].path()), kind, meta: Meta::new(0o644, mtime) };
         (entry, place, version)
     }
 

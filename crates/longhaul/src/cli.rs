@@ -240,8 +240,8 @@ pub struct ChoiceOptions {
     /// `--include` and `--exclude`, in the order given.
     #[command(flatten)]
     pub filters: FilterOptions,
-    /// Metadata to carry: of mode,times,links,sparse; a list replaces the default, +x and -x change
-    /// it; all, none [default: mode,times,links,sparse]
+    /// Metadata to carry: of mode,times,links,sparse,xattrs; a list replaces the default, +x and -x
+    /// change it; all, none [default: mode,times,links,sparse]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub preserve: Option<OsString>,
     /// Print the mapping and the bytes, move nothing

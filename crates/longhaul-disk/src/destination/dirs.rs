@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::extras::HeldInode;
 use super::meta::mode;
 use crate::kernel::Kernel;
 use crate::stat::times;
@@ -43,12 +44,28 @@ impl DirHandle {
         Ok(DirHandle { fd, access, kernel: parent.kernel().clone() })
     }
 
-    /// Sets the permission bits, keeping a set-group-id or sticky bit that the directory has from
-    /// its parent or its administrator; then the times.
+    /// Sets the permission bits and then the times.
     pub(crate) fn set_meta(&self, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
-        if let Some(bits) = bits {
-            self.chmod(bits | self.stat()?.st_mode & 0o7000)?;
+        self.set_mode(bits)?;
+        self.set_times(meta, preserve)
+    }
+
+    /// Sets the permission bits, keeping a set-group-id or sticky bit that the directory has from
+    /// its parent or its administrator.
+    pub(crate) fn set_mode(&self, bits: Option<u32>) -> Result<(), Errno> {
+        bits.map_or(Ok(()), |bits| self.chmod(bits | self.stat()?.st_mode & 0o7000))
+    }
+
+    /// It, to be given extras.
+    pub(crate) fn inode(&self) -> HeldInode<'_> {
+        match self.access {
+            Access::Read => HeldInode::open(&self.fd),
+            Access::Place => HeldInode::place(&self.fd),
         }
+    }
+
+    /// Sets the times.
+    pub(crate) fn set_times(&self, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
         match self.access {
             _ if !preserve.times => Ok(()),
             Access::Read => self.kernel.futimens(&self.fd, &times(meta)),

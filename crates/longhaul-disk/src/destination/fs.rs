@@ -3,15 +3,16 @@
 mod bodies;
 mod home;
 mod member;
+mod metadata;
 mod pieces;
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{ChunkIndex, ChunkMap, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, Losses, Meta, Preserve, RelPath, SessionTag, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, fstatvfs, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -21,7 +22,7 @@ use super::device;
 use super::device::{Device, Mark, SyncMethod};
 use super::dirs::DirHandle;
 use super::links;
-use super::meta::{Modes, mode};
+use super::meta::{MetaRules, mode};
 use super::policy::TreePolicy;
 use super::readback;
 use super::spelling::Spellings;
@@ -54,7 +55,7 @@ pub struct FsTarget {
     /// The tag with which the names of its temporaries begin.
     tag: SessionTag,
     direct: DirectMode,
-    modes: Modes,
+    rules: MetaRules,
     syncer: Syncer,
     /// Descriptors of small files that are held for their sync.
     open_staged: Arc<AtomicUsize>,
@@ -131,7 +132,7 @@ impl FsTarget {
             shelf,
             tag: SessionTag(tag),
             direct,
-            modes: Modes::under(policy.modes),
+            rules: MetaRules::under(policy),
             syncer,
             open_staged: Arc::default(),
             unfinished: Mutex::default(),
@@ -210,14 +211,6 @@ impl FsTarget {
             }
         }
         Ok(())
-    }
-
-    /// Sets mode and times. The times come last: all other calls change them.
-    fn set_meta(&self, fd: impl AsFd, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
-        if let Some(bits) = bits {
-            self.kernel().fchmod(&fd, mode(bits))?;
-        }
-        if preserve.times { self.kernel().futimens(&fd, &times(meta)) } else { Ok(()) }
     }
 
     /// The directory that `path` will be in, ready to be written to, and its file system.
@@ -386,15 +379,15 @@ impl TargetTree for FsTarget {
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let (dir, device) = self.parent(path)?;
         let mark = Mark::now(&device);
-        let wanted = self.modes.file(meta, preserve);
+        let wanted = self.rules.modes.file(meta, preserve);
         // Its final mode from the start saves a call per file. Its content is verified already, so
         // every user that may read the final name may as well read this one.
         let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         device.made(&fd, b"");
         self.write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
-        let mode_is = self.modes.after_open(wanted);
-        self.set_meta(&fd, (mode_is != wanted).then_some(wanted), meta, preserve)
+        let mode_is = self.rules.modes.after_open(wanted);
+        self.set_meta((&fd, path), (mode_is != wanted).then_some(wanted), meta, preserve)
             .map_err(|error| DiskError::call("set the metadata of", path, error))?;
         let content = match device.method() {
             // More than will be synced one by one need no descriptor.
@@ -461,19 +454,22 @@ impl TargetTree for FsTarget {
         meta: Option<&Meta>,
         preserve: Preserve,
     ) -> Result<(), DiskError> {
-        standing::retouch(&self.walk, path, expect, meta.map(|meta| (meta, self.modes)), preserve)
+        standing::retouch(&self.walk, path, expect, meta.map(|meta| (meta, &self.rules)), preserve)
     }
 
-    fn fit_mode(&self, path: &RelPath, is: &Meta, wanted: &Meta) -> Result<(), DiskError> {
-        let bits = self.modes.file(wanted, Preserve::default());
-        if is.mode & 0o777 == bits { Ok(()) } else { standing::set_mode(&self.walk, path, is, bits) }
+    fn fit(&self, path: &RelPath, is: &Meta, wanted: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        self.fit_standing(path, is, (wanted, preserve))
+    }
+
+    fn losses(&self) -> Losses {
+        self.rules.extras.losses()
     }
 
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         for (body, len) in file.bodies().iter().filter_map(|body| Some((body.on_disk()?, body.len()))) {
             let cut = body.handle().kernel().ftruncate(body, len);
             cut.map_err(|error| body.handle().error("set the length of", error))?;
-            self.set_meta(body, Some(self.modes.file(meta, preserve)), meta, preserve)
+            self.set_meta((body, file.path()), Some(self.rules.modes.file(meta, preserve)), meta, preserve)
                 .map_err(|error| body.handle().error("set the metadata of", error))?;
             // One that an earlier session began may be the first of this one.
             body.mark().device().made(body, b"");
@@ -502,28 +498,7 @@ impl TargetTree for FsTarget {
     }
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
-        // In each case it is not remembered any longer.
-        let before = self.unfinished().remove(path);
-        self.check_dir(path)?;
-        if path.is_root() && self.home.is_served_root() {
-            return Ok(());
-        }
-        let preserve = match before {
-            None | Some(Some(_)) if self.keeps_standing => Preserve { mode: false, times: false, ..preserve },
-            _ => preserve,
-        };
-        let bits = match before {
-            _ if preserve.mode => Some(self.modes.dir(meta, preserve)),
-            Some(None) => Some(self.modes.dir(meta, preserve)),
-            Some(had) => had,
-            None => None,
-        };
-        if bits.is_some() || preserve.times {
-            let dir = self.open_dir(path)?;
-            dir.set_meta(bits, meta, preserve).map_err(|error| DiskError::call("set the metadata of", path, error))?;
-            self.finished(path, &dir)?;
-        }
-        Ok(())
+        self.finish(path, (meta, preserve))
     }
 
     fn check_place(&self) -> Result<(), DiskError> {

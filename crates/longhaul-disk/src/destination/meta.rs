@@ -1,9 +1,26 @@
-//! Modes and times, as they are set on received files and directories.
+//! The rules for metadata of received files and directories, and their modes.
 
 use longhaul_core::{Meta, Preserve};
 use rustix::fs::Mode;
 
-use super::policy::{ModePolicy, process_umask};
+use super::extras::ExtrasKeeper;
+use super::policy::{ModePolicy, TreePolicy, process_umask};
+
+/// The rules for the metadata of a tree.
+#[derive(Debug)]
+pub(crate) struct MetaRules {
+    /// Modes.
+    pub(crate) modes: Modes,
+    /// Everything beyond modes and times.
+    pub(crate) extras: ExtrasKeeper,
+}
+
+impl MetaRules {
+    /// The rules of a tree's policy.
+    pub(crate) fn under(policy: TreePolicy) -> MetaRules {
+        MetaRules { modes: Modes::under(policy.modes), extras: ExtrasKeeper::under(policy.extras) }
+    }
+}
 
 /// The permissions that new files and directories get.
 #[derive(Clone, Copy, Debug)]

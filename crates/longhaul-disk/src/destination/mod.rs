@@ -10,6 +10,7 @@ mod body;
 mod costs;
 mod device;
 mod dirs;
+mod extras;
 mod file;
 mod fs;
 mod links;
@@ -28,13 +29,14 @@ mod void;
 
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, FileNode, Layout, Meta, Place, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, FileNode, Layout, Losses, Meta, Place, Preserve, RelPath, TempName};
 use rustix::io::Errno;
 
 use crate::error::DiskError;
 pub use crate::fill::Back;
 pub use crate::kernel::Replace;
 use crate::load::TargetLoad;
+pub use crate::room::Room;
 use crate::stat::{Identity, Standing};
 
 pub(crate) use body::DiskBody;
@@ -44,7 +46,7 @@ pub(crate) use dirs::DirHandle;
 pub use file::TargetFile;
 pub(crate) use fs::ReopenedPart;
 pub use fs::{FsTarget, ReopenedBody};
-pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
+pub use policy::{ExtrasPolicy, LinkPolicy, ModePolicy, TreePolicy};
 pub(crate) use striped::{Full, Striped, StripedName, WriteTurn, is_for_another};
 pub(crate) use temp::random;
 
@@ -69,20 +71,6 @@ pub struct Journalled {
     pub node: Option<FileNode>,
     /// The number of its bytes that are durable.
     pub bytes: u64,
-}
-
-/// Free space and file entries of a file system, as far as this user may take them: the part
-/// reserved for root counts only for root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// The file system's device number.
-    pub device: u64,
-    /// Free bytes.
-    pub bytes: u64,
-    /// Free inodes. `None` where their number is not fixed.
-    pub inodes: Option<u64>,
-    /// Whether more than `bytes` certainly cannot fit. False where files may be compressed.
-    pub is_firm: bool,
 }
 
 /// A temporary that an earlier session left, open again.
@@ -332,14 +320,19 @@ pub trait TargetTree: Send + Sync + 'static {
         }
     }
 
-    /// Gives the file at `path`, which has the permissions and times `is`, the mode that a file
-    /// with the permissions `wanted` gets here, if that differs. It does so as far as the owner
-    /// lets us, and unless the file has several names. A tree without modes does nothing.
+    /// Gives the file at `path`, which has the permissions and times `is`, the mode and extras that
+    /// a file with `wanted` gets here, if they differ: as far as the owner lets us, and unless it
+    /// has several names. A tree without metadata does nothing.
     ///
     /// # Errors
     /// The system's error.
-    fn fit_mode(&self, path: &RelPath, is: &Meta, wanted: &Meta) -> Result<(), DiskError> {
-        self.beneath().map_or(Ok(()), |tree| tree.fit_mode(path, is, wanted))
+    fn fit(&self, path: &RelPath, is: &Meta, wanted: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        self.beneath().map_or(Ok(()), |tree| tree.fit(path, is, wanted, preserve))
+    }
+
+    /// The extras that could not be kept so far. A tree that keeps none says so here.
+    fn losses(&self) -> Losses {
+        self.beneath().map(TargetTree::losses).unwrap_or_default()
     }
 
     /// Checks that the file at `path` is still this version; then, if `meta` is given, sets its
@@ -361,8 +354,8 @@ pub trait TargetTree: Send + Sync + 'static {
         }
     }
 
-    /// Gives a wholly written file its length, mode and, last, its times; not synced. No write may
-    /// be under way.
+    /// Gives a wholly written file its length, mode, extras and, last, its times; not synced. No
+    /// write may be under way.
     ///
     /// # Errors
     /// The system's error.
@@ -433,8 +426,8 @@ pub trait TargetTree: Send + Sync + 'static {
         }
     }
 
-    /// Gives a directory its mode and times, after all entries in it, and checks that its path
-    /// still leads to it.
+    /// Gives a directory its mode, extras and times, after all entries in it, and checks that its
+    /// path still leads to it.
     ///
     /// # Errors
     /// [`DiskError::Moved`] if it does not; otherwise the system's error.

@@ -1,5 +1,5 @@
-//! The policy of a tree for the modes and links that a sender gives: it takes them as they are, or
-//! within the bounds of its operator.
+//! The policy of a tree for the modes, links and extras that a sender gives: it takes them as they
+//! are, or within the bounds of its operator.
 //!
 //! In: the operator's settings for a root. Out: [`TreePolicy`], by which
 //! [`FsTarget`](crate::FsTarget) sets permissions and makes links. Touches no disk but for the mask
@@ -13,6 +13,29 @@ pub struct TreePolicy {
     pub modes: ModePolicy,
     /// Symbolic links.
     pub links: LinkPolicy,
+    /// Metadata beyond modes and times.
+    pub extras: ExtrasPolicy,
+}
+
+/// The extras that are taken from a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtrasPolicy {
+    /// Extended attributes of users.
+    pub xattrs: bool,
+}
+
+impl Default for ExtrasPolicy {
+    fn default() -> ExtrasPolicy {
+        ExtrasPolicy { xattrs: true }
+    }
+}
+
+impl ExtrasPolicy {
+    /// The policy of a served root whose operator sets nothing: attributes are content, and nobody
+    /// gets more rights by them.
+    pub const SERVED: ExtrasPolicy = ExtrasPolicy { xattrs: true };
+    /// None.
+    pub const NOTHING: ExtrasPolicy = ExtrasPolicy { xattrs: false };
 }
 
 /// The permission bits that are taken from a sender. Set-id and sticky bits never are.
@@ -47,7 +70,11 @@ impl TreePolicy {
     /// dropped, and links stay inside.
     pub fn served() -> TreePolicy {
         let mask = SERVED_MASK & !process_umask();
-        TreePolicy { modes: ModePolicy::Masked { dirs: mask, files: mask }, links: LinkPolicy::Inside }
+        TreePolicy {
+            modes: ModePolicy::Masked { dirs: mask, files: mask },
+            links: LinkPolicy::Inside,
+            extras: ExtrasPolicy::SERVED,
+        }
     }
 }
 
@@ -102,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_served_root_is_writable_for_its_owner_alone_unless_it_says_more() {
-        let TreePolicy { modes, links } = TreePolicy::served();
+        let TreePolicy { modes, links, extras } = TreePolicy::served();
+        assert_eq!(extras, ExtrasPolicy::SERVED);
         assert_eq!((modes.file(0o777) & !0o755, modes.file(0o666) & !0o644, modes.dir(0o777) & !0o755), (0, 0, 0));
         assert_eq!((modes.dir(0), links), (0o700, LinkPolicy::Inside));
     }

@@ -14,7 +14,8 @@ use longhaul_core::{Meta, Preserve, RelPath};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::meta::{Modes, mode};
+use super::extras::{ExtrasKeeper, HeldInode, History};
+use super::meta::{MetaRules, mode};
 use crate::direct::{DirectMode, Handle, IoMode};
 use crate::error::DiskError;
 use crate::fill::{Back, Cached, fill};
@@ -81,7 +82,7 @@ pub(crate) fn retouch(
     walk: &Walk,
     path: &RelPath,
     expect: &Identity,
-    meta: Option<(&Meta, Modes)>,
+    meta: Option<(&Meta, &MetaRules)>,
     preserve: Preserve,
 ) -> Result<(), DiskError> {
     let fd = open(walk, path)?;
@@ -96,7 +97,7 @@ pub(crate) fn retouch(
     if shows != *expect {
         return Err(other(path));
     }
-    let Some((meta, modes)) = meta else { return Ok(()) };
+    let Some((meta, MetaRules { modes, extras })) = meta else { return Ok(()) };
     let kernel = walk.root().kernel();
     let (is, wanted) = (meta_of(&stat), modes.file(meta, preserve));
     let set_mode =
@@ -104,21 +105,39 @@ pub(crate) fn retouch(
     let clock = walk.parent(path)?.0.clock();
     let is_late = !clock.shows(meta.mtime, is.mtime);
     let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
-    let set = if stat.st_nlink > 1 { Err(Errno::MLINK) } else { set_mode().and_then(|()| set_times()) };
+    let set_extras = || extras.set_attributes(HeldInode::open(&fd), path, (meta, preserve), History::Stood);
+    let set = if stat.st_nlink > 1 {
+        extras.spared(path, (meta, preserve));
+        Err(Errno::MLINK)
+    } else {
+        set_mode().and_then(|()| set_extras()).and_then(|()| set_times())
+    };
     kept_by_owner(path, set, "set the metadata of")
 }
 
-/// Gives the file at `path` these permissions if it is still the one that was seen there. It need
-/// not be readable for that.
-pub(crate) fn set_mode(walk: &Walk, path: &RelPath, seen: &Meta, bits: u32) -> Result<(), DiskError> {
+/// Gives the file at `path` these permissions, if any, and the extras in `wanted`, if it is still
+/// the one that was seen there. It need not be readable for that.
+pub(crate) fn fit(
+    walk: &Walk,
+    path: &RelPath,
+    seen: &Meta,
+    (bits, wanted): (Option<u32>, &Meta),
+    (extras, preserve): (&ExtrasKeeper, Preserve),
+) -> Result<(), DiskError> {
     let (dir, name) = walk.parent(path)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(&dir, name, flags, Mode::empty()).map_err(|error| DiskError::call("open", path, error))?;
     let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path, error))?;
-    if type_of(&stat) != FileType::RegularFile || meta_of(&stat) != *seen || stat.st_nlink > 1 {
+    if type_of(&stat) != FileType::RegularFile || meta_of(&stat) != *seen {
         return Ok(());
     }
-    kept_by_owner(path, dir.kernel().chmod_place(&fd, mode(bits)), "set the mode of")
+    if stat.st_nlink > 1 {
+        extras.spared(path, (wanted, preserve));
+        return Ok(());
+    }
+    let set_mode = bits.map_or(Ok(()), |bits| dir.kernel().chmod_place(&fd, mode(bits)));
+    let set_extras = || extras.set_attributes(HeldInode::place(&fd), path, (wanted, preserve), History::Stood);
+    kept_by_owner(path, set_mode.and_then(|()| set_extras()), "set the metadata of")
 }
 
 /// Accepts a refused change of metadata: another user's file keeps the mode and times that its

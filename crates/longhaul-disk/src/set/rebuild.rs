@@ -154,7 +154,7 @@ impl TargetSet {
             for stripe in file.on_disk() {
                 let written = tree.write_at(stripe, &log, HEADER_BYTES as u64);
                 written.map_err(|error| stripe.handle().error("write", error))?;
-                tree.seal_stripe(stripe, stripe_file_len(end), &text.meta, Preserve::default())?;
+                tree.seal_stripe((stripe, &RelPath::root()), stripe_file_len(end), &text.meta, Preserve::default())?;
             }
             let staged = Staged::large(file.clone());
             tree.barrier(&[&staged])?;

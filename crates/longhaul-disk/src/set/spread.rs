@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::{
-    Candidate, ChunkIndex, ChunkMap, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest,
+    Candidate, ChunkIndex, ChunkMap, Losses, Meta, Place, Preserve, RelPath, SessionTag, TargetId, TempName, soonest,
 };
 use rustix::io::Errno;
 
@@ -354,8 +354,14 @@ impl TargetTree for SpreadTarget {
         self.where_it_stands(path)?.read_standing(path, offset, len, slot)
     }
 
-    fn fit_mode(&self, path: &RelPath, is: &Meta, wanted: &Meta) -> Result<(), DiskError> {
-        self.where_it_stands(path)?.fit_mode(path, is, wanted)
+    fn fit(&self, path: &RelPath, is: &Meta, wanted: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        self.where_it_stands(path)?.fit(path, is, wanted, preserve)
+    }
+
+    fn losses(&self) -> Losses {
+        let mut losses = Losses::default();
+        self.targets.iter().for_each(|target| losses.add_all(&target.losses()));
+        losses
     }
 
     fn retouch(
@@ -373,7 +379,7 @@ impl TargetTree for SpreadTarget {
         let Some(striped) = file.striped() else { return home.judged(home.seal(file, meta, preserve)) };
         for stripe in file.on_disk() {
             let len = home.judged(striped.seal(home, stripe, meta))?;
-            home.judged(home.seal_stripe(stripe, len, meta, preserve))?;
+            home.judged(home.seal_stripe((stripe, file.path()), len, meta, preserve))?;
         }
         Ok(Staged::large(file))
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use longhaul_core::{PathError, RelPath, TargetId};
+use longhaul_core::{Losses, PathError, RelPath, TargetId};
 use rustix::io::Errno;
 
 use crate::direct::DirectMode;
@@ -13,6 +13,7 @@ use crate::error::{DiskError, ErrorKind, PathText, SetError};
 use crate::names::each_name;
 use crate::set::{SetTarget, TargetSet};
 use crate::source::bases::{Base, BaseId, Bases, HELD_MAX};
+use crate::source::extras::SourceLosses;
 use crate::source::read::open_checked;
 use crate::source::same_name::{self, HASHES_MAX, SameName};
 use crate::source::scan::{Scan, ScanPart};
@@ -41,6 +42,7 @@ pub struct FsSource {
     noatime: AtomicBool,
     /// The kinds of the devices that sources lie on.
     pub(super) media: Media,
+    losses: SourceLosses,
 }
 
 /// One source: the directory that its paths are resolved beneath, on each target if it lies in a
@@ -99,7 +101,8 @@ impl FsSource {
         let tops = placed.map(&mut top).collect();
         // The scan reports those that cannot be opened now.
         bases.hold();
-        FsSource { tops, bases, direct, noatime: AtomicBool::new(true), media: Media::default() }
+        let (noatime, media, losses) = (AtomicBool::new(true), Media::default(), SourceLosses::default());
+        FsSource { tops, bases, direct, noatime, media, losses }
     }
 
     /// A top-level name that two sources send, as far as that shows without looking into
@@ -209,10 +212,10 @@ impl SourceTree for FsSource {
                     sink(Scanned::Failed { path: RelPath::root(), error })
                 }
                 (Ok(parts), What::Path(path)) => {
-                    Scan::new((&parts, &self.media), what, &mut self.naming(top, sink)).run(path)
+                    Scan::new((&parts, &self.media, &self.losses), what, &mut self.naming(top, sink)).run(path)
                 }
                 (Ok(parts), What::Reserved(name)) => {
-                    Scan::new((&parts, &self.media), what, &mut self.naming(top, sink)).reserved_top(name)
+                    Scan::new((&parts, &self.media, &self.losses), what, &mut self.naming(top, sink)).reserved_top(name)
                 }
                 (Err(error), What::Path(path)) => {
                     sink(Scanned::Failed { path: path.clone(), error: self.out_of_reach(top, error) })
@@ -242,6 +245,10 @@ impl SourceTree for FsSource {
     fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
         let (walk, prefix) = self.walk_of(at)?;
         SmallFile::open(&walk, (&at.path, prefix), expect, &self.noatime)
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.so_far()
     }
 }
 

@@ -5,6 +5,7 @@
 //! nothing of peers.
 
 mod bases;
+mod extras;
 mod file;
 mod fs;
 mod read;
@@ -19,7 +20,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Entry, PathList, Preserve, RelPath};
+use longhaul_core::{Entry, Losses, PathList, Preserve, RelPath};
 
 use crate::error::DiskError;
 use crate::stat::Identity;
@@ -37,7 +38,7 @@ pub use void::{TimedVoid, VoidSource};
 pub struct ScanRequest<'a> {
     /// The filter of entries; an excluded directory is not entered.
     pub filter: &'a Filter,
-    /// Whether links are sent.
+    /// Whether links are sent, and which extras are read.
     pub preserve: Preserve,
     /// Sends only these names beneath the (one) source, directories with all entries in them, and
     /// the directories above them. `None`: everything.
@@ -125,5 +126,10 @@ pub trait SourceTree: Send + Sync + 'static {
     /// As [`SourceTree::open`].
     fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
         Ok(SmallFile::of(self.open(at, expect)?, &at.path, expect))
+    }
+
+    /// The extras that scans so far could not read, or that may not travel. Default: none.
+    fn losses(&self) -> Losses {
+        Losses::default()
     }
 }

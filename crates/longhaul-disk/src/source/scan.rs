@@ -16,12 +16,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
-use longhaul_core::{Entry, EntryKind, PathError, RelPath, TargetId, TempName};
+use longhaul_core::{Entry, EntryKind, Meta, PathError, RelPath, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::set::two_targets;
+use crate::source::extras::{ExtrasReader, SourceLosses, Spot};
 use crate::source::{ScanRequest, Scanned, SourceRef};
 use crate::stat::{
     Identity, dev_of, identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of,
@@ -39,6 +40,7 @@ pub(crate) struct Scan<'s> {
     /// million names.
     hasher: RandomState,
     media: &'s Media,
+    extras: ExtrasReader<'s>,
     scratch: Box<[MaybeUninit<u8>]>,
 }
 
@@ -105,7 +107,7 @@ enum Next {
 
 impl<'s> Scan<'s> {
     pub(crate) fn new(
-        (parts, media): (&'s [ScanPart], &'s Media),
+        (parts, media, losses): (&'s [ScanPart], &'s Media, &'s SourceLosses),
         what: &'s ScanRequest<'s>,
         sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
     ) -> Scan<'s> {
@@ -116,6 +118,7 @@ impl<'s> Scan<'s> {
             stack: Vec::new(),
             hasher: RandomState::new(),
             media,
+            extras: ExtrasReader::new(what.preserve, losses),
             scratch: Box::new_uninit_slice(SCRATCH_BYTES),
         }
     }
@@ -168,6 +171,11 @@ impl<'s> Scan<'s> {
         }
     }
 
+    /// The directory at `path` of a part, open to be read. `None` if it cannot be opened.
+    pub(crate) fn dir_of(&self, part: usize, path: &RelPath) -> Option<OwnedFd> {
+        self.parts[part].walk.dir(path).ok()?.readable().ok()
+    }
+
     /// The error of one name in two parts. `None` if it is a directory in both.
     fn together(&self, path: &RelPath, one: (usize, &Stat), other: (usize, &Stat)) -> Option<DiskError> {
         let dirs = [one, other].iter().filter(|(_, stat)| type_of(stat) == FileType::Directory).count();
@@ -202,7 +210,8 @@ impl<'s> Scan<'s> {
                 }
                 Next::End => {
                     if let Some(level) = self.stack.pop() {
-                        self.entry(level.dirs[0].part, level.path, EntryKind::DirEnd, &level.stat)?;
+                        let PartDir { part, dir } = &level.dirs[0];
+                        self.entry((*part, Spot::Open(dir.as_fd())), level.path, EntryKind::DirEnd, &level.stat)?;
                     }
                 }
             }
@@ -287,21 +296,24 @@ impl<'s> Scan<'s> {
                 let stripes = self.parts[*part].walk.root().stripes();
                 let striped = stripes.map_or(Ok(None), |known| known.header_of(dir, name_in_parent(&path), stat));
                 let inode = inode_of(stat);
+                let spot = Spot::In(dir.as_fd());
                 match striped {
                     Ok(None) => {
                         let kind = EntryKind::File { len: len_of(stat), sparse: is_sparse(stat), inode };
-                        self.entry(*part, path, kind, stat)
+                        self.entry((*part, spot), path, kind, stat)
                     }
                     Ok(Some(header)) => {
                         let kind = EntryKind::File { len: header.map.len(), sparse: false, inode };
-                        self.entry(*part, path, kind, stat)
+                        self.entry((*part, spot), path, kind, stat)
                     }
                     Err(error) => self.failed(&path, DiskError::call("examine", &path, error)),
                 }
             }
             FileType::Directory => self.enter(dirs, path, stat),
             FileType::Symlink if self.what.preserve.links => match readlinkat(dir, name_in_parent(&path), Vec::new()) {
-                Ok(target) => self.entry(*part, path, EntryKind::Symlink { target: target.into_bytes() }, stat),
+                Ok(target) => {
+                    self.entry((*part, Spot::Nowhere), path, EntryKind::Symlink { target: target.into_bytes() }, stat)
+                }
                 Err(error) => self.failed(&path, DiskError::call("read the link", &path, error)),
             },
             FileType::Symlink => (self.sink)(Scanned::Skipped { path, why: "symbolic link" }),
@@ -321,7 +333,7 @@ impl<'s> Scan<'s> {
         };
         match dirs.iter().map(open).collect::<Result<Rc<[_]>, Errno>>() {
             Ok(open) => {
-                self.entry(open[0].part, path.clone(), EntryKind::Dir, stat)?;
+                self.entry((open[0].part, Spot::Nowhere), path.clone(), EntryKind::Dir, stat)?;
                 let order = match self.media.medium_of(dev_of(stat)) {
                     Medium::Rotating => NameOrder::Inode,
                     Medium::Flash | Medium::Unknown => NameOrder::Listed,
@@ -334,12 +346,19 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Gives an entry to send, which lies in a part of the source, to the sink.
-    pub(crate) fn entry(&mut self, part: usize, path: RelPath, kind: EntryKind, stat: &Stat) -> ControlFlow<()> {
+    /// Gives an entry to send, which lies at a spot in a part of the source, to the sink.
+    pub(crate) fn entry(
+        &mut self,
+        (part, spot): (usize, Spot<'_>),
+        path: RelPath,
+        kind: EntryKind,
+        stat: &Stat,
+    ) -> ControlFlow<()> {
         let source = SourceRef { source: self.parts[part].base, path: path.clone() };
         // The length that a striped file shows.
         let len = if let EntryKind::File { len, .. } = kind { len } else { len_of(stat) };
-        let entry = Entry { path, kind, meta: meta_of(stat) };
+        let extras = self.extras.read(spot, &path, &kind, stat);
+        let entry = Entry { path, kind, meta: Meta { extras, ..meta_of(stat) } };
         (self.sink)(Scanned::Entry { entry, source, identity: Identity { len, ..identity_of(stat) } })
     }
 

@@ -2,13 +2,15 @@
 //! directories, and the directories above them, in the same depth-first order as a whole scan.
 
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
 
 use longhaul_core::{EntryKind, PathList, RelPath};
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, Stat, fstat};
 
 use crate::error::DiskError;
+use crate::source::extras::Spot;
 use crate::source::scan::Scan;
-use crate::stat::type_of;
+use crate::stat::{place_of, type_of};
 
 /// The directories above the current name that were begun and not yet ended, outermost first, with
 /// the part of the source in which each was found.
@@ -43,7 +45,7 @@ impl Scan<'_> {
             if !above.is_root() && !self.what.filter.verdict(&above, true) {
                 return ControlFlow::Continue(());
             }
-            self.entry(part, above.clone(), EntryKind::Dir, &stat)?;
+            self.entry((part, Spot::Nowhere), above.clone(), EntryKind::Dir, &stat)?;
             open.push((above, part, stat));
         }
         self.tree(&full)
@@ -52,9 +54,22 @@ impl Scan<'_> {
     /// Ends open directories from the innermost on, as long as `is_over` says so.
     fn end_all(&mut self, open: &mut Open, is_over: impl Fn(&RelPath) -> bool) -> ControlFlow<()> {
         while let Some((dir, part, stat)) = open.pop_if(|(dir, ..)| is_over(dir)) {
-            self.entry(part, dir, EntryKind::DirEnd, &stat)?;
+            let open = self.open_again(part, &dir, &stat);
+            let spot = open.as_ref().map_or(Spot::Nowhere, |fd| Spot::Open(fd.as_fd()));
+            self.entry((part, spot), dir, EntryKind::DirEnd, &stat)?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// The directory at `path` of a part, for its extras. `None` if none are wanted, or if another
+    /// one stands there now.
+    fn open_again(&self, part: usize, path: &RelPath, stat: &Stat) -> Option<OwnedFd> {
+        if !self.what.preserve.has_extras() {
+            return None;
+        }
+        let fd = self.dir_of(part, path)?;
+        let is = fstat(&fd).ok()?;
+        (place_of(&is) == place_of(stat)).then_some(fd)
     }
 }
 

@@ -27,7 +27,7 @@ impl SourceTree for VoidSource {
             let entry = Entry {
                 path: path.clone(),
                 kind: EntryKind::File { len: self.len, sparse: false, inode: longhaul_core::Inode::default() },
-                meta: Meta { mode: 0o600, mtime: Mtime::default() },
+                meta: Meta::new(0o600, Mtime::default()),
             };
             let found = Scanned::Entry { entry, source: SourceRef::new(path), identity: self.identity(n) };
             if sink(found).is_break() {

@@ -37,7 +37,7 @@ pub(crate) struct Footer {
 impl Footer {
     /// Its bytes: a text, records of 40 bytes, and a trailer at the body's end.
     pub(crate) fn to_bytes(&self, key: &SetKey) -> Vec<u8> {
-        let Meta { mode, mtime } = self.meta;
+        let Meta { mode, mtime, .. } = self.meta;
         let mut bytes = FIRST_LINE.to_vec();
         let lines = format!("set {}\nfile {}\ntarget {}\npath ", key.set(), hex(self.id.bytes()), self.target.0);
         bytes.extend_from_slice(lines.as_bytes());
@@ -106,7 +106,7 @@ impl Footer {
         let (slots, holes) = records.split_at(slots as usize);
         let slots = slots.iter().map(|bytes| record(bytes).filter(|(index, _)| index.0 != u64::MAX)).collect();
         let holes = holes.iter().map(record).collect::<Option<_>>()?;
-        let (map, meta) = (ChunkMap::new(len, size), Meta { mode, mtime });
+        let (map, meta) = (ChunkMap::new(len, size), Meta::new(mode, mtime));
         Some(Footer { id, target, path, map, root, meta, slots, holes })
     }
 }
@@ -133,7 +133,7 @@ mod tests {
             path: b"a\nb".to_vec(),
             map: ChunkMap::new(10 << 20, ChunkSize::from_log2(20).expect("a size")),
             root: [3; 32],
-            meta: Meta { mode: 0o640, mtime: Mtime::said(-1, 5) },
+            meta: Meta::new(0o640, Mtime::said(-1, 5)),
             slots: vec![Some((ChunkIndex(7), [1; 32])), None, Some((ChunkIndex(0), [2; 32]))],
             holes: vec![(ChunkIndex(3), [4; 32])],
         };

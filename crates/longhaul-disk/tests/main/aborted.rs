@@ -64,7 +64,7 @@ fn run(command: &mut Command) -> String {
 fn renamed(volume: &Volume) -> (FsTarget, longhaul_disk::Staged) {
     let target = FsTarget::open(&volume.mount(), DirectMode::Auto).expect("opened");
     let path = RelPath::new("file").expect("a path");
-    let meta = Meta { mode: 0o640, mtime: Mtime::default() };
+    let meta = Meta::new(0o640, Mtime::default());
     let staged = target.write_small(&path, b"content", &meta, Preserve::default()).expect("written");
     target.barrier(&[&staged]).expect("synced");
     volume.fill();

@@ -12,7 +12,7 @@ use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
 use serde::{Deserialize, Serialize};
 
-use super::{FilesAtRisk, TargetFigures};
+use super::{FilesAtRisk, MetadataLoss, TargetFigures};
 
 /// Hears events while the engine works. It is called from the session loop, and must return
 /// quickly.
@@ -53,6 +53,9 @@ pub enum Event {
     Targets(Vec<TargetFigures>),
     /// A target of this side failed on which files were committed.
     AtRisk(FilesAtRisk),
+    /// At the end of the run, once for each side, kind and reason: metadata that was to be carried
+    /// over and could not be kept.
+    NotKept(MetadataLoss),
     /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that
     /// large packets do not pass.
     Lanes(LanesTuned),

@@ -5,6 +5,7 @@
 
 mod event;
 mod job;
+mod losses;
 mod report;
 mod settings;
 mod stop;
@@ -18,6 +19,7 @@ pub use job::{
     Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, StreamDest,
     StreamPlace, Trust,
 };
+pub use losses::{LossAt, MetadataLoss};
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};

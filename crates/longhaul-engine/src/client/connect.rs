@@ -16,7 +16,7 @@ use longhaul_net::{
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Far, Flow, GrantedLanes, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{self, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused};
 use tokio::sync::mpsc;
 
 use super::Run;
@@ -316,7 +316,8 @@ type Connect =
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
 type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
-/// Refuses an answer that grants more than was asked for, or smaller chunks than there may be.
+/// Refuses an answer that grants more than was asked for, smaller chunks than there may be, or less
+/// metadata.
 fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
     let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), transfer.chunk_max.bytes()];
     if welcome.chunk.bytes() > transfer.chunk.bytes() || !sizes.is_sorted() {
@@ -324,6 +325,11 @@ fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes)
     }
     if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > transfer.lanes {
         return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
+    }
+    let refused = extras_refused(transfer.preserve, welcome.caps).extras_names();
+    if !refused.is_empty() {
+        let what = format_args!("the other side does not know how to carry {}", refused.join(", ")).to_string();
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrCarryLess));
     }
     Ok(())
 }

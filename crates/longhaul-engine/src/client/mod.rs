@@ -171,9 +171,19 @@ fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
         (Transport::Quic, Some(Protection::Safe), ..) => {
             ("lanes over QUIC are always encrypted", hint::Network::EncryptOrUseTcp)
         }
+        (_, _, from, to) if is_stream(from, to) && settings.preserve.has_extras() => {
+            let names = settings.preserve.extras_names().join(", ");
+            let what = format_args!("a stream has no place for {names}").to_string();
+            let fault = Fault::new(FaultCode::Usage, Blame::Local, what);
+            return Err(fault.hint(hint::Program::CarryLessInStream));
+        }
         _ => return Ok(()),
     };
     Err(Fault::new(FaultCode::Usage, Blame::Local, what).hint(hint))
+}
+
+fn is_stream(from: &JobSource, to: &JobDestination) -> bool {
+    matches!(from, JobSource::Stream(_)) || matches!(to, JobDestination::Stream(_))
 }
 
 /// Where the threads of a run with these settings work.
@@ -182,7 +192,9 @@ fn affinity(settings: &Settings) -> Result<Affinity, Fault> {
 }
 
 fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Instant) -> Report {
-    let totals = result.unwrap_or_else(Totals::ended_by);
+    let mut totals = result.unwrap_or_else(Totals::ended_by);
+    let losses = std::mem::take(&mut totals.losses).into_rows();
+    losses.into_iter().for_each(|loss| observer.event(Event::NotKept(loss)));
     if let Some(fault) = &totals.fault {
         observer.event(Event::Fault(fault.clone()));
     }

@@ -14,7 +14,7 @@ use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{Follows, GrantedLanes, VERSION, Welcome};
+use longhaul_proto::wire::message::{Follows, GrantedLanes, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -185,10 +185,11 @@ fn answer(admission: &Admission, units: Units, rate: Option<u64>) -> Result<Welc
     let chunk = admission.transfer.chunk;
     Ok(Welcome {
         version: VERSION,
-        caps: match &admission.side {
-            Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
-            Side::Send(_, _, caps) => *caps,
-        },
+        caps: extras_carried(admission.transfer.preserve)
+            | match &admission.side {
+                Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
+                Side::Send(_, _, caps) => *caps,
+            },
         session: nonce()?,
         chunk,
         chunk_max: admission.chunk_max,

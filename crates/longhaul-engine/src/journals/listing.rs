@@ -131,7 +131,7 @@ fn listed(name: Vec<u8>, partial: &JournalledPartial, opened: &Opened, written: 
         temp: file.temp,
         user: user.map(PlainText::from),
     }));
-    Listed { name, kind, len, meta: Meta { mode: MODE, mtime: written } }
+    Listed { name, kind, len, meta: Meta::new(MODE, written) }
 }
 
 /// Bytes of memory that a listed partial takes.

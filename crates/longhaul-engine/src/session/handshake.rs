@@ -12,7 +12,7 @@ use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, GrantedLanes, Hello,
-    Protect, Request, VERSION, Welcome,
+    Protect, Request, VERSION, Welcome, extras_wanted, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -20,7 +20,8 @@ use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
 pub(crate) fn hello(request: Request, units: Units) -> Message {
-    let caps = if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
+    let extras = if let Request::Transfer(transfer) = &request { extras_wanted(transfer.preserve) } else { 0 };
+    let caps = extras | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
 }
 
@@ -118,7 +119,8 @@ async fn heard_while_telling(
     }
 }
 
-/// Reads a hello. Returns the request, and the units that its maker takes if it receives.
+/// Reads a hello. Returns the request, with the extras that its bits ask for, and the units that
+/// its maker takes if it receives.
 pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Fault> {
     let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
     if hello.version_min > VERSION || hello.version_max < VERSION {
@@ -133,7 +135,11 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Faul
         .hint(hint::Program::ShareVersion));
     }
     let units = if hello.caps & CAP_IN_CHUNKS != 0 { Units::Chunks } else { Units::Any };
-    Ok((hello.request, units))
+    let mut request = hello.request;
+    if let Request::Transfer(transfer) = &mut request {
+        transfer.preserve = with_extras_of_hello(transfer.preserve, hello.caps);
+    }
+    Ok((request, units))
 }
 
 /// The wire's word for a protection.

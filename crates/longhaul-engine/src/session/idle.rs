@@ -93,6 +93,7 @@ impl Idle {
 /// messages about lanes and rates can go on for ever.
 pub(crate) fn moves(message: &Message) -> bool {
     match message {
+        Message::Extras(extras) => !extras.entries.is_empty(),
         Message::Page(page) => page.last || !page.entries.is_empty(),
         Message::Answer(answer) => !answer.wanted.is_empty(),
         Message::WantChunks(want) => want.count > 0,

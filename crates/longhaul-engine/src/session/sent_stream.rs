@@ -98,7 +98,7 @@ impl SentStream {
         let so_far = self.source.so_far();
         let Some(Ok(())) = so_far.end else { return held };
         let kind = EntryKind::File { len: so_far.bytes, sparse: false, inode };
-        let entry = Entry { path: held.entry.path.clone(), kind, meta: held.entry.meta };
+        let entry = Entry { path: held.entry.path.clone(), kind, meta: held.entry.meta.clone() };
         Arc::new(EntryRef { id: held.id, entry, placed: held.placed.clone() })
     }
 }

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_core::digest::digest_of;
 use longhaul_core::limits::DEVICES_MAX;
 use longhaul_core::{
-    Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit, hint,
+    Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Losses, Unit, hint,
 };
 use longhaul_disk::{Affinity, ChunkIo, Identity, Medium, SourceFile, SourceRef, SourceTree, Sysfs, ThreadWork};
 use longhaul_proto::sender::Small;
@@ -106,6 +106,11 @@ const OPEN_AHEAD: usize = 16;
 const CHECKS_WAITING_MAX: usize = 1024;
 
 impl SourceWorkers {
+    /// The metadata that the source could not give so far.
+    pub(crate) fn losses(&self) -> Losses {
+        self.shared.tree.losses()
+    }
+
     /// Starts the source side.
     pub(crate) fn start(
         tree: Arc<dyn SourceTree>,

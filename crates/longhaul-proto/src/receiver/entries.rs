@@ -18,12 +18,13 @@ use super::skipped::wants_digest;
 use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed};
 use crate::steps;
 use crate::time::Timestamp;
-use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
+use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page, PageExtras};
 
 impl Receiver {
     /// A page came: its entries are placed and looked up on the disk.
-    pub(super) fn on_page(&mut self, page: Page) -> Result<(), Fault> {
+    pub(super) fn on_page(&mut self, mut page: Page) -> Result<(), Fault> {
         self.manifest.take_page(&page)?;
+        self.manifest.add_extras(&mut page)?;
         let mut survey = Vec::with_capacity(page.entries.len());
         for (id, entry) in (page.first.0..).map(FileId).zip(page.entries) {
             self.manifest.follow(&entry)?;
@@ -35,6 +36,14 @@ impl Receiver {
             self.actions.push(ReceiverAction::Survey(survey));
         }
         Ok(())
+    }
+
+    /// The extras of the next page came.
+    pub(super) fn on_extras(&mut self, extras: PageExtras) -> Result<(), Fault> {
+        if !self.config.preserve.has_extras() {
+            return Err(Fault::protocol("extras that were not agreed on"));
+        }
+        self.manifest.take_extras(extras)
     }
 
     fn hold(&mut self, id: FileId, entry: Entry) -> Result<Arc<EntryRef>, Fault> {

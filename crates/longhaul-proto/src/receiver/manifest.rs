@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
-use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
+use longhaul_core::limits::{
+    ENTRIES_UNSETTLED_MAX, EXTRAS_COST_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_EXTRAS_COST, PAGES_UNANSWERED_MAX,
+};
 use longhaul_core::{BundleId, Entry, Fault, FileId, RelPath};
 
 use super::dirs::OpenDirs;
 use super::large::LargeTarget;
 use super::order::{EntryRef, Replace};
 use crate::steps;
-use crate::wire::message::Page;
+use crate::wire::message::{Page, PageExtras};
 
 /// The entries of a session that have no outcome yet. See the module.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(super) struct ReceivedManifest {
     next: FileId,
     open_dirs: OpenDirs,
     pages: Pages,
+    /// The extras of the page that is to come next.
+    extras: Option<PageExtras>,
     /// Whether directories at the front are being finished.
     is_finishing_dirs: bool,
 }
@@ -137,6 +141,36 @@ impl ReceivedManifest {
         }
         self.pages.taken += 1;
         self.pages.last_seen = page.last;
+        Ok(())
+    }
+
+    /// Takes the extras of the page that is to come next.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer if the page before has not come, or if they are not what one page
+    /// may have.
+    pub(super) fn take_extras(&mut self, extras: PageExtras) -> Result<(), Fault> {
+        let is_ordered = extras.entries.is_sorted_by(|(one, _), (next, _)| one < next);
+        let begins_there = extras.entries.first().is_some_and(|(first, _)| *first >= self.next);
+        let fits = extras.cost() <= PAGE_EXTRAS_COST + EXTRAS_COST_MAX
+            && extras.entries.iter().all(|(_, extras)| extras.cost() <= EXTRAS_COST_MAX);
+        if self.pages.last_seen || self.extras.is_some() || !is_ordered || !begins_there || !fits {
+            return Err(Fault::protocol("extras that belong to no page"));
+        }
+        self.extras = Some(extras);
+        Ok(())
+    }
+
+    /// Gives the entries of a page their extras.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer if some are of no entry of the page.
+    pub(super) fn add_extras(&mut self, page: &mut Page) -> Result<(), Fault> {
+        for (id, extras) in self.extras.take().into_iter().flat_map(|extras| extras.entries) {
+            let at = usize::try_from(id.0.wrapping_sub(page.first.0)).unwrap_or(usize::MAX);
+            let entry = page.entries.get_mut(at).ok_or_else(|| Fault::protocol("extras of no entry of their page"))?;
+            entry.meta.extras = Some(Arc::new(extras));
+        }
         Ok(())
     }
 
@@ -311,6 +345,8 @@ impl ReceivedManifest {
 
 /// Bytes of the names of unsettled entries. A usual window of 32 Ki entries takes two fifths of it.
 const ENTRIES_BYTES_MAX: usize = 16 << 20;
-/// Bytes that one page may add: names as sent, as placed (maybe under a longer top), as reserved.
-const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
+/// Bytes that one page may add: names as sent, as placed (maybe under a longer top), as reserved;
+/// and extras.
+const PAGE_NAME_BYTES_MAX: usize =
+    3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX + PAGE_EXTRAS_COST + EXTRAS_COST_MAX;
 const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);

@@ -152,6 +152,7 @@ impl Receiver {
             return;
         }
         let result = match message {
+            Message::Extras(extras) => self.on_extras(extras),
             Message::Page(page) => self.on_page(page),
             Message::Digests(list) => self.on_digests(list),
             Message::FileEnd(end) => self.on_file_end(end),

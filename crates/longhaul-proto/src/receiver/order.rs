@@ -66,15 +66,16 @@ pub struct EntryRef {
 }
 
 impl EntryRef {
-    /// Bytes of it that a sender chooses: the path as sent, as placed and as reserved, and the link
-    /// or text.
+    /// Bytes of it that a sender chooses: the path as sent, as placed and as reserved, the link or
+    /// text, and the extras.
     pub(super) fn name_bytes(&self) -> usize {
         let text = match &self.entry.kind {
             EntryKind::Symlink { target } => target.len(),
             EntryKind::Unsent { why, .. } => why.len(),
             _ => 0,
         };
-        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + text
+        let extras = self.entry.meta.extras.as_ref().map_or(0, |extras| extras.cost());
+        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + text + extras
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
         let entry = Entry {
             path: path("f"),
             kind: EntryKind::File { len: 5, sparse: false, inode: longhaul_core::Inode::default() },
-            meta: Meta { mode: 0o644, mtime },
+            meta: Meta::new(0o644, mtime),
         };
         let clock = Clock::Exact;
         let same = Seen::File { len: 5, mtime, clock };
@@ -279,7 +279,7 @@ mod tests {
         let entry = Entry {
             path: path("f"),
             kind: EntryKind::File { len: 5, sparse: false, inode: longhaul_core::Inode::default() },
-            meta: Meta { mode: 0o644, mtime },
+            meta: Meta::new(0o644, mtime),
         };
         let same = Seen::File { len: 5, mtime, clock: Clock::Exact };
         for if_exists in [IfExists::SkipSame, IfExists::Verify, IfExists::Replace] {

@@ -116,7 +116,7 @@ impl Receiver {
         }
         let dropped = large.end_stream(end.len)?;
         let kind = EntryKind::File { len: end.len, sparse: false, inode: *inode };
-        let entry = Entry { path: entry.path.clone(), kind, meta: entry.meta };
+        let entry = Entry { path: entry.path.clone(), kind, meta: entry.meta.clone() };
         slot.entry = Arc::new(EntryRef { id: *id, entry, placed: placed.clone() });
         self.window.give_back(end.file, dropped);
         self.window.want_chunks_of(end.file);

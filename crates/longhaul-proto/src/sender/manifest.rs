@@ -4,10 +4,12 @@
 //! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files`
 //! or to a bundle. Knows nothing of their sending.
 
-use longhaul_core::limits::{
-    BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PEER_TEXT_BYTES_MAX,
-};
 use std::collections::VecDeque;
+use std::sync::Arc;
+
+use longhaul_core::limits::{
+    BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_EXTRAS_COST, PEER_TEXT_BYTES_MAX,
+};
 
 use longhaul_core::{Attempt, ChunkMap, Entry, EntryKind, Fault, FileId};
 
@@ -15,13 +17,15 @@ use super::files::LargeSource;
 use super::{ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, OfferedContent, Sender, SenderAction, Small};
 use crate::steps;
 use crate::wire::bundle::table_bytes;
-use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
+use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit, PageExtras};
 
 /// The page that is being filled, and the credit for pages.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     page: Vec<Entry>,
     page_bytes: usize,
+    /// The cost of the extras of its entries.
+    extras_cost: usize,
     next: FileId,
     offered: bool,
     sent: u64,
@@ -42,7 +46,7 @@ impl Manifest {
     }
 
     fn is_full(&self) -> bool {
-        self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= PAGE_BYTES_MAX
+        self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= PAGE_BYTES_MAX || self.extras_cost >= PAGE_EXTRAS_COST
     }
 }
 
@@ -76,6 +80,7 @@ impl Sender {
         let id = manifest.next;
         manifest.next = FileId(id.0 + 1);
         manifest.page_bytes += entry_bytes(&entry);
+        manifest.extras_cost += entry.meta.extras.as_ref().map_or(0, |extras| extras.cost());
         let offered = OfferState::Offered(match entry.kind {
             EntryKind::File { len, .. } => OfferedContent::Bytes(len),
             EntryKind::Stream { .. } => OfferedContent::Stream,
@@ -137,11 +142,15 @@ impl Sender {
         {
             return;
         }
-        let entries = std::mem::take(&mut manifest.page);
-        manifest.page_bytes = 0;
+        let mut entries = std::mem::take(&mut manifest.page);
+        (manifest.page_bytes, manifest.extras_cost) = (0, 0);
         manifest.sent += 1;
         manifest.last_sent = last;
         let first = FileId(manifest.next.0 - entries.len() as u64);
+        let extras = extras_of(first, &mut entries);
+        if !extras.entries.is_empty() {
+            self.actions.push_back(SenderAction::Send(Message::Extras(extras)));
+        }
         self.actions.push_back(SenderAction::Send(Message::Page(Page { first, last, entries })));
     }
 
@@ -230,6 +239,15 @@ impl Sender {
         }
         Ok(())
     }
+}
+
+/// Takes the extras out of the entries of a page that begins with `first`.
+fn extras_of(first: FileId, entries: &mut [Entry]) -> PageExtras {
+    let with_extras = (first.0..).zip(entries).filter_map(|(id, entry)| {
+        let extras = entry.meta.extras.take()?;
+        Some((FileId(id), Arc::unwrap_or_clone(extras)))
+    });
+    PageExtras { entries: with_extras.collect() }
 }
 
 /// The most bytes that an entry adds to a page: its path, its link or text, and the numbers in

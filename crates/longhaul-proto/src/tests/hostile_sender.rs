@@ -4,15 +4,18 @@
 use std::time::Duration;
 
 use longhaul_core::limits::{
-    CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, LINK_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX, PATH_BYTES_MAX,
+    CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, EXTRAS_COST_MAX, LINK_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_EXTRAS_COST,
+    PAGES_UNANSWERED_MAX, PATH_BYTES_MAX,
 };
-use longhaul_core::{Attempt, BundleId, Digest, Entry, EntryKind, FaultCode, FileId, LaneId, Unit};
+use longhaul_core::{
+    Attempt, BundleId, Digest, Entry, EntryKind, Extras, FaultCode, FileId, LaneId, Unit, Xattr, XattrName,
+};
 
 use super::items::{CHUNK, file, item};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use crate::receiver::{Landed, LandedRow, ReceiverAction, Ticket};
 use crate::time::Timestamp;
-use crate::wire::message::{Declared, Ending, FileEnd, Finding, Message, Outcome, Page};
+use crate::wire::message::{Declared, Ending, FileEnd, Finding, Message, Outcome, Page, PageExtras};
 
 fn writes(actions: &[ReceiverAction]) -> usize {
     actions.iter().filter(|a| matches!(a, ReceiverAction::Write { .. } | ReceiverAction::WriteBundle { .. })).count()
@@ -37,12 +40,49 @@ fn messages_that_break_the_protocol_end_the_session() {
         ("two ends", vec![end(0), end(0)]),
         ("the failure of an entry to come", vec![fault(2, FaultCode::Io)]),
         ("goodbye in the middle", vec![Message::Bye(Ending::default())]),
+        ("extras that were not agreed on", vec![Message::Extras(PageExtras::default())]),
         ("what only a receiver says", vec![Message::Complete(Ending::default())]),
     ] {
         let mut victim = Victim::wanting();
         messages.into_iter().for_each(|message| victim.say(message));
         victim.assert_refused(FaultCode::Protocol, what);
     }
+}
+
+#[test]
+fn extras_that_belong_to_no_entry_of_the_next_page_end_the_session() {
+    let some = |value: usize| {
+        let name = XattrName::try_from(b"user.a".to_vec()).expect("a name");
+        Extras { xattrs: vec![Xattr { name, value: vec![0; value] }], ..Extras::default() }
+    };
+    let of = |ids: &[u64], value| {
+        let entries = ids.iter().map(|id| (FileId(*id), some(value))).collect();
+        Message::Extras(PageExtras { entries })
+    };
+    let page = |last| Message::Page(Page { first: FileId(0), last, entries: vec![file("x", 1).entry] });
+    for (what, messages) in [
+        ("none at all", vec![of(&[], 1)]),
+        ("twice", vec![of(&[0], 1), of(&[0], 1)]),
+        ("of an entry beyond the page", vec![of(&[0, 1], 1), page(false)]),
+        ("of an entry that came", vec![page(false), of(&[0], 1)]),
+        ("out of order", vec![of(&[1, 0], 1)]),
+        ("two of one entry", vec![of(&[0, 0], 1)]),
+        ("longer than one entry may have", vec![of(&[0], EXTRAS_COST_MAX)]),
+        ("more than a page may have", vec![of(&[0, 1], (PAGE_EXTRAS_COST + EXTRAS_COST_MAX) / 2)]),
+        ("behind the last page", vec![page(true), of(&[1], 1)]),
+    ] {
+        let mut victim = Victim::taking_extras();
+        messages.into_iter().for_each(|message| victim.say(message));
+        victim.assert_refused(FaultCode::Protocol, what);
+    }
+    let mut victim = Victim::taking_extras();
+    victim.say(of(&[0], 7));
+    victim.say(page(false));
+    let surveyed = std::iter::from_fn(|| victim.poll()).find_map(|action| match action {
+        ReceiverAction::Survey(held) => held[0].entry.meta.extras.as_deref().cloned(),
+        _ => None,
+    });
+    assert_eq!(surveyed, Some(some(7)));
 }
 
 #[test]

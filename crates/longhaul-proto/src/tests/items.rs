@@ -18,7 +18,7 @@ pub(crate) fn file(name: &str, len: usize) -> Item {
 
 /// An entry of a kind.
 pub(crate) fn item(name: &str, kind: EntryKind) -> Item {
-    let meta = Meta { mode: 0o644, mtime: Mtime { secs: 1_700_000_000, nanos: 5 } };
+    let meta = Meta::new(0o644, Mtime { secs: 1_700_000_000, nanos: 5 });
     Item { entry: Entry { path: RelPath::new(name).expect("a path"), kind, meta } }
 }
 

@@ -14,6 +14,22 @@ use crate::wire::message::{Ending, FileFault, Message, Page};
 
 pub(crate) const NOW: Timestamp = Timestamp(0);
 
+fn config(policy: Policy, order: WantOrder, read_back: bool) -> ReceiverConfig {
+    ReceiverConfig {
+        chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
+        chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
+        bundled_max: 256,
+        policy,
+        landing: Landing::beneath(),
+        preserve: Preserve::default(),
+        dry_run: false,
+        group: SyncGroup::default(),
+        read_back,
+        digests: Default::default(),
+        order,
+    }
+}
+
 pub(crate) struct Victim {
     pub(crate) receiver: Receiver,
     pub(crate) next: u64,
@@ -40,20 +56,17 @@ impl Victim {
         Victim::under(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, true)
     }
 
+    /// One that agreed to take extras.
+    pub(crate) fn taking_extras() -> Victim {
+        let config = config(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, false);
+        Victim::of(ReceiverConfig { preserve: Preserve::EVERYTHING, ..config })
+    }
+
     fn under(policy: Policy, order: WantOrder, read_back: bool) -> Victim {
-        let config = ReceiverConfig {
-            chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
-            chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
-            bundled_max: 256,
-            policy,
-            landing: Landing::beneath(),
-            preserve: Preserve::default(),
-            dry_run: false,
-            group: SyncGroup::default(),
-            read_back,
-            digests: Default::default(),
-            order,
-        };
+        Victim::of(config(policy, order, read_back))
+    }
+
+    fn of(config: ReceiverConfig) -> Victim {
         Victim { receiver: Receiver::new(config, "/base".to_owned()), next: 0, seq: 0 }
     }
 

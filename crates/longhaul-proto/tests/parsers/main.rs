@@ -35,7 +35,7 @@ fn bundle_of(lens: &[usize], dropped: usize) -> Vec<u8> {
 #[test]
 fn a_time_that_is_none_is_refused_and_never_obeyed() {
     let page = |nanos| {
-        let meta = Meta { mode: 0o644, mtime: Mtime { secs: 1, nanos } };
+        let meta = Meta::new(0o644, Mtime { secs: 1, nanos });
         let entry = Entry { path: RelPath::root(), kind: EntryKind::Dir, meta };
         let page = Message::Page(Page { first: FileId(0), last: true, entries: vec![entry] });
         Message::decode(&page.encode().split_off(LENGTH_BYTES))
@@ -166,8 +166,8 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
     ];
     // The number and the bytes before the list: digests, verdicts, settlements, a page, an answer,
     // a listing, chunks that are lost, an offer's new name, the text of a fault, the sources of a
-    // pull, a path in a page.
-    let lists: [&[u8]; 11] = [
+    // pull, a path in a page; extras, attributes in them, losses.
+    let lists: [&[u8]; 14] = [
         &[10],
         &[13],
         &[14],
@@ -175,6 +175,9 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
         &[8, 0],
         &[19],
         &[34, 0],
+        &[35],
+        &[35, 1, 0, 0, 0, 0],
+        &[36],
         &[5, 8, 1],
         &[3, 0, 0],
         &[1, 1, 1, 0, 0, 0, 1, 0, 22, 4, 1, 1, 1, 1, 0, 0, 1],

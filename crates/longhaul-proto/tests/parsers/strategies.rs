@@ -2,9 +2,10 @@
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
-    Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, Inode, LaneId, Meta, Mtime, PlainText, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart,
-    Unit, Word,
+    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Extras,
+    Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason, Meta, Mtime, Owner,
+    Permissions, PlainText, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit, Word, Xattr,
+    XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -43,11 +44,43 @@ fn parts() -> impl Strategy<Value = TreePart> {
 }
 
 fn metas() -> impl Strategy<Value = Meta> {
-    (any::<u32>(), times()).prop_map(|(mode, mtime)| Meta { mode, mtime })
+    (any::<u32>(), times()).prop_map(|(mode, mtime)| Meta::new(mode, mtime))
 }
 
 fn times() -> impl Strategy<Value = Mtime> {
     (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Mtime { secs, nanos })
+}
+
+fn accounts() -> impl Strategy<Value = Account> {
+    prop_oneof![
+        (0..u32::MAX, option::of(words())).prop_map(|(id, name)| Account { id: Some(id), name }),
+        words().prop_map(|name| Account { id: None, name: Some(name) }),
+    ]
+}
+
+fn grants() -> impl Strategy<Value = Grant> {
+    let to = prop_oneof![
+        select(&[Grantee::Owner, Grantee::Group, Grantee::Mask, Grantee::Others][..]),
+        accounts().prop_map(Grantee::User),
+        accounts().prop_map(Grantee::OtherGroup),
+    ];
+    (to, 0..8_u8).prop_map(|(to, bits)| Grant { to, may: Permissions::try_from(bits).expect("permissions") })
+}
+
+fn access_lists() -> impl Strategy<Value = AccessList> {
+    vec(grants(), 0..4).prop_map(|grants| AccessList { grants })
+}
+
+fn extras() -> impl Strategy<Value = Extras> {
+    let owners = (accounts(), accounts()).prop_map(|(user, group)| Owner { user, group });
+    let xattrs = ("user\\.[a-z]{1,9}", vec(any::<u8>(), 0..9)).prop_map(|(name, value)| {
+        let name = XattrName::try_from(name.into_bytes()).expect("a name");
+        Xattr { name, value }
+    });
+    let lists = (option::of(access_lists()), option::of(access_lists()));
+    (option::of(owners), lists, vec(xattrs, 0..3), any::<bool>()).prop_map(
+        |(owner, (access, default), xattrs, incomplete)| Extras { owner, access, default, xattrs, incomplete },
+    )
 }
 
 fn hashes() -> impl Strategy<Value = [u8; 32]> {
@@ -266,6 +299,12 @@ fn manifest_messages() -> impl Strategy<Value = Message> {
             last,
             entries
         })),
+        vec((any::<u64>().prop_map(FileId), extras()), 0..4)
+            .prop_map(|entries| Message::Extras(PageExtras { entries })),
+        vec((any::<u64>(), paths()), 0..4).prop_map(|losses| {
+            let loss = |(entries, first)| Loss { kind: LossKind::Acls, reason: LossReason::TooLong, entries, first };
+            Message::Losses(losses.into_iter().map(loss).collect())
+        }),
         (any::<u64>(), vec(any::<u8>(), 0..130))
             .prop_map(|(first, wanted)| Message::Answer(Answer { first: FileId(first), wanted })),
         any::<[u64; 3]>().prop_map(|[file, start, count]| {

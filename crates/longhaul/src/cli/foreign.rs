@@ -127,13 +127,16 @@ const OF_TRANSFERS: &[Foreign] = &[
         instead: "leave it out; --preserve LIST chooses, as --preserve -mode",
     },
     Foreign {
+        names: &["-X", "--xattrs"],
+        why: "--preserve names all metadata that is carried over",
+        instead: "--preserve +xattrs",
+    },
+    Foreign {
         names: &[
             "-o",
             "--owner",
             "-g",
             "--group",
-            "-X",
-            "--xattrs",
             "-A",
             "--acls",
             "-H",
@@ -146,8 +149,8 @@ const OF_TRANSFERS: &[Foreign] = &[
             "--usermap",
             "--groupmap",
         ],
-        why: "owners, extended attributes, access lists, hard links and devices are not carried yet",
-        instead: "--preserve takes mode, times, links, sparse, all and none",
+        why: "owners, access lists, hard links and devices are not carried yet",
+        instead: "--preserve takes mode, times, links, sparse, xattrs, all and none",
     },
     Foreign {
         names: &["--itemize-changes", "--out-format", "--info", "--debug", "--list-only"],

@@ -395,7 +395,7 @@ mod tests {
     use longhaul_core::{Meta, Mtime, Rights};
 
     fn listed(name: &[u8], kind: ListedKind) -> Listed {
-        Listed { name: name.to_vec(), kind, len: 12, meta: Meta { mode: 0o751, mtime: Mtime { secs: 0, nanos: 0 } } }
+        Listed { name: name.to_vec(), kind, len: 12, meta: Meta::new(0o751, Mtime { secs: 0, nanos: 0 }) }
     }
 
     #[test]

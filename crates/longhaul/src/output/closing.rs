@@ -2,8 +2,10 @@
 //!
 //! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
 
-use longhaul_core::{ByteCount, Escaped, RelPath};
-use longhaul_engine::{BoundThreads, DeviceDepth, EngineReport, FilesAtRisk, Report, StreamFigures};
+use longhaul_core::{ByteCount, Escaped, LossKind, LossReason, RelPath};
+use longhaul_engine::{
+    BoundThreads, DeviceDepth, EngineReport, FilesAtRisk, LossAt, MetadataLoss, Report, StreamFigures,
+};
 
 use super::events::engine as engine_name;
 use super::{units, words};
@@ -126,6 +128,35 @@ pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
         line.push_str(&format!(", limited by {by} ({:.0} % of the time)", limited.share * 100.0));
     }
     line
+}
+
+/// Metadata of one kind that could not be kept, in one line.
+pub(super) fn not_kept(loss: &MetadataLoss) -> String {
+    let MetadataLoss { at, kind, reason, entries, first } = loss;
+    let what = match kind {
+        LossKind::Xattrs => "extended attributes",
+        LossKind::Owner => "owner or group",
+        LossKind::SetId => "set-id bits",
+        LossKind::Acls => "access lists",
+    };
+    let side = match at {
+        LossAt::Source => "the source",
+        LossAt::Destination => "the destination",
+    };
+    let why = match (reason, at) {
+        (LossReason::Unsupported, _) => "the file system has no such metadata",
+        (LossReason::Denied, LossAt::Source) => "this user may not read them",
+        (LossReason::Denied, LossAt::Destination) => "this user may not set them",
+        (LossReason::Policy, _) => "the root of the daemon does not take them",
+        (LossReason::TooLong, LossAt::Source) => "they are more than may travel",
+        (LossReason::TooLong, LossAt::Destination) => "the file system has no room for them",
+        (LossReason::System, _) => "only those of users travel, whose names begin with 'user.'",
+        (LossReason::UnknownAccount, _) => "they name an account that is unknown there",
+        (LossReason::SeveralNames, _) => "the file stood there and has hard links, which would change with it",
+        (LossReason::Changed, _) => "another entry stood there when they were to be read",
+    };
+    let entries = units::count(*entries, "entry").replace("entrys", "entries");
+    format!("{what} of {entries} not kept at {side}: {why}; the first is '{}'", first.escaped())
 }
 
 /// The files on a target that failed, in one line.

@@ -5,6 +5,7 @@
 //! people.
 
 mod bodies;
+mod not_kept;
 mod printable;
 
 use std::io::{self, Write};
@@ -15,8 +16,8 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     DeviceDepth, EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed,
-    ListedKind, ListedPartial, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures, SyncMethod,
-    TargetFigures, TroubledTarget,
+    ListedKind, ListedPartial, MetadataLoss, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures,
+    SyncMethod, TargetFigures, TroubledTarget,
 };
 use serde::Serialize;
 
@@ -109,6 +110,11 @@ impl<W: Write> JsonLines<W> {
         let names = files.names.iter().map(|path| AtRiskNameBody { path: name(path.as_bytes()) }).collect();
         let dir = name(files.dir.as_os_str().as_encoded_bytes());
         self.say("at_risk", AtRiskBody { target: files.target.0, dir, files: files.files, names })
+    }
+
+    /// Tells metadata that could not be kept.
+    pub(super) fn not_kept(&mut self, loss: &MetadataLoss) -> io::Result<()> {
+        self.say("not_kept", not_kept::body(loss))
     }
 
     /// Tells that the sending side changed its lanes, or decided not to.

@@ -20,6 +20,10 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(
             hint @ (Program::UseCompatible | Program::ShareVersion | Program::Report | Program::PullThenPush),
         ) => hint.to_string().into(),
+        Hint::Program(Program::UpdateOrCarryLess) => {
+            "have the other side run a build that knows it, or leave it out of --preserve".into()
+        }
+        Hint::Program(Program::CarryLessInStream) => "leave it out of --preserve".into(),
         Hint::Program(Program::StreamAsArchive) => "give --tar, which sends them as an archive".into(),
         Hint::Words(words) => words.as_str().into(),
     }

@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode};
 use longhaul_engine::{
-    Event, FileEvent, FileStatus, FilesAtRisk, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
-    TargetFigures,
+    Event, FileEvent, FileStatus, FilesAtRisk, LanesTuned, MetadataLoss, PathFigures, Progress, Redial, Report, Start,
+    StopTrigger, TargetFigures,
 };
 
 use super::causes::Causes;
@@ -131,6 +131,7 @@ impl Narrator {
             Event::Paths(figures) => self.paths(&figures),
             Event::Targets(figures) => self.targets(&figures),
             Event::AtRisk(files) => self.at_risk(&files),
+            Event::NotKept(loss) => self.not_kept(&loss),
             Event::Fault(fault) => self.fault(fault),
             // Nothing that a program must know has no words here.
             _ => {}
@@ -307,6 +308,14 @@ impl Narrator {
         self.telling.talker.warn(closing::at_risk(files));
         if self.telling.json {
             self.print(|json| json.at_risk(files));
+        }
+    }
+
+    /// Tells which metadata could not be kept.
+    fn not_kept(&mut self, loss: &MetadataLoss) {
+        self.telling.talker.warn(closing::not_kept(loss));
+        if self.telling.json {
+            self.print(|json| json.not_kept(loss));
         }
     }
 

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 36] = [
+const EVENTS: [Event; 37] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -20,6 +20,7 @@ const EVENTS: [Event; 36] = [
     ("paths", None, "PathsBody"),
     ("targets", None, "TargetsBody"),
     ("at_risk", None, "AtRiskBody"),
+    ("not_kept", None, "NotKeptBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
     ("check", None, "CheckBody"),

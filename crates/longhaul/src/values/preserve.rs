@@ -13,7 +13,7 @@ use crate::error::Flaw;
 pub(crate) fn preserve(text: &str) -> Result<Preserve, Flaw> {
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     let changes = |word: &&str| word.starts_with(['+', '-']);
-    let mut chosen = if words.iter().all(changes) { Preserve::default() } else { NOTHING };
+    let mut chosen = if words.iter().all(changes) { Preserve::default() } else { Preserve::NOTHING };
     for word in &words {
         match word.strip_prefix('-') {
             Some(name) => leave_out(&mut chosen, name)?,
@@ -25,10 +25,10 @@ pub(crate) fn preserve(text: &str) -> Result<Preserve, Flaw> {
 
 fn carry_over(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
     match name {
-        "all" => *chosen = EVERYTHING,
-        "none" => *chosen = NOTHING,
-        "hardlinks" | "xattrs" | "acls" | "owner" => {
-            let hint = "--preserve takes mode, times, links, sparse, all and none";
+        "all" => *chosen = Preserve::EVERYTHING,
+        "none" => *chosen = Preserve::NOTHING,
+        "hardlinks" | "acls" | "owner" => {
+            let hint = "--preserve takes mode, times, links, sparse, xattrs, all and none";
             return Err(Flaw::NotBuilt { given: name.to_owned(), hint });
         }
         _ => *kind(chosen, name)? = true,
@@ -38,9 +38,9 @@ fn carry_over(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
 
 fn leave_out(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
     match name {
-        "all" => *chosen = NOTHING,
+        "all" => *chosen = Preserve::NOTHING,
         // Leaving out metadata that is never carried changes nothing.
-        "hardlinks" | "xattrs" | "acls" | "owner" => {}
+        "hardlinks" | "acls" | "owner" => {}
         _ => *kind(chosen, name)? = false,
     }
     Ok(())
@@ -53,12 +53,10 @@ fn kind<'a>(chosen: &'a mut Preserve, name: &str) -> Result<&'a mut bool, Flaw> 
         "times" => Ok(&mut chosen.times),
         "links" => Ok(&mut chosen.links),
         "sparse" => Ok(&mut chosen.sparse),
-        _ => Err(unknown(name, "mode, times, links, sparse, all, none")),
+        "xattrs" => Ok(&mut chosen.xattrs),
+        _ => Err(unknown(name, "mode, times, links, sparse, xattrs, all, none")),
     }
 }
-
-const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
-const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 
 #[cfg(test)]
 mod tests {
@@ -66,15 +64,19 @@ mod tests {
 
     #[test]
     fn preserve_lists_replace_and_signs_change() {
-        let only = |mode, times, links, sparse| Ok(Preserve { mode, times, links, sparse });
+        let only = |mode, times, links, sparse| Ok(Preserve { mode, times, links, sparse, ..Preserve::NOTHING });
+        let xattrs = |preserve| Ok(Preserve { xattrs: true, ..preserve });
         for (text, want) in [
             ("mode,times,links,sparse", only(true, true, true, true)),
             ("times", only(false, true, false, false)),
             ("-times", only(true, false, true, true)),
             ("-mode,-sparse", only(false, true, true, false)),
             ("+links", only(true, true, true, true)),
-            ("all,-links", only(true, true, false, true)),
-            ("all", only(true, true, true, true)),
+            ("all,-links", Ok(Preserve { links: false, ..Preserve::EVERYTHING })),
+            ("all", Ok(Preserve::EVERYTHING)),
+            ("+xattrs", xattrs(Preserve::default())),
+            ("xattrs", xattrs(Preserve::NOTHING)),
+            ("all,-xattrs", only(true, true, true, true)),
             ("none", only(false, false, false, false)),
             ("none,+times", only(false, true, false, false)),
             ("mode, times", only(true, true, false, false)),

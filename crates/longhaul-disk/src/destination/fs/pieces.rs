@@ -252,17 +252,17 @@ impl FsTarget {
         if body.mark().holds() { Ok(()) } else { Err(DiskError::Doubted { path: path.into() }) }
     }
 
-    /// Gives a stripe file its length, mode and times.
+    /// Gives a stripe file, which will be `path`, its length, mode, extras and times.
     pub(crate) fn seal_stripe(
         &self,
-        body: &DiskBody,
+        (body, path): (&DiskBody, &RelPath),
         len: u64,
         meta: &Meta,
         preserve: Preserve,
     ) -> Result<(), DiskError> {
         let cut = self.kernel().ftruncate(body, len);
         cut.map_err(|error| body.handle().error("set the length of", error))?;
-        self.set_meta(body, Some(self.modes.file(meta, preserve)), meta, preserve)
+        self.set_meta((body, path), Some(self.rules.modes.file(meta, preserve)), meta, preserve)
             .map_err(|error| body.handle().error("set the metadata of", error))?;
         body.mark().device().made(body, b"");
         Ok(())

@@ -11,8 +11,8 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::testing::{META, Mounted, all, map, path, temp};
 
-const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
-const DROP: Preserve = Preserve { mode: false, times: false, links: true, sparse: true };
+const KEEP: Preserve = Preserve::EVERYTHING.without_extras();
+const DROP: Preserve = Preserve { mode: false, times: false, ..KEEP };
 
 fn target() -> (tempfile::TempDir, FsTarget) {
     let dir = tempfile::tempdir().expect("tempdir");
@@ -252,7 +252,7 @@ fn names_of_255_odd_bytes_are_published() {
 #[test]
 fn times_before_1970_are_kept() {
     let (dir, target) = target();
-    let old = Meta { mode: 0o600, mtime: Mtime { secs: -1000, nanos: 5 } };
+    let old = Meta::new(0o600, Mtime { secs: -1000, nanos: 5 });
     let staged = target.write_small(&path("f"), b"", &old, KEEP).expect("write");
     target.publish(&staged, Replace::Never).expect("publish");
     let stat = std::fs::metadata(dir.path().join("f")).expect("stat");

@@ -75,7 +75,7 @@ fn mode_and_time_are_set_where_they_are_wanted_and_differ() {
     let before = stat().ctime_nsec();
     target.retouch(&path("f"), &of, Some(&META), Preserve::default()).expect("nothing to do");
     assert_eq!(stat().ctime_nsec(), before, "touched though nothing differs");
-    let later = Meta { mode: 0o600, mtime: Mtime { secs: 5, nanos: 0 } };
+    let later = Meta::new(0o600, Mtime { secs: 5, nanos: 0 });
     let none = Preserve { mode: false, times: false, ..Preserve::default() };
     target.retouch(&path("f"), &of, Some(&later), none).expect("nothing to do");
     assert_eq!(stat().ctime_nsec(), before, "touched though nothing is preserved");

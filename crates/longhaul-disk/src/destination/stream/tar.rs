@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    const META: Meta = Meta { mode: 0o640, mtime: Mtime { secs: 1_234_567_890, nanos: 0 } };
+    const META: Meta = Meta::new(0o640, Mtime { secs: 1_234_567_890, nanos: 0 });
 
     /// Reads a header as the library that other programs use does: path, link, size and mtime.
     fn read(bytes: &[u8]) -> (Vec<u8>, Option<Vec<u8>>, u64, Option<String>) {

@@ -45,7 +45,7 @@ impl Rig {
 
     fn create(&self, name: &str, len: usize) -> Arc<TargetFile> {
         let size = ChunkSize::from_bytes(CHUNK as u64).expect("a power of two");
-        let meta = Meta { mode: 0o600, mtime: Mtime { secs: 77, nanos: 0 } };
+        let meta = Meta::new(0o600, Mtime { secs: 77, nanos: 0 });
         let temp = TempName::new(SessionTag([0; 8]), [0; 8]);
         self.target
             .create_known(&path(name), ChunkMap::new(len as u64, size), Zeros::Written, &temp, &meta)
@@ -126,7 +126,7 @@ fn an_archive_has_every_entry_between_whole_files() {
     let (a, b) = (bytes(3, CHUNK + 9), bytes(4, 70));
     let (first, second) = (rig.create("d/a\nb", a.len()), rig.create("d/b", b.len()));
     let told = [rig.write(&second, 0, &b), rig.write(&first, 1, &a), rig.write(&first, 0, &a)];
-    let meta = Meta { mode: 0o750, mtime: Mtime { secs: 5, nanos: 0 } };
+    let meta = Meta::new(0o750, Mtime { secs: 5, nanos: 0 });
     let link = rig.target.make_link(&path("d/l"), b"b", &meta, Preserve::default()).expect("an archive has links");
     rig.target.publish(&link, Replace::Never).expect("it is out");
     let empty = rig.target.write_small(&path("d/e"), b"", &meta, Preserve::default()).expect("a file");

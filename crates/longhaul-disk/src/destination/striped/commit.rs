@@ -208,7 +208,7 @@ impl Striped {
             let (target, slots) = (piece.target(), self.draft().slots_on(piece.target()));
             let holes = if holder == Some(target) { holes.clone() } else { Vec::new() };
             let end = (slots.len() as u64) << map.size().log2();
-            let (id, path, meta) = (self.name.id, self.name.set_path.clone(), *meta);
+            let (id, path, meta) = (self.name.id, self.name.set_path.clone(), Meta::new(meta.mode, meta.mtime));
             let footer = Footer { id, target, path, map, root, meta, slots, holes }.to_bytes(self.stripes.key());
             piece.store.judged(piece.store.end_body(&self.name.path, body, (end, &footer)))
         })?;

@@ -122,14 +122,15 @@ impl OpenDirs {
         };
         let finish = |(place, at): (usize, usize)| {
             // One that was made now beside one that stood gets what that one keeps.
-            match stood.filter(|_| place >= stood_on) {
+            match stood.as_ref().filter(|_| place >= stood_on) {
                 None => finish_on(&targets[at], path, (meta, preserve)),
                 Some(stood) => {
                     let keeps = |carried: bool| self.keeps_standing || !carried;
                     let mode = if keeps(preserve.mode) { stood.mode } else { meta.mode };
                     let mtime = if keeps(preserve.times) { stood.mtime } else { meta.mtime };
                     let all = Preserve { mode: true, times: true, ..preserve };
-                    finish_on(&targets[at], path, (&Meta { mode, mtime }, all))
+                    let extras = meta.extras.clone();
+                    finish_on(&targets[at], path, (&Meta { mode, mtime, extras }, all))
                 }
             }
         };

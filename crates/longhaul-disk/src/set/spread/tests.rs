@@ -19,7 +19,7 @@ use crate::set::{Marks, SameDevice, TargetDirs, Writing};
 use crate::testing::{META, content, map, path, temp, write};
 use crate::{ChunkIo, EngineKind};
 
-const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
+const KEEP: Preserve = Preserve::EVERYTHING.without_extras();
 
 struct Scene {
     _top: tempfile::TempDir,
@@ -102,7 +102,7 @@ fn directories_are_made_where_files_need_them_with_the_same_mode_and_time_everyw
         .collect();
     open.into_iter().for_each(|staged| publish(&target, staged, Replace::Never).expect("published"));
     assert_eq!(scene.on("a/b"), [0, 1, 2]);
-    let meta = Meta { mode: 0o751, mtime: Mtime::said(1_000_000, 5) };
+    let meta = Meta::new(0o751, Mtime::said(1_000_000, 5));
     for dir in ["a/b", "a", "empty"] {
         target.finish_dir(&path(dir), &meta, KEEP).expect("finished");
     }
@@ -200,7 +200,7 @@ fn a_directory_that_keeps_its_mode_has_it_on_targets_where_it_is_made_now() {
         let _busy = scene.set.targets()[0].load.begin(64 << 20);
         put(&target, "d/f", b"x", Replace::Allowed).expect("put");
         assert_eq!(scene.on("d"), [0, 1]);
-        target.finish_dir(&path("d"), &Meta { mode: 0o777, mtime: Mtime::said(5, 0) }, preserve).expect("finished");
+        target.finish_dir(&path("d"), &Meta::new(0o777, Mtime::said(5, 0)), preserve).expect("finished");
         for dir in &scene.dirs {
             assert_eq!(dir.join("d").metadata().expect("there").permissions().mode() & 0o777, 0o710);
         }

@@ -93,7 +93,7 @@ impl StreamSource {
         let (dev, ino) = (u64::from_le_bytes(half(&random[..8])), u64::from_le_bytes(half(&random[8..])));
         let now = now();
         let kept = Arc::new(KeptBlocks::new(memory.block_bytes, memory.blocks));
-        let (inode, meta) = (Inode::of_stream(dev, ino, now), Meta { mode: 0o666 & !umask(), mtime: now });
+        let (inode, meta) = (Inode::of_stream(dev, ino, now), Meta::new(0o666 & !umask(), now));
         Ok(StreamSource { spec, kept, memory, inode, meta, command: None })
     }
 
@@ -139,7 +139,7 @@ impl StreamSource {
             }
             _ => EntryKind::Stream { inode: self.inode, kept_bytes: self.kept_bytes() },
         };
-        Some(Entry { path: own_path()?, kind, meta: self.meta })
+        Some(Entry { path: own_path()?, kind, meta: self.meta.clone() })
     }
 
     fn kept_bytes(&self) -> u64 {

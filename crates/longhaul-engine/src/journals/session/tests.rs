@@ -51,7 +51,7 @@ fn stranger() -> Principal {
 fn file(id: u64, path: &str, len: u64) -> EntryRef {
     let path = RelPath::new(path).expect("a path");
     let kind = EntryKind::File { len, sparse: false, inode: Inode::default() };
-    let meta = Meta { mode: 0o644, mtime: Mtime { secs: 9, nanos: 9 } };
+    let meta = Meta::new(0o644, Mtime { secs: 9, nanos: 9 });
     EntryRef { id: FileId(id), entry: ManifestEntry { path: path.clone(), kind, meta }, placed: path }
 }
 

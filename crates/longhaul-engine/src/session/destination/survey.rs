@@ -89,7 +89,7 @@ impl OpenDirectories {
 }
 
 /// Looks at a name: returns what stands there, and makes a directory. A standing file that is the
-/// same gets the mode of the entry.
+/// same gets the mode and the extras of the entry.
 fn look(
     tree: &dyn TargetTree,
     held: &EntryRef,
@@ -121,8 +121,9 @@ fn look(
             }
             Some(Standing::File { len, meta, clock }) => {
                 let seen = Seen::File { len, mtime: meta.mtime, clock };
-                if options.may_replace && options.preserve.mode && !options.dry_run && is_same(&held.entry, &seen) {
-                    tree.fit_mode(&held.placed, &meta, &held.entry.meta)?;
+                let fits = options.preserve.mode || options.preserve.has_extras();
+                if options.may_replace && fits && !options.dry_run && is_same(&held.entry, &seen) {
+                    tree.fit(&held.placed, &meta, &held.entry.meta, options.preserve)?;
                 }
                 seen
             }

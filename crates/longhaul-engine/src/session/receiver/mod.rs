@@ -6,6 +6,7 @@
 
 mod figures;
 mod intake;
+mod losses;
 mod targets;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use longhaul_sys::Slab;
 
 use self::figures::ReceiveFigures;
 use self::intake::Intake;
+use self::losses::LossWatch;
 use self::targets::TargetWatch;
 use super::SessionEvent;
 use super::allowed::Allowed;
@@ -96,6 +98,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
     let options = receiving.options;
     let whereabouts = Whereabouts::new(&receiving.place);
     let targets = TargetWatch::new(receiving.tree.loads());
+    let losses = LossWatch::new(&receiving.tree, options.preserve);
     let started = DestinationWorkers::start(
         receiving.tree,
         receiving.io.clone(),
@@ -126,7 +129,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         allowed: receiving.allowed,
         renamed,
         course,
-        figures: ReceiveFigures::new(digests, targets),
+        figures: ReceiveFigures::new(digests, targets, losses),
         verdict: None,
         refused_by_peer: false,
         batch_over: false,
@@ -163,6 +166,10 @@ impl ReceiverLoop<'_> {
             Incoming::Stop(fault) => self.machine.abort(fault),
             Incoming::Message(message) => {
                 self.refused_by_peer |= matches!(message, Message::Refuse(_));
+                let message = match message {
+                    Message::Losses(rows) => return self.hear_losses(rows),
+                    message => message,
+                };
                 let asked = if let Message::Page(page) = &message { self.allowed.check(&page.entries) } else { Ok(()) };
                 match asked {
                     Ok(()) => self.machine.handle_message(now, message),
@@ -320,13 +327,7 @@ impl ReceiverLoop<'_> {
                 let cpu_us = self.link.cpu_us();
                 self.link.say_last(Message::Complete(Ending { cpu_us, ..ending }));
             }
-            ReceiverAction::Send(message) => {
-                if matches!(message, Message::WantChunks(_)) {
-                    self.course.totals.units.begin();
-                }
-                self.intake.say(&message);
-                self.link.say(message);
-            }
+            ReceiverAction::Send(message) => self.say(message),
             ReceiverAction::Survey(page) => {
                 for held in &page {
                     self.course.totals.found(&held.entry.kind);
@@ -383,6 +384,16 @@ impl ReceiverLoop<'_> {
             ReceiverAction::Finished(ending) => self.verdict = Some(Ok(ending)),
             ReceiverAction::Abort(fault) => self.verdict = Some(Err(fault)),
         }
+    }
+
+    fn say(&mut self, message: Message) {
+        match message {
+            Message::WantChunks(_) => self.course.totals.units.begin(),
+            Message::Settled(_) => self.tell_losses(),
+            _ => {}
+        }
+        self.intake.say(&message);
+        self.link.say(message);
     }
 
     fn settled(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {

@@ -7,6 +7,7 @@
 //! calls.
 
 mod figures;
+mod losses;
 mod offered;
 mod read_ahead;
 
@@ -184,7 +185,10 @@ impl SenderLoop<'_> {
 
     fn take_scanned(&mut self, scanned: Option<Scanned>) {
         match scanned {
-            None => self.course.scan_is_over(),
+            None => {
+                self.course.scan_is_over();
+                self.tell_losses();
+            }
             Some(Scanned::Entry { entry, source, identity }) => {
                 let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
                 self.offer_new(entry, EntrySource::Readable(Arc::new(Origin { at: source, identity, sparse })));
@@ -291,6 +295,10 @@ impl SenderLoop<'_> {
 
     fn hear(&mut self, message: Message) {
         self.refused_by_peer |= matches!(message, Message::Refuse(_));
+        let message = match message {
+            Message::Losses(rows) => return self.hear_losses(rows),
+            message => message,
+        };
         match &message {
             Message::Offer(offer) => {
                 self.course.renamed.get_or_insert_with(|| offer.renamed.clone());

@@ -101,10 +101,11 @@ impl OfferedEntries {
     }
 }
 
-/// Bytes of the names of an offered entry: as it is sent and as it is placed.
+/// Bytes of the names of an offered entry, as it is sent and as it is placed, and of its extras.
 fn name_bytes(held: &EntryRef) -> usize {
     let bytes = |path: &RelPath| path.as_bytes().len();
-    bytes(&held.entry.path) + bytes(&held.placed)
+    let extras = held.entry.meta.extras.as_ref().map_or(0, |extras| extras.cost());
+    bytes(&held.entry.path) + bytes(&held.placed) + extras
 }
 
 /// Bytes of names of entries without outcome. It is three times the most that an honest receiver

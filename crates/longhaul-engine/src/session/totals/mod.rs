@@ -3,12 +3,13 @@
 //!
 //! In: outcomes from either session loop, and the counters of each session that ends. Out: a
 //! [`Progress`] and a [`Report`]. `entries` counts what became of the entries, `sessions` the bytes
-//! that sessions moved, `moving` the units and their time, `costs` processor time and limits, and
-//! `troubles` the targets that were not well.
+//! that sessions moved, `moving` the units and their time, `costs` processor time and limits,
+//! `losses` metadata that was not kept, and `troubles` the targets that were not well.
 //! It knows no connection and no disk.
 
 mod costs;
 mod entries;
+mod losses;
 mod moving;
 mod sessions;
 mod troubles;
@@ -19,6 +20,7 @@ use longhaul_proto::wire::message::Tally;
 
 pub(crate) use self::costs::TransferCosts;
 use self::entries::EntryCounts;
+pub(crate) use self::losses::{TransferLosses, heard as heard_losses};
 pub(crate) use self::moving::MovingUnits;
 pub(crate) use self::sessions::Moved;
 use self::sessions::SessionSums;
@@ -42,6 +44,8 @@ pub(crate) struct Totals {
     pub(crate) troubles: TargetTroubles,
     /// Files that were committed on targets that failed afterwards.
     pub(crate) files_at_risk: u64,
+    /// Metadata that could not be kept.
+    pub(crate) losses: TransferLosses,
     entries: EntryCounts,
     sessions: SessionSums,
 }
@@ -70,6 +74,7 @@ impl Totals {
     /// Begins another session, which continues with the entries without outcome.
     pub(crate) fn begin_session(&mut self) {
         self.fault = None;
+        self.losses.begin_session();
         self.sessions.begin();
     }
 

@@ -4,6 +4,7 @@
 //! Each message says which side may send it, and under which credit. No message holds a `String`: a
 //! peer's text has a type that cleans or refuses it as it is read.
 
+mod extras;
 mod fault;
 mod flow;
 mod limiting;
@@ -11,8 +12,9 @@ mod listing;
 mod opening;
 mod targets;
 
-use longhaul_core::Fault;
+use longhaul_core::{Fault, Loss};
 
+pub use extras::*;
 pub use flow::*;
 pub use limiting::*;
 pub use listing::*;
@@ -181,6 +183,11 @@ messages! {
     /// Receiver, behind the good verdict on each: chunks whose bytes it has lost since. They count
     /// as wanted.
     34 SendAgain(SendAgain) Verdict,
+    /// Sender, right before a page, where extras are carried: the extras of its entries.
+    35 Extras(PageExtras) Page,
+    /// Either, before the outcome of the entries that it counts: the metadata that this side could
+    /// not read or keep, since the session's start.
+    36 Losses(Vec<Loss>) Verdict,
 }
 
 impl Message {

@@ -123,6 +123,10 @@ struct Root {
     /// Symbolic links that are taken from clients: `inside` (those that lead nowhere but beneath
     /// the root), `refuse` (none) or `keep` (any). [default: "inside"]
     links: Option<Text>,
+    /// Metadata beyond modes and times that is taken from clients which ask for it: of `xattrs`
+    /// (attributes of users). What is not taken is counted in the client's summary. [default:
+    /// ["xattrs"]]
+    preserve: Option<Vec<Text>>,
 }
 
 /// A client that may connect.
@@ -267,7 +271,7 @@ fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
     let targets = judge_targets(&root)?;
     let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
-    let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref())?;
+    let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref(), root.preserve.as_deref())?;
     Ok(RootConfig { name, targets, allow, protect, rate: rate(root.rate)?, policy })
 }
 

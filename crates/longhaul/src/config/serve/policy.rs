@@ -1,8 +1,9 @@
-//! `mode_mask` and `links` of a `[[root]]`: the modes and links that are taken from clients.
+//! `mode_mask`, `links` and `preserve` of a `[[root]]`: the modes, links and further metadata that
+//! are taken from clients.
 //!
 //! In: their values. Out: a [`TreePolicy`]. Knows nothing of roots and their places.
 
-use longhaul_engine::{LinkPolicy, ModePolicy, TreePolicy};
+use longhaul_engine::{ExtrasPolicy, LinkPolicy, ModePolicy, TreePolicy};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -29,8 +30,12 @@ pub(super) struct Masks {
     files: String,
 }
 
-/// Judges both; a missing one has its default.
-pub(super) fn judge(mask: Option<&Spanned<Mask>>, links: Option<&Spanned<String>>) -> Result<TreePolicy, Wrong> {
+/// Judges all of them; a missing one has its default.
+pub(super) fn judge(
+    mask: Option<&Spanned<Mask>>,
+    links: Option<&Spanned<String>>,
+    preserve: Option<&[Spanned<String>]>,
+) -> Result<TreePolicy, Wrong> {
     let mut policy = TreePolicy::served();
     if let Some(mask) = mask {
         policy.modes = modes(mask.get_ref()).ok_or_else(|| wrong(mask, FORM))?;
@@ -38,7 +43,20 @@ pub(super) fn judge(mask: Option<&Spanned<Mask>>, links: Option<&Spanned<String>
     if let Some(word) = links {
         policy.links = at(word, parse_links(word.get_ref()))?;
     }
+    if let Some(words) = preserve {
+        policy.extras = ExtrasPolicy::NOTHING;
+        for word in words {
+            *at(word, kind(&mut policy.extras, word.get_ref()))? = true;
+        }
+    }
     Ok(policy)
+}
+
+fn kind<'a>(extras: &'a mut ExtrasPolicy, word: &str) -> Result<&'a mut bool, Flaw> {
+    match word {
+        "xattrs" => Ok(&mut extras.xattrs),
+        _ => Err(Flaw::Unknown { given: word.to_owned(), allowed: "xattrs" }),
+    }
 }
 
 fn modes(mask: &Mask) -> Option<ModePolicy> {

@@ -1,7 +1,7 @@
 //! Tests of valid daemon configs, and of the messages for mistakes.
 
 use super::*;
-use longhaul_engine::{LinkPolicy, ModePolicy, Rights};
+use longhaul_engine::{ExtrasPolicy, LinkPolicy, ModePolicy, Rights};
 use longhaul_net::Identity;
 
 fn parse(text: &str) -> Result<Daemon, Error> {
@@ -119,6 +119,9 @@ fn modes_and_links_of_a_root_are_bounded_unless_it_says_otherwise() {
         ("links = 'refuse'", LinkPolicy::Refuse),
     ] {
         assert_eq!(policy(line), TreePolicy { links, ..TreePolicy::served() }, "{line}");
+    }
+    for (line, extras) in [("preserve = []", ExtrasPolicy::NOTHING), ("preserve = ['xattrs']", ExtrasPolicy::SERVED)] {
+        assert_eq!(policy(line), TreePolicy { extras, ..TreePolicy::served() }, "{line}");
     }
 }
 

@@ -215,7 +215,7 @@ fn a_listening_socket_gives_address_and_key() {
 
 #[test]
 fn listed_names_carry_kind_size_mode_and_time() {
-    let meta = Meta { mode: 0o640, mtime: Mtime { secs: 0, nanos: 0 } };
+    let meta = Meta::new(0o640, Mtime { secs: 0, nanos: 0 });
     let listed = Listed { name: b"n".to_vec(), kind: ListedKind::File, len: 3, meta };
     assert_eq!(
         said(|lines| lines.entry(&listed, None)),

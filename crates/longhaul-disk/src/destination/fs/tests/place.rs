@@ -2,7 +2,7 @@
 
 use super::*;
 
-const NONE: Preserve = Preserve { mode: false, times: false, links: true, sparse: true };
+const NONE: Preserve = Preserve { links: true, sparse: true, ..Preserve::NOTHING };
 
 /// Finishes a directory after `happens` was done to it, with one file put into it before and one
 /// after. Returns the result.

@@ -1,0 +1,93 @@
+//! The metadata of a destination's files and directories: mode, extras and times, in this order.
+//!
+//! In: what an entry has at its source, and what the transfer carries. Out: descriptors whose files
+//! have it, as far as the tree's rules let it. It reaches nothing by a path that it does not hold.
+
+use std::os::fd::AsFd;
+
+use longhaul_core::{Meta, Preserve, RelPath};
+use rustix::io::Errno;
+
+use super::super::extras::{HeldInode, History};
+#[cfg(test)]
+use super::super::meta::MetaRules;
+use super::super::meta::mode;
+use super::super::standing;
+use super::FsTarget;
+#[cfg(test)]
+use super::TreePolicy;
+use crate::error::DiskError;
+use crate::stat::times;
+
+impl FsTarget {
+    /// Makes a destination of the operator's own obey a policy, for tests.
+    #[cfg(test)]
+    pub(crate) fn obeying(self, policy: TreePolicy) -> FsTarget {
+        FsTarget { rules: MetaRules::under(policy), ..self }
+    }
+
+    /// Sets mode, extras and times of a file of ours that will be `path`. The times come last: all
+    /// other calls change them.
+    pub(super) fn set_meta(
+        &self,
+        (fd, path): (impl AsFd, &RelPath),
+        bits: Option<u32>,
+        meta: &Meta,
+        preserve: Preserve,
+    ) -> Result<(), Errno> {
+        if let Some(bits) = bits {
+            self.kernel().fchmod(&fd, mode(bits))?;
+        }
+        if preserve.has_extras() {
+            self.rules.extras.set_attributes(HeldInode::open(&fd), path, (meta, preserve), History::New)?;
+        }
+        if preserve.times { self.kernel().futimens(&fd, &times(meta)) } else { Ok(()) }
+    }
+
+    /// Gives a file that stands the mode and the extras of the source, where they differ.
+    pub(super) fn fit_standing(
+        &self,
+        path: &RelPath,
+        is: &Meta,
+        (wanted, preserve): (&Meta, Preserve),
+    ) -> Result<(), DiskError> {
+        let bits = self.rules.modes.file(wanted, preserve);
+        let bits = (preserve.mode && is.mode & 0o777 != bits).then_some(bits);
+        if bits.is_none() && !preserve.has_extras() {
+            return Ok(());
+        }
+        standing::fit(&self.walk, path, is, (bits, wanted), (&self.rules.extras, preserve))
+    }
+
+    /// Gives a directory its mode, extras and times.
+    pub(super) fn finish(&self, path: &RelPath, (meta, preserve): (&Meta, Preserve)) -> Result<(), DiskError> {
+        // In each case it is not remembered any longer.
+        let before = self.unfinished().remove(path);
+        self.check_dir(path)?;
+        if path.is_root() && self.home.is_served_root() {
+            return Ok(());
+        }
+        let preserve = match before {
+            None | Some(Some(_)) if self.keeps_standing => {
+                Preserve { mode: false, times: false, ..preserve }.without_extras()
+            }
+            _ => preserve,
+        };
+        let bits = match before {
+            _ if preserve.mode => Some(self.rules.modes.dir(meta, preserve)),
+            Some(None) => Some(self.rules.modes.dir(meta, preserve)),
+            Some(had) => had,
+            None => None,
+        };
+        if bits.is_some() || preserve.times || preserve.has_extras() {
+            let dir = self.open_dir(path)?;
+            let extras = || self.rules.extras.set_attributes(dir.inode(), path, (meta, preserve), History::Stood);
+            dir.set_mode(bits)
+                .and_then(|()| extras())
+                .and_then(|()| dir.set_times(meta, preserve))
+                .map_err(|error| DiskError::call("set the metadata of", path, error))?;
+            self.finished(path, &dir)?;
+        }
+        Ok(())
+    }
+}

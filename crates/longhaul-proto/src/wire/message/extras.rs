@@ -1,0 +1,89 @@
+//! The messages about metadata beyond modes and times: the extras of a page, and what was lost of
+//! them.
+//!
+//! Plain data. Which extras a session carries is agreed by the bits of its hello and welcome.
+
+use serde::{Deserialize, Serialize};
+
+use longhaul_core::{Extras, FileId, Preserve};
+
+/// The extras of the entries of the page that follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageExtras {
+    /// Entries that have extras, in order.
+    pub entries: Vec<(FileId, Extras)>,
+}
+
+impl PageExtras {
+    /// Their cost: bytes that they take here.
+    pub fn cost(&self) -> usize {
+        self.entries.iter().map(|(_, extras)| extras.cost()).sum()
+    }
+}
+
+/// Bit of [`Hello::caps`](super::Hello::caps): extended attributes are to be carried over.
+pub const CAP_WANTS_XATTRS: u64 = 2;
+
+/// Bit of [`Welcome::caps`](super::Welcome::caps): they are, as was asked for.
+pub const CAP_CARRIES_XATTRS: u64 = 16;
+
+/// The bits of one kind of [`Extras`].
+struct KindBits {
+    /// The kind.
+    kind: fn(&mut Preserve) -> &mut bool,
+    /// The bit of a hello that asks for it.
+    wants: u64,
+    /// The bit of a welcome that agrees to it.
+    carries: u64,
+}
+
+/// All kinds of [`Extras`].
+const EXTRAS: [KindBits; 1] =
+    [KindBits { kind: |preserve| &mut preserve.xattrs, wants: CAP_WANTS_XATTRS, carries: CAP_CARRIES_XATTRS }];
+
+/// The bits of a hello that ask for the extras in `preserve`.
+pub fn extras_wanted(mut preserve: Preserve) -> u64 {
+    EXTRAS.iter().filter(|bits| *(bits.kind)(&mut preserve)).map(|bits| bits.wants).sum()
+}
+
+/// The bits of a welcome that agree to the extras in `preserve`.
+pub fn extras_carried(mut preserve: Preserve) -> u64 {
+    EXTRAS.iter().filter(|bits| *(bits.kind)(&mut preserve)).map(|bits| bits.carries).sum()
+}
+
+/// `preserve` with the extras that the bits of a hello ask for, and no others.
+pub fn with_extras_of_hello(preserve: Preserve, caps: u64) -> Preserve {
+    let mut agreed = preserve;
+    for bits in EXTRAS {
+        *(bits.kind)(&mut agreed) = caps & bits.wants != 0;
+    }
+    agreed
+}
+
+/// The extras in `preserve` that the bits of a welcome do not agree to.
+pub fn extras_refused(preserve: Preserve, caps: u64) -> Preserve {
+    let mut refused = preserve;
+    for bits in EXTRAS {
+        *(bits.kind)(&mut refused) &= caps & bits.carries == 0;
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_hello_asks_for_is_what_a_welcome_agrees_to_and_nothing_else() {
+        for wanted in [Preserve::default(), Preserve::EVERYTHING] {
+            let asked = extras_wanted(wanted);
+            let heard = with_extras_of_hello(Preserve::EVERYTHING.without_extras(), asked);
+            assert_eq!(heard, Preserve { links: true, ..heard });
+            assert_eq!(extras_wanted(heard), asked);
+            let caps = extras_carried(heard) | super::super::CAP_TAKES_STREAMS;
+            assert!(!extras_refused(wanted, caps).has_extras());
+            // A build that knows none of them says nothing of them.
+            assert_eq!(extras_wanted(extras_refused(wanted, super::super::CAP_TAKES_STREAMS)), asked);
+        }
+    }
+}

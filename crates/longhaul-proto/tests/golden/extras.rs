@@ -1,0 +1,63 @@
+//! The messages about metadata beyond modes and times; their bytes stand beside those of all
+//! others.
+
+use longhaul_core::{
+    AccessList, Account, Extras, FileId, Grant, Grantee, Loss, LossKind, LossReason, Owner, Permissions, Xattr,
+    XattrName,
+};
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::PageExtras;
+
+use super::{path, word};
+
+fn account(id: u32, name: &str) -> Account {
+    Account { id: Some(id), name: (!name.is_empty()).then(|| word(name)) }
+}
+
+/// The extras of two entries.
+pub(crate) fn extras() -> Message {
+    let may = |bits| Permissions::try_from(bits).expect("permissions");
+    let grant = |to, bits| Grant { to, may: may(bits) };
+    let access = AccessList {
+        grants: vec![
+            grant(Grantee::Owner, 7),
+            grant(Grantee::User(account(300, "ann")), 6),
+            grant(Grantee::Group, 5),
+            grant(Grantee::OtherGroup(Account { id: None, name: Some(word("lab")) }), 4),
+            grant(Grantee::Mask, 3),
+            grant(Grantee::Others, 0),
+        ],
+    };
+    let name = XattrName::try_from(b"user.a".to_vec()).expect("a name");
+    let all = Extras {
+        owner: Some(Owner { user: account(0, ""), group: account(301, "lab") }),
+        access: Some(access),
+        default: Some(AccessList::default()),
+        xattrs: vec![Xattr { name, value: vec![0, 0xff] }],
+        incomplete: true,
+    };
+    Message::Extras(PageExtras { entries: vec![(FileId(1), Extras::default()), (FileId(300), all)] })
+}
+
+/// Losses of two kinds.
+pub(crate) fn losses() -> Message {
+    let loss = |kind, reason, entries, first| Loss { kind, reason, entries, first: path(first) };
+    Message::Losses(vec![
+        loss(LossKind::Xattrs, LossReason::Unsupported, 1, "a"),
+        loss(LossKind::Acls, LossReason::Changed, 300, "d/b"),
+    ])
+}
+
+/// Kinds and reasons of losses travel by their places in their enums.
+#[test]
+fn losses_keep_their_places() {
+    let at = |kind: u8, reason: u8| match Message::decode(&[36, 1, kind, reason, 1, 1, b'a']) {
+        Ok(Message::Losses(losses)) => Some((losses[0].kind.name(), losses[0].reason.name())),
+        _ => None,
+    };
+    let kinds: Vec<_> = (0..).map_while(|kind| Some(at(kind, 0)?.0)).collect();
+    let reasons: Vec<_> = (0..).map_while(|reason| Some(at(0, reason)?.1)).collect();
+    assert_eq!(kinds, ["xattrs", "owner", "set-id", "acls"]);
+    let want = ["unsupported", "denied", "policy", "too-long", "system", "unknown-account", "several-names", "changed"];
+    assert_eq!(reasons, want);
+}

@@ -1,0 +1,109 @@
+//! Names and numbers of users and groups, as the system's databases have them: files, and whatever
+//! directory service the host asks.
+//!
+//! In: a name or a number. Out: the other. Every call may take as long as that service does.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::ptr;
+
+/// The name of a user. `None`: the system knows none of this number.
+///
+/// # Errors
+/// The system's error, if its databases cannot be asked.
+pub fn user_name(id: u32) -> io::Result<Option<Vec<u8>>> {
+    look_up(
+        // SAFETY: `entry`, `room` and `found` are valid for writes for the whole call, and `room`
+        // has the length that is given.
+        |entry, room, found| unsafe { libc::getpwuid_r(id, entry, room.as_mut_ptr().cast(), room.len(), found) },
+        // SAFETY: the call succeeded, so that the name is a C string within `room`, which lives on.
+        |entry: &libc::passwd| unsafe { CStr::from_ptr(entry.pw_name) }.to_bytes().to_vec(),
+    )
+}
+
+/// The number of a user. `None`: the system knows none of this name.
+///
+/// # Errors
+/// The system's error, if its databases cannot be asked.
+pub fn user_id(name: &str) -> io::Result<Option<u32>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    look_up(
+        // SAFETY: as in `user_name`; `name` is a C string that outlives the call.
+        |entry, room, found| unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
+        },
+        |entry: &libc::passwd| entry.pw_uid,
+    )
+}
+
+/// The name of a group. `None`: the system knows none of this number.
+///
+/// # Errors
+/// The system's error, if its databases cannot be asked.
+pub fn group_name(id: u32) -> io::Result<Option<Vec<u8>>> {
+    look_up(
+        // SAFETY: as in `user_name`.
+        |entry, room, found| unsafe { libc::getgrgid_r(id, entry, room.as_mut_ptr().cast(), room.len(), found) },
+        // SAFETY: as in `user_name`.
+        |entry: &libc::group| unsafe { CStr::from_ptr(entry.gr_name) }.to_bytes().to_vec(),
+    )
+}
+
+/// The number of a group. `None`: the system knows none of this name.
+///
+/// # Errors
+/// The system's error, if its databases cannot be asked.
+pub fn group_id(name: &str) -> io::Result<Option<u32>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    look_up(
+        // SAFETY: as in `user_id`.
+        |entry, room, found| unsafe {
+            libc::getgrnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
+        },
+        |entry: &libc::group| entry.gr_gid,
+    )
+}
+
+/// Asks for an entry of a database, with as much room as it needs, and takes a part of it while the
+/// room that it points into stands.
+fn look_up<E, T>(
+    ask: impl Fn(*mut E, &mut [u8], *mut *mut E) -> libc::c_int,
+    take: impl FnOnce(&E) -> T,
+) -> io::Result<Option<T>> {
+    let mut room = vec![0_u8; ROOM_BYTES];
+    loop {
+        let mut entry = std::mem::MaybeUninit::<E>::zeroed();
+        let mut found: *mut E = ptr::null_mut();
+        match ask(entry.as_mut_ptr(), &mut room, &mut found) {
+            0 if found.is_null() => return Ok(None),
+            // SAFETY: the call succeeded and found an entry, so it has written `entry`.
+            0 => return Ok(Some(take(unsafe { entry.assume_init_ref() }))),
+            libc::ERANGE if room.len() < ROOM_BYTES_MAX => room.resize(room.len() * 4, 0),
+            libc::EINTR => {}
+            // Databases say in any of these ways that they have no such entry.
+            libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Room for an entry: enough for all but groups of many members.
+const ROOM_BYTES: usize = 4 << 10;
+/// The most room that an entry is given: a group of a hundred thousand members.
+const ROOM_BYTES_MAX: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_known_by_name_and_number_and_nobody_knows_a_name_that_none_has() {
+        assert_eq!(user_name(0).expect("asked").as_deref(), Some(&b"root"[..]));
+        assert_eq!((user_id("root").expect("asked"), group_id("root").expect("asked")), (Some(0), Some(0)));
+        assert_eq!(group_name(0).expect("asked").as_deref(), Some(&b"root"[..]));
+        for name in ["no such account", "a\0b", ""] {
+            assert_eq!((user_id(name).expect("asked"), group_id(name).expect("asked")), (None, None), "{name:?}");
+        }
+        assert_eq!(user_name(u32::MAX - 7).expect("asked"), None);
+    }
+}
