@@ -84,6 +84,11 @@ impl Account {
         Account { id: Some(id), name: None }
     }
 
+    /// Whether it names the same account as `other`: by its name, if it has one, or by its number.
+    pub fn is_of(&self, other: &Account) -> bool {
+        if self.name.is_some() { self.name == other.name } else { self.id == other.id }
+    }
+
     fn cost(&self) -> usize {
         ITEM_COST + self.name.as_ref().map_or(0, |name| name.len())
     }

@@ -3,6 +3,7 @@
 //!
 //! Pure: no clock, file, socket or thread. Everything above imports it; it imports nothing of ours.
 
+pub mod account_map;
 pub mod chunkmap;
 pub mod clock;
 pub mod digest;
@@ -26,6 +27,7 @@ pub mod temp_name;
 pub mod text;
 pub mod units;
 
+pub use account_map::{AccountMap, AccountRule};
 pub use chunkmap::{ChunkMap, DigestKind};
 pub use clock::Clock;
 pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, TreePart, digest_of};

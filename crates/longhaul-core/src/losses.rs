@@ -54,6 +54,8 @@ pub enum LossReason {
     SeveralNames,
     /// The entry was another one when its metadata was to be read.
     Changed,
+    /// It is a striped file, which belongs to whom its set does.
+    Striped,
 }
 
 impl LossReason {
@@ -68,6 +70,7 @@ impl LossReason {
             LossReason::UnknownAccount => "unknown-account",
             LossReason::SeveralNames => "several-names",
             LossReason::Changed => "changed",
+            LossReason::Striped => "striped",
         }
     }
 }

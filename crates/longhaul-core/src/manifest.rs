@@ -162,10 +162,16 @@ pub struct Preserve {
     pub links: bool,
     /// Holes as holes.
     pub sparse: bool,
-    /// Extended attributes of users. This and what follows is no part of it on the wire: both sides
-    /// agree on it by bits of their capabilities.
-    #[serde(skip)]
+    /// Extended attributes of users. Both sides of a transfer agree on this and what follows by
+    /// bits of their capabilities.
+    #[serde(default)]
     pub xattrs: bool,
+    /// Owners and groups, and with them set-id bits.
+    #[serde(default)]
+    pub owner: bool,
+    /// Access lists.
+    #[serde(default)]
+    pub acls: bool,
 }
 
 impl Default for Preserve {
@@ -176,25 +182,28 @@ impl Default for Preserve {
 
 impl Preserve {
     /// Nothing but names and content.
-    pub const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false, xattrs: false };
+    pub const NOTHING: Preserve =
+        Preserve { mode: false, times: false, links: false, sparse: false, xattrs: false, owner: false, acls: false };
 
     /// Everything that can be carried over.
-    pub const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true, xattrs: true };
+    pub const EVERYTHING: Preserve =
+        Preserve { mode: true, times: true, links: true, sparse: true, xattrs: true, owner: true, acls: true };
 
     /// Whether entries have [`Extras`].
     pub const fn has_extras(&self) -> bool {
-        self.xattrs
+        self.xattrs || self.owner || self.acls
     }
 
     /// The kinds of [`Extras`], by their names.
     pub fn extras_names(&self) -> Vec<&'static str> {
-        [("xattrs", self.xattrs)].into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect()
+        let kinds = [("xattrs", self.xattrs), ("owner", self.owner), ("acls", self.acls)];
+        kinds.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect()
     }
 
     /// The same without [`Extras`].
     #[must_use]
     pub const fn without_extras(self) -> Preserve {
-        Preserve { xattrs: false, ..self }
+        Preserve { xattrs: false, owner: false, acls: false, ..self }
     }
 }
 

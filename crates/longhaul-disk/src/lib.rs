@@ -11,6 +11,8 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
 
+mod access_list;
+mod accounts;
 mod affinity;
 mod at_once;
 mod bytes;

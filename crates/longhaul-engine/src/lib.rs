@@ -55,9 +55,9 @@ mod workers;
 
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
-    LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, MetadataLoss, Observer, PathFigures,
-    Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop,
-    StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
+    LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, Metadata, MetadataLoss, Observer,
+    PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote,
+    Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -66,7 +66,7 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
-pub use longhaul_core::{Latency, Rights, TargetId};
+pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy,
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan,

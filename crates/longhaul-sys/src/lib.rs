@@ -1,11 +1,12 @@
 //! The unsafe code of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
-//! about descriptors and connections, file locks, limits, dispositions of signals.
+//! about descriptors and connections, file locks, limits, dispositions of signals, accounts.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain
 //! answers. Knows nothing of names of files, of chunks, peers or transfers.
 
 #![allow(unsafe_code, reason = "the one crate that may; every block says why it is sound")]
 
+pub mod accounts;
 pub mod fd;
 pub mod lock;
 mod resolver;

@@ -240,10 +240,20 @@ pub struct ChoiceOptions {
     /// `--include` and `--exclude`, in the order given.
     #[command(flatten)]
     pub filters: FilterOptions,
-    /// Metadata to carry: of mode,times,links,sparse,xattrs; a list replaces the default, +x and -x
-    /// change it; all, none [default: mode,times,links,sparse]
+    /// Metadata to carry: of mode,times,links,sparse,xattrs,owner,acls; a list replaces the
+    /// default, +x and -x change it; all, none [default: mode,times,links,sparse]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub preserve: Option<OsString>,
+    /// Users of owners and access lists, as FROM:TO,... or a file of such lines: names, numbers, or
+    /// * for any other [default: the same name, or else the same number]
+    #[arg(long, value_name = "RULES", hide_short_help = true)]
+    pub map_user: Option<OsString>,
+    /// The same for groups
+    #[arg(long, value_name = "RULES", hide_short_help = true)]
+    pub map_group: Option<OsString>,
+    /// Carry owners and access lists over by their numbers, whatever their names
+    #[arg(long, hide_short_help = true)]
+    pub numeric_ids: bool,
     /// Print the mapping and the bytes, move nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,

@@ -9,6 +9,7 @@ mod bench;
 mod files_from;
 mod lab;
 mod layers;
+mod metadata;
 mod stream;
 mod targets;
 
@@ -113,7 +114,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         engine,
         verify: layers.parsed("verify", &writes.verify, values::verify)?.unwrap_or_default(),
         if_exists: layers.parsed("if-exists", &choice.if_exists, values::if_exists)?.unwrap_or_default(),
-        preserve: layers.parsed("preserve", &choice.preserve, values::preserve)?.unwrap_or_default(),
+        metadata: metadata::metadata(choice, layers)?,
         filter: filter(choice, layers)?,
         digests: manifest.is_some() && !dry_run,
         files_from: listed.as_ref().map(|listed| listed.names.clone()),
@@ -129,7 +130,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     };
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
-        stream: stream::stream(&args.stream, engine.preserve, layers)?,
+        stream: stream::stream(&args.stream, engine.metadata.preserve, layers)?,
         input: stream::input(&args.stream, layers)?,
         engine,
         targets: targets::targets(&args.targets, layers)?,

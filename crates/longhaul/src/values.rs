@@ -3,6 +3,7 @@
 //! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither the place of the
 //! text nor any default.
 
+mod accounts;
 mod given;
 mod plot;
 mod preserve;
@@ -24,6 +25,7 @@ use longhaul_net::PublicKey;
 
 use crate::error::Flaw;
 
+pub(crate) use accounts::account_rule;
 pub use given::{Environment, Given, variable};
 pub(crate) use plot::plot;
 pub use plot::{PlotForm, PlotPlace};
@@ -396,7 +398,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_told_from_what_is_unknown() {
-        for name in ["hardlinks", "acls", "owner", "+acls", "mode,owner"] {
+        for name in ["hardlinks", "+hardlinks", "mode,hardlinks"] {
             assert!(matches!(preserve(name), Err(Flaw::NotBuilt { .. })), "{name}");
         }
         assert!(matches!(preserve("colour"), Err(Flaw::Unknown { .. })));

@@ -3,23 +3,29 @@
 //!
 //! In: the extras of an entry, the kinds that the transfer carries, and the policy of the tree.
 //! Out: a file, directory or link that has them as far as this system, this user and this policy
-//! let it, and the losses. What cannot be kept fails no entry. The caller sets the mode before and
-//! the times after this; attributes change neither.
+//! let it, and the losses. What cannot be kept fails no entry. The order is fixed, as each may undo
+//! what comes before: owner, mode (by the caller), access lists, attributes, times (by the caller).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Extras, LossKind, LossReason, Losses, Meta, Preserve, RelPath, Xattr};
-use rustix::fs::{self, XattrFlags};
+use longhaul_core::{AccessList, Extras, Grantee, LossKind, LossReason, Losses, Meta, Preserve, RelPath, Xattr};
+use rustix::fs::{self, AtFlags, FileType, Gid, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::policy::ExtrasPolicy;
+use super::policy::{ExtrasPolicy, TreePolicy};
+use crate::access_list::{self, NoList};
+use crate::accounts::AccountNumbers;
 use crate::kernel::XATTR_BYTES_MAX;
+use crate::stat::type_of;
 
 /// Keeps extras in one tree. See the module.
 #[derive(Debug)]
 pub(crate) struct ExtrasKeeper {
     policy: ExtrasPolicy,
+    /// The bits that the modes of files and of directories may have, which bound access lists too.
+    bits: (u32, u32),
+    accounts: AccountNumbers,
     losses: Mutex<Losses>,
 }
 
@@ -51,8 +57,169 @@ pub(crate) enum History {
 
 impl ExtrasKeeper {
     /// A keeper that obeys a policy.
-    pub(crate) fn under(policy: ExtrasPolicy) -> ExtrasKeeper {
-        ExtrasKeeper { policy, losses: Mutex::default() }
+    pub(crate) fn under(policy: TreePolicy) -> ExtrasKeeper {
+        let bits = (policy.modes.file(0o777), policy.modes.dir(0o777));
+        ExtrasKeeper { policy: policy.extras, bits, accounts: AccountNumbers::default(), losses: Mutex::default() }
+    }
+
+    /// Gives an inode its owner and group, before its mode is set: the system takes set-id bits
+    /// away as it does so. Returns the set-id bits that the mode is to have for that.
+    pub(crate) fn set_owner(
+        &self,
+        inode: HeldInode<'_>,
+        path: &RelPath,
+        (meta, preserve): (&Meta, Preserve),
+    ) -> Result<u32, Errno> {
+        if !preserve.owner {
+            return Ok(0);
+        }
+        let stat = fs::fstat(inode.fd)?;
+        let is_owned = self.own(path, meta, (stat.st_uid, stat.st_gid), |user, group| inode.chown(user, group))?;
+        let wanted = if type_of(&stat) == FileType::Directory { SET_GROUP_ID } else { SET_IDS };
+        let bits = meta.mode & wanted;
+        if bits == 0 || !preserve.mode || (is_owned && self.policy.set_id) {
+            return Ok(if preserve.mode { bits } else { 0 });
+        }
+        let reason = if self.policy.set_id { LossReason::Denied } else { LossReason::Policy };
+        self.lose(LossKind::SetId, reason, path);
+        Ok(0)
+    }
+
+    /// Gives a symbolic link of ours its owner and group.
+    pub(crate) fn set_owner_of_link(
+        &self,
+        (dir, name): (impl AsFd, &[u8]),
+        path: &RelPath,
+        (meta, preserve): (&Meta, Preserve),
+    ) -> Result<(), Errno> {
+        if !preserve.owner {
+            return Ok(());
+        }
+        let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let chown = |user, group| fs::chownat(&dir, name, user, group, AtFlags::SYMLINK_NOFOLLOW);
+        self.own(path, meta, (stat.st_uid, stat.st_gid), chown).map(|_| ())
+    }
+
+    /// Counts a striped file, which keeps its owner: by that it is known as one of its set.
+    pub(crate) fn spare_striped(&self, path: &RelPath, preserve: Preserve) {
+        if preserve.owner {
+            self.lose(LossKind::Owner, LossReason::Striped, path);
+        }
+    }
+
+    /// Sets an owner where it is not the one that it `is`. Returns whether it is the owner of the
+    /// source then.
+    fn own(
+        &self,
+        path: &RelPath,
+        meta: &Meta,
+        is: (u32, u32),
+        chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+    ) -> Result<bool, Errno> {
+        let Some(owner) = meta.extras.as_ref().and_then(|extras| extras.owner.as_ref()) else { return Ok(false) };
+        if !self.policy.owner {
+            self.lose(LossKind::Owner, LossReason::Policy, path);
+            return Ok(false);
+        }
+        let wanted = (self.accounts.user(&owner.user), self.accounts.group(&owner.group));
+        let user = wanted.0.filter(|user| *user != is.0).map(Uid::from_raw);
+        let group = wanted.1.filter(|group| *group != is.1).map(Gid::from_raw);
+        // Who may not give a file away may still give it to a group of one's own.
+        let set = match (user, group) {
+            (None, None) => Ok(()),
+            (Some(_), Some(_)) => chown(user, group).or_else(|error| chown(None, group).and(Err(error))),
+            _ => chown(user, group),
+        };
+        if wanted.0.is_none() || wanted.1.is_none() {
+            self.lose(LossKind::Owner, LossReason::UnknownAccount, path);
+            return set.or_else(|error| loss_of(error).map(|_| ()).ok_or(error)).map(|()| false);
+        }
+        let is_owned = set.is_ok();
+        self.counted(set, LossKind::Owner, path)?;
+        Ok(is_owned)
+    }
+
+    /// Takes an access list away that a new file got from its directory, or that the source has
+    /// not, before the mode is set.
+    pub(crate) fn clear_access(
+        &self,
+        inode: HeldInode<'_>,
+        path: &RelPath,
+        (meta, preserve): (&Meta, Preserve),
+    ) -> Result<(), Errno> {
+        let extras = meta.extras.as_deref();
+        let has_list = extras.is_some_and(|extras| extras.access.is_some() || extras.incomplete);
+        if !preserve.acls || has_list || !self.policy.acls {
+            return Ok(());
+        }
+        let removed = inode.remove(access_list::ACCESS);
+        if removed == Err(Errno::OPNOTSUPP) { Ok(()) } else { self.counted(removed, LossKind::Acls, path) }
+    }
+
+    /// Gives an inode its access lists, after its mode was set, which they bound.
+    fn set_access_lists(
+        &self,
+        inode: HeldInode<'_>,
+        path: &RelPath,
+        (meta, preserve): (&Meta, Preserve),
+    ) -> Result<(), Errno> {
+        let none = Extras::default();
+        let extras = meta.extras.as_deref().unwrap_or(&none);
+        if !preserve.acls {
+            return Ok(());
+        }
+        if !self.policy.acls {
+            if extras.access.is_some() || extras.default.is_some() {
+                self.lose(LossKind::Acls, LossReason::Policy, path);
+            }
+            return Ok(());
+        }
+        let is_dir = type_of(&fs::fstat(inode.fd)?) == FileType::Directory;
+        let most = if is_dir { self.bits.1 } else { self.bits.0 };
+        for (name, list) in [(access_list::ACCESS, &extras.access), (access_list::DEFAULT, &extras.default)] {
+            match list {
+                Some(list) => self.set_access_list(inode, path, (name, list), most)?,
+                None if is_dir && name == access_list::DEFAULT && !extras.incomplete => {
+                    let removed = inode.remove(name);
+                    if removed != Err(Errno::OPNOTSUPP) {
+                        self.counted(removed, LossKind::Acls, path)?;
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn set_access_list(
+        &self,
+        inode: HeldInode<'_>,
+        path: &RelPath,
+        (name, list): (&[u8], &AccessList),
+        most: u32,
+    ) -> Result<(), Errno> {
+        let number = |to: &Grantee| match to {
+            Grantee::User(user) => self.accounts.user(user),
+            Grantee::OtherGroup(group) => self.accounts.group(group),
+            _ => None,
+        };
+        match access_list::write(list, number, most) {
+            Ok(bytes) => {
+                let mut room = vec![0; bytes.len() + 1];
+                let is_there =
+                    inode.value(name, &mut room).is_ok_and(|len| len.is_some_and(|len| room[..len] == bytes));
+                let set = if is_there { Ok(()) } else { inode.set_value(name, &bytes) };
+                self.counted(set, LossKind::Acls, path)
+            }
+            Err(NoList::UnknownAccount) => {
+                self.lose(LossKind::Acls, LossReason::UnknownAccount, path);
+                Ok(())
+            }
+            Err(NoList::Invalid) => {
+                self.lose(LossKind::Acls, LossReason::Unsupported, path);
+                Ok(())
+            }
+        }
     }
 
     /// The losses so far.
@@ -60,7 +227,7 @@ impl ExtrasKeeper {
         self.lock().clone()
     }
 
-    /// Gives an inode its attributes, after its mode was set.
+    /// Gives an inode its access lists and attributes, after its mode was set.
     pub(crate) fn set_attributes(
         &self,
         inode: HeldInode<'_>,
@@ -68,6 +235,7 @@ impl ExtrasKeeper {
         (meta, preserve): (&Meta, Preserve),
         history: History,
     ) -> Result<(), Errno> {
+        self.set_access_lists(inode, path, (meta, preserve))?;
         if !preserve.xattrs {
             return Ok(());
         }
@@ -88,9 +256,15 @@ impl ExtrasKeeper {
 
     /// Counts a file that stood and is left as it is, as its other names would change with it.
     pub(crate) fn spared(&self, path: &RelPath, (meta, preserve): (&Meta, Preserve)) {
-        let extras = meta.extras.as_deref();
-        if preserve.xattrs && extras.is_some_and(|extras| !extras.xattrs.is_empty()) {
-            self.lose(LossKind::Xattrs, LossReason::SeveralNames, path);
+        let Some(extras) = meta.extras.as_deref() else { return };
+        for (kind, has_some) in [
+            (LossKind::Xattrs, preserve.xattrs && !extras.xattrs.is_empty()),
+            (LossKind::Owner, preserve.owner),
+            (LossKind::Acls, preserve.acls && (extras.access.is_some() || extras.default.is_some())),
+        ] {
+            if has_some {
+                self.lose(kind, LossReason::SeveralNames, path);
+            }
         }
     }
 
@@ -123,6 +297,13 @@ impl<'f> HeldInode<'f> {
     /// One that is open as a mere place.
     pub(crate) fn place(fd: &'f impl AsFd) -> HeldInode<'f> {
         HeldInode { fd: fd.as_fd(), access: InodeAccess::Place }
+    }
+
+    fn chown(&self, user: Option<Uid>, group: Option<Gid>) -> Result<(), Errno> {
+        match self.access {
+            InodeAccess::Open => fs::fchown(self.fd, user, group),
+            InodeAccess::Place => fs::chownat(self.fd, c"", user, group, AtFlags::EMPTY_PATH),
+        }
     }
 
     fn by_number(&self) -> String {
@@ -203,6 +384,11 @@ fn loss_of(error: Errno) -> Option<LossReason> {
         _ => None,
     }
 }
+
+/// Set-user-id and set-group-id.
+const SET_IDS: u32 = 0o6000;
+/// Set-group-id, which for a directory says whose new entries are.
+const SET_GROUP_ID: u32 = 0o2000;
 
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,6 @@ use crate::kernel::{Interposer, Kernel};
 use crate::load::TargetLoad;
 use crate::room::{Asker, room_of};
 use crate::shelf::Shelf;
-use crate::stat::times;
 use crate::stat::{Identity, Standing, type_of};
 use crate::tree::{Tree, examine};
 use crate::walk::{Dir, Walk, cached_dirs_max};
@@ -410,10 +409,7 @@ impl TargetTree for FsTarget {
         let (temp, ()) = Temp::make(&dir, self.tag, |name| self.kernel().symlinkat(target, &dir, name))
             .map_err(|error| DiskError::call("make a link for", path, error))?;
         device.made(&dir, temp.name());
-        if preserve.times {
-            let set = self.kernel().utimensat(&dir, temp.name(), &times(meta));
-            set.map_err(|error| DiskError::call("set the times of", path, error))?;
-        }
+        self.set_link_meta((&dir, temp.name()), path, (meta, preserve))?;
         Ok(Staged::small(path, temp, Content::Link, (mark, self.load.begin(0))))
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct MetaRules {
 impl MetaRules {
     /// The rules of a tree's policy.
     pub(crate) fn under(policy: TreePolicy) -> MetaRules {
-        MetaRules { modes: Modes::under(policy.modes), extras: ExtrasKeeper::under(policy.extras) }
+        MetaRules { modes: Modes::under(policy.modes), extras: ExtrasKeeper::under(policy) }
     }
 }
 

@@ -22,20 +22,26 @@ pub struct TreePolicy {
 pub struct ExtrasPolicy {
     /// Extended attributes of users.
     pub xattrs: bool,
+    /// Owners and groups, as far as this user may set them.
+    pub owner: bool,
+    /// Set-id bits of what has the owner of the source.
+    pub set_id: bool,
+    /// Access lists, within the bounds of modes.
+    pub acls: bool,
 }
 
 impl Default for ExtrasPolicy {
     fn default() -> ExtrasPolicy {
-        ExtrasPolicy { xattrs: true }
+        ExtrasPolicy { xattrs: true, owner: true, set_id: true, acls: true }
     }
 }
 
 impl ExtrasPolicy {
     /// The policy of a served root whose operator sets nothing: attributes are content, and nobody
     /// gets more rights by them.
-    pub const SERVED: ExtrasPolicy = ExtrasPolicy { xattrs: true };
+    pub const SERVED: ExtrasPolicy = ExtrasPolicy { xattrs: true, ..ExtrasPolicy::NOTHING };
     /// None.
-    pub const NOTHING: ExtrasPolicy = ExtrasPolicy { xattrs: false };
+    pub const NOTHING: ExtrasPolicy = ExtrasPolicy { xattrs: false, owner: false, set_id: false, acls: false };
 }
 
 /// The permission bits that are taken from a sender. Set-id and sticky bits never are.

@@ -102,6 +102,12 @@ pub(crate) fn retouch(
     let (is, wanted) = (meta_of(&stat), modes.file(meta, preserve));
     let set_mode =
         || if preserve.mode && is.mode & 0o777 != wanted { kernel.fchmod(&fd, mode(wanted)) } else { Ok(()) };
+    let set_owner = || {
+        let inode = HeldInode::open(&fd);
+        let set_ids = extras.set_owner(inode, path, (meta, preserve))?;
+        extras.clear_access(inode, path, (meta, preserve))?;
+        if set_ids != 0 { kernel.fchmod(&fd, mode(wanted | set_ids)) } else { set_mode() }
+    };
     let clock = walk.parent(path)?.0.clock();
     let is_late = !clock.shows(meta.mtime, is.mtime);
     let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
@@ -110,7 +116,7 @@ pub(crate) fn retouch(
         extras.spared(path, (meta, preserve));
         Err(Errno::MLINK)
     } else {
-        set_mode().and_then(|()| set_extras()).and_then(|()| set_times())
+        set_owner().and_then(|()| set_extras()).and_then(|()| set_times())
     };
     kept_by_owner(path, set, "set the metadata of")
 }
@@ -135,9 +141,15 @@ pub(crate) fn fit(
         extras.spared(path, (wanted, preserve));
         return Ok(());
     }
-    let set_mode = bits.map_or(Ok(()), |bits| dir.kernel().chmod_place(&fd, mode(bits)));
-    let set_extras = || extras.set_attributes(HeldInode::place(&fd), path, (wanted, preserve), History::Stood);
-    kept_by_owner(path, set_mode.and_then(|()| set_extras()), "set the metadata of")
+    let inode = HeldInode::place(&fd);
+    let set_mode = || {
+        let set_ids = extras.set_owner(inode, path, (wanted, preserve))?;
+        extras.clear_access(inode, path, (wanted, preserve))?;
+        let bits = if set_ids != 0 { Some(bits.unwrap_or(stat.st_mode & 0o777) | set_ids) } else { bits };
+        bits.map_or(Ok(()), |bits| dir.kernel().chmod_place(&fd, mode(bits)))
+    };
+    let set_extras = || extras.set_attributes(inode, path, (wanted, preserve), History::Stood);
+    kept_by_owner(path, set_mode().and_then(|()| set_extras()), "set the metadata of")
 }
 
 /// Accepts a refused change of metadata: another user's file keeps the mode and times that its

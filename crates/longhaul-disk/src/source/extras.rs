@@ -10,10 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::limits::{EXTRAS_COST_MAX, XATTRS_BYTES_MAX};
-use longhaul_core::{EntryKind, Extras, LossKind, LossReason, Losses, Preserve, RelPath, Xattr, XattrName};
+use longhaul_core::{AccessList, EntryKind, Extras, LossKind, LossReason, Losses, Preserve, RelPath, Xattr, XattrName};
 use rustix::fs::{Mode, OFlags, Stat, fgetxattr, flistxattr, fstat, openat};
 use rustix::io::Errno;
 
+use crate::access_list;
+use crate::accounts::AccountNames;
 use crate::kernel::XATTR_BYTES_MAX;
 use crate::stat::place_of;
 
@@ -39,6 +41,7 @@ pub(crate) struct ExtrasReader<'s> {
     /// Room for a list of names and for a value; none if no attributes are wanted.
     names: Vec<u8>,
     value: Vec<u8>,
+    accounts: AccountNames,
 }
 
 /// The place where an entry is found.
@@ -55,8 +58,9 @@ pub(crate) enum Spot<'d> {
 impl<'s> ExtrasReader<'s> {
     /// A reader of what `wanted` names.
     pub(crate) fn new(wanted: Preserve, losses: &'s SourceLosses) -> ExtrasReader<'s> {
-        let room = if wanted.has_extras() { XATTR_BYTES_MAX } else { 0 };
-        ExtrasReader { wanted, losses, names: vec![0; room], value: vec![0; room] }
+        let room = if wanted.xattrs || wanted.acls { XATTR_BYTES_MAX } else { 0 };
+        let (names, value) = (vec![0; room], vec![0; room]);
+        ExtrasReader { wanted, losses, names, value, accounts: AccountNames::default() }
     }
 
     /// Whether any extras are wanted.
@@ -77,11 +81,14 @@ impl<'s> ExtrasReader<'s> {
         }
         let mut extras = Extras::default();
         match kind {
-            EntryKind::File { .. } | EntryKind::DirEnd => self.read_attributes(spot, path, stat, &mut extras),
-            // No system gives a link attributes of users.
-            EntryKind::Symlink { .. } => {}
+            EntryKind::File { .. } | EntryKind::DirEnd if self.wanted.xattrs || self.wanted.acls => {
+                self.read_attributes(spot, path, stat, &mut extras);
+            }
+            // No system gives a link attributes of users, or an access list.
+            EntryKind::File { .. } | EntryKind::DirEnd | EntryKind::Symlink { .. } => {}
             _ => return None,
         }
+        extras.owner = self.wanted.owner.then(|| self.accounts.owner(stat));
         (!extras.is_empty()).then(|| Arc::new(extras))
     }
 
@@ -131,7 +138,11 @@ impl<'s> ExtrasReader<'s> {
     ) -> Result<(), LossReason> {
         let (mut bytes, mut lost) = (0, None);
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            if name.starts_with(ACCESS_LISTS) || !self.wanted.xattrs {
+            if name.starts_with(access_list::NAMES) {
+                self.read_access_list(fd, name, path, extras)?;
+                continue;
+            }
+            if !self.wanted.xattrs {
                 continue;
             }
             let Ok(known) = XattrName::try_from(name.to_vec()) else {
@@ -159,10 +170,44 @@ impl<'s> ExtrasReader<'s> {
         Ok(())
     }
 
+    fn read_access_list(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        name: &[u8],
+        path: &RelPath,
+        extras: &mut Extras,
+    ) -> Result<(), LossReason> {
+        if !self.wanted.acls {
+            return Ok(());
+        }
+        let len = match fgetxattr(fd, name, &mut self.value[..]) {
+            Err(Errno::NODATA) => return Ok(()),
+            got => got.map_err(reason)?,
+        };
+        let (value, accounts) = (&self.value[..len], &mut self.accounts);
+        let list = access_list::parse(value, |grantee| accounts.grantee(grantee));
+        let fits = |list: &AccessList| {
+            let grown = Extras { access: Some(list.clone()), ..Extras::default() };
+            extras.cost() + grown.cost() <= EXTRAS_COST_MAX
+        };
+        match list {
+            None => self.lose(LossKind::Acls, LossReason::Unsupported, path),
+            Some(list) if !fits(&list) => {
+                extras.incomplete = true;
+                self.lose(LossKind::Acls, LossReason::TooLong, path);
+            }
+            Some(list) if name == access_list::ACCESS => extras.access = Some(list),
+            Some(list) => extras.default = Some(list),
+        }
+        Ok(())
+    }
+
     /// Counts an entry of which nothing that is wanted could be read.
     fn lose_all(&self, reason: LossReason, path: &RelPath) {
-        if self.wanted.xattrs {
-            self.lose(LossKind::Xattrs, reason, path);
+        for (kind, is_wanted) in [(LossKind::Xattrs, self.wanted.xattrs), (LossKind::Acls, self.wanted.acls)] {
+            if is_wanted {
+                self.lose(kind, reason, path);
+            }
         }
     }
 
@@ -184,6 +229,3 @@ fn reason(error: Errno) -> LossReason {
         _ => LossReason::Denied,
     }
 }
-
-/// The beginning of the names of access lists.
-const ACCESS_LISTS: &[u8] = b"system.posix_acl_";

@@ -21,6 +21,6 @@ pub use job::{
 };
 pub use losses::{LossAt, MetadataLoss};
 pub use report::Report;
-pub use settings::{RATE_MIN, Settings, Transport, Verify};
+pub use settings::{Metadata, RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};
 pub use targets::{FilesAtRisk, TargetFigures, TargetState, TroubledTarget};

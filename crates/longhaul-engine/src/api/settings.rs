@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{ByteCount, ChunkSize, IfExists, PathList, Preserve};
+use longhaul_core::{AccountMap, ByteCount, ChunkSize, IfExists, PathList, Preserve};
 use longhaul_disk::{DirectMode, EngineKind, Pin};
 use longhaul_net::{Congestion, NetPath, Protection};
 use longhaul_proto::receiver::SyncGroup;
@@ -50,8 +50,9 @@ pub struct Settings {
     pub verify: Verify,
     /// The rule for names that stand at the destination.
     pub if_exists: IfExists,
-    /// Which metadata to carry over.
-    pub preserve: Preserve,
+    /// Which metadata to carry over, and how.
+    #[serde(flatten)]
+    pub metadata: Metadata,
     /// The rules that choose what is sent.
     pub filter: Filter,
     /// Only these names, relative to the one source.
@@ -76,6 +77,24 @@ pub struct Settings {
     pub sync: SyncGroup,
     /// The CPUs that I/O threads and lanes of this side run on.
     pub pin: Pin,
+}
+
+/// The metadata that a transfer carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// Its kinds.
+    pub preserve: Preserve,
+    /// The accounts that owners and access lists name at the destination instead of those of the
+    /// source.
+    pub accounts: AccountMap,
+}
+
+impl From<Preserve> for Metadata {
+    /// These kinds, with accounts as they are.
+    fn from(preserve: Preserve) -> Metadata {
+        Metadata { preserve, accounts: AccountMap::default() }
+    }
 }
 
 /// The transport of the lanes of a transfer with a daemon.
@@ -105,7 +124,7 @@ impl Default for Settings {
             engine: EngineKind::Auto,
             verify: Verify::Wire,
             if_exists: IfExists::SkipSame,
-            preserve: Preserve::default(),
+            metadata: Metadata::default(),
             filter: Filter::default(),
             files_from: None,
             digests: false,

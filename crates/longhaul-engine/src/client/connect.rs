@@ -166,7 +166,7 @@ impl Run {
             chunk: self.settings.chunk,
             chunk_max,
             lanes,
-            preserve: self.settings.preserve,
+            preserve: self.settings.metadata.preserve,
             dry_run: self.settings.dry_run,
             set: 0,
             far,

@@ -30,7 +30,7 @@ pub async fn digest_sources(
 ) -> Report {
     let begun = Instant::now();
     // Others would keep files from being read, or their digests from being told.
-    let settings = Settings { dry_run: false, verify: Verify::Wire, preserve: Preserve::default(), ..settings };
+    let settings = Settings { dry_run: false, verify: Verify::Wire, metadata: Preserve::default().into(), ..settings };
     let possible = budget::possible(settings.memory);
     let result = match possible.and_then(|()| Run::within_process(settings, observer.clone(), stop)) {
         Ok(run) => run.digests(sources).await,

@@ -171,8 +171,8 @@ fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
         (Transport::Quic, Some(Protection::Safe), ..) => {
             ("lanes over QUIC are always encrypted", hint::Network::EncryptOrUseTcp)
         }
-        (_, _, from, to) if is_stream(from, to) && settings.preserve.has_extras() => {
-            let names = settings.preserve.extras_names().join(", ");
+        (_, _, from, to) if is_stream(from, to) && settings.metadata.preserve.has_extras() => {
+            let names = settings.metadata.preserve.extras_names().join(", ");
             let what = format_args!("a stream has no place for {names}").to_string();
             let fault = Fault::new(FaultCode::Usage, Blame::Local, what);
             return Err(fault.hint(hint::Program::CarryLessInStream));
@@ -401,7 +401,7 @@ impl Run {
     /// `own` name.
     pub(crate) fn asked(&self, own: Option<&[u8]>) -> Allowed {
         let mut asked = Allowed::passing(self.settings.filter.clone());
-        if !self.settings.preserve.links {
+        if !self.settings.metadata.preserve.links {
             asked = asked.without_links();
         }
         match &self.settings.files_from {
@@ -415,7 +415,8 @@ impl Run {
         ScanWish {
             filter: self.settings.filter.clone(),
             names: self.settings.files_from.clone(),
-            preserve: self.settings.preserve,
+            preserve: self.settings.metadata.preserve,
+            accounts: self.settings.metadata.accounts.clone(),
         }
     }
 

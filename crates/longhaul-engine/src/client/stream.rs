@@ -58,7 +58,7 @@ impl Run {
     /// The same run with settings that a stream can keep: holes are bytes, and lanes stay with the
     /// transport that they begin with, as others would take memory from chunks that wait.
     fn for_stream(mut self) -> Run {
-        self.settings.preserve.sparse = false;
+        self.settings.metadata.preserve.sparse = false;
         if self.settings.transport == Transport::Auto {
             self.settings.transport = Transport::Tcp;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::MEASURE_SECONDS_MAX;
-use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, IfExists, PlainText, Role, hint};
+use longhaul_core::{AccountMap, Blame, ByteCount, Escaped, Fault, FaultCode, IfExists, PlainText, Role, hint};
 use longhaul_disk::{SourceTree, TimedVoid, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy};
 use longhaul_proto::wire::message::{Far, Transfer};
@@ -70,7 +70,8 @@ impl Measured {
                     Some(time) => Arc::new(TimedVoid::new(self.bytes, time)),
                     None => Arc::new(VoidSource { len: self.bytes, files: 1 }),
                 };
-                let wanted = ScanWish { filter: Filter::default(), names: None, preserve: transfer.preserve };
+                let (filter, accounts) = (Filter::default(), AccountMap::default());
+                let wanted = ScanWish { filter, names: None, preserve: transfer.preserve, accounts };
                 (Side::Send(source, wanted, 0), format!("bench pull of {size} at most"))
             }
         }

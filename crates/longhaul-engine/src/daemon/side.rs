@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathList, Role, hint};
+use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, Role, hint};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, TargetSet};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
@@ -80,7 +80,8 @@ pub(super) async fn open(
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
             let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
-            let wanted = ScanWish { filter, names: names.map(Arc::new), preserve: transfer.preserve };
+            let (names, accounts) = (names.map(Arc::new), AccountMap::default());
+            let wanted = ScanWish { filter, names, preserve: transfer.preserve, accounts };
             let open =
                 move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));
             let (source, shape, wanted) = blocking(open).await?;

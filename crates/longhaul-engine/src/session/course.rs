@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{Entry, EntryKind, Fault, PathList, Preserve};
+use longhaul_core::{AccountMap, Entry, EntryKind, Fault, PathList, Preserve};
 use longhaul_disk::{ScanRequest, Scanned, SourceTree, StreamSource};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
@@ -83,9 +83,21 @@ pub(crate) struct ScanWish {
     pub(crate) names: Option<Arc<PathList>>,
     /// Which metadata is kept, and whether links are sent.
     pub(crate) preserve: Preserve,
+    /// How this side maps accounts.
+    pub(crate) accounts: AccountMap,
 }
 
 impl ScanWish {
+    /// A find with the accounts that it shall have at the destination.
+    fn mapped(&self, mut scanned: Scanned) -> Scanned {
+        if let Scanned::Entry { entry, .. } = &mut scanned
+            && let Some(extras) = &mut entry.meta.extras
+        {
+            self.accounts.map(Arc::make_mut(extras));
+        }
+        scanned
+    }
+
     /// The request that a source takes.
     pub(crate) fn request(&self) -> ScanRequest<'_> {
         ScanRequest { filter: &self.filter, preserve: self.preserve, files_from: self.names.clone() }
@@ -143,7 +155,7 @@ const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
     let (tx, rx) = mpsc::channel(SCAN_AHEAD);
     let scan = move || {
-        tree.scan(&wanted.request(), &mut |scanned| match tx.blocking_send(scanned) {
+        tree.scan(&wanted.request(), &mut |scanned| match tx.blocking_send(wanted.mapped(scanned)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::limits::CHUNKS_WANTED_MAX;
-use longhaul_core::{ChunkSize, IfExists, Preserve, Role};
+use longhaul_core::{AccountMap, ChunkSize, IfExists, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
@@ -91,6 +91,8 @@ pub(crate) struct ReceivePlan {
     pub(crate) read_back: bool,
     /// The sides that learn the roots of skipped files.
     pub(crate) digests: SkippedDigests,
+    /// How this side maps accounts.
+    pub(crate) accounts: AccountMap,
 }
 
 impl Plan {
@@ -108,7 +110,9 @@ impl Plan {
 
     /// The plan of one half of a copy within this process, over `lanes` pairs of sockets.
     pub(crate) fn within_process(role: Role, settings: &Settings, welcome: &Welcome, lanes: u32) -> Plan {
-        let receiving = ReceivePlan::of_settings(settings, SkippedDigests::Told);
+        // The sending half maps accounts.
+        let accounts = AccountMap::default();
+        let receiving = ReceivePlan { accounts, ..ReceivePlan::of_settings(settings, SkippedDigests::Told) };
         let lanes = LanePlan {
             count: lanes,
             most: lanes,
@@ -120,7 +124,7 @@ impl Plan {
             rates: LaneRates { own_rate: settings.rate, asked_rate: None },
             stall_after: settings.stall_after,
         };
-        Plan { role, sizes: Sizes::of(welcome), preserve: settings.preserve, lanes, receiving }
+        Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
     }
 
     /// The rules of this side's lanes; lost ones are replaced as `replacement` says.
@@ -176,7 +180,8 @@ impl Plan {
             config.order = WantOrder::Spread { files_max: FILES_A_TARGET * targets, chunks_max: slab.slots() };
         }
         let options = destination_options(&config, slab.slot_bytes());
-        Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream }
+        let accounts = self.receiving.accounts.clone();
+        Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream, accounts }
     }
 
     /// The chunks that a stream keeps at most, out of `slots` buffers: each lane has one besides
@@ -191,7 +196,7 @@ impl Plan {
 
     fn receiver_config(&self, landing: Landing) -> ReceiverConfig {
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        let ReceivePlan { policy, dry_run, group, read_back, digests } = self.receiving.clone();
+        let ReceivePlan { policy, dry_run, group, read_back, digests, .. } = self.receiving.clone();
         ReceiverConfig {
             chunk,
             chunk_max,
@@ -265,6 +270,7 @@ impl ReceivePlan {
             group: settings.sync,
             read_back: settings.verify == Verify::Disk,
             digests: if settings.digests { digests } else { SkippedDigests::Unwanted },
+            accounts: settings.metadata.accounts.clone(),
         }
     }
 
@@ -277,6 +283,7 @@ impl ReceivePlan {
             group,
             read_back: transfer.read_back,
             digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
+            accounts: AccountMap::default(),
         }
     }
 }

@@ -302,7 +302,7 @@ impl World {
         for path in listed(&self.source.dir) {
             let examine = |dir: &Path| std::fs::symlink_metadata(dir.join(&path));
             let (offered, stands) = (examine(&self.source.dir).expect("it is offered"), examine(&self.medium.scratch));
-            let time = |stat: &std::fs::Metadata| self.settings.preserve.times.then(|| stat.modified().ok());
+            let time = |stat: &std::fs::Metadata| self.settings.metadata.preserve.times.then(|| stat.modified().ok());
             let like = |stat: &std::fs::Metadata| (stat.is_file(), stat.len(), time(stat));
             let is_right = |stands: std::fs::Metadata| !offered.is_file() || like(&offered) == like(&stands);
             if !stands.is_ok_and(is_right) {
@@ -360,8 +360,8 @@ fn random_settings(rng: &mut Rng, chunk: u64) -> Settings {
 /// Settings that keep neither modes nor times, so that directories need no syncs of their own.
 /// Standing files are then compared by content.
 pub(crate) fn without_metadata(settings: Settings) -> Settings {
-    let preserve = Preserve { mode: false, times: false, ..settings.preserve };
-    Settings { preserve, if_exists: IfExists::Verify, ..settings }
+    let preserve = Preserve { mode: false, times: false, ..settings.metadata.preserve };
+    Settings { metadata: preserve.into(), if_exists: IfExists::Verify, ..settings }
 }
 
 /// Small chunks, little memory, everything through the page cache.

@@ -58,6 +58,16 @@ fn losses_keep_their_places() {
     let kinds: Vec<_> = (0..).map_while(|kind| Some(at(kind, 0)?.0)).collect();
     let reasons: Vec<_> = (0..).map_while(|reason| Some(at(0, reason)?.1)).collect();
     assert_eq!(kinds, ["xattrs", "owner", "set-id", "acls"]);
-    let want = ["unsupported", "denied", "policy", "too-long", "system", "unknown-account", "several-names", "changed"];
+    let want = [
+        "unsupported",
+        "denied",
+        "policy",
+        "too-long",
+        "system",
+        "unknown-account",
+        "several-names",
+        "changed",
+        "striped",
+    ];
     assert_eq!(reasons, want);
 }

@@ -143,7 +143,8 @@ mod tests {
             ("--deadline", "not built yet"),
             ("--ssh", "longhaul serve"),
             ("--extra-checksum", "BLAKE3"),
-            ("--owner", "not carried yet"),
+            ("--owner", "--preserve +xattrs,+owner,+acls"),
+            ("--hard-links", "not carried yet"),
         ] {
             for command in ["push", "pull", "copy"] {
                 let said = said(&[command, option, "a", "b"]);

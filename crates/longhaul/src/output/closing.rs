@@ -153,6 +153,7 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         (LossReason::System, _) => "only those of users travel, whose names begin with 'user.'",
         (LossReason::UnknownAccount, _) => "they name an account that is unknown there",
         (LossReason::SeveralNames, _) => "the file stood there and has hard links, which would change with it",
+        (LossReason::Striped, _) => "a striped file belongs to whom its set belongs",
         (LossReason::Changed, _) => "another entry stood there when they were to be read",
     };
     let entries = units::count(*entries, "entry").replace("entrys", "entries");

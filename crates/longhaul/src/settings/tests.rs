@@ -82,7 +82,7 @@ fn the_file_takes_every_option_with_either_separator() {
     assert_eq!(settings.engine.chunk.bytes(), 8 << 20);
     assert_eq!(settings.engine.if_exists, IfExists::Replace);
     assert_eq!(settings.engine.protect, Some(Protection::Safe));
-    assert!(settings.engine.preserve.mode && !settings.engine.preserve.links);
+    assert!(settings.engine.metadata.preserve.mode && !settings.engine.metadata.preserve.links);
     assert!(settings.keys.trust_on_first_use);
     assert_eq!(settings.manifest, Some("/tmp/m".into()));
 }

@@ -27,8 +27,8 @@ fn carry_over(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
     match name {
         "all" => *chosen = Preserve::EVERYTHING,
         "none" => *chosen = Preserve::NOTHING,
-        "hardlinks" | "acls" | "owner" => {
-            let hint = "--preserve takes mode, times, links, sparse, xattrs, all and none";
+        "hardlinks" => {
+            let hint = "--preserve takes mode, times, links, sparse, xattrs, owner, acls, all and none";
             return Err(Flaw::NotBuilt { given: name.to_owned(), hint });
         }
         _ => *kind(chosen, name)? = true,
@@ -40,7 +40,7 @@ fn leave_out(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
     match name {
         "all" => *chosen = Preserve::NOTHING,
         // Leaving out metadata that is never carried changes nothing.
-        "hardlinks" | "acls" | "owner" => {}
+        "hardlinks" => {}
         _ => *kind(chosen, name)? = false,
     }
     Ok(())
@@ -54,7 +54,9 @@ fn kind<'a>(chosen: &'a mut Preserve, name: &str) -> Result<&'a mut bool, Flaw> 
         "links" => Ok(&mut chosen.links),
         "sparse" => Ok(&mut chosen.sparse),
         "xattrs" => Ok(&mut chosen.xattrs),
-        _ => Err(unknown(name, "mode, times, links, sparse, xattrs, all, none")),
+        "owner" => Ok(&mut chosen.owner),
+        "acls" => Ok(&mut chosen.acls),
+        _ => Err(unknown(name, "mode, times, links, sparse, xattrs, owner, acls, all, none")),
     }
 }
 
@@ -76,7 +78,9 @@ mod tests {
             ("all", Ok(Preserve::EVERYTHING)),
             ("+xattrs", xattrs(Preserve::default())),
             ("xattrs", xattrs(Preserve::NOTHING)),
-            ("all,-xattrs", only(true, true, true, true)),
+            ("all,-xattrs,-acls,-owner", only(true, true, true, true)),
+            ("none,+owner", Ok(Preserve { owner: true, ..Preserve::NOTHING })),
+            ("+acls", Ok(Preserve { acls: true, ..Preserve::default() })),
             ("none", only(false, false, false, false)),
             ("none,+times", only(false, true, false, false)),
             ("mode, times", only(true, true, false, false)),

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use longhaul_core::{Meta, Preserve, RelPath};
 use rustix::io::Errno;
 
+use super::super::dirs::DirHandle;
 use super::super::extras::{HeldInode, History};
 #[cfg(test)]
 use super::super::meta::MetaRules;
@@ -18,6 +19,7 @@ use super::FsTarget;
 use super::TreePolicy;
 use crate::error::DiskError;
 use crate::stat::times;
+use crate::walk::Dir;
 
 impl FsTarget {
     /// Makes a destination of the operator's own obey a policy, for tests.
@@ -35,13 +37,29 @@ impl FsTarget {
         meta: &Meta,
         preserve: Preserve,
     ) -> Result<(), Errno> {
-        if let Some(bits) = bits {
+        if preserve.has_extras() {
+            let (extras, inode) = (&self.rules.extras, HeldInode::open(&fd));
+            let set_ids = extras.set_owner(inode, path, (meta, preserve))?;
+            extras.clear_access(inode, path, (meta, preserve))?;
+            self.kernel().fchmod(&fd, mode(self.rules.modes.file(meta, preserve) | set_ids))?;
+            extras.set_attributes(inode, path, (meta, preserve), History::New)?;
+        } else if let Some(bits) = bits {
             self.kernel().fchmod(&fd, mode(bits))?;
         }
-        if preserve.has_extras() {
-            self.rules.extras.set_attributes(HeldInode::open(&fd), path, (meta, preserve), History::New)?;
-        }
         if preserve.times { self.kernel().futimens(&fd, &times(meta)) } else { Ok(()) }
+    }
+
+    /// Sets owner and times of a symbolic link of ours that will be `path`.
+    pub(super) fn set_link_meta(
+        &self,
+        (dir, name): (&Dir, &[u8]),
+        path: &RelPath,
+        (meta, preserve): (&Meta, Preserve),
+    ) -> Result<(), DiskError> {
+        let owned = self.rules.extras.set_owner_of_link((dir, name), path, (meta, preserve));
+        owned.map_err(|error| DiskError::call("set the owner of", path, error))?;
+        let set = if preserve.times { self.kernel().utimensat(dir, name, &times(meta)) } else { Ok(()) };
+        set.map_err(|error| DiskError::call("set the times of", path, error))
     }
 
     /// Gives a file that stands the mode and the extras of the source, where they differ.
@@ -81,13 +99,29 @@ impl FsTarget {
         };
         if bits.is_some() || preserve.times || preserve.has_extras() {
             let dir = self.open_dir(path)?;
-            let extras = || self.rules.extras.set_attributes(dir.inode(), path, (meta, preserve), History::Stood);
-            dir.set_mode(bits)
-                .and_then(|()| extras())
-                .and_then(|()| dir.set_times(meta, preserve))
+            self.set_dir_meta(&dir, path, bits, (meta, preserve))
                 .map_err(|error| DiskError::call("set the metadata of", path, error))?;
             self.finished(path, &dir)?;
         }
         Ok(())
+    }
+
+    fn set_dir_meta(
+        &self,
+        dir: &DirHandle,
+        path: &RelPath,
+        bits: Option<u32>,
+        (meta, preserve): (&Meta, Preserve),
+    ) -> Result<(), Errno> {
+        if preserve.has_extras() {
+            let extras = &self.rules.extras;
+            let set_ids = extras.set_owner(dir.inode(), path, (meta, preserve))?;
+            extras.clear_access(dir.inode(), path, (meta, preserve))?;
+            dir.set_mode(bits.map(|bits| bits | set_ids))?;
+            extras.set_attributes(dir.inode(), path, (meta, preserve), History::Stood)?;
+        } else {
+            dir.set_mode(bits)?;
+        }
+        dir.set_times(meta, preserve)
     }
 }

@@ -262,6 +262,8 @@ impl FsTarget {
     ) -> Result<(), DiskError> {
         let cut = self.kernel().ftruncate(body, len);
         cut.map_err(|error| body.handle().error("set the length of", error))?;
+        self.rules.extras.spare_striped(path, preserve);
+        let preserve = Preserve { owner: false, ..preserve };
         self.set_meta((body, path), Some(self.rules.modes.file(meta, preserve)), meta, preserve)
             .map_err(|error| body.handle().error("set the metadata of", error))?;
         body.mark().device().made(body, b"");

@@ -117,8 +117,19 @@ async fn receives(link: ControlLink) -> Option<Fault> {
     let (asked, base, place, tree) = (Allowed::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();
     let options = destination_options(&config, slab.slot_bytes());
-    let receiving =
-        Receiving { tree, slab, io, options, config, allowed: asked, base, place, journal: None, stream: None };
+    let receiving = Receiving {
+        tree,
+        slab,
+        io,
+        options,
+        config,
+        allowed: asked,
+        base,
+        place,
+        journal: None,
+        stream: None,
+        accounts: Default::default(),
+    };
     receiver::run(link, receiving, &mut course).await;
     course.totals.fault
 }
@@ -133,7 +144,12 @@ async fn sends(link: ControlLink) -> Option<Fault> {
         chunk: CHUNK,
         chunk_max: CHUNK,
         bundled_max: 256 << 10,
-        wanted: ScanWish { filter: Default::default(), names: None, preserve: Preserve::default() },
+        wanted: ScanWish {
+            filter: Default::default(),
+            names: None,
+            preserve: Preserve::default(),
+            accounts: Default::default(),
+        },
         timed: false,
     };
     let mut course = SendCourse::default();

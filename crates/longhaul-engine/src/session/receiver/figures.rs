@@ -12,7 +12,7 @@ use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::Tally;
 
 use super::ReceiverLoop;
-use super::losses::LossWatch;
+use super::extras::ExtrasWatch;
 use super::targets::TargetWatch;
 use crate::api::{self, Progress};
 use crate::session::totals::{Moved, TargetTroubles};
@@ -29,17 +29,17 @@ pub(super) struct ReceiveFigures {
     tells_digests: bool,
     targets: TargetWatch,
     troubles: TargetTroubles,
-    /// Looks at metadata that could not be kept.
-    pub(super) losses: LossWatch,
+    /// Maps accounts, and looks at metadata that could not be kept.
+    pub(super) extras: ExtrasWatch,
 }
 
 impl ReceiveFigures {
     /// The figures of a session that begins. `digests`: whose roots of skipped files are told.
-    pub(super) fn new(digests: SkippedDigests, targets: TargetWatch, losses: LossWatch) -> ReceiveFigures {
+    pub(super) fn new(digests: SkippedDigests, targets: TargetWatch, extras: ExtrasWatch) -> ReceiveFigures {
         let tells_digests = digests == SkippedDigests::Told;
         let sent_tally = (0.0, Tally::default());
         let troubles = TargetTroubles::default();
-        ReceiveFigures { reported_second: 0, sent_tally, received_most: 0, tells_digests, targets, troubles, losses }
+        ReceiveFigures { reported_second: 0, sent_tally, received_most: 0, tells_digests, targets, troubles, extras }
     }
 
     /// Whether the sender is to hear the counters now.

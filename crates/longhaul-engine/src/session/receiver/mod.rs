@@ -4,24 +4,24 @@
 //! events to observers. `wait` changes nothing, `absorb` is synchronous, `settle` has the machine's
 //! actions carried out. It knows no sockets and no system calls.
 
+mod extras;
 mod figures;
 mod intake;
-mod losses;
 mod targets;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::Fault;
+use longhaul_core::{AccountMap, Fault};
 use longhaul_disk::{ChunkIo, StreamOutput, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig};
 use longhaul_proto::wire::message::{Ending, Outcome};
 use longhaul_sys::Slab;
 
+use self::extras::ExtrasWatch;
 use self::figures::ReceiveFigures;
 use self::intake::Intake;
-use self::losses::LossWatch;
 use self::targets::TargetWatch;
 use super::SessionEvent;
 use super::allowed::Allowed;
@@ -56,6 +56,8 @@ pub(crate) struct Receiving {
     pub(crate) journal: Option<Arc<SessionJournal>>,
     /// The stream as which everything goes out. `None` for a tree.
     pub(crate) stream: Option<Arc<StreamOutput>>,
+    /// How this side maps accounts.
+    pub(crate) accounts: AccountMap,
 }
 
 /// The receiving side of a session. It owns the machine, and nothing else changes that.
@@ -98,7 +100,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
     let options = receiving.options;
     let whereabouts = Whereabouts::new(&receiving.place);
     let targets = TargetWatch::new(receiving.tree.loads());
-    let losses = LossWatch::new(&receiving.tree, options.preserve);
+    let extras = ExtrasWatch::new(&receiving.tree, options.preserve, receiving.accounts);
     let started = DestinationWorkers::start(
         receiving.tree,
         receiving.io.clone(),
@@ -129,7 +131,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         allowed: receiving.allowed,
         renamed,
         course,
-        figures: ReceiveFigures::new(digests, targets, losses),
+        figures: ReceiveFigures::new(digests, targets, extras),
         verdict: None,
         refused_by_peer: false,
         batch_over: false,
@@ -168,6 +170,7 @@ impl ReceiverLoop<'_> {
                 self.refused_by_peer |= matches!(message, Message::Refuse(_));
                 let message = match message {
                     Message::Losses(rows) => return self.hear_losses(rows),
+                    Message::Extras(extras) => Message::Extras(self.figures.extras.mapped(extras)),
                     message => message,
                 };
                 let asked = if let Message::Page(page) = &message { self.allowed.check(&page.entries) } else { Ok(()) };

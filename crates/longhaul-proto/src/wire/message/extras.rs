@@ -24,8 +24,17 @@ impl PageExtras {
 /// Bit of [`Hello::caps`](super::Hello::caps): extended attributes are to be carried over.
 pub const CAP_WANTS_XATTRS: u64 = 2;
 
-/// Bit of [`Welcome::caps`](super::Welcome::caps): they are, as was asked for.
+/// Bit of [`Hello::caps`](super::Hello::caps): owners and groups are to be carried over.
+pub const CAP_WANTS_OWNER: u64 = 4;
+/// Bit of [`Hello::caps`](super::Hello::caps): access lists are to be carried over.
+pub const CAP_WANTS_ACLS: u64 = 8;
+
+/// Bit of [`Welcome::caps`](super::Welcome::caps): extended attributes are, as was asked for.
 pub const CAP_CARRIES_XATTRS: u64 = 16;
+/// Bit of [`Welcome::caps`](super::Welcome::caps): owners and groups are, as was asked for.
+pub const CAP_CARRIES_OWNER: u64 = 32;
+/// Bit of [`Welcome::caps`](super::Welcome::caps): access lists are, as was asked for.
+pub const CAP_CARRIES_ACLS: u64 = 64;
 
 /// The bits of one kind of [`Extras`].
 struct KindBits {
@@ -38,8 +47,11 @@ struct KindBits {
 }
 
 /// All kinds of [`Extras`].
-const EXTRAS: [KindBits; 1] =
-    [KindBits { kind: |preserve| &mut preserve.xattrs, wants: CAP_WANTS_XATTRS, carries: CAP_CARRIES_XATTRS }];
+const EXTRAS: [KindBits; 3] = [
+    KindBits { kind: |preserve| &mut preserve.xattrs, wants: CAP_WANTS_XATTRS, carries: CAP_CARRIES_XATTRS },
+    KindBits { kind: |preserve| &mut preserve.owner, wants: CAP_WANTS_OWNER, carries: CAP_CARRIES_OWNER },
+    KindBits { kind: |preserve| &mut preserve.acls, wants: CAP_WANTS_ACLS, carries: CAP_CARRIES_ACLS },
+];
 
 /// The bits of a hello that ask for the extras in `preserve`.
 pub fn extras_wanted(mut preserve: Preserve) -> u64 {
@@ -67,6 +79,24 @@ pub fn extras_refused(preserve: Preserve, caps: u64) -> Preserve {
         *(bits.kind)(&mut refused) &= caps & bits.carries == 0;
     }
     refused
+}
+
+/// The form of [`Preserve`] within a request: the four kinds that every build knows.
+pub(super) mod without_extras {
+    use longhaul_core::Preserve;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// Writes it.
+    pub(crate) fn serialize<S: Serializer>(preserve: &Preserve, serializer: S) -> Result<S::Ok, S::Error> {
+        let Preserve { mode, times, links, sparse, .. } = *preserve;
+        (mode, times, links, sparse).serialize(serializer)
+    }
+
+    /// Reads it.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Preserve, D::Error> {
+        let (mode, times, links, sparse) = Deserialize::deserialize(deserializer)?;
+        Ok(Preserve { mode, times, links, sparse, ..Preserve::NOTHING })
+    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,9 @@ pub struct Transfer {
     pub chunk_max: ChunkSize,
     /// Lanes wanted; fewer may be granted.
     pub lanes: u32,
-    /// Which metadata is carried over.
+    /// Which metadata is carried over. Its extras are no part of this on the wire, but bits of the
+    /// hello and of its answer.
+    #[serde(with = "super::extras::without_extras")]
     pub preserve: Preserve,
     /// Whether this is a dry run, which changes nothing.
     pub dry_run: bool,

@@ -124,8 +124,8 @@ struct Root {
     /// the root), `refuse` (none) or `keep` (any). [default: "inside"]
     links: Option<Text>,
     /// Metadata beyond modes and times that is taken from clients which ask for it: of `xattrs`
-    /// (attributes of users). What is not taken is counted in the client's summary. [default:
-    /// ["xattrs"]]
+    /// (attributes of users), `owner`, `set-id` (with `owner`) and `acls`. What is not taken is
+    /// told the client. [default: ["xattrs"]]
     preserve: Option<Vec<Text>>,
 }
 

@@ -55,7 +55,10 @@ pub(super) fn judge(
 fn kind<'a>(extras: &'a mut ExtrasPolicy, word: &str) -> Result<&'a mut bool, Flaw> {
     match word {
         "xattrs" => Ok(&mut extras.xattrs),
-        _ => Err(Flaw::Unknown { given: word.to_owned(), allowed: "xattrs" }),
+        "owner" => Ok(&mut extras.owner),
+        "set-id" => Ok(&mut extras.set_id),
+        "acls" => Ok(&mut extras.acls),
+        _ => Err(Flaw::Unknown { given: word.to_owned(), allowed: "xattrs, owner, set-id, acls" }),
     }
 }
 

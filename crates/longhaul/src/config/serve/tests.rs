@@ -120,7 +120,12 @@ fn modes_and_links_of_a_root_are_bounded_unless_it_says_otherwise() {
     ] {
         assert_eq!(policy(line), TreePolicy { links, ..TreePolicy::served() }, "{line}");
     }
-    for (line, extras) in [("preserve = []", ExtrasPolicy::NOTHING), ("preserve = ['xattrs']", ExtrasPolicy::SERVED)] {
+    for (line, extras) in [
+        ("preserve = []", ExtrasPolicy::NOTHING),
+        ("preserve = ['xattrs']", ExtrasPolicy::SERVED),
+        ("preserve = ['owner']", ExtrasPolicy { owner: true, ..ExtrasPolicy::NOTHING }),
+        ("preserve = ['xattrs', 'owner', 'set-id', 'acls']", ExtrasPolicy::default()),
+    ] {
         assert_eq!(policy(line), TreePolicy { extras, ..TreePolicy::served() }, "{line}");
     }
 }
