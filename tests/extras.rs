@@ -237,9 +237,12 @@ fn a_root_takes_owners_set_id_bits_and_access_lists_only_if_it_says_so() {
     make_tree(&site.client.path("d"));
     files::set_mode(site.client.path("d/small"), 0o6755);
     set(site.client.path("d/large"), ACCESS, for_a_user(0));
-    let push = ["push", "--json", "--preserve", "+owner,+acls", "d", &site.url("")];
-    let outcome = site.client.run(push).succeed();
+    let push = ["push", "--json", "--preserve", "+owner,+acls", "--if-exists", "replace"];
     let row = |kind, entries| [json!(kind), json!("destination"), json!("policy"), json!(entries)];
+    // Both sides run as one user, whose files they are.
+    let outcome = site.client.run(push).args(["d", &site.url("")]).succeed();
+    assert_eq!(not_kept(&outcome), [row("set-id", 1), row("acls", 1)], "{outcome}");
+    let outcome = site.client.run(push).args(["--map-user", "*:54321", "d", &site.url("")]).succeed();
     assert_eq!(not_kept(&outcome), [row("owner", 7), row("set-id", 1), row("acls", 1)], "{outcome}");
     assert_eq!(fs::metadata(site.root().join("d/small")).unwrap().mode() & 0o7000, 0, "{outcome}");
     assert_eq!(get(site.root().join("d/large"), ACCESS), None, "{outcome}");

@@ -80,7 +80,8 @@ impl ExtrasKeeper {
         if bits == 0 || !preserve.mode || (is_owned && self.policy.set_id) {
             return Ok(if preserve.mode { bits } else { 0 });
         }
-        let reason = if self.policy.set_id { LossReason::Denied } else { LossReason::Policy };
+        let is_taken = self.policy.owner && self.policy.set_id;
+        let reason = if is_taken { LossReason::Denied } else { LossReason::Policy };
         self.lose(LossKind::SetId, reason, path);
         Ok(0)
     }
@@ -117,11 +118,14 @@ impl ExtrasKeeper {
         chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
     ) -> Result<bool, Errno> {
         let Some(owner) = meta.extras.as_ref().and_then(|extras| extras.owner.as_ref()) else { return Ok(false) };
+        let wanted = (self.accounts.user(&owner.user), self.accounts.group(&owner.group));
         if !self.policy.owner {
-            self.lose(LossKind::Owner, LossReason::Policy, path);
+            // Nothing is lost where it is the same anyway.
+            if wanted != (Some(is.0), Some(is.1)) {
+                self.lose(LossKind::Owner, LossReason::Policy, path);
+            }
             return Ok(false);
         }
-        let wanted = (self.accounts.user(&owner.user), self.accounts.group(&owner.group));
         let user = wanted.0.filter(|user| *user != is.0).map(Uid::from_raw);
         let group = wanted.1.filter(|group| *group != is.1).map(Gid::from_raw);
         // Who may not give a file away may still give it to a group of one's own.

@@ -227,6 +227,10 @@ pub(crate) fn destination_options(config: &ReceiverConfig, slot_bytes: usize) ->
         preserve: config.preserve,
         dry_run: config.dry_run,
         may_replace: config.policy.may_replace(),
+        fitted: match config.policy.if_exists {
+            IfExists::SkipSame => config.preserve,
+            IfExists::Replace | IfExists::Fail | IfExists::Verify => config.preserve.without_extras(),
+        },
         reserve: reads.then_some(slot_bytes),
         digests: digests.then_some(budget::digest_bytes(config.chunk_max) as usize),
     }

@@ -261,6 +261,11 @@ fn orphans_are_swept_and_nothing_else() {
     drop(open);
     let tree = Tree::open(dir.path()).expect("tree");
     assert_eq!(tree.sweep(&path(""), &orphan).expect("sweep"), 1, "free now");
+    if geteuid().is_root() {
+        file(&named(dead, 5));
+        std::os::unix::fs::chown(at(dir.path(), &named(dead, 5)), Some(12345), None).expect("chown");
+        assert_eq!(tree.sweep(&path(""), &orphan).expect("sweep"), 1, "it was given to its owner before its name");
+    }
     assert!(dir.path().join(".longhaul-note").exists() && dir.path().join("kept").exists());
 }
 

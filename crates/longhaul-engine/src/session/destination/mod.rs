@@ -97,6 +97,9 @@ pub(crate) struct DestinationOptions {
     pub(crate) dry_run: bool,
     /// Whether names that stood may be replaced.
     pub(crate) may_replace: bool,
+    /// The metadata that a file gets which is skipped as it has the same length and time. Where
+    /// such files are replaced or compared they get it then.
+    pub(crate) fitted: Preserve,
     /// Bytes of a buffer to read back and to read standing files. `None`: not wanted.
     pub(crate) reserve: Option<usize>,
     /// Bytes of a buffer to read skipped files. `None`: not wanted.

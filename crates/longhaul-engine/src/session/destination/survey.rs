@@ -121,9 +121,9 @@ fn look(
             }
             Some(Standing::File { len, meta, clock }) => {
                 let seen = Seen::File { len, mtime: meta.mtime, clock };
-                let fits = options.preserve.mode || options.preserve.has_extras();
+                let fits = options.fitted.mode || options.fitted.has_extras();
                 if options.may_replace && fits && !options.dry_run && is_same(&held.entry, &seen) {
-                    tree.fit(&held.placed, &meta, &held.entry.meta, options.preserve)?;
+                    tree.fit(&held.placed, &meta, &held.entry.meta, options.fitted)?;
                 }
                 seen
             }
