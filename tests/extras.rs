@@ -9,6 +9,8 @@ use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use serde_json::{Value, json};
 
 use crate::fixture::{DaemonConfig, Host, Outcome, Site, Trip, files};
+use crate::hostile::{Direction, End};
+use crate::resume::scene::{Death, LEN, Scene, resumed};
 
 /// Sets an attribute.
 fn set(path: impl AsRef<Path>, name: &str, value: impl AsRef<[u8]>) {
@@ -95,6 +97,38 @@ fn what_stands_the_same_gets_the_attributes_of_the_source_and_is_left_alone_afte
         let before = ["small", "large"].map(changed);
         trip.send(&options, &["d"], "");
         assert_eq!(["small", "large"].map(changed), before, "{trip}: something was written that was the same");
+    }
+}
+
+#[test]
+fn a_file_that_goes_on_after_a_death_has_the_attributes_of_the_source() {
+    for direction in Direction::BOTH {
+        let mut scene = Scene::new(direction);
+        files::make(scene.source(), 1, LEN);
+        set(scene.source(), "user.of", "f");
+        scene.die(scene.run("f", "f").args(["--preserve", "+xattrs"]), Death::ClientKilled);
+        let outcome = scene.run("f", "f").args(["--preserve", "+xattrs"]).succeed();
+        assert!(resumed(&outcome) > 0, "{direction:?}: {outcome}");
+        let came = get(scene.wired.end(direction, End::To), "user.of");
+        assert_eq!(came.as_deref(), Some(&b"f"[..]), "{direction:?}: {outcome}");
+    }
+}
+
+#[test]
+fn attributes_of_many_files_that_fill_no_page_alone_flow_with_their_pages() {
+    const FILES: usize = 1500;
+    for trip in Trip::each_way() {
+        let top = trip.source().join("d");
+        for n in 0..FILES {
+            files::make(top.join(format!("f{n}")), n as u64, 10);
+            set(top.join(format!("f{n}")), "user.a", vec![n as u8; 2500]);
+        }
+        let outcome = trip.send(&["--preserve", "+xattrs"], &["d"], "");
+        assert_eq!((outcome.counts(), not_kept(&outcome)), ((FILES as u64, 0, 0), vec![]), "{trip}: {outcome}");
+        for n in [0, 1, 17, 18, FILES / 2, FILES - 1] {
+            let came = get(trip.dest().join(format!("d/f{n}")), "user.a");
+            assert_eq!(came, Some(vec![n as u8; 2500]), "{trip}: {n}");
+        }
     }
 }
 
