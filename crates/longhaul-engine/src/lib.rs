@@ -51,13 +51,14 @@ mod name_page;
 mod place;
 mod random;
 mod session;
+mod ssh;
 mod workers;
 
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
     LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN,
-    Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote, Stop, StopTrigger, StreamDest,
-    StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
+    Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, SshHost, Start, StartNote, Stop, StopTrigger,
+    StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -65,7 +66,7 @@ pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
-pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
+pub use daemon::{ClientConfig, PipeConfig, RootConfig, ServeConfig, Service, serve_pipe};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, IoMode, LastBlock,

@@ -211,6 +211,11 @@ impl LocalSite {
         })
     }
 
+    /// The same place for the sessions of this run.
+    pub(crate) fn of_run(self, run: [u8; 16]) -> LocalSite {
+        LocalSite { run, ..self }
+    }
+
     /// The same place for one source that turned out to be a directory: it keeps its name beneath
     /// the destination.
     pub(crate) fn for_directory(&self, dest: &LocalDest) -> LocalSite {
@@ -318,7 +323,12 @@ fn landing_at<'d>(
     placing: Placing,
     ground: &Ground,
 ) -> Result<(&'d Path, Option<&'d OsStr>), Fault> {
-    if placing == Placing::Beneath || ground.has_directory(&dest.path)? {
+    let is_beneath = match placing {
+        Placing::Beneath => true,
+        Placing::BeneathIfDir => ground.has_directory(&dest.path)?,
+        Placing::Named => false,
+    };
+    if is_beneath {
         return Ok((&dest.path, None));
     }
     let name = dest.path.file_name().ok_or_else(|| no_name(dest.path.as_os_str().as_bytes()))?;

@@ -51,18 +51,18 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Send local files to a daemon (or to a local directory)
-    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... lh://HOST[:PORT]/ROOT/PATH")]
+    /// Send local files to another host: over ssh, or to a daemon (or to a local directory)
+    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... [USER@]HOST:PATH|lh://HOST[:PORT]/ROOT/PATH")]
     #[command(mut_arg("locations", |arg| arg.help(help::PUSH_LOCATIONS).long_help(help::PUSH_LOCATIONS_LONG)))]
     #[command(mut_arg("sync_interval", |arg| arg.hide(true)), mut_arg("sync_bytes", |arg| arg.hide(true)))]
     #[command(after_help = help::PUSH, after_long_help = help::PUSH_LONG)]
     Push(TransferArgs),
-    /// Fetch files from a daemon
-    #[command(override_usage = "longhaul pull [OPTIONS] lh://HOST[:PORT]/ROOT/PATH... DEST")]
+    /// Fetch files from another host: over ssh, or from a daemon
+    #[command(override_usage = "longhaul pull [OPTIONS] [USER@]HOST:PATH|lh://HOST[:PORT]/ROOT/PATH... DEST")]
     #[command(mut_arg("locations", |arg| arg.help(help::PULL_LOCATIONS).long_help(help::PULL_LOCATIONS_LONG)))]
     #[command(after_help = help::PULL, after_long_help = help::PULL_LONG)]
     Pull(TransferArgs),
-    /// Copy within this host, or to or from a daemon: push or pull, whichever the locations say
+    /// Copy within this host, or to or from another one: push or pull, whichever the locations say
     #[command(override_usage = "longhaul copy [OPTIONS] SOURCE... DEST")]
     #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
     #[command(after_help = help::COPY, after_long_help = help::COPY_LONG)]
@@ -132,6 +132,9 @@ pub struct TransferArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+    /// How a host is reached by ssh.
+    #[command(flatten)]
+    pub ssh: SshOptions,
     /// Options of other tools that mean something else here, or nothing.
     #[command(flatten)]
     pub foreign: ForeignOptions,
@@ -172,6 +175,22 @@ pub struct NetworkOptions {
     /// [default: 20s]
     #[arg(long, value_name = "TIME", hide_short_help = true)]
     pub stall_timeout: Option<OsString>,
+}
+
+/// How a host is reached by ssh.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Ssh")]
+pub struct SshOptions {
+    /// The command that leads to HOST of HOST:PATH, with its options: 'ssh -p 2222' [default: ssh]
+    #[arg(long, value_name = "COMMAND", hide_short_help = true)]
+    pub ssh: Option<OsString>,
+    /// Where longhaul is at that host [default: longhaul, as its shell finds it]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub remote_longhaul: Option<OsString>,
+    /// Ports of which one is listened at for lanes beside ssh, at either host: LOW-HIGH [default:
+    /// any free one]
+    #[arg(long, value_name = "LOW-HIGH", hide_short_help = true)]
+    pub port_range: Option<OsString>,
 }
 
 /// What is kept in memory.
@@ -335,8 +354,8 @@ pub struct LsArgs {
     /// when, who writes it
     #[arg(long)]
     pub partials: bool,
-    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with --partials: what
-    /// is left in all of them)
+    /// PATH, [USER@]HOST:PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with
+    /// --partials: what is left in all of them)
     #[arg(value_name = "LOCATION", required = true, num_args = 1..)]
     pub locations: Vec<OsString>,
     /// How much is said.
@@ -345,6 +364,9 @@ pub struct LsArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+    /// How a host is reached by ssh.
+    #[command(flatten)]
+    pub ssh: SshOptions,
 }
 
 /// The arguments of `check`.
@@ -384,6 +406,12 @@ pub struct ServeArgs {
     /// Read the config, say what is wrong with it, serve nothing
     #[arg(long)]
     pub check_config: bool,
+    /// Serve the one client behind standard input and output, to which ssh has led it, and end with
+    /// it; with DIR nothing but that directory: for the forced command of a key in authorized_keys
+    /// [default rights: read]
+    #[arg(long, value_name = "DIR[:RIGHTS]", num_args = 0..=1, default_missing_value = "")]
+    #[arg(conflicts_with_all = ["config", "root", "check_config"])]
+    pub ssh_only: Option<OsString>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,

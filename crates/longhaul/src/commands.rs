@@ -8,6 +8,7 @@ mod check;
 mod key;
 mod ls;
 mod manual;
+mod pipe;
 mod serve;
 mod set;
 mod transfer;

@@ -14,7 +14,7 @@ use longhaul_core::{Author, Blame, Escaped, Fault, RelPath};
 use longhaul_engine::FileEvent;
 
 use crate::destination::Destination;
-use crate::location::{DaemonPath, LocalPath};
+use crate::location::{DaemonPath, LocalPath, SshPath};
 
 /// Both ends of a transfer, as users know them.
 #[derive(Clone, Debug)]
@@ -46,6 +46,11 @@ impl Naming {
     /// The naming of a transfer with sources at a daemon.
     pub fn from_daemon(sources: &[DaemonPath], destination: Destination) -> Naming {
         Naming { sources: sources.iter().filter_map(SourceName::daemon).collect(), destination, is_pull: true }
+    }
+
+    /// The naming of a transfer with sources at a host that ssh leads to.
+    pub fn from_ssh(sources: &[SshPath], destination: Destination) -> Naming {
+        Naming { sources: sources.iter().map(SourceName::ssh).collect(), destination, is_pull: true }
     }
 
     /// Whether a fault was met at the destination.
@@ -121,6 +126,12 @@ impl SourceName {
         let above = joined(&Escaped(place.root.as_bytes()).to_string(), &below);
         let host = format!("lh://{}/", crate::location::host_port(&source.host, source.port));
         Some(SourceName { above, host, top })
+    }
+
+    fn ssh(source: &SshPath) -> SourceName {
+        let (above, top) = source.split();
+        let (above, top) = (Escaped(above).to_string(), top.map(<[u8]>::to_vec));
+        SourceName { above, host: format!("{}:", source.host), top }
     }
 }
 

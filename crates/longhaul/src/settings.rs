@@ -9,6 +9,7 @@ mod bench;
 mod files_from;
 mod lab;
 mod layers;
+mod ssh;
 mod stream;
 mod targets;
 
@@ -37,6 +38,7 @@ pub use lab::{
     scan_bench,
 };
 pub use layers::Layers;
+pub use ssh::{SshSettings, ssh};
 pub use stream::{InputSettings, StreamSettings};
 pub use targets::{new_set, rate_of};
 
@@ -59,6 +61,8 @@ pub struct TransferSettings {
     pub progress: ProgressForm,
     /// Keys and whom to trust.
     pub keys: Keys,
+    /// How a host is reached by ssh.
+    pub ssh: SshSettings,
 }
 
 /// The amount and form of output.
@@ -137,6 +141,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         notes: listed.and_then(|listed| listed.note()).into_iter().collect(),
         progress: layers.parsed("progress", &args.output.progress, values::progress)?.unwrap_or_default(),
         keys: keys(&args.keys, layers)?,
+        ssh: ssh(&args.ssh, layers)?,
     })
 }
 

@@ -15,8 +15,8 @@ pub use event::{
     PathFigures, Progress, Redial, SkipReason, Start, StartNote,
 };
 pub use job::{
-    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, StreamDest,
-    StreamPlace, Trust,
+    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
+    StreamDest, StreamPlace, Trust,
 };
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::retry::Patience;
+use super::ssh::{self, NearSide, Ways};
 use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
@@ -29,7 +30,7 @@ use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
-use crate::lanes::event::LaneListener;
+use crate::lanes::event::{LaneEvent, LaneListener};
 use crate::lanes::join::join;
 use crate::lanes::replace::{Dial, Replacement};
 use crate::session;
@@ -93,16 +94,21 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
-        let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
-        self.paths.lead_to(control.peer_addr)?;
+        let Reached { mut control, ways } = self.reach(remote, again).await?;
+        if !control.peer_addr.ip().is_unspecified() {
+            self.paths.lead_to(control.peer_addr)?;
+        }
+        let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.has_way());
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
-        let transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
+        let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
+        let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
+        transfer.flow.transport = transport;
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
-        let connect = self.connect_of(remote, &control);
+        let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let mut ahead = self.connect_ahead(&connect, self.transport(), if is_long { lanes } else { 0 });
+        let mut ahead = self.connect_ahead(&connect, transport, if is_long { lanes } else { 0 });
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
@@ -125,6 +131,12 @@ impl Run {
         let events = mpsc::unbounded_channel();
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
         replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
+        if let Some(ways) = ways.filter(|_| is_over_ssh) {
+            match role {
+                Role::Sender => ways.when_found(move || listener.hear(LaneEvent::WayFound)),
+                Role::Receiver => ways.when_found(ways.tell_far_side()),
+            }
+        }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
     }
@@ -177,6 +189,12 @@ impl Run {
         })
     }
 
+    /// Reaches the daemon, for the first time or `again`.
+    async fn reach(&self, remote: &Remote, again: bool) -> Result<Reached, Fault> {
+        let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
+        connect_over(remote, self.paths.as_slice(), again, (self.protection(), options)).await
+    }
+
     /// How lanes of a session with a daemon are protected.
     pub(crate) fn protection(&self) -> Protection {
         self.settings.protect.unwrap_or(Protection::Private)
@@ -211,7 +229,10 @@ impl Run {
     }
 
     /// How lanes are connected, to whichever session they will belong.
-    fn connect_of(&self, remote: &Remote, control: &Control) -> Connect {
+    fn connect_of(&self, remote: &Remote, control: &Control, ways: Option<Arc<Ways>>) -> Connect {
+        if let Some(ways) = ways {
+            return Arc::new(move |chosen, asked, segment_max| ways.connect(chosen, asked, segment_max));
+        }
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let identity = remote.credentials.identity.clone();
         let (addr, pinned) = (control.peer_addr, control.peer_key);
@@ -313,6 +334,8 @@ impl Run {
 /// that takes.
 type Connect =
     Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
+/// How lanes are protected, and their options.
+type Near = (Protection, LaneOptions);
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
 type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
@@ -346,13 +369,29 @@ fn log_agreed(welcome: &Welcome, granted: &GrantedLanes, protection: Protection,
 }
 
 /// A control connection to a daemon whose key was judged.
-pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
-    connect_over(remote, &[], false).await
+pub(crate) async fn connect(remote: &Remote) -> Result<Reached, Fault> {
+    connect_over(remote, &[], false, (Protection::Private, LaneOptions::default())).await
+}
+
+/// A daemon that was reached.
+pub(crate) struct Reached {
+    pub(crate) control: Control,
+    /// The ways of lanes to it, if it was reached by ssh.
+    pub(crate) ways: Option<Arc<Ways>>,
 }
 
 /// Dials, for the first time in this run or `again`.
-async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
-    let Reach::Address { host, port } = &remote.reach;
+async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool, near: Near) -> Result<Reached, Fault> {
+    let (host, port) = match &remote.reach {
+        Reach::Address { host, port } => (host, port),
+        Reach::Ssh(host) => {
+            let (protection, options) = near;
+            let (identity, ports) = (remote.credentials.identity.clone(), host.ports.map(|(low, high)| low..=high));
+            let near = NearSide { identity, protection, options, ports };
+            let (control, ways) = ssh::dial(host, &remote.credentials, near).await?;
+            return Ok(Reached { control, ways: Some(ways) });
+        }
+    };
     let dialled =
         dial_control_over(&remote.reach.to_string(), paths, &remote.credentials.identity, PeerCheck::Observe).await;
     let control = dialled.map_err(|e| dial_fault(&e, again))?;
@@ -364,7 +403,7 @@ async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result
         "connected over TCP, keys are proved"
     );
     remote.credentials.trust.judge(host, *port, &control.peer_key)?;
-    Ok(control)
+    Ok(Reached { control, ways: None })
 }
 
 /// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its

@@ -7,6 +7,7 @@
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
 use longhaul_net::{Protection, PublicKey};
 
+use super::account::Account;
 use super::strangers::unknown;
 use super::{ClientConfig, Daemon, RootConfig};
 
@@ -25,8 +26,9 @@ impl Daemon {
     /// whether the root exists.
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
-        match self.roots.get(name) {
-            Some((root, ..)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
+        let root = self.account.as_ref().map(Account::root);
+        match root.or_else(|| self.roots.get(name).map(|(root, ..)| root)) {
+            Some(root) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
             _ => Err(Fault::new(
                 FaultCode::Denied,
                 Blame::Local,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
@@ -75,16 +75,16 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
-            let (tree, _) = daemon.root_parts(&root).await?;
+            let (tree, _, path) = daemon.spot(&root, path).await?;
             ListedNames::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
-            let Principal { principal, .. } = Principal::client(&client.key, &client.name);
-            let parts = daemon.root_parts(&root).await?;
-            ListedNames::partials(parts, principal, path, places()?)
+            let Principal { principal, .. } = daemon.principal(&client);
+            let (set, store, path) = daemon.spot(&root, path).await?;
+            ListedNames::partials((set, store), principal, path, places()?)
                 .await
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
@@ -148,6 +148,16 @@ async fn prepare(
     })
 }
 
+impl Daemon {
+    /// The principal whose partials a client may continue: its key, or the user whose account it is.
+    fn principal(&self, client: &ClientConfig) -> Principal {
+        match self.account {
+            Some(_) => Principal::local(),
+            None => Principal::client(&client.key, &client.name),
+        }
+    }
+}
+
 /// Checks that this build understands a transfer, that the client may ask for it, and that the
 /// congestion control exists that it names.
 fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
@@ -155,6 +165,7 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         || !transfer.initiator
         || transfer.lanes == 0
         || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
+        || transfer.flow.transport == Transport::Ssh && daemon.account.is_none()
         || !facts(transfer).protections.contains(&handshake::from_wire(transfer.protect))
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk

@@ -58,7 +58,7 @@ pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listen
 }
 
 /// Listens over both. For port 0 a port is looked for that is free for both.
-fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
+pub(super) fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
     let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
     loop {
         tries -= 1;
@@ -146,18 +146,18 @@ async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
 }
 
 /// Greets a connection and hands it to `serve` or to the registry.
-async fn receive(daemon: Arc<Daemon>, stream: TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
+pub(super) async fn receive(daemon: Arc<Daemon>, stream: TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
     match greet(stream, &tls).await {
         // Boxed, so that silent connections do not need room for a conversation.
         Ok(Greeted::Control(control)) => Box::pin(serve::serve(daemon, control)).await,
         Ok(Greeted::PrivateLane(stream, key)) => bring_private(&daemon, stream, key).await,
-        Ok(Greeted::SafeLane(stream, opening)) => daemon.registry.bring_safe(stream, &opening).await,
+        Ok(Greeted::SafeLane(stream, opening)) => daemon.registry.bring_safe(stream, &opening, peer.ip()).await,
         Err(e) => tracing::debug!(target: "longhaul::serve", %peer, error = %e, "a connection came to nothing"),
     }
 }
 
 /// Brings a private lane to its session, if its key is a client's.
-async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
+pub(super) async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
     if daemon.knows(&key) {
         return daemon.registry.bring_private(stream, key).await;
     }

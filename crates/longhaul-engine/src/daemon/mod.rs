@@ -9,9 +9,11 @@
 //! answers requests to list. `runs` lets a client take over from itself; `shares` divides the
 //! daemon's sessions, memory and listings among clients; `buffers` is the memory of one session;
 //! `memory` grants measurements; `rates` sets the rate of each session; `collect` decides when
-//! abandoned partials go. It knows no command line.
+//! abandoned partials go. `pipe` is a daemon for one client behind an ssh session, whose paths are an
+//! `account`'s. It knows no command line.
 
 mod access;
+mod account;
 mod admission;
 mod buffers;
 mod collect;
@@ -20,6 +22,7 @@ mod listing;
 mod lobby;
 mod memory;
 mod notices;
+mod pipe;
 mod rates;
 mod request;
 mod runs;
@@ -43,12 +46,15 @@ use crate::api::{Stop, StopTrigger};
 use crate::budget;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
+use account::Account;
 use door::Listening;
 use lobby::Lobby;
 use notices::Notices;
 use rates::RateLimits;
 use runs::Runs;
 use shares::ClientShares;
+
+pub use pipe::{PipeConfig, serve_pipe};
 
 /// A directory tree offered under a name.
 #[derive(Clone, Debug)]
@@ -143,10 +149,15 @@ pub struct Service {
     task: tokio::task::JoinHandle<()>,
 }
 
+/// The roots of a daemon by their names.
+type Roots = BTreeMap<String, (RootConfig, Arc<TargetSet>, Arc<RootJournals>)>;
+
 /// The state that all connections of a daemon share.
 struct Daemon {
     config: ServeConfig,
-    roots: BTreeMap<String, (RootConfig, Arc<TargetSet>, Arc<RootJournals>)>,
+    roots: Roots,
+    /// The places that one client behind a pipe may name, in place of roots.
+    account: Option<Account>,
     registry: Registry,
     lobby: Lobby,
     notices: Notices,
@@ -167,7 +178,6 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        let affinity = Affinity::new(&config.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
         let mut roots = BTreeMap::new();
         for root in &config.roots {
             let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
@@ -183,20 +193,7 @@ impl Service {
         let listeners = door::listen(&config.listen, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Arc::new(Daemon {
-            memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
-            sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
-            listings: ClientShares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
-            registry: Registry::default(),
-            lobby: Lobby::default(),
-            notices: Notices::new(config.file.as_deref()),
-            runs: Runs::default(),
-            rates: RateLimits::new(config.rate),
-            roots,
-            config,
-            affinity,
-            stop,
-        });
+        let daemon = Arc::new(Daemon::new(config, roots, None, stop)?);
         let task = tokio::spawn(run(daemon, listeners, Arc::new(tls)));
         Ok(Service { listening, trigger, task })
     }
@@ -214,6 +211,28 @@ impl Service {
     /// Waits until the daemon has ended. Sessions have let go of their files then.
     pub async fn wait(self) {
         let _ = self.task.await;
+    }
+}
+
+impl Daemon {
+    /// A daemon to which nobody has come yet.
+    fn new(config: ServeConfig, roots: Roots, account: Option<Account>, stop: Stop) -> Result<Daemon, Fault> {
+        let affinity = Affinity::new(&config.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
+        Ok(Daemon {
+            memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
+            sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
+            listings: ClientShares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
+            registry: Registry::default(),
+            lobby: Lobby::default(),
+            notices: Notices::new(config.file.as_deref()),
+            runs: Runs::default(),
+            rates: RateLimits::new(config.rate),
+            roots,
+            account,
+            config,
+            affinity,
+            stop,
+        })
     }
 }
 

@@ -10,6 +10,7 @@
 //! and no files.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -99,14 +100,19 @@ impl Registry {
         Some(id)
     }
 
-    /// Has a safe lane, whose first bytes are `opening`, prove where it belongs, and brings it
-    /// there.
-    pub(crate) async fn bring_safe(&self, stream: LaneStream, opening: &[u8]) {
+    /// Tells every session that there is a way beside the ssh session.
+    pub(crate) fn way_found(&self) {
+        self.lock().values().for_each(|session| session.listener.hear(LaneEvent::WayFound));
+    }
+
+    /// Has a safe lane from a host, whose first bytes are `opening`, prove where it belongs, and
+    /// brings it there.
+    pub(crate) async fn bring_safe(&self, stream: LaneStream, opening: &[u8], from: IpAddr) {
         let Some(opening) = opening.first_chunk::<OPENING_BYTES>().map(Opening::decode) else { return };
         let expected = self.lock().get(&opening.session).is_some_and(|e| e.admits(opening.lane, None));
-        match stream.peer_addr() {
-            Some(addr) if expected => self.bring(stream, None, self.safe.enter(Source::of(addr.ip()))).await,
-            peer => tracing::debug!(target: "longhaul::serve", ?peer, "a lane that belongs to no session"),
+        match expected {
+            true => self.bring(stream, None, self.safe.enter(Source::of(from))).await,
+            false => tracing::debug!(target: "longhaul::serve", %from, "a lane that belongs to no session"),
         }
     }
 

@@ -60,6 +60,8 @@ pub(crate) enum SessionEvent {
     Undialled(Fault),
     /// A lane's thread ended.
     LaneEnded(LaneEnd),
+    /// Lanes need not go over ssh any more.
+    WayFound,
     /// The rate that this side allows the session has changed, bytes/s. `None` for no rate.
     OwnRate(Option<u64>),
     /// A receiving lane brought a unit, with a pass if the unit holds no buffer.
@@ -80,6 +82,7 @@ impl From<LaneEvent> for SessionEvent {
             LaneEvent::Joined(lane) => SessionEvent::Lane(lane),
             LaneEvent::Undialled(fault) => SessionEvent::Undialled(fault),
             LaneEvent::Ended(end) => SessionEvent::LaneEnded(end),
+            LaneEvent::WayFound => SessionEvent::WayFound,
         }
     }
 }

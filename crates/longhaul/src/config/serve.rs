@@ -52,19 +52,47 @@ impl CommandLineRoot {
         let bytes = text.as_bytes();
         let equals = bytes.iter().position(|&b| b == b'=').ok_or_else(bad)?;
         let name = parse_root(&bytes[..equals]).map_err(|_| bad())?;
-        let rest = &bytes[equals + 1..];
-        let (dir, rights) = match rest.iter().rposition(|&b| b == b':') {
-            Some(colon) if is_word_list(&rest[colon + 1..]) => (&rest[..colon], &rest[colon + 1..]),
-            _ => (rest, &b"read"[..]),
-        };
-        if dir.is_empty() {
-            return Err(bad());
-        }
-        let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
-        let dir = PathBuf::from(OsStr::from_bytes(dir));
-        let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
-        Ok(CommandLineRoot(RootConfig { name, targets: TargetDirs::one(dir), allow, protect, rate: None, policy }))
+        root(name, &bytes[equals + 1..]).map_err(|flaw| flaw.map_or_else(bad, flawed))
     }
+
+    /// Reads `DIR[:read,create,modify]`, likewise.
+    ///
+    /// # Errors
+    /// [`Error::Option`] without a directory.
+    pub fn of_dir(text: &OsStr) -> Result<CommandLineRoot, Error> {
+        let flawed = |flaw| Error::Option { origin: Origin::Flag("ssh-only"), flaw };
+        let form = "DIR[:read,create,modify]";
+        let bad = || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form });
+        let name = text.to_string_lossy().into_owned();
+        let CommandLineRoot(mut root) = root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))?;
+        // What passes is protected by ssh in any case.
+        root.protect = vec![Protection::Private, Protection::Safe];
+        Ok(CommandLineRoot(root))
+    }
+}
+
+impl From<CommandLineRoot> for RootConfig {
+    fn from(CommandLineRoot(root): CommandLineRoot) -> RootConfig {
+        root
+    }
+}
+
+/// The root of this name at `DIR[:RIGHTS]`.
+///
+/// # Errors
+/// The flaw of the rights. `None` without a directory.
+fn root(name: String, text: &[u8]) -> Result<CommandLineRoot, Option<Flaw>> {
+    let (dir, rights) = match text.iter().rposition(|&b| b == b':') {
+        Some(colon) if is_word_list(&text[colon + 1..]) => (&text[..colon], &text[colon + 1..]),
+        _ => (text, &b"read"[..]),
+    };
+    if dir.is_empty() {
+        return Err(None);
+    }
+    let allow = parse_rights(&String::from_utf8_lossy(rights))?;
+    let dir = PathBuf::from(OsStr::from_bytes(dir));
+    let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
+    Ok(CommandLineRoot(RootConfig { name, targets: TargetDirs::one(dir), allow, protect, rate: None, policy }))
 }
 
 impl Daemon {
@@ -90,6 +118,11 @@ impl Daemon {
             return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone(), why });
         }
         Ok(daemon)
+    }
+
+    /// The settings of a daemon without a config file, a root or a client.
+    pub fn without_file() -> ServeConfig {
+        defaults()
     }
 
     /// Takes the text of the config at `path` for itself: its clients may name roots that only a

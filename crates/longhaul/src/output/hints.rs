@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use longhaul_core::hint::{Again, Daemon, Hint, Memory, Names, Network, Program, Storage};
+use longhaul_core::hint::{Again, Daemon, Hint, Memory, Names, Network, Program, Ssh, Storage};
 
 /// The hint as a sentence for a user of the command line.
 pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
@@ -17,8 +17,16 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Memory(hint) => memory(hint),
         Hint::Network(hint) => network(hint),
         Hint::Daemon(hint) => daemon(hint),
+        Hint::Ssh(Ssh::PutThere) => {
+            "put this version of longhaul there, or say with --remote-longhaul PATH where it is".into()
+        }
+        Hint::Ssh(hint) => hint.to_string().into(),
         Hint::Program(
-            hint @ (Program::UseCompatible | Program::ShareVersion | Program::Report | Program::PullThenPush),
+            hint @ (Program::SameVersion
+            | Program::UseCompatible
+            | Program::ShareVersion
+            | Program::Report
+            | Program::PullThenPush),
         ) => hint.to_string().into(),
         Hint::Program(Program::StreamAsArchive) => "give --tar, which sends them as an archive".into(),
         Hint::Words(words) => words.as_str().into(),
@@ -207,6 +215,7 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         | Daemon::AskAboutNewKey
         | Daemon::Restart
         | Daemon::SeeItsLog
+        | Daemon::StayBeneath
         | Daemon::ReadInTime => return hint.to_string().into(),
     };
     words.into()

@@ -183,6 +183,17 @@ impl SessionLanes {
         target
     }
 
+    /// Has lanes go straight to the other host from now on, beside those over ssh until the first of
+    /// them has joined. Returns the number to ask the other side for, if that side provides lanes.
+    pub(super) fn way_found(&mut self) -> Option<LaneTarget> {
+        if self.role != Role::Sender || !self.pool.leave_ssh() {
+            return None;
+        }
+        let target = LaneTarget { count: self.pool.target(), transport: self.pool.transport() };
+        self.tell(LanesChange::Straight(target.count), LanesReason::WayFound);
+        (!self.pool.grants()).then_some(target)
+    }
+
     fn tell(&self, change: LanesChange, reason: LanesReason) {
         let (seconds, lanes) = (self.clock.seconds(), self.count());
         tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");

@@ -274,6 +274,12 @@ impl ControlLink {
                 }
                 None
             }
+            SessionEvent::WayFound => {
+                if let Some(target) = self.lanes.way_found().filter(|_| !self.end.is_begun()) {
+                    self.say(Message::LaneTarget(target));
+                }
+                None
+            }
             SessionEvent::OwnRate(rate) => {
                 self.lanes.set_own_rate(rate);
                 if self.role == Role::Receiver {

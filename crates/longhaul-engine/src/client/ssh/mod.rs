@@ -1,0 +1,76 @@
+//! Reaches a far host by the user's own ssh: starts longhaul there, says hello through the pipe, and
+//! finds ways for lanes.
+//!
+//! In: an [`SshHost`] and this run's one-time key. Out: a control connection through the tunnel, and
+//! the [`Ways`] of its lanes. `process` runs ssh, `failure` words its end, `address` finds out which
+//! host it dials, `ways` races the ways. It knows no sessions and no disks.
+
+mod address;
+mod failure;
+mod process;
+mod ways;
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, Fault, FaultCode, hint};
+use longhaul_net::{Control, ControlEnds, PeerCheck, PublicKey, Tunnel, control_over};
+use longhaul_proto::wire::ssh::{ClientHello, FarHello};
+use tokio::io::{AsyncWriteExt, BufReader};
+
+use self::process::{Started, start};
+use self::ways::FarSide;
+pub(crate) use self::ways::NearSide;
+pub(crate) use self::ways::Ways;
+use crate::api::{Credentials, SshHost};
+use crate::ssh::{ConnectionKind, read_hello};
+
+/// Starts longhaul at the far host and begins a control connection with it. Lanes are protected as
+/// `near` says.
+///
+/// # Errors
+/// A [`Fault`] that says what ssh, the far shell or the far longhaul could not do.
+pub(super) async fn dial(
+    host: &SshHost,
+    credentials: &Credentials,
+    near: NearSide,
+) -> Result<(Control, Arc<Ways>), Fault> {
+    let addresses = tokio::spawn(address::of(host.clone()));
+    let Started { mut stdin, stdout, mut process } = start(host, credentials.trust.clone()).await?;
+    let hello = ClientHello {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        key: *credentials.identity.public().as_bytes(),
+        places: host.places.clone(),
+        ports: host.ports,
+    };
+    let many = |e| Fault::new(FaultCode::Usage, Blame::Local, format_args!("the sources: {e}"));
+    let hello = hello.encode().map_err(many)?;
+    // If nobody reads it, the end of the process says why.
+    let _ = stdin.write_all(&hello).await;
+    let mut stdout = BufReader::new(stdout);
+    let Some(far) = read_hello(&mut stdout, FarHello::decode).await? else {
+        return Err(process.ended_early(host).await);
+    };
+    tracing::debug!(target: "longhaul::session", host = host.host, far = far.version, port = far.port, "longhaul runs there");
+    let tunnel = Tunnel::dialling(stdout, stdin);
+    let mut stream = tunnel.open().await?;
+    // What it is, before anything that it says.
+    stream.write_all(&[ConnectionKind::Greeted.byte()]).await.map_err(|_| ended())?;
+    let addresses = addresses.await.unwrap_or_default();
+    let key = PublicKey::from_bytes(far.key);
+    let to = far.port.map(|port| addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect());
+    let ways = Ways::find(tunnel, process, FarSide { key, to: to.unwrap_or_default(), addresses }, near);
+    let peer_addr = ways.first().unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0));
+    let ends = ControlEnds { peer_addr, local_addr: peer_addr, rtt: Duration::ZERO };
+    let begun = Instant::now();
+    let mut control = control_over(stream, ends, &credentials.identity, PeerCheck::Pinned(key)).await?;
+    // One flight there and one back, and what the keys cost.
+    control.rtt = begun.elapsed();
+    ways.give_time(control.rtt).await;
+    Ok((control, ways))
+}
+
+fn ended() -> Fault {
+    Fault::new(FaultCode::Lost, Blame::Path, "the ssh session ended").hint(hint::Again::Now)
+}
