@@ -45,6 +45,7 @@ mod set_changes;
 mod set_kills;
 mod settings;
 mod sizes;
+mod ssh;
 mod streams;
 mod stripes;
 mod terminal;

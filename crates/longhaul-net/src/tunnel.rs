@@ -210,13 +210,16 @@ fn take(stream: Stream, arrived: &mpsc::Sender<UnixStream>) {
 fn bridge(stream: Stream, open: Option<Arc<watch::Sender<usize>>>) -> Result<UnixStream, NetError> {
     let failed = |source| NetError::Socket { addr: FAR_END.to_owned(), doing: "make a pair of sockets", source };
     let (given, mut kept) = UnixStream::pair().map_err(failed)?;
-    let count = |change: fn(&mut usize)| open.as_ref().map(|open| open.send_modify(change));
-    count(|open| *open += 1);
+    if let Some(open) = &open {
+        open.send_modify(|open| *open += 1);
+    }
     tokio::spawn(async move {
         // Either way of an end is seen by whoever holds the other end of the pair.
         let _ = copy_bidirectional(&mut kept, &mut stream.compat()).await;
         drop(kept);
-        open.map(|open| open.send_modify(|open| *open -= 1));
+        if let Some(open) = open {
+            open.send_modify(|open| *open -= 1);
+        }
     });
     Ok(given)
 }

@@ -187,6 +187,10 @@ pub struct SshOptions {
     /// Where longhaul is at that host [default: longhaul, as its shell finds it]
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub remote_longhaul: Option<OsString>,
+    /// Put this very program there if it is not there yet: into a directory of its own beneath
+    /// ~/.cache/longhaul, checked before each start
+    #[arg(long, hide_short_help = true, conflicts_with = "remote_longhaul")]
+    pub install: bool,
     /// Ports of which one is listened at for lanes beside ssh, at either host: LOW-HIGH [default:
     /// any free one]
     #[arg(long, value_name = "LOW-HIGH", hide_short_help = true)]

@@ -168,15 +168,19 @@ mod tests {
         let destination = match location(dest) {
             Location::Local(path) => Destination::local(&path),
             Location::Daemon(path) => Destination::daemon(&path),
+            Location::Ssh(path) => Destination::ssh(&path),
         };
-        let (mut local, mut remote) = (Vec::new(), Vec::new());
+        let (mut local, mut remote, mut ssh) = (Vec::new(), Vec::new(), Vec::new());
         for source in sources {
             match location(source) {
                 Location::Local(path) => local.push(path),
                 Location::Daemon(path) => remote.push(path),
+                Location::Ssh(path) => ssh.push(path),
             }
         }
-        if remote.is_empty() {
+        if !ssh.is_empty() {
+            Naming::from_ssh(&ssh, destination)
+        } else if remote.is_empty() {
             Naming::from_here(&local, destination)
         } else {
             Naming::from_daemon(&remote, destination)
@@ -194,6 +198,10 @@ mod tests {
             (&["src/d"], "lh://h/r/n", "d/f", there("d"), "lh://h:7214/r/n/d"),
             (&["src/d"], "dst", "d/f", there("d/f").said_here(), "dst/d/f"),
             (&["src/d"], "dst", "d/f", there("/mnt/x").said_here(), "/mnt/x"),
+            (&["src/d"], "me@h:n", "d/f", there("d/f"), "me@h:n/d/f"),
+            (&["src/d"], "h:", "d/f", there("d/f"), "h:d/f"),
+            (&["h:/src/d"], "dst/", "d/f", there("/src/d/f"), "h:/src/d/f"),
+            (&["h:d"], "dst/", "d/f", there("d/f"), "h:d/f"),
             (&["lh://h/r/src/d"], "dst/", "d/f", here("d/f"), "dst/d/f"),
             (&["lh://h/r/src/d"], "dst/", "d/f", there("d/f"), "lh://h:7214/r/src/d/f"),
             (&["lh://h/r/src/"], "dst/", "d/f", there("d/f"), "lh://h:7214/r/src/d/f"),

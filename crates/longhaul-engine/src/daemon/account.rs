@@ -43,15 +43,15 @@ pub(super) struct Account {
 enum Ground {
     /// Everything that the user may do.
     Whole { places: Vec<PathBuf> },
-    /// One root.
-    Root { set: Arc<TargetSet>, store: Arc<RootJournals>, places: Vec<RelPath> },
+    /// One root. A path that leads out of it is refused when it is asked for.
+    Root { set: Arc<TargetSet>, store: Arc<RootJournals>, places: Vec<Result<RelPath, Fault>> },
 }
 
 impl Account {
     /// The places `written` by the client's user, of the whole account, or beneath `confined`.
     ///
     /// # Errors
-    /// A [`Fault`] of a root that cannot be opened, or of a path that leads out of it.
+    /// A [`Fault`] of a root that cannot be opened.
     pub(super) fn open(
         confined: Option<RootConfig>,
         written: Vec<Vec<u8>>,
@@ -61,7 +61,7 @@ impl Account {
             let places = written.iter().map(|path| of_home(path)).collect();
             return Ok(Account { root: whole(), ground: Ground::Whole { places }, direct, unfinished });
         };
-        let places = written.iter().map(|path| beneath(path)).collect::<Result<_, _>>()?;
+        let places = written.iter().map(|path| beneath(path)).collect();
         let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
         let set = TargetSet::open(&root.targets, Marks::Made, writing)?;
         set.log_missing();
@@ -88,7 +88,7 @@ impl Account {
     pub(super) async fn spot(&self, name: &str, path: RelPath) -> Result<Spot, Fault> {
         match &self.ground {
             Ground::Root { set, store, places } => {
-                let path = numbered(places, name)?.concat(&path).map_err(Fault::protocol)?;
+                let path = numbered(places, name)?.clone()?.concat(&path).map_err(Fault::protocol)?;
                 Ok((set.clone(), store.clone(), path))
             }
             Ground::Whole { places } => {
@@ -151,7 +151,8 @@ impl Account {
             }
             Ground::Root { set, places, .. } => {
                 let served = |source: &FarSource| {
-                    let path = numbered(places, &source.root)?.concat(&source.path).map_err(Fault::protocol)?;
+                    let place = numbered(places, &source.root)?.clone()?;
+                    let path = place.concat(&source.path).map_err(Fault::protocol)?;
                     Ok((source.root.clone(), set.clone(), path, source.contents))
                 };
                 let sources = sources.iter().map(served).collect::<Result<Vec<_>, Fault>>()?;

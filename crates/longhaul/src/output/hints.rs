@@ -18,7 +18,7 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Network(hint) => network(hint),
         Hint::Daemon(hint) => daemon(hint),
         Hint::Ssh(Ssh::PutThere) => {
-            "put this version of longhaul there, or say with --remote-longhaul PATH where it is".into()
+            "--install puts this one there; --remote-longhaul PATH says where it is; or have it installed there".into()
         }
         Hint::Ssh(hint) => hint.to_string().into(),
         Hint::Program(

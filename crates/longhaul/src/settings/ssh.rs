@@ -19,6 +19,8 @@ pub struct SshSettings {
     command: Vec<String>,
     /// The words that run longhaul there, for a shell.
     remote: String,
+    /// Whether this program is put there.
+    install: bool,
     /// The ports that may be listened at.
     ports: Option<(u16, u16)>,
 }
@@ -33,6 +35,8 @@ pub fn ssh(args: &SshOptions, layers: &Layers) -> Result<SshSettings, Error> {
         remote: layers
             .parsed("remote-longhaul", &args.remote_longhaul, remote)?
             .unwrap_or_else(|| "longhaul".to_owned()),
+        // Never by a file or a variable: it changes something at the other host.
+        install: args.install,
         ports: layers.parsed("port-range", &args.port_range, values::port_range)?,
     })
 }
@@ -44,7 +48,7 @@ impl SshSettings {
             host: paths.first().map_or(String::new(), |path| path.host.clone()),
             command: self.command.clone(),
             remote: self.remote.clone(),
-            install: false,
+            install: self.install,
             ports: self.ports,
             places: paths.iter().map(|path| path.split().0.to_vec()).collect(),
         };

@@ -10,10 +10,35 @@ use longhaul_core::{Blame, Fault, FaultCode, PlainText};
 
 use crate::api::SshHost;
 
-/// The fault of an ssh that ended in this way. `None`: it had to be killed.
-pub(super) fn failure(host: &SshHost, status: Option<ExitStatus>, said: &[String]) -> Fault {
+/// How an ssh ended.
+#[derive(Debug)]
+pub(super) struct EndOfSsh {
+    /// `None`: it had to be killed.
+    pub(super) status: Option<ExitStatus>,
+    /// Its last lines.
+    pub(super) said: Vec<String>,
+}
+
+impl EndOfSsh {
+    /// The exit code, of ssh or of what it ran. `None` without one.
+    pub(super) fn code(&self) -> Option<i32> {
+        self.status?.code()
+    }
+
+    /// `why`, and the last line that was said.
+    pub(super) fn words(&self, why: &str) -> String {
+        format!("{why}{}", last(&self.said))
+    }
+
+    /// The fault of an ssh that ended so before longhaul spoke.
+    pub(super) fn fault(&self, host: &SshHost) -> Fault {
+        failure(host, self.status, &self.said)
+    }
+}
+
+fn failure(host: &SshHost, status: Option<ExitStatus>, said: &[String]) -> Fault {
     let name = &host.host;
-    let last = said.last().map(|line| format!(": {}", PlainText::of(line))).unwrap_or_default();
+    let last = last(said);
     let fault = |code, blame, why: &str| Fault::new(code, blame, format_args!("{why}{last}")).about(name);
     let Some(status) = status else {
         return fault(FaultCode::TimedOut, Blame::Path, "ssh did not end").hint(Again::Now);
@@ -45,6 +70,12 @@ pub(super) fn failure(host: &SshHost, status: Option<ExitStatus>, said: &[String
             fault(FaultCode::Unclassified, Blame::Local, &why)
         }
     }
+}
+
+/// The last line that says what is wrong, behind a colon.
+fn last(said: &[String]) -> String {
+    let line = said.iter().rev().find(|line| !line.starts_with("hint:"));
+    line.map(|line| format!(": {}", PlainText::of(line))).unwrap_or_default()
 }
 
 /// The fault of ssh itself, told by its own words: it has one code for everything.

@@ -2,15 +2,17 @@
 //! finds ways for lanes.
 //!
 //! In: an [`SshHost`] and this run's one-time key. Out: a control connection through the tunnel, and
-//! the [`Ways`] of its lanes. `process` runs ssh, `failure` words its end, `address` finds out which
-//! host it dials, `ways` races the ways. It knows no sessions and no disks.
+//! the [`Ways`] of its lanes. `process` runs ssh, `failure` words its end, `install` puts longhaul
+//! there, `address` finds out which host ssh dials, `ways` races the ways. It knows no sessions and no disks.
 
 mod address;
 mod failure;
+mod install;
 mod process;
 mod ways;
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,12 +20,15 @@ use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::{Control, ControlEnds, PeerCheck, PublicKey, Tunnel, control_over};
 use longhaul_proto::wire::ssh::{ClientHello, FarHello};
 use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
 
-use self::process::{Started, start};
+use self::failure::EndOfSsh;
+use self::install::{ABSENT, ThisProgram};
+use self::process::{SshProcess, Started, start};
 use self::ways::FarSide;
 pub(crate) use self::ways::NearSide;
 pub(crate) use self::ways::Ways;
-use crate::api::{Credentials, SshHost};
+use crate::api::{Credentials, SshHost, Trust};
 use crate::ssh::{ConnectionKind, read_hello};
 
 /// Starts longhaul at the far host and begins a control connection with it. Lanes are protected as
@@ -37,7 +42,6 @@ pub(super) async fn dial(
     near: NearSide,
 ) -> Result<(Control, Arc<Ways>), Fault> {
     let addresses = tokio::spawn(address::of(host.clone()));
-    let Started { mut stdin, stdout, mut process } = start(host, credentials.trust.clone()).await?;
     let hello = ClientHello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         key: *credentials.identity.public().as_bytes(),
@@ -46,12 +50,7 @@ pub(super) async fn dial(
     };
     let many = |e| Fault::new(FaultCode::Usage, Blame::Local, format_args!("the sources: {e}"));
     let hello = hello.encode().map_err(many)?;
-    // If nobody reads it, the end of the process says why.
-    let _ = stdin.write_all(&hello).await;
-    let mut stdout = BufReader::new(stdout);
-    let Some(far) = read_hello(&mut stdout, FarHello::decode).await? else {
-        return Err(process.ended_early(host).await);
-    };
+    let Spoken { far, stdin, stdout, process } = spoken(host, &hello, &credentials.trust).await?;
     tracing::debug!(target: "longhaul::session", host = host.host, far = far.version, port = far.port, "longhaul runs there");
     let tunnel = Tunnel::dialling(stdout, stdin);
     let mut stream = tunnel.open().await?;
@@ -69,6 +68,49 @@ pub(super) async fn dial(
     control.rtt = begun.elapsed();
     ways.give_time(control.rtt).await;
     Ok((control, ways))
+}
+
+/// A far longhaul that has spoken.
+struct Spoken {
+    far: FarHello,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    process: SshProcess,
+}
+
+/// Starts longhaul there, puts it there before if that was asked for, and hears what it says.
+async fn spoken(host: &SshHost, hello: &[u8], trust: &Arc<dyn Trust>) -> Result<Spoken, Fault> {
+    if !host.install {
+        return try_once(host, &host.remote, hello, trust).await?.map_err(|end| end.fault(host));
+    }
+    let program = ThisProgram::read().await?;
+    let tried = try_once(host, &program.words(), hello, trust).await?;
+    match tried {
+        Err(end) if end.code() == Some(ABSENT) => {
+            program.put(host, trust).await?;
+            try_once(host, &program.words(), hello, trust).await?.map_err(|end| end.fault(host))
+        }
+        tried => tried.map_err(|end| end.fault(host)),
+    }
+}
+
+/// Runs these words there. Gives how ssh ended if longhaul did not speak.
+async fn try_once(
+    host: &SshHost,
+    words: &str,
+    hello: &[u8],
+    trust: &Arc<dyn Trust>,
+) -> Result<Result<Spoken, EndOfSsh>, Fault> {
+    let words = format!("{words} serve --ssh-only");
+    let Started { mut stdin, stdout, process } = start(host, &words, Stdio::piped(), trust.clone())?;
+    let no_pipe = || Fault::new(FaultCode::Internal, Blame::Bug, "ssh without its output");
+    let mut stdout = BufReader::new(stdout.ok_or_else(no_pipe)?);
+    // If nobody reads it, the end of the process says why.
+    let _ = stdin.write_all(hello).await;
+    Ok(match read_hello(&mut stdout, FarHello::decode).await? {
+        Some(far) => Ok(Spoken { far, stdin, stdout, process }),
+        None => Err(process.ended().await),
+    })
 }
 
 fn ended() -> Fault {

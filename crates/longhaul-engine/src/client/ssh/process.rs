@@ -18,13 +18,14 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::failure::failure;
+use super::failure::EndOfSsh;
 use crate::api::{SshHost, Trust};
 
 /// An ssh that was started.
 pub(super) struct Started {
     pub(super) stdin: ChildStdin,
-    pub(super) stdout: ChildStdout,
+    /// `None` if it goes elsewhere.
+    pub(super) stdout: Option<ChildStdout>,
     pub(super) process: SshProcess,
 }
 
@@ -36,18 +37,18 @@ pub(super) struct SshProcess {
     hearing: JoinHandle<()>,
 }
 
-/// Starts longhaul at the host.
-pub(super) async fn start(host: &SshHost, trust: Arc<dyn Trust>) -> Result<Started, Fault> {
+/// Has the shell of the host run these words, with its standard output at `output`.
+pub(super) fn start(host: &SshHost, words: &str, output: Stdio, trust: Arc<dyn Trust>) -> Result<Started, Fault> {
     let mut command = command(host, &[])?;
-    command.arg(&host.host).arg(format!("{} serve --ssh-only", host.remote));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg(&host.host).arg(words);
+    command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
     let program = command.as_std().get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().map_err(|e| {
         let code = if e.kind() == std::io::ErrorKind::NotFound { FaultCode::Usage } else { FaultCode::Unclassified };
         Fault::new(code, Blame::Local, format_args!("cannot run {program}: {e}"))
     })?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+    let (Some(stdin), Some(stderr)) = (stdin, stderr) else {
         return Err(Fault::new(FaultCode::Internal, Blame::Bug, "ssh without pipes"));
     };
     let said = Arc::<Mutex<VecDeque<String>>>::default();
@@ -85,11 +86,11 @@ fn has_terminal() -> bool {
 }
 
 impl SshProcess {
-    /// The fault of an ssh that ended before longhaul spoke at the other host.
-    pub(super) async fn ended_early(&mut self, host: &SshHost) -> Fault {
+    /// Waits for the end of an ssh that has nothing more to do.
+    pub(super) async fn ended(mut self) -> EndOfSsh {
         let status = self.end(PATIENCE).await;
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect::<Vec<_>>();
-        failure(host, status, &said)
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        EndOfSsh { status, said }
     }
 
     /// Waits for its end, and kills it if that takes longer. `None` if it had to be killed.

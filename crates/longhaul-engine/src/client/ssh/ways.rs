@@ -106,14 +106,26 @@ impl Ways {
         self.far.to.first().copied()
     }
 
-    /// Connects a lane on a thread of its own; the first that succeeds is the way.
-    fn try_out(self: &Arc<Ways>, connect: impl FnOnce(&Ways) -> Result<(Way, LaneStream), NetError> + Send + 'static) {
-        let ways = Arc::downgrade(self);
-        tokio::task::spawn_blocking(move || {
-            let Some(ways) = ways.upgrade() else { return };
-            match connect(&ways) {
-                Ok((way, lane)) => ways.has_found(way, lane),
-                Err(error) => tracing::debug!(target: "longhaul::session", %error, "no way beside ssh there"),
+    /// Connects a lane on a thread of its own, and tries again as long as there is no way; the first
+    /// lane that stands is the way.
+    fn try_out(
+        self: &Arc<Ways>,
+        connect: impl Fn(&Ways) -> Result<(Way, LaneStream), NetError> + Clone + Send + 'static,
+    ) {
+        let (ways, mut wait) = (Arc::downgrade(self), AGAIN_FIRST);
+        self.runtime.spawn(async move {
+            while let Some(tried) = ways.upgrade().filter(|ways| !ways.has_way()) {
+                let connect = connect.clone();
+                // It must not keep the ways: nobody waits for a dial that is of no use any more.
+                let trying = tokio::task::spawn_blocking(move || match connect(&tried) {
+                    Ok((way, lane)) => tried.has_found(way, lane),
+                    Err(error) => tracing::debug!(target: "longhaul::session", %error, "no way beside ssh there"),
+                });
+                if trying.await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(AGAIN_MAX);
             }
         });
     }
@@ -283,5 +295,8 @@ const READY_FOR: Duration = Duration::from_secs(5);
 const DIAL_BACK: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
 /// How long the far process may take to end, after which ssh is killed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The wait before a way is tried again, which doubles up to the second.
+const AGAIN_FIRST: Duration = Duration::from_secs(3);
+const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// A port that stands for any: no packet goes there.
 const DISCARD: u16 = 9;
