@@ -1,6 +1,6 @@
-//! A host that ssh leads to: longhaul is started there and ends with its client, paths mean what they
-//! mean to a shell there, and what goes wrong is said. Here ssh is a script that runs its command on
-//! this host; `real` has a real sshd, in namespaces.
+//! A host that ssh leads to: longhaul is started there and ends with its client, paths mean what
+//! they mean to a shell there, and what goes wrong is said. Here ssh is a script that runs its
+//! command on this host; `real` has a real sshd, in namespaces.
 
 mod real;
 

@@ -1,5 +1,5 @@
-//! A real sshd and a real ssh, on two hosts that are namespaces, with ports that are open, closed one
-//! way, or closed both ways. Needs root.
+//! A real sshd and a real ssh, on two hosts that are namespaces, with ports that are open, closed
+//! one way, or closed both ways. Needs root.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -146,7 +146,8 @@ impl Site {
         run.beneath(self.net.within("near"))
     }
 
-    /// Pushes and pulls a tree by way of this host, and gives the transports that the two began with.
+    /// Pushes and pulls a tree by way of this host, and gives the transports that the two began
+    /// with.
     fn there_and_back(&self, host: &str) -> [String; 2] {
         let dir = self.client.make_dir("tree");
         files::make(dir.join("big"), 1, (20 << 20) + 3);

@@ -1,5 +1,5 @@
-//! The kinds of connection that may be greeted: one that the port accepted, and one that came through
-//! a tunnel.
+//! The kinds of connection that may be greeted: one that the port accepted, and one that came
+//! through a tunnel.
 //!
 //! Owns what differs between them. In: connections of the runtime. Out: looks at their first bytes
 //! to `accept`, and the lane or the control connection that they turn out to be. Must not know what

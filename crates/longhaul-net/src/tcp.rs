@@ -1,5 +1,5 @@
-//! Lanes over TCP, private and safe, over a pair of local sockets, and over a tunnel, whose end here
-//! is a local socket too.
+//! Lanes over TCP, private and safe, over a pair of local sockets, and over a tunnel, whose end
+//! here is a local socket too.
 //!
 //! Owns how such a lane is dialled, what its two protections do with payload, and its counters as
 //! the kernel keeps them. Takes a [`Wire`], and from `handshake` what makes it private; gives

@@ -1,8 +1,8 @@
 //! The source or destination of a transfer: a path of this host, of a host that ssh leads to, or a
 //! daemon's root and a path beneath it.
 //!
-//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the written forms and the flaws of
-//! others. Looks at no file and asks no host.
+//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the written forms and the flaws
+//! of others. Looks at no file and asks no host.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

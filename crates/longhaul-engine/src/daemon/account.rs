@@ -2,9 +2,9 @@
 //! paths beneath the one root that it is confined to.
 //!
 //! In: paths as the client's user wrote them, which the requests of the session name by number.
-//! Out: the destination, the sources or the tree at such a path. A path of the account means what it
-//! means to any command of its user: links in it are followed. A path beneath a root is walked like
-//! that of any client. It knows no connections.
+//! Out: the destination, the sources or the tree at such a path. A path of the account means what
+//! it means to any command of its user: links in it are followed. A path beneath a root is walked
+//! like that of any client. It knows no connections.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -83,8 +83,8 @@ impl Account {
         &self.root
     }
 
-    /// The tree in which `path` beneath a place lies: the place itself, or the directory above it if
-    /// it is none.
+    /// The tree in which `path` beneath a place lies: the place itself, or the directory above it
+    /// if it is none.
     pub(super) async fn spot(&self, name: &str, path: RelPath) -> Result<Spot, Fault> {
         match &self.ground {
             Ground::Root { set, store, places } => {

@@ -149,7 +149,8 @@ async fn prepare(
 }
 
 impl Daemon {
-    /// The principal whose partials a client may continue: its key, or the user whose account it is.
+    /// The principal whose partials a client may continue: its key, or the user whose account it
+    /// is.
     fn principal(&self, client: &ClientConfig) -> Principal {
         match self.account {
             Some(_) => Principal::local(),

@@ -9,7 +9,8 @@
 //! answers requests to list. `runs` lets a client take over from itself; `shares` divides the
 //! daemon's sessions, memory and listings among clients; `buffers` is the memory of one session;
 //! `memory` grants measurements; `rates` sets the rate of each session; `collect` decides when
-//! abandoned partials go. `pipe` is a daemon for one client behind an ssh session, whose paths are an
+//! abandoned partials go. `pipe` is a daemon for one client behind an ssh session, whose paths are
+//! an
 //! `account`'s. It knows no command line.
 
 mod access;

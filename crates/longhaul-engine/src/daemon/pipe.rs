@@ -83,8 +83,8 @@ fn client(key: PublicKey, account: &Account) -> ClientConfig {
     ClientConfig { name: "ssh".to_owned(), key, roots, rate: None, weight: 1, bench: false }
 }
 
-/// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes over
-/// ssh are left.
+/// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes
+/// over ssh are left.
 fn listen(at: IpAddr, ports: Option<RangeInclusive<u16>>, tls: &ServerTls) -> Option<Listening> {
     let listened = first_free(ports, |port| {
         door::listen_twice(SocketAddr::new(at, port), tls).map_err(|error| match error {

@@ -154,8 +154,8 @@ impl Lanes {
         }
     }
 
-    /// Has lanes go over TCP from now on instead of over ssh: as many as such a session begins with.
-    /// Returns false if they do already.
+    /// Has lanes go over TCP from now on instead of over ssh: as many as such a session begins
+    /// with. Returns false if they do already.
     pub(crate) fn leave_ssh(&mut self) -> bool {
         if self.wanted.transport != Transport::Ssh {
             return false;

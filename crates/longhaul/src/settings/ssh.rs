@@ -1,7 +1,7 @@
 //! The options of a host that ssh leads to: how ssh is run, and longhaul there.
 //!
-//! In: unparsed texts from `cli` and the layers below. Out: [`SshSettings`] to `commands`, which make
-//! the engine's host of them. Starts nothing.
+//! In: unparsed texts from `cli` and the layers below. Out: [`SshSettings`] to `commands`, which
+//! make the engine's host of them. Starts nothing.
 
 use longhaul_core::{RelPath, Word};
 use longhaul_engine::{Reach, RemotePath, SshHost};
@@ -68,8 +68,8 @@ fn words(text: &str) -> Result<Vec<String>, Flaw> {
     words.ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
-/// A path of the other host for its shell: one word, whatever is in it. `~/` at its beginning is the
-/// home there.
+/// A path of the other host for its shell: one word, whatever is in it. `~/` at its beginning is
+/// the home there.
 fn remote(text: &str) -> Result<String, Flaw> {
     let form = "the path of longhaul at the other host";
     let (home, path) = match text.strip_prefix("~/") {

@@ -89,8 +89,8 @@ const DOES_NOT_RUN: i32 = 99;
 /// The program could not be written.
 const NOT_WRITTEN: i32 = 96;
 
-/// For a POSIX shell, in one line and without single quotes, as it stands between such. `$1` is what
-/// to do, `$2` the BLAKE3 and `$3` the SHA-256 of the program.
+/// For a POSIX shell, in one line and without single quotes, as it stands between such. `$1` is
+/// what to do, `$2` the BLAKE3 and `$3` the SHA-256 of the program.
 const SCRIPT: &str = concat!(
     r#"umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/longhaul/$2"; f="$d/longhaul"; "#,
     r#"mine() { [ -O "$1" ] && [ ! -L "$1" ] && [ "$(stat -c %a "$1")" = 700 ]; }; "#,

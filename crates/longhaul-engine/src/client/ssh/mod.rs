@@ -1,9 +1,10 @@
-//! Reaches a far host by the user's own ssh: starts longhaul there, says hello through the pipe, and
-//! finds ways for lanes.
+//! Reaches a far host by the user's own ssh: starts longhaul there, says hello through the pipe,
+//! and finds ways for lanes.
 //!
-//! In: an [`SshHost`] and this run's one-time key. Out: a control connection through the tunnel, and
-//! the [`Ways`] of its lanes. `process` runs ssh, `failure` words its end, `install` puts longhaul
-//! there, `address` finds out which host ssh dials, `ways` races the ways. It knows no sessions and no disks.
+//! In: an [`SshHost`] and this run's one-time key. Out: a control connection through the tunnel,
+//! and the [`Ways`] of its lanes. `process` runs ssh, `failure` words its end, `install` puts
+//! longhaul there, `address` finds out which host ssh dials, `ways` races the ways. It knows no
+//! sessions and no disks.
 
 mod address;
 mod failure;

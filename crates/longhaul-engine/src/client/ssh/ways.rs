@@ -106,8 +106,8 @@ impl Ways {
         self.far.to.first().copied()
     }
 
-    /// Connects a lane on a thread of its own, and tries again as long as there is no way; the first
-    /// lane that stands is the way.
+    /// Connects a lane on a thread of its own, and tries again as long as there is no way; the
+    /// first lane that stands is the way.
     fn try_out(
         self: &Arc<Ways>,
         connect: impl Fn(&Ways) -> Result<(Way, LaneStream), NetError> + Clone + Send + 'static,

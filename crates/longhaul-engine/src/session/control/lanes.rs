@@ -183,8 +183,9 @@ impl SessionLanes {
         target
     }
 
-    /// Has lanes go straight to the other host from now on, beside those over ssh until the first of
-    /// them has joined. Returns the number to ask the other side for, if that side provides lanes.
+    /// Has lanes go straight to the other host from now on, beside those over ssh until the first
+    /// of them has joined. Returns the number to ask the other side for, if that side provides
+    /// lanes.
     pub(super) fn way_found(&mut self) -> Option<LaneTarget> {
         if self.role != Role::Sender || !self.pool.leave_ssh() {
             return None;
