@@ -50,8 +50,12 @@ pub(super) fn limits(config: &ServeConfig, descriptors: Option<u64>) -> GreetLim
 pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
     let mut listeners = Vec::new();
     for address in addresses {
+        let before = listeners.len();
         for addr in address.to_socket_addrs().map_err(|e| misnamed(address, &e))? {
             listeners.push(listen_twice(addr, tls).map_err(|e| cannot_listen(address, addr, &e))?);
+        }
+        if listeners.len() == before {
+            return Err(refusal(Escaped(address.as_bytes()), "the name has no address").hint(Network::NameOwnAddress));
         }
     }
     Ok(listeners)

@@ -121,9 +121,6 @@ fn check_identity(path: &Path) -> Result<(), Error> {
 
 /// Warns of a daemon without clients: it is allowed, but surely not intended.
 fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
-    if config.roots.is_empty() {
-        talker.note("no roots are configured: there is nothing to serve (see --root)");
-    }
     if config.clients.is_empty() {
         let root = config.roots.first().map_or("ROOT", |root| root.name.as_str());
         let config = path.map_or(String::new(), |path| format!(" --config {}", path.display()));

@@ -6,6 +6,7 @@
 
 mod doubts;
 mod file;
+mod nested;
 mod policy;
 
 use std::ffi::OsStr;
@@ -31,6 +32,8 @@ pub struct Daemon {
     pub identity: Option<PathBuf>,
     /// The directory for files of the whole daemon. No file is kept there yet.
     pub state: Option<PathBuf>,
+    /// Line and column of the `targets` of each root of the file.
+    root_places: Vec<(usize, usize)>,
 }
 
 /// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with
@@ -72,7 +75,9 @@ impl Daemon {
     ///
     /// # Errors
     /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`],
-    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice.
+    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice,
+    /// [`Error::RootsOverlap`] for roots of the command line within each other,
+    /// [`Error::NothingServed`].
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
         let mut daemon = match path {
             Some(path) => Daemon::parse(path, &super::read(path)?, roots)?,
@@ -89,7 +94,19 @@ impl Daemon {
             };
             return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone(), why });
         }
+        daemon.refuse_nested(path)?;
+        daemon.refuse_nothing(path)?;
         Ok(daemon)
+    }
+
+    /// Refuses a config by which nobody could ever do anything: it has no root, and no client that
+    /// may measure.
+    fn refuse_nothing(&self, path: Option<&Path>) -> Result<(), Error> {
+        let measures = self.config.clients.iter().any(|client| client.bench);
+        if self.config.roots.is_empty() && !measures {
+            return Err(Error::NothingServed { path: path.map(Path::to_owned) });
+        }
+        Ok(())
     }
 
     /// Takes the text of the config at `path` for itself: its clients may name roots that only a
