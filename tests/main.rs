@@ -39,6 +39,7 @@ mod outages;
 mod overlap;
 mod partials;
 mod readme;
+mod reload;
 mod resume;
 mod set;
 mod set_changes;

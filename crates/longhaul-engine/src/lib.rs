@@ -65,7 +65,10 @@ pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
-pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
+pub use daemon::{
+    Changes, ClientConfig, ClientFigures, RateOf, Reloaded, RootConfig, ServeConfig, Service, ServiceFigures,
+    ServiceHandle, SessionFigures,
+};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, IoMode, LastBlock,

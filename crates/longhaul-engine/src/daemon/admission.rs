@@ -103,8 +103,9 @@ async fn prepare(
     mut transfer: Transfer,
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
-    // Before anybody makes room for it.
+    // Before anybody makes room for it, or an earlier session of its run ends for it.
     authorise(daemon, client, &transfer)?;
+    daemon.live.drain.admit()?;
     let measured = daemon.measured(client, &transfer)?;
     // Before the limits: the earlier session of this run may hold what they would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };

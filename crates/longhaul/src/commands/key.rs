@@ -64,7 +64,7 @@ fn add_client(args: &AuthorizeArgs, talker: Talker, context: Context) -> Result<
     let roots = args.root.iter().map(|text| grant(text)).collect::<Result<_, _>>()?;
     let client = NewClient { name: args.name.clone(), key: parse_key(&args.key)?, roots, bench: args.bench };
     let unknown = authorize(&path, &client)?;
-    talker.note(format_args!("{} may now connect: {}; start the daemon again", args.name, path.display()));
+    talker.note(format_args!("{} may connect once the daemon has reloaded {} (SIGHUP)", args.name, path.display()));
     for root in unknown {
         talker.note(format_args!("the config has no root '{root}' yet"));
     }

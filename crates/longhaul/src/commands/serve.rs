@@ -1,7 +1,10 @@
 //! `serve`: a daemon in the foreground, until SIGTERM or Ctrl-C.
 //!
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
-//! `listening` events on standard output. The service itself is the engine's.
+//! `listening` events on standard output. `reload` reads the config again. The service itself is
+//! the engine's.
+
+mod reload;
 
 use std::future::pending;
 use std::io;
@@ -11,8 +14,9 @@ use std::sync::Arc;
 use longhaul_core::FaultCode;
 use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing};
 use longhaul_net::Identity;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
+use self::reload::{Reloader, Sources};
 use super::Context;
 use crate::cli::ServeArgs;
 use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
@@ -41,10 +45,10 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
 fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
     let talker = Talker::new(talk);
     let path = config_path(args, context)?;
-    let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<_, _>>()?;
-    let daemon = Daemon::load(path.as_deref(), roots)?;
-    let identity = daemon.identity.clone();
-    let identity = identity.map_or_else(|| context.places().serve_identity(path.as_deref()), Ok)?;
+    let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let daemon = Daemon::load(path.as_deref(), roots.clone())?;
+    let identity_default = || context.places().serve_identity(path.as_deref());
+    let identity = daemon.identity.clone().map_or_else(identity_default, Ok)?;
     let files: Vec<&Path> = path.as_deref().into_iter().chain([identity.as_path()]).collect();
     let mut doubts = daemon.doubts(&files);
     if args.check_config {
@@ -68,8 +72,10 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
     tell_the_lonely(&config, path.as_deref(), talker);
-    let identity = keys::load_or_make(&identity, talker)?;
-    super::block_on(listen_until_stopped(config, identity, talk, talker))?
+    let loaded = keys::load_or_make(&identity, talker)?;
+    let identity_default = identity_default().ok();
+    let sources = Sources { config: path, roots, identity, identity_default };
+    super::block_on(listen_until_stopped(config, loaded, sources, (talk, talker)))?
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -126,7 +132,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
         let config = path.map_or(String::new(), |path| format!(" --config {}", path.display()));
         talker.note("no client is authorised, so nobody may connect yet");
         talker.note(format_args!(
-            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and start again"
+            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and reload (SIGHUP)"
         ));
     }
 }
@@ -134,16 +140,20 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 async fn listen_until_stopped(
     config: ServeConfig,
     identity: Arc<Identity>,
-    talk: Talk,
-    talker: Talker,
+    sources: Sources,
+    (talk, talker): (Talk, Talker),
 ) -> Result<Exit, Error> {
     let (stop, stopped) = oneshot::channel::<FaultCode>();
+    let asked = Arc::new(Notify::new());
     // The daemon may be gone already when the signal comes.
-    signals::watch(Asking::default(), Hangup::Asks(tell_no_reload), move |code| {
+    signals::watch(Asking::default(), Hangup::Asks(asked.clone()), move |code| {
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
+    let key = identity.public();
     let service = Service::start(config, identity).await?;
+    let reloader = Reloader::new(sources, key, service.handle());
+    tokio::spawn(reloader.reload_when_asked(asked));
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
@@ -157,11 +167,6 @@ async fn listen_until_stopped(
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
     Ok(Exit::Complete)
-}
-
-/// Tells that there is no reload: a signal for one must not look as if it worked.
-fn tell_no_reload() {
-    tracing::warn!(target: "longhaul::serve", "SIGHUP: the configuration is not read again; start the daemon again");
 }
 
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {

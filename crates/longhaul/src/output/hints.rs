@@ -206,6 +206,7 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         | Daemon::AskForMemory
         | Daemon::AskAboutNewKey
         | Daemon::Restart
+        | Daemon::StartAgain
         | Daemon::SeeItsLog
         | Daemon::ReadInTime => return hint.to_string().into(),
     };
