@@ -10,6 +10,7 @@
 
 mod fixture;
 
+mod admin;
 mod bench;
 mod check;
 mod choice;

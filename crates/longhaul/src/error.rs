@@ -168,6 +168,32 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// Something else stands where a socket is to be.
+    #[error("{} is no socket", path.display())]
+    NoSocket {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// A daemon has no socket for its administrator.
+    #[error("{}: it names no socket for 'longhaul admin'", path.display())]
+    NoAdminSocket {
+        /// The daemon's config.
+        path: PathBuf,
+    },
+    /// The config has no such client.
+    #[error("{}: there is no client with this key or name", path.display())]
+    NoSuchClient {
+        /// The daemon's config.
+        path: PathBuf,
+    },
+    /// A client stands in the config in a way that cannot be edited safely.
+    #[error("{}: the client '{client}' cannot be taken out without changing something else", path.display())]
+    NotEditable {
+        /// The daemon's config.
+        path: PathBuf,
+        /// The client.
+        client: String,
+    },
     /// Roots of the command line that are one directory, or of which one lies in another.
     #[error("--root: {message}")]
     RootsOverlap {
@@ -224,6 +250,12 @@ impl Error {
             }
             Error::NoIdentity { .. } => "'longhaul key generate' makes it",
             Error::BeyondRoot { .. } => "leave these rights out, or add them to 'allow' of that root first",
+            Error::NoSocket { .. } => "name another path, or move that file away",
+            Error::NoAdminSocket { .. } => {
+                "set state = \"DIR\" or admin_socket = \"PATH\" there and start the daemon again, or name its socket with --socket"
+            }
+            Error::NoSuchClient { .. } => "'longhaul key list' shows those that there are",
+            Error::NotEditable { .. } => "take it out by hand",
             Error::NothingServed { .. } => {
                 "add a [[root]] to it, give --root NAME=DIR, or let a client measure (bench = true)"
             }
@@ -263,6 +295,7 @@ fn code_of(error: &io::Error) -> FaultCode {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FaultCode::NoSpace,
         io::ErrorKind::ReadOnlyFilesystem => FaultCode::ReadOnly,
         io::ErrorKind::NotFound
+        | io::ErrorKind::AddrInUse
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::IsADirectory
         | io::ErrorKind::InvalidData

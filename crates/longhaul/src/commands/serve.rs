@@ -1,10 +1,11 @@
 //! `serve`: a daemon in the foreground, until SIGTERM or Ctrl-C.
 //!
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
-//! `listening` events on standard output. `reload` reads the config again. The service itself is
-//! the engine's.
+//! `listening` events on standard output. `reload` reads the config again, `upkeep` does what an
+//! administrator asks for. The service itself is the engine's.
 
 mod reload;
+mod upkeep;
 
 use std::future::pending;
 use std::io;
@@ -15,9 +16,12 @@ use longhaul_core::FaultCode;
 use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing};
 use longhaul_net::Identity;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
 
 use self::reload::{Reloader, Sources};
+use self::upkeep::Asked;
 use super::Context;
+use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
 use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
 use crate::error::Error;
@@ -54,9 +58,12 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     if args.check_config {
         doubts.extend(daemon.gaps(&identity));
     }
+    let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
+    let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
     let config = daemon.config;
     if args.check_config {
         check_identity(&identity)?;
+        socket.as_deref().map_or(Ok(()), admin::check)?;
         doubts.extend(check_targets(&config)?);
         doubts.iter().for_each(|doubt| talker.warn(doubt));
         let count = |number: usize, what| output::count(number as u64, what);
@@ -74,7 +81,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     tell_the_lonely(&config, path.as_deref(), talker);
     let loaded = keys::load_or_make(&identity, talker)?;
     let identity_default = identity_default().ok();
-    let sources = Sources { config: path, roots, identity, identity_default };
+    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket };
     super::block_on(listen_until_stopped(config, loaded, sources, (talk, talker)))?
 }
 
@@ -132,7 +139,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
         let config = path.map_or(String::new(), |path| format!(" --config {}", path.display()));
         talker.note("no client is authorised, so nobody may connect yet");
         talker.note(format_args!(
-            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and reload (SIGHUP)"
+            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and reload ('longhaul admin reload', or SIGHUP)"
         ));
     }
 }
@@ -150,10 +157,9 @@ async fn listen_until_stopped(
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
-    let key = identity.public();
+    let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
     let service = Service::start(config, identity).await?;
-    let reloader = Reloader::new(sources, key, service.handle());
-    tokio::spawn(reloader.reload_when_asked(asked));
+    let admin = look_after(Reloader::new(sources, key, service.handle()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
@@ -166,7 +172,18 @@ async fn listen_until_stopped(
     service.shutdown();
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
+    // Its socket goes with it.
+    if let Some(admin) = admin {
+        admin.abort();
+        let _ = admin.await;
+    }
     Ok(Exit::Complete)
+}
+
+/// Begins to hear signals for a reload, and an administrator. Returns the task of the latter.
+fn look_after(reloader: Arc<Reloader>, asked: Arc<Notify>, socket: Option<AdminSocket>) -> Option<JoinHandle<()>> {
+    tokio::spawn(reloader.clone().reload_when_asked(asked));
+    socket.map(|socket| tokio::spawn(admin::serve(socket, Arc::new(Asked(reloader)))))
 }
 
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {

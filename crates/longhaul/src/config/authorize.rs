@@ -74,7 +74,7 @@ pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> 
 
 /// Locks the directory of the config: two administrators at once must not lose one's client. The
 /// file itself cannot be locked, as it is replaced.
-fn lock_directory(path: &Path) -> io::Result<File> {
+pub(super) fn lock_directory(path: &Path) -> io::Result<File> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     let lock = File::open(dir)?;

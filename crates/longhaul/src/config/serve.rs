@@ -30,8 +30,10 @@ pub struct Daemon {
     pub config: ServeConfig,
     /// The private key's file, if the config names one.
     pub identity: Option<PathBuf>,
-    /// The directory for files of the whole daemon. No file is kept there yet.
+    /// The directory for files of the whole daemon.
     pub state: Option<PathBuf>,
+    /// The socket of the administrator, if the config names one.
+    pub admin_socket: Option<PathBuf>,
     /// Line and column of the `targets` of each root of the file.
     root_places: Vec<(usize, usize)>,
 }
@@ -107,6 +109,15 @@ impl Daemon {
             return Err(Error::NothingServed { path: path.map(Path::to_owned) });
         }
         Ok(())
+    }
+
+    /// Reads the config at `path` for itself, and looks at no directory of a root: its clients may
+    /// name roots that only a command line knows.
+    ///
+    /// # Errors
+    /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`].
+    pub fn load_alone(path: &Path) -> Result<Daemon, Error> {
+        Daemon::parse_alone(path, &super::read(path)?)
     }
 
     /// Takes the text of the config at `path` for itself: its clients may name roots that only a

@@ -13,6 +13,7 @@ use longhaul_engine::{Changes, Reloaded, ServiceHandle};
 use longhaul_net::PublicKey;
 use tokio::sync::Notify;
 
+use crate::admin::place;
 use crate::config::{CommandLineRoot, Daemon};
 use crate::keys;
 use crate::output;
@@ -28,6 +29,10 @@ pub(super) struct Sources {
     pub(super) identity: PathBuf,
     /// The file of an identity that the config does not name.
     pub(super) identity_default: Option<PathBuf>,
+    /// The socket that the command line names.
+    pub(super) socket_named: Option<PathBuf>,
+    /// The socket of the administrator. `None`: there is none.
+    pub(super) socket: Option<PathBuf>,
 }
 
 /// Reloads a running daemon.
@@ -41,6 +46,16 @@ impl Reloader {
     /// For a daemon that runs with this key.
     pub(super) fn new(sources: Sources, key: PublicKey, service: ServiceHandle) -> Arc<Reloader> {
         Arc::new(Reloader { sources, key, service })
+    }
+
+    /// The running daemon.
+    pub(super) fn service(&self) -> &ServiceHandle {
+        &self.service
+    }
+
+    /// Its config file, if there is one.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.sources.config.as_deref()
     }
 
     /// Reloads whenever SIGHUP asks for it.
@@ -91,6 +106,12 @@ fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
     if identity != Some(&sources.identity) {
         let now = sources.identity.display();
         return Err(fixed(format_args!("a running daemon keeps its identity ({now}), and 'identity' is another one")));
+    }
+    let socket = place(sources.socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
+    if socket != sources.socket {
+        return Err(fixed(format_args!(
+            "a running daemon keeps its socket, and 'state' or 'admin_socket' is another one"
+        )));
     }
     let stands = keys::load(&sources.identity)?.public();
     if stands != *key {

@@ -29,12 +29,6 @@ impl Daemon {
                     .to_owned(),
             );
         }
-        if let Some(state) = &self.state {
-            doubts.push(format!(
-                "state = \"{}\" has no effect yet: what concerns a root lies in its .longhaul/, and nothing else is kept",
-                state.display()
-            ));
-        }
         doubts.extend(self.config.clients.iter().filter_map(of_client));
         doubts.extend(roots.iter().flat_map(|(root, dir)| of_root(root, dir, files)));
         doubts

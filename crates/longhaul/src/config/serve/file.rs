@@ -35,9 +35,12 @@ struct File {
     /// The file of the daemon's private key. With `/etc/longhaul/serve.toml` it is by default the
     /// file `identity` beside it. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// A directory for data of the whole daemon. The key is accepted, and has no effect yet.
-    /// [default: none]
+    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it. It is
+    /// made if it does not exist, and only root and the daemon's user may write to it. [default:
+    /// none]
     state: Option<PathBuf>,
+    /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
+    admin_socket: Option<PathBuf>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -170,11 +173,11 @@ pub(super) struct Wrong {
 /// clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
-    let (identity, state) = (file.identity.clone(), file.state.clone());
+    let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let config =
         judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity, state, root_places })
+    Ok(Daemon { config, identity, state, admin_socket, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
