@@ -10,6 +10,7 @@
 
 mod fixture;
 
+mod admin;
 mod bench;
 mod check;
 mod choice;
@@ -39,6 +40,7 @@ mod outages;
 mod overlap;
 mod partials;
 mod readme;
+mod reload;
 mod resume;
 mod set;
 mod set_changes;

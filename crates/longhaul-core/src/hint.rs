@@ -272,7 +272,7 @@ hints! {
     AskForBench {
         /// The name of the client in the daemon's configuration.
         client: PlainText
-    } "its administrator allows it by the line 'bench = true' in the [[client]] '{client}' of serve.toml, and starts it again",
+    } "its administrator allows it by the line 'bench = true' in the [[client]] '{client}' of serve.toml, and reloads it",
     AskForLimits "try again later, or ask the daemon's administrator for higher [limits]",
     WaitOrAskForLimits "wait until one of them is over, or ask the daemon's administrator for higher [limits]",
     AskForMemory
@@ -286,7 +286,8 @@ hints! {
     ListRoots "a list of this daemon's roots names those that this key may see",
     UsePrivate "use encrypted lanes, or ask the daemon's administrator",
     UseSafe "use lanes that are verified and not encrypted, or ask the daemon's administrator",
-    Restart "have the daemon restarted once the right directory is there",
+    Restart "have the daemon restarted, or reload its configuration, once the right directory is there",
+    StartAgain "start the daemon again for that, or leave it as it was",
     SeeItsLog "its log says why",
     StayBeneath "paths begin at that directory, and '..' leads nowhere in them",
     ReadInTime "it waits half a minute at most for what it says to be read; its log says more",

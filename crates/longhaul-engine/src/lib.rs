@@ -66,7 +66,10 @@ pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
-pub use daemon::{ClientConfig, PipeConfig, RootConfig, ServeConfig, Service, serve_pipe};
+pub use daemon::{
+    Changes, ClientConfig, ClientFigures, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
+    ServiceFigures, ServiceHandle, SessionFigures, serve_pipe,
+};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, IoMode, LastBlock,

@@ -37,7 +37,7 @@ use crate::wire::Wire;
 /// ends it.
 #[derive(Clone, Debug)]
 pub struct Tunnel {
-    wanted: mpsc::Sender<Opened>,
+    wanted: mpsc::Sender<OpenReply>,
     /// Held by each connection that this side opened, until both directions of it have ended.
     open: Arc<watch::Sender<usize>>,
 }
@@ -51,7 +51,7 @@ pub struct TunnelDoor {
 /// The pipes below a tunnel.
 type Pipes = Join<Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>>;
 /// Where a connection goes that this side opens.
-type Opened = oneshot::Sender<Result<Stream, NetError>>;
+type OpenReply = oneshot::Sender<Result<Stream, NetError>>;
 
 impl Tunnel {
     /// The side that opens connections.
@@ -151,7 +151,7 @@ fn pipes(reader: impl AsyncRead + Send + Unpin + 'static, writer: impl AsyncWrit
 }
 
 /// Keeps a tunnel going until it ends or nobody has a use for it any more.
-async fn drive(pipe: Pipes, mode: Mode, mut asked: mpsc::Receiver<Opened>, arrived: mpsc::Sender<UnixStream>) {
+async fn drive(pipe: Pipes, mode: Mode, mut asked: mpsc::Receiver<OpenReply>, arrived: mpsc::Sender<UnixStream>) {
     let mut config = Config::default();
     config.set_max_num_streams(STREAMS_MAX);
     config.set_max_connection_receive_window(Some(WINDOW_BYTES_MAX));
@@ -187,7 +187,7 @@ async fn drive(pipe: Pipes, mode: Mode, mut asked: mpsc::Receiver<Opened>, arriv
 /// if the tunnel has ended.
 fn open(
     connection: &mut Connection<Compat<Pipes>>,
-    opening: &mut Option<Opened>,
+    opening: &mut Option<OpenReply>,
     cx: &mut Context<'_>,
 ) -> Option<Result<(), ()>> {
     opening.as_ref()?;

@@ -2,9 +2,11 @@
 //!
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
 //! which give them their types and merge them with the environment and the config file. Knows no
-//! values, no defaults, no files. `bench` has the arguments of the `bench` commands, `filter` the
-//! two options whose order counts, `stream` those of a stream, `help` the text beneath the options,
-//! `lab` the arguments of the `bench` commands for disks, `set` those of target sets, `misuse` and
+//! values, no defaults, no files. `admin` has the arguments of the `admin` commands, `bench` has
+//! the arguments of the `bench` commands, `filter` the two options whose order counts, `key` those
+//! of the list of clients, `stream` those of a stream, `ssh` how ssh is run, `help` the text
+//! beneath the options, `lab` the arguments of the `bench` commands for disks, `set` those of
+//! target sets, `misuse` and
 //! `foreign` the messages for lines that do not parse.
 
 #![allow(
@@ -12,23 +14,28 @@
     reason = "the doc comments are help texts, where brackets mean what may be left out"
 )]
 
+mod admin;
 mod bench;
 mod filter;
 mod foreign;
 mod help;
+mod key;
 mod lab;
 mod manual;
 mod misuse;
 mod set;
+mod ssh;
 mod stream;
 
 use std::ffi::OsString;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+pub use self::admin::{AdminArgs, AdminDrainArgs, AdminKickArgs, AdminRevokeArgs, AdminSetRateArgs, AdminVerb};
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::help::version;
+pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
@@ -36,6 +43,7 @@ pub use self::set::{
     SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetReplaceArgs,
     SetRmArgs, SetVerb, SetVerifyArgs, TargetOptions,
 };
+pub use self::ssh::SshOptions;
 pub use self::stream::StreamOptions;
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
@@ -81,10 +89,13 @@ pub enum Verb {
     #[command(mut_arg("verbose", |arg| arg.help("Log more: what each connection came to, and why")))]
     #[command(after_help = help::SERVE, after_long_help = help::SERVE_LONG)]
     Serve(ServeArgs),
+    /// Look after a running daemon of this host: sessions, clients, rates, reload, drain
+    #[command(subcommand)]
+    Admin(AdminVerb),
     /// Make and look over target sets: trees that are spread over several disks
     #[command(subcommand)]
     Set(SetVerb),
-    /// Make, show, authorise and trust keys
+    /// Make, show, authorise, list, revoke and trust keys
     #[command(subcommand)]
     Key(KeyVerb),
     /// Measure what hosts and the way between them carry, with data made up for it
@@ -175,26 +186,6 @@ pub struct NetworkOptions {
     /// [default: 20s]
     #[arg(long, value_name = "TIME", hide_short_help = true)]
     pub stall_timeout: Option<OsString>,
-}
-
-/// How a host is reached by ssh.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Ssh")]
-pub struct SshOptions {
-    /// The command that leads to HOST of HOST:PATH, with its options: 'ssh -p 2222' [default: ssh]
-    #[arg(long, value_name = "COMMAND", hide_short_help = true)]
-    pub ssh: Option<OsString>,
-    /// Where longhaul is at that host [default: longhaul, as its shell finds it]
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
-    pub remote_longhaul: Option<OsString>,
-    /// Put this very program there if it is not there yet: into a directory of its own beneath
-    /// ~/.cache/longhaul, checked before each start
-    #[arg(long, hide_short_help = true, conflicts_with = "remote_longhaul")]
-    pub install: bool,
-    /// Ports of which one is listened at for lanes beside ssh, at either host: LOW-HIGH [default:
-    /// any free one]
-    #[arg(long, value_name = "LOW-HIGH", hide_short_help = true)]
-    pub port_range: Option<OsString>,
 }
 
 /// What is kept in memory.
@@ -407,6 +398,10 @@ pub struct ServeArgs {
     /// read]
     #[arg(long, value_name = "NAME=DIR[:RIGHTS]", action = ArgAction::Append)]
     pub root: Vec<OsString>,
+    /// Listen there for 'longhaul admin' [default: admin_socket of the config, else admin.sock in
+    /// its state]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<OsString>,
     /// Read the config, say what is wrong with it, serve nothing
     #[arg(long)]
     pub check_config: bool,
@@ -430,6 +425,10 @@ pub enum KeyVerb {
     Show(IdentityArgs),
     /// Let a client in: add a [[client]] to the daemon's config
     Authorize(AuthorizeArgs),
+    /// List the clients that a daemon's config lets in
+    List(KeyListArgs),
+    /// Shut a client out: take its [[client]] out of the daemon's config
+    Revoke(KeyRevokeArgs),
     /// Pin a daemon's key
     Trust(TrustArgs),
 }

@@ -2,8 +2,9 @@
 //!
 //! In: the process's arguments, environment and config files. Out: jobs to `longhaul-engine`, lines
 //! to people and scripts, an exit code. Only this crate knows clap, JSON output and the
-//! environment; it touches no payload and no socket.
+//! environment; it touches no payload, and no socket but that of an administrator.
 
+pub mod admin;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -76,7 +77,7 @@ fn unparsed(error: &clap::Error, context: Context) -> Exit {
 fn command_of(line: &[OsString]) -> Option<String> {
     let words: Vec<&str> = line.iter().skip(1).map_while(|word| word.to_str()).take(2).collect();
     match words.as_slice() {
-        ["key" | "bench", second] if !second.starts_with('-') => Some(words.join(" ")),
+        ["key" | "bench" | "admin", second] if !second.starts_with('-') => Some(words.join(" ")),
         [first, ..] if !first.starts_with('-') => Some((*first).to_owned()),
         _ => None,
     }

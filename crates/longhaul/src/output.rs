@@ -5,6 +5,7 @@
 //! lock of the session. All of standard error goes through one screen, so that lines and the bar
 //! stay apart. Decides nothing.
 
+mod admin;
 mod bar;
 mod bench;
 mod causes;
@@ -27,6 +28,10 @@ mod units;
 mod voice;
 mod words;
 
+pub use admin::{
+    AdminClientBody, AdminDoneBody, AdminForm, AdminGrantBody, AdminLoadBody, AdminRootBody, AdminSessionBody,
+    AdminStatusBody, AdminTelling,
+};
 pub use bench::{
     FillTelling, IopsTelling, LabTelling, MatrixCell, MatrixTelling, NetTelling, PileupTelling, ScanTelling,
     SweepTelling,

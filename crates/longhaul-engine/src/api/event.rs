@@ -292,7 +292,7 @@ pub enum LanesChange {
     TcpAndQuic,
     /// Lanes use segments of so many bytes at most.
     Segments(u32),
-    /// So many lanes go straight to the other host, and those over ssh end.
+    /// This many lanes go straight to the other host, and those over ssh end.
     Straight(u32),
 }
 

@@ -177,6 +177,11 @@ pub struct SshHost {
     pub command: Vec<String>,
     /// The words that run longhaul there, as a shell of that host takes them.
     pub remote: String,
+    /// The arguments with which it serves the one client behind its standard input and output
+    /// ([`crate::serve_pipe`]).
+    pub arguments: String,
+    /// The argument with which it does nothing but show that it runs.
+    pub trial: String,
     /// Whether this very program is put there before.
     pub install: bool,
     /// The ports of which one is listened at, at either end, from and to. `None`: any.

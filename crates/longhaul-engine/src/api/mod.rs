@@ -20,5 +20,6 @@ pub use job::{
 };
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
+pub(crate) use stop::KICKED;
 pub use stop::{Stop, StopTrigger};
 pub use targets::{FilesAtRisk, TargetFigures, TargetState, TroubledTarget};

@@ -94,7 +94,7 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
-        let Reached { mut control, ways } = self.reach(remote, again).await?;
+        let Reached { mut control, ways } = connect_over(remote, self.paths.as_slice(), again, self.near()).await?;
         if !control.peer_addr.ip().is_unspecified() {
             self.paths.lead_to(control.peer_addr)?;
         }
@@ -189,10 +189,9 @@ impl Run {
         })
     }
 
-    /// Reaches the daemon, for the first time or `again`.
-    async fn reach(&self, remote: &Remote, again: bool) -> Result<Reached, Fault> {
-        let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
-        connect_over(remote, self.paths.as_slice(), again, (self.protection(), options)).await
+    /// This side of its lanes.
+    fn near(&self) -> Near {
+        (self.protection(), LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() })
     }
 
     /// How lanes of a session with a daemon are protected.
@@ -233,7 +232,7 @@ impl Run {
         if let Some(ways) = ways {
             return Arc::new(move |chosen, asked, segment_max| ways.connect(chosen, asked, segment_max));
         }
-        let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
+        let (_, options) = self.near();
         let identity = remote.credentials.identity.clone();
         let (addr, pinned) = (control.peer_addr, control.peer_key);
         let several = self.paths.as_slice().len() > 1;
@@ -375,6 +374,7 @@ pub(crate) async fn connect(remote: &Remote) -> Result<Reached, Fault> {
 
 /// A daemon that was reached.
 pub(crate) struct Reached {
+    /// Its control connection.
     pub(crate) control: Control,
     /// The ways of lanes to it, if it was reached by ssh.
     pub(crate) ways: Option<Arc<Ways>>,

@@ -7,7 +7,6 @@
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
 use longhaul_net::{Protection, PublicKey};
 
-use super::account::Account;
 use super::strangers::unknown;
 use super::{ClientConfig, Daemon, RootConfig};
 
@@ -26,8 +25,8 @@ impl Daemon {
     /// whether the root exists.
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
-        let root = self.account.as_ref().map(Account::root);
-        match root.or_else(|| self.roots.get(name).map(|(root, ..)| root)) {
+        let root = self.roots.account.as_ref().map(|account| account.root());
+        match root.or_else(|| self.roots.named.get(name).map(|(root, ..)| root)) {
             Some(root) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
             _ => Err(Fault::new(
                 FaultCode::Denied,

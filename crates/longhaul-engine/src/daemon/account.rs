@@ -31,23 +31,23 @@ use crate::workers::blocking;
 pub(super) type Spot = (Arc<TargetSet>, Arc<RootJournals>, RelPath);
 
 /// See the module.
-pub(super) struct Account {
+pub(super) struct PipeAccount {
     /// The root as which each of the places is known.
     root: RootConfig,
-    ground: Ground,
+    ground: AccountGround,
     direct: DirectMode,
     /// Unfinished transfers that are kept beneath a root.
     unfinished: usize,
 }
 
-enum Ground {
+enum AccountGround {
     /// Everything that the user may do.
     Whole { places: Vec<PathBuf> },
     /// One root. A path that leads out of it is refused when it is asked for.
     Root { set: Arc<TargetSet>, store: Arc<RootJournals>, places: Vec<Result<RelPath, Fault>> },
 }
 
-impl Account {
+impl PipeAccount {
     /// The places `written` by the client's user, of the whole account, or beneath `confined`.
     ///
     /// # Errors
@@ -56,24 +56,24 @@ impl Account {
         confined: Option<RootConfig>,
         written: Vec<Vec<u8>>,
         (direct, unfinished): (DirectMode, usize),
-    ) -> Result<Account, Fault> {
+    ) -> Result<PipeAccount, Fault> {
         let Some(root) = confined else {
             let places = written.iter().map(|path| of_home(path)).collect();
-            return Ok(Account { root: whole(), ground: Ground::Whole { places }, direct, unfinished });
+            return Ok(PipeAccount { root: whole(), ground: AccountGround::Whole { places }, direct, unfinished });
         };
         let places = written.iter().map(|path| beneath(path)).collect();
         let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
         let set = TargetSet::open(&root.targets, Marks::Made, writing)?;
         set.log_missing();
         let store = RootJournals::keeping(set.shelf(), unfinished);
-        Ok(Account { root, ground: Ground::Root { set, store, places }, direct, unfinished })
+        Ok(PipeAccount { root, ground: AccountGround::Root { set, store, places }, direct, unfinished })
     }
 
     /// The names of the places, each with its rights.
     pub(super) fn rights(&self) -> impl Iterator<Item = (String, Rights)> {
         let count = match &self.ground {
-            Ground::Whole { places } => places.len(),
-            Ground::Root { places, .. } => places.len(),
+            AccountGround::Whole { places } => places.len(),
+            AccountGround::Root { places, .. } => places.len(),
         };
         (0..count).map(|number| (number.to_string(), self.root.allow))
     }
@@ -87,11 +87,11 @@ impl Account {
     /// if it is none.
     pub(super) async fn spot(&self, name: &str, path: RelPath) -> Result<Spot, Fault> {
         match &self.ground {
-            Ground::Root { set, store, places } => {
+            AccountGround::Root { set, store, places } => {
                 let path = numbered(places, name)?.clone()?.concat(&path).map_err(Fault::protocol)?;
                 Ok((set.clone(), store.clone(), path))
             }
-            Ground::Whole { places } => {
+            AccountGround::Whole { places } => {
                 let (place, unfinished) = (numbered(places, name)?.clone(), self.unfinished);
                 blocking(move || spot_at(&place, &path, unfinished)).await
             }
@@ -107,12 +107,12 @@ impl Account {
                 let opening = Opening { direct: self.direct, dry_run: transfer.dry_run, placing: *placing, may_modify };
                 let run = run_of(transfer.run);
                 let destination = match &self.ground {
-                    Ground::Whole { places } => {
+                    AccountGround::Whole { places } => {
                         let path = joined(numbered(places, root)?, path);
                         let dest = LocalDest { path, slash: *placing == Placing::Beneath, targets: None };
                         blocking(move || LocalSite::new(&dest, opening)?.of_run(run).open()).await?
                     }
-                    Ground::Root { .. } => {
+                    AccountGround::Root { .. } => {
                         let within = self.root.policy;
                         let (set, store, path) = self.spot(root, path.clone()).await?;
                         let who = Principal::local();
@@ -137,7 +137,7 @@ impl Account {
         let direct = self.direct;
         let what = format!("pull of {} sources", sources.len());
         let (source, shape, wanted) = match &self.ground {
-            Ground::Whole { places } => {
+            AccountGround::Whole { places } => {
                 let local = |source: &FarSource| {
                     let path = joined(numbered(places, &source.root)?, &source.path);
                     Ok(LocalSource { path, contents: source.contents, set: None })
@@ -149,7 +149,7 @@ impl Account {
                 })
                 .await?
             }
-            Ground::Root { set, places, .. } => {
+            AccountGround::Root { set, places, .. } => {
                 let served = |source: &FarSource| {
                     let place = numbered(places, &source.root)?.clone()?;
                     let path = place.concat(&source.path).map_err(Fault::protocol)?;

@@ -103,8 +103,9 @@ async fn prepare(
     mut transfer: Transfer,
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
-    // Before anybody makes room for it.
+    // Before anybody makes room for it, or an earlier session of its run ends for it.
     authorise(daemon, client, &transfer)?;
+    daemon.live.drain.admit()?;
     let measured = daemon.measured(client, &transfer)?;
     // Before the limits: the earlier session of this run may hold what they would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
@@ -152,7 +153,7 @@ impl Daemon {
     /// The principal whose partials a client may continue: its key, or the user whose account it
     /// is.
     fn principal(&self, client: &ClientConfig) -> Principal {
-        match self.account {
+        match self.roots.account {
             Some(_) => Principal::local(),
             None => Principal::client(&client.key, &client.name),
         }
@@ -166,7 +167,7 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         || !transfer.initiator
         || transfer.lanes == 0
         || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
-        || transfer.flow.transport == Transport::Ssh && daemon.account.is_none()
+        || transfer.flow.transport == Transport::Ssh && daemon.roots.account.is_none()
         || !facts(transfer).protections.contains(&handshake::from_wire(transfer.protect))
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk

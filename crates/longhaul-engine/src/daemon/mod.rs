@@ -1,30 +1,37 @@
 //! Owns the daemon: one listening port for control connections and lanes, the roots that it offers,
 //! and the clients that it knows.
 //!
-//! In: a configuration. Out: sessions, each in its own task, and a log line when one begins and
-//! when it ends. `door` listens and hands connections on; `lobby` bounds those that wait to be
-//! heard; `strangers` refuses those whose key is no client's; `notices` reports them to the log.
-//! `serve` runs one conversation: `request` hears the rest of a long request, `access` decides on
-//! rights, `admission` on places and memory, `side` opens the source or destination, and `listing`
-//! answers requests to list. `runs` lets a client take over from itself; `shares` divides the
-//! daemon's sessions, memory and listings among clients; `buffers` is the memory of one session;
-//! `memory` grants measurements; `rates` sets the rate of each session; `collect` decides when
-//! abandoned partials go. `pipe` is a daemon for one client behind an ssh session, whose paths are
-//! an
-//! `account`'s. It knows no command line.
+//! In: a configuration, and others that take its place while it runs. Out: sessions, each in its
+//! own task, and a log line when one begins and when it ends. `current` has what is served now, of
+//! which each conversation takes what is there when it begins; `reload` puts another in its place;
+//! `handle` is the way in for whoever looks after the daemon; `live` lists the sessions that run,
+//! and `drain` says whether others may begin. `door` listens and hands connections on; `lobby`
+//! bounds those that wait to be heard; `strangers` refuses those whose key is no client's;
+//! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
+//! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
+//! source or destination, and `listing` answers requests to list. `runs` lets a client take over
+//! from itself; `shares` divides the daemon's sessions, memory and listings among clients;
+//! `buffers` is the memory of one session; `memory` grants measurements; `rates` sets the rate of
+//! each session; `collect` decides when abandoned partials go. `pipe` is a daemon for one client
+//! behind an ssh session, whose paths are an `account`'s. It knows no command line.
 
 mod access;
 mod account;
 mod admission;
 mod buffers;
 mod collect;
+mod current;
 mod door;
+mod drain;
+mod handle;
 mod listing;
+mod live;
 mod lobby;
 mod memory;
 mod notices;
 mod pipe;
 mod rates;
+mod reload;
 mod request;
 mod runs;
 mod serve;
@@ -38,8 +45,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Rights};
-use longhaul_disk::{Affinity, DirectMode, EngineKind, Marks, Pin, TargetDirs, TargetSet, TreePolicy, Writing};
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
+use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, TargetDirs, TargetSet, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 
@@ -47,18 +54,21 @@ use crate::api::{Stop, StopTrigger};
 use crate::budget;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
-use account::Account;
+use account::PipeAccount;
+use current::Current;
 use door::Listening;
+use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
-use rates::RateLimits;
 use runs::Runs;
 use shares::ClientShares;
 
+pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
 pub use pipe::{PipeConfig, serve_pipe};
+pub use reload::{Changes, Reloaded};
 
 /// A directory tree offered under a name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RootConfig {
     /// Its name.
     pub name: String,
@@ -75,7 +85,7 @@ pub struct RootConfig {
 }
 
 /// A client: a key that may come in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClientConfig {
     /// A name for the log.
     pub name: String,
@@ -145,25 +155,34 @@ pub struct ServeConfig {
 
 /// A running daemon.
 pub struct Service {
-    listening: Vec<(SocketAddr, PublicKey)>,
+    handle: ServiceHandle,
     trigger: StopTrigger,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// The roots of a daemon by their names.
-type Roots = BTreeMap<String, (RootConfig, Arc<TargetSet>, Arc<RootJournals>)>;
+/// A root, its tree and its partials.
+type OpenRoot = (RootConfig, Arc<TargetSet>, Arc<RootJournals>);
 
-/// The state that all connections of a daemon share.
+/// The roots that a daemon offers.
+#[derive(Clone, Default)]
+struct Roots {
+    named: BTreeMap<String, OpenRoot>,
+    /// The places that the one client behind a pipe may name instead.
+    account: Option<Arc<PipeAccount>>,
+}
+
+/// The daemon as a conversation sees it: the configuration and the roots of one moment, and the
+/// accounts that all conversations share. It never changes; a reload makes another one, with the
+/// same accounts.
+#[derive(Clone)]
 struct Daemon {
     config: ServeConfig,
     roots: Roots,
-    /// The places that one client behind a pipe may name, in place of roots.
-    account: Option<Account>,
     registry: Registry,
     lobby: Lobby,
-    notices: Notices,
+    notices: Arc<Notices>,
     runs: Runs,
-    rates: RateLimits,
+    live: LiveSessions,
     /// Bytes of buffers.
     memory: ClientShares,
     sessions: ClientShares,
@@ -179,29 +198,28 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        let mut roots = BTreeMap::new();
-        for root in &config.roots {
-            let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
-            let set = TargetSet::open(&root.targets, Marks::Made, writing);
-            let set = set.map_err(|e| e.fault().about(&root.name))?;
-            set.log_missing();
-            let store = RootJournals::keeping(set.shelf(), config.unfinished);
-            roots.insert(root.name.clone(), (root.clone(), set, store));
-        }
+        let affinity = reload::affinity(&config)?;
+        let roots = reload::open_roots(&config, &BTreeMap::new())?;
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
         let listeners = door::listen(&config.listen, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Arc::new(Daemon::new(config, roots, None, stop)?);
-        let task = tokio::spawn(run(daemon, listeners, Arc::new(tls)));
-        Ok(Service { listening, trigger, task })
+        let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        let current = Arc::new(Current::new(daemon));
+        let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls)));
+        Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task })
     }
 
     /// The addresses on which it accepts, and its key.
     pub fn listening(&self) -> &[(SocketAddr, PublicKey)] {
-        &self.listening
+        self.handle.listening()
+    }
+
+    /// The way in for whoever looks after the daemon.
+    pub fn handle(&self) -> ServiceHandle {
+        self.handle.clone()
     }
 
     /// Stops accepting and ends every session in order.
@@ -217,30 +235,29 @@ impl Service {
 
 impl Daemon {
     /// A daemon to which nobody has come yet.
-    fn new(config: ServeConfig, roots: Roots, account: Option<Account>, stop: Stop) -> Result<Daemon, Fault> {
-        let affinity = Affinity::new(&config.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
-        Ok(Daemon {
+    fn new(config: ServeConfig, roots: Roots, affinity: Affinity, stop: Stop) -> Daemon {
+        Daemon {
             memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
             sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
             listings: ClientShares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
             registry: Registry::default(),
             lobby: Lobby::default(),
-            notices: Notices::new(config.file.as_deref()),
+            notices: Arc::new(Notices::new(config.file.as_deref())),
             runs: Runs::default(),
-            rates: RateLimits::new(config.rate),
+            live: LiveSessions::new(&config),
             roots,
-            account,
             config,
             affinity,
             stop,
-        })
+        }
     }
 }
 
 /// Accepts until stopped, then waits for the sessions.
-async fn run(daemon: Arc<Daemon>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
-    let accepting = door::open(&daemon, listeners, &tls);
-    let collecting = tokio::spawn(collect::collect(daemon.clone()));
+async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
+    let accepting = door::open(&current, listeners, &tls);
+    let collecting = tokio::spawn(collect::collect(current.clone()));
+    let daemon = current.now();
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);

@@ -20,9 +20,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::account::Account;
+use super::account::PipeAccount;
+use super::current::Current;
 use super::door::{self, Listening};
-use super::{ClientConfig, Daemon, RootConfig, ServeConfig, serve};
+use super::{ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
 use crate::api::Stop;
 use crate::ssh::{ConnectionKind, read_hello};
 
@@ -58,7 +59,7 @@ where
     let PipeConfig { confined, between, serve, version } = config;
     let places = (serve.io, serve.unfinished);
     let key = PublicKey::from_bytes(hello.key);
-    let account = tokio::task::spawn_blocking(move || Account::open(confined, hello.places, places)).await;
+    let account = tokio::task::spawn_blocking(move || PipeAccount::open(confined, hello.places, places)).await;
     let account = account.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))??;
     let serve = ServeConfig { clients: vec![client(key, &account)], roots: Vec::new(), ..serve };
     let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
@@ -67,18 +68,21 @@ where
     let ports = hello.ports.map(|(low, high)| low..=high);
     let listening = at.and_then(|at| listen(at, ports, &tls));
     let port = listening.as_ref().map(|(tcp, _)| tcp.local_addr().port());
-    let daemon = Arc::new(Daemon::new(serve, Default::default(), Some(account), stop)?);
+    let roots = Roots { account: Some(Arc::new(account)), ..Roots::default() };
+    let affinity = super::reload::affinity(&serve)?;
+    let daemon = Daemon::new(serve, roots, affinity, stop);
     let answer = FarHello { version, key: *identity.public().as_bytes(), port, at };
     let lost = |e: io::Error| Fault::new(FaultCode::Lost, Blame::Peer, format_args!("the pipe: {e}"));
     writer.write_all(&answer.encode().map_err(Fault::protocol)?).await.map_err(lost)?;
     writer.flush().await.map_err(lost)?;
-    let pipe = Pipe { daemon, tls, client: between.map(|(client, _)| client), over: Arc::default() };
+    let current = Arc::new(Current::new(daemon));
+    let pipe = Pipe { current, tls, client: between.map(|(client, _)| client), over: Arc::default() };
     pipe.serve(TunnelDoor::accepting(reader, writer), listening).await;
     Ok(())
 }
 
 /// The one client: whoever holds the other end of the pipe.
-fn client(key: PublicKey, account: &Account) -> ClientConfig {
+fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
     ClientConfig { name: "ssh".to_owned(), key, roots, rate: None, weight: 1, bench: false }
 }
@@ -100,7 +104,8 @@ fn listen(at: IpAddr, ports: Option<RangeInclusive<u16>>, tls: &ServerTls) -> Op
 
 /// A pipe that is served. See the module.
 struct Pipe {
-    daemon: Arc<Daemon>,
+    /// The daemon, which stays what it is.
+    current: Arc<Current>,
     tls: Arc<ServerTls>,
     /// The host from which the session came.
     client: Option<IpAddr>,
@@ -110,8 +115,8 @@ struct Pipe {
 
 impl Pipe {
     async fn serve(self, mut door: TunnelDoor, listening: Option<Listening>) {
-        let mut stop = self.daemon.stop.clone();
-        let accepting = door::open(&self.daemon, listening.into_iter().collect(), &self.tls);
+        let mut stop = self.current.now().stop.clone();
+        let accepting = door::open(&self.current, listening.into_iter().collect(), &self.tls);
         let over = self.over.clone();
         let pipe = Arc::new(self);
         let entering = async {
@@ -126,7 +131,7 @@ impl Pipe {
             _ = stop.stopped() => false,
         };
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
-        let daemon = &pipe.daemon;
+        let daemon = pipe.current.now();
         // A session whose control connection ended journals what came, and ends.
         let _ = timeout(super::DRAIN_MAX, daemon.sessions.all_given_back()).await;
         if !ended {
@@ -149,14 +154,14 @@ impl Pipe {
     }
 
     async fn greet(&self, stream: UnixStream) {
-        let daemon = &self.daemon;
+        let daemon = self.current.now();
         let from = SocketAddr::new(self.client.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), 0);
         match greet_tunnelled(stream, from, &self.tls).await {
             Ok(Greeted::Control(control)) => {
-                Box::pin(serve::serve(daemon.clone(), control)).await;
+                Box::pin(serve::serve(self.current.clone(), control)).await;
                 self.over.notify_one();
             }
-            Ok(Greeted::PrivateLane(stream, key)) => door::bring_private(daemon, stream, key).await,
+            Ok(Greeted::PrivateLane(stream, key)) => door::bring_private(&daemon, stream, key).await,
             Ok(Greeted::SafeLane(stream, opening)) => daemon.registry.bring_safe(stream, &opening, from.ip()).await,
             Err(error) => tracing::debug!(target: "longhaul::serve", %error, "a connection came to nothing"),
         }
@@ -166,7 +171,7 @@ impl Pipe {
         let mut bytes = [0; SIGNAL_BYTES];
         while stream.read_exact(&mut bytes).await.is_ok() {
             match SshSignal::decode(bytes) {
-                Some(SshSignal::WayFound) => self.daemon.registry.way_found(),
+                Some(SshSignal::WayFound) => self.current.now().registry.way_found(),
                 Some(SshSignal::DialBack { port }) => {
                     if let Some(client) = self.client {
                         self.dial_back(SocketAddr::new(client, port));
@@ -179,10 +184,10 @@ impl Pipe {
 
     /// Dials the client's host. It goes on like a connection that came from there.
     fn dial_back(&self, addr: SocketAddr) {
-        let (daemon, tls) = (self.daemon.clone(), self.tls.clone());
+        let (current, tls) = (self.current.clone(), self.tls.clone());
         tokio::spawn(async move {
             match timeout(DIAL_BACK, TcpStream::connect(addr)).await {
-                Ok(Ok(stream)) => door::receive(daemon, stream, addr, tls).await,
+                Ok(Ok(stream)) => door::receive(current, stream, addr, tls).await,
                 Ok(Err(error)) => tracing::debug!(target: "longhaul::serve", %addr, %error, "cannot dial back"),
                 Err(_) => tracing::debug!(target: "longhaul::serve", %addr, "no answer to dialling back"),
             }

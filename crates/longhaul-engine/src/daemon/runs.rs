@@ -140,6 +140,11 @@ impl RunSeat {
         self.stop.clone()
     }
 
+    /// Ends the session when it is pulled.
+    pub(super) fn trigger(&self) -> StopTrigger {
+        self.trigger.clone()
+    }
+
     /// Ends the session after this time, unless it has ended by then.
     pub(super) fn end_after(&self, time: Duration) {
         let (trigger, mut gone) = (self.trigger.clone(), self.alive.subscribe());

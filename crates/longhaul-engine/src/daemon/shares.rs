@@ -131,6 +131,17 @@ impl ClientShares {
         ClientShares { of, book, given_back: Arc::default() }
     }
 
+    /// Has another total from now on. Claims that stand are kept, be they more than it.
+    pub(super) fn resize(&self, total: u64) {
+        self.lock().total = total;
+    }
+
+    /// The amount that is taken, and the total.
+    pub(super) fn taken(&self) -> (u64, u64) {
+        let book = self.lock();
+        (book.taken, book.total)
+    }
+
     /// Claims for a client.
     ///
     /// # Errors
@@ -223,6 +234,22 @@ const KEPT_FREE: u64 = 4;
 mod tests {
     use super::*;
     use longhaul_net::Identity;
+
+    #[test]
+    fn a_smaller_total_lets_nobody_in_before_enough_is_given_back() {
+        let shares = ClientShares::new("sessions", 4, u64::MAX);
+        let key = |n: u8| PublicKey::from_bytes([n; 32]);
+        let mut had: Vec<_> = (0..4).map(|n| shares.claim(key(n), 1).expect("it fits")).collect();
+        shares.resize(2);
+        assert_eq!(shares.taken(), (4, 2));
+        for _ in 0..2 {
+            assert_eq!(shares.claim(key(9), 1).err(), Some(Full::Daemon));
+            had.pop();
+        }
+        assert_eq!(shares.claim(key(9), 1).err(), Some(Full::Daemon));
+        had.pop();
+        assert!(shares.claim(key(9), 1).is_ok());
+    }
 
     #[test]
     fn one_client_leaves_a_quarter_for_those_that_have_nothing() {

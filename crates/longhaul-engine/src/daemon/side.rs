@@ -48,7 +48,7 @@ pub(super) async fn open(
     transfer: &Transfer,
     names: Option<PathList>,
 ) -> Result<(Side, String), Fault> {
-    if let Some(account) = &daemon.account {
+    if let Some(account) = &daemon.roots.account {
         return account.side(transfer, names).await;
     }
     let direct = daemon.config.io;
@@ -105,7 +105,7 @@ pub(super) fn contradiction() -> Fault {
 impl Daemon {
     /// The tree in which `path` of a root lies, and the path beneath that tree.
     pub(super) async fn spot(&self, root: &str, path: RelPath) -> Result<Spot, Fault> {
-        match &self.account {
+        match &self.roots.account {
             Some(account) => account.spot(root, path).await,
             None => self.root_parts(root).await.map(|(set, store)| (set, store, path)),
         }
@@ -114,7 +114,7 @@ impl Daemon {
     /// A root's tree and its partials, if the directory that is open for it is still the one at its
     /// path.
     pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<TargetSet>, Arc<RootJournals>), Fault> {
-        let known = self.roots.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
+        let known = self.roots.named.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
         let (set, store) =
             known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;
         let root = root.to_owned();

@@ -6,6 +6,7 @@
 //! messages and no machines.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, SessionTag, hint};
@@ -35,7 +36,7 @@ pub(crate) struct RootJournals {
     /// The id of this host's boot.
     boot: [u8; 16],
     /// The number of unfinished transfers that one principal may leave.
-    unfinished_max: usize,
+    unfinished_max: AtomicUsize,
 }
 
 /// The outcome of an attempt to open a journal that was left.
@@ -84,7 +85,14 @@ impl RootJournals {
     ) -> Arc<RootJournals> {
         let (books, holds) = (OpenFiles::default(), PathOwners::default());
         let shelf = shelf.proved_by(Arc::new(SoundRecords(layout)));
+        let unfinished_max = AtomicUsize::new(unfinished_max);
         Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max })
+    }
+
+    /// Sets the number of unfinished transfers that one principal may leave. Those that are left
+    /// stay.
+    pub(crate) fn keep_at_most(&self, unfinished_max: usize) {
+        self.unfinished_max.store(unfinished_max, Ordering::Relaxed);
     }
 
     /// Refuses another journal to a principal that has left too many.
@@ -93,7 +101,7 @@ impl RootJournals {
     /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
     pub(super) fn need_room(&self, left: &Outlines) -> Result<(), Fault> {
         let unfinished = left.own_outlines.iter().filter(|outline| !outline.live).count();
-        if unfinished < self.unfinished_max {
+        if unfinished < self.unfinished_max.load(Ordering::Relaxed) {
             return Ok(());
         }
         let why =

@@ -6,6 +6,7 @@
 
 mod doubts;
 mod file;
+mod nested;
 mod policy;
 
 use std::ffi::OsStr;
@@ -29,8 +30,12 @@ pub struct Daemon {
     pub config: ServeConfig,
     /// The private key's file, if the config names one.
     pub identity: Option<PathBuf>,
-    /// The directory for files of the whole daemon. No file is kept there yet.
+    /// The directory for files of the whole daemon.
     pub state: Option<PathBuf>,
+    /// The socket of the administrator, if the config names one.
+    pub admin_socket: Option<PathBuf>,
+    /// Line and column of the `targets` of each root of the file.
+    root_places: Vec<(usize, usize)>,
 }
 
 /// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with
@@ -100,7 +105,9 @@ impl Daemon {
     ///
     /// # Errors
     /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`],
-    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice.
+    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice,
+    /// [`Error::RootsOverlap`] for roots of the command line within each other,
+    /// [`Error::NothingServed`].
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
         let mut daemon = match path {
             Some(path) => Daemon::parse(path, &super::read(path)?, roots)?,
@@ -117,12 +124,33 @@ impl Daemon {
             };
             return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone(), why });
         }
+        daemon.refuse_nested(path)?;
+        daemon.refuse_nothing(path)?;
         Ok(daemon)
     }
 
     /// The settings of a daemon without a config file, a root or a client.
     pub fn without_file() -> ServeConfig {
         defaults()
+    }
+
+    /// Refuses a config by which nobody could ever do anything: it has no root, and no client that
+    /// may measure.
+    fn refuse_nothing(&self, path: Option<&Path>) -> Result<(), Error> {
+        let measures = self.config.clients.iter().any(|client| client.bench);
+        if self.config.roots.is_empty() && !measures {
+            return Err(Error::NothingServed { path: path.map(Path::to_owned) });
+        }
+        Ok(())
+    }
+
+    /// Reads the config at `path` for itself, and looks at no directory of a root: its clients may
+    /// name roots that only a command line knows.
+    ///
+    /// # Errors
+    /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`].
+    pub fn load_alone(path: &Path) -> Result<Daemon, Error> {
+        Daemon::parse_alone(path, &super::read(path)?)
     }
 
     /// Takes the text of the config at `path` for itself: its clients may name roots that only a

@@ -214,6 +214,7 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         | Daemon::AskForMemory
         | Daemon::AskAboutNewKey
         | Daemon::Restart
+        | Daemon::StartAgain
         | Daemon::SeeItsLog
         | Daemon::StayBeneath
         | Daemon::ReadInTime => return hint.to_string().into(),

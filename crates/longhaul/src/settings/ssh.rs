@@ -48,6 +48,8 @@ impl SshSettings {
             host: paths.first().map_or(String::new(), |path| path.host.clone()),
             command: self.command.clone(),
             remote: self.remote.clone(),
+            arguments: "serve --ssh-only".to_owned(),
+            trial: "--version".to_owned(),
             install: self.install,
             ports: self.ports,
             places: paths.iter().map(|path| path.split().0.to_vec()).collect(),

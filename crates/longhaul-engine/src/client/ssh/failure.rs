@@ -54,7 +54,8 @@ fn failure(host: &SshHost, status: Option<ExitStatus>, said: &[String]) -> Fault
             fault(FaultCode::Unsupported, Blame::Peer, &why).hint(Ssh::AllowRunning)
         }
         (Some(2), _) => {
-            let why = format!("'{}' there does not know --ssh-only: it is of an older version", host.remote);
+            let why =
+                format!("'{}' there does not know how to be started by ssh: it is of an older version", host.remote);
             fault(FaultCode::Unsupported, Blame::Peer, &why).hint(Ssh::PutThere)
         }
         (Some(0), _) => {
@@ -117,6 +118,8 @@ mod tests {
             host: "node7".into(),
             command: vec!["ssh".into()],
             remote: "longhaul".into(),
+            arguments: String::new(),
+            trial: String::new(),
             install: false,
             ports: None,
             places: Vec::new(),

@@ -50,7 +50,7 @@ impl ThisProgram {
     pub(super) async fn put(&self, host: &SshHost, trust: &Arc<dyn Trust>) -> Result<(), Fault> {
         let said = format!("putting longhaul ({} MB) at {}", self.bytes.len() / 1_000_000, host.host);
         trust.hear_ssh(said.as_bytes());
-        let words = format!("sh -c '{SCRIPT}' longhaul put {}", self.names);
+        let words = format!("sh -c '{SCRIPT}' longhaul put {} {}", self.names, host.trial);
         let Started { mut stdin, process, .. } = start(host, &words, Stdio::null(), trust.clone())?;
         let sent = stdin.write_all(&self.bytes).await;
         drop(stdin);
@@ -90,14 +90,15 @@ const DOES_NOT_RUN: i32 = 99;
 const NOT_WRITTEN: i32 = 96;
 
 /// For a POSIX shell, in one line and without single quotes, as it stands between such. `$1` is
-/// what to do, `$2` the BLAKE3 and `$3` the SHA-256 of the program.
+/// what to do, `$2` the BLAKE3 and `$3` the SHA-256 of the
+/// program; `$4` is the argument with which it is tried out.
 const SCRIPT: &str = concat!(
     r#"umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/longhaul/$2"; f="$d/longhaul"; "#,
     r#"mine() { [ -O "$1" ] && [ ! -L "$1" ] && [ "$(stat -c %a "$1")" = 700 ]; }; "#,
     r#"is() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -c1-64)" = "$2" ]; }; "#,
     r#"case "$1" in run) if mine "$d" && mine "$f" && is "$f" "$3"; then shift 3; exec "$f" "$@"; fi; exit 97;; "#,
     r#"put) mkdir -p "$d"; { [ -d "$d" ] && mine "$d"; } || exit 98; t="$d/.longhaul.$$"; trap "rm -f \"\$t\"" EXIT; "#,
-    r#"cat >"$t" && chmod 700 "$t" && is "$t" "$3" || exit 96; "$t" --version >/dev/null || exit 99; "#,
+    r#"cat >"$t" && chmod 700 "$t" && is "$t" "$3" || exit 96; "$t" "$4" >/dev/null || exit 99; "#,
     r#"sync "$t" 2>/dev/null || sync; mv -f "$t" "$f" || exit 96; sync "$d" 2>/dev/null || sync;; esac"#,
 );
 

@@ -102,7 +102,7 @@ async fn try_once(
     hello: &[u8],
     trust: &Arc<dyn Trust>,
 ) -> Result<Result<Spoken, EndOfSsh>, Fault> {
-    let words = format!("{words} serve --ssh-only");
+    let words = format!("{words} {}", host.arguments);
     let Started { mut stdin, stdout, process } = start(host, &words, Stdio::piped(), trust.clone())?;
     let no_pipe = || Fault::new(FaultCode::Internal, Blame::Bug, "ssh without its output");
     let mut stdout = BufReader::new(stdout.ok_or_else(no_pipe)?);

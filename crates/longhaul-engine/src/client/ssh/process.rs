@@ -23,9 +23,11 @@ use crate::api::{SshHost, Trust};
 
 /// An ssh that was started.
 pub(super) struct Started {
+    /// Its standard input.
     pub(super) stdin: ChildStdin,
-    /// `None` if it goes elsewhere.
+    /// Its standard output. `None` if that goes elsewhere.
     pub(super) stdout: Option<ChildStdout>,
+    /// The process.
     pub(super) process: SshProcess,
 }
 
@@ -121,7 +123,7 @@ async fn hear(stderr: ChildStderr, said: Arc<Mutex<VecDeque<String>>>, trust: Ar
     let mut reader = BufReader::new(stderr);
     loop {
         let mut line = Vec::new();
-        match (&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
+        match (&mut reader).take(SSH_LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
@@ -153,4 +155,4 @@ const OPTIONS: [&str; 7] = [
 /// An ssh whose pipe has ended ends itself within this.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LINES_KEPT: usize = 16;
-const LINE_BYTES_MAX: u64 = 4 << 10;
+const SSH_LINE_BYTES_MAX: u64 = 4 << 10;

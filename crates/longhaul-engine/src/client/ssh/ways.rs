@@ -48,7 +48,7 @@ pub(crate) struct NearSide {
 
 /// A way beside ssh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum LaneWay {
     /// The far host is dialled at this address.
     Straight(SocketAddr),
     /// The far host dials.
@@ -63,7 +63,7 @@ pub(crate) struct Ways {
     tunnel: Mutex<Option<Tunnel>>,
     process: Mutex<Option<SshProcess>>,
     signals: mpsc::UnboundedSender<SshSignal>,
-    found: watch::Sender<Option<Way>>,
+    found: watch::Sender<Option<LaneWay>>,
     /// Lanes that were connected to find a way, and when.
     ready: Mutex<Vec<(LaneStream, Instant)>>,
     /// The port at which the far host may dial.
@@ -89,14 +89,14 @@ impl Ways {
         });
         for to in ways.far.to.clone() {
             ways.try_out(move |ways| {
-                ways.straight(to, None, Transport::Tcp, None).map(|lane| (Way::Straight(to), lane))
+                ways.straight(to, None, Transport::Tcp, None).map(|lane| (LaneWay::Straight(to), lane))
             });
         }
         if let Some(local) = ways.far.addresses.iter().find_map(|far| local_to(*far))
             && let Ok(back) = ReverseListener::bind(local, ways.near.ports.clone())
         {
             *lock(&ways.back) = Some(Arc::new(back));
-            ways.try_out(|ways| ways.back().map(|lane| (Way::Back, lane)));
+            ways.try_out(|ways| ways.back().map(|lane| (LaneWay::Back, lane)));
         }
         ways
     }
@@ -110,7 +110,7 @@ impl Ways {
     /// first lane that stands is the way.
     fn try_out(
         self: &Arc<Ways>,
-        connect: impl Fn(&Ways) -> Result<(Way, LaneStream), NetError> + Clone + Send + 'static,
+        connect: impl Fn(&Ways) -> Result<(LaneWay, LaneStream), NetError> + Clone + Send + 'static,
     ) {
         let (ways, mut wait) = (Arc::downgrade(self), AGAIN_FIRST);
         self.runtime.spawn(async move {
@@ -130,7 +130,7 @@ impl Ways {
         });
     }
 
-    fn has_found(&self, way: Way, lane: LaneStream) {
+    fn has_found(&self, way: LaneWay, lane: LaneStream) {
         let is_first = self.found.send_if_modified(|found| {
             let is_first = found.is_none();
             found.get_or_insert(way);
@@ -140,7 +140,7 @@ impl Ways {
             tracing::debug!(target: "longhaul::session", ?way, "a way beside ssh");
             lock(&self.ready).push((lane, Instant::now()));
         }
-        if let Way::Straight(_) = way
+        if let LaneWay::Straight(_) = way
             && *self.found.borrow() == Some(way)
         {
             // Nobody shall dial back any more.
@@ -151,7 +151,7 @@ impl Ways {
     /// Waits for a way for about as long as one takes to be found where no packet is lost.
     pub(super) async fn give_time(&self, round_trip: Duration) {
         let mut found = self.found.subscribe();
-        let _ = timeout((round_trip * 2).clamp(WAIT_MIN, WAIT_MAX), found.wait_for(Option::is_some)).await;
+        let _ = timeout((round_trip * 2).clamp(WAY_WAIT_MIN, WAY_WAIT_MAX), found.wait_for(Option::is_some)).await;
     }
 
     /// Whether there is a way beside ssh.
@@ -190,8 +190,8 @@ impl Ways {
         let over_way = match (transport, way) {
             (Transport::Ssh, _) | (_, None) => return self.through_ssh(),
             (Transport::Tcp, Some(_)) if let Some(lane) = self.take_ready(segment_max) => return Ok(lane),
-            (transport, Some(Way::Straight(to))) => self.straight(to, chosen, transport, segment_max),
-            (_, Some(Way::Back)) => self.back(),
+            (transport, Some(LaneWay::Straight(to))) => self.straight(to, chosen, transport, segment_max),
+            (_, Some(LaneWay::Back)) => self.back(),
         };
         match over_way {
             Err(NetError::Unreachable { .. } | NetError::NoAnswer { .. } | NetError::TimedOut { .. })
@@ -287,8 +287,8 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// A way is waited for at least and at most so long before data begins through ssh.
-const WAIT_MIN: Duration = Duration::from_millis(30);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+const WAY_WAIT_MIN: Duration = Duration::from_millis(30);
+const WAY_WAIT_MAX: Duration = Duration::from_millis(500);
 /// The far side closes a lane that does not say where it belongs after 10 s.
 const READY_FOR: Duration = Duration::from_secs(5);
 /// The far side gets this long to dial back.

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use longhaul_core::Blame;
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, Preserve, RelPath};
 use longhaul_disk::{Affinity, EngineKind, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SyncGroup};

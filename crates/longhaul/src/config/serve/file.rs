@@ -17,6 +17,7 @@ use super::policy::{self, Mask};
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
+use crate::config::position;
 use crate::config::rights::grant;
 use crate::error::{Error, Flaw};
 use crate::location::parse_root;
@@ -34,9 +35,12 @@ struct File {
     /// The file of the daemon's private key. With `/etc/longhaul/serve.toml` it is by default the
     /// file `identity` beside it. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// A directory for data of the whole daemon. The key is accepted, and has no effect yet.
-    /// [default: none]
+    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it. It is
+    /// made if it does not exist, and only root and the daemon's user may write to it. [default:
+    /// none]
     state: Option<PathBuf>,
+    /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
+    admin_socket: Option<PathBuf>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -169,10 +173,11 @@ pub(super) struct Wrong {
 /// clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
-    let (identity, state) = (file.identity.clone(), file.state.clone());
+    let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
+    let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let config =
         judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity, state })
+    Ok(Daemon { config, identity, state, admin_socket, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
@@ -201,11 +206,11 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
         let root = judge_root(root, &config.roots)?;
         config.roots.push(root);
     }
-    let of_file = config.roots.iter();
-    let known: Option<Vec<&str>> =
-        added.map(|added| of_file.chain(added.iter().map(|root| &root.0)).map(|r| r.name.as_str()).collect());
+    let of_line = added.into_iter().flatten().map(|root| &root.0);
+    let others = if added.is_some() { OtherRoots::None } else { OtherRoots::Perhaps };
+    let known = KnownRoots { roots: config.roots.iter().chain(of_line).collect(), others };
     for client in file.client {
-        let client = judge_client(client, known.as_deref(), &config.clients)?;
+        let client = judge_client(client, &known, &config.clients)?;
         config.clients.push(client);
     }
     Ok(config)
@@ -307,7 +312,52 @@ fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
     Ok(targets)
 }
 
-fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
+/// The roots that a client may name.
+struct KnownRoots<'a> {
+    roots: Vec<&'a RootConfig>,
+    others: OtherRoots,
+}
+
+/// Whether there may be roots besides the known ones.
+enum OtherRoots {
+    /// There are none.
+    None,
+    /// There may be some, of a command line that is not known here.
+    Perhaps,
+}
+
+impl KnownRoots<'_> {
+    /// The rights that a client is granted at a root by these words. A right that the root denies
+    /// is a contradiction: one of the two is a mistake, and nobody can tell which.
+    fn granted(&self, client: &str, root: &Text, words: &[Text]) -> Result<Rights, Wrong> {
+        let name = root.get_ref().escape_debug();
+        let Some(config) = self.roots.iter().find(|config| config.name == *root.get_ref()) else {
+            return match self.others {
+                OtherRoots::Perhaps => rights(words),
+                OtherRoots::None => Err(wrong(
+                    root,
+                    format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR"),
+                )),
+            };
+        };
+        for word in words {
+            let right = at(word, grant(Rights::default(), word.get_ref()))?;
+            if right.and(config.allow) != right {
+                let (client, word_text) = (client.escape_debug(), word.get_ref());
+                let allowed: Vec<_> = config.allow.names().collect();
+                let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
+                let message = format!(
+                    "client '{client}' has '{word_text}' in root '{name}', which allows {allowed}: take it out here, or \
+                     add it to 'allow' of that root"
+                );
+                return Err(wrong(word, message));
+            }
+        }
+        rights(words)
+    }
+}
+
+fn judge_client(client: Client, roots: &KnownRoots<'_>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
     let name = client.name.get_ref().clone();
     let key: PublicKey =
         client.key.get_ref().parse().map_err(|_| wrong(&client.key, "this is not a public key (lhk1:...)"))?;
@@ -319,12 +369,7 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
     }
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
-        if roots.is_some_and(|roots| !roots.contains(&root.get_ref().as_str())) {
-            let name = root.get_ref().escape_debug();
-            let message = format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR");
-            return Err(wrong(root, message));
-        }
-        granted.insert(root.get_ref().clone(), rights(words)?);
+        granted.insert(root.get_ref().clone(), roots.granted(&name, root, words)?);
     }
     let weight = match client.weight {
         None => 1,

@@ -126,6 +126,9 @@ fn modes_and_links_of_a_root_are_bounded_unless_it_says_otherwise() {
 fn mistakes_are_named_with_line_and_column() {
     let key = Identity::generate().unwrap().public();
     let two = format!("[[client]]\nname='a'\nkey='{key}'\n[[client]]\nname='b'\nkey='{key}'");
+    let greedy = format!(
+        "[[root]]\nname='r'\ntargets=['/a']\n[[client]]\nname='a'\nkey='{key}'\nroots={{ r = ['read', 'modify'] }}"
+    );
     let stray = format!("[[client]]\nname='a'\nkey='{key}'\nroots={{ nowhere = ['read'] }}");
     for (text, want) in [
         ("port = 7214", ":1:1: unknown key 'port'; the keys here are listen, identity"),
@@ -158,6 +161,7 @@ fn mistakes_are_named_with_line_and_column() {
         ("depth = 0", ":1:9: '0' is not a whole number"),
         (&two, ":6:5: this key is that of 'a' already"),
         (&stray, ":4:9: there is no root 'nowhere'"),
+        (&greedy, ":7:22: client 'a' has 'modify' in root 'r', which allows read: take it out here"),
         ("listen = 5", ":1:10: "),
         ("x = [", ":1:"),
     ] {
