@@ -28,7 +28,6 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
-pub use self::help::version;
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;

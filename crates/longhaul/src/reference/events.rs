@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 36] = [
+const EVENTS: [Event; 37] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -34,6 +34,7 @@ const EVENTS: [Event; 36] = [
     ("summary", Some("set"), "SetSummaryBody"),
     ("listening", None, "Listening"),
     ("warning", None, "WarningBody"),
+    ("version", None, "VersionBody"),
     ("summary", None, "Summary"),
     ("bench_net", None, "NetBody"),
     ("summary", Some("bench net"), "BenchSummaryBody"),
