@@ -30,6 +30,7 @@ mod layering;
 mod links;
 mod listing;
 mod lists;
+mod manager;
 mod manifests;
 mod mapping;
 mod medium;

@@ -65,7 +65,7 @@ pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
-pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
+pub use daemon::{ClientConfig, Liveness, RootConfig, ServeConfig, Service, Stuck};
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, IoMode, LastBlock,
@@ -80,7 +80,7 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
-pub use longhaul_sys::ignores_hangup;
+pub use longhaul_sys::{ignores_hangup, take_sockets};
 pub use measure::lab;
 pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod location;
 pub mod manifest;
 pub mod naming;
+pub mod notify;
 pub mod output;
 #[cfg(test)]
 mod reference;

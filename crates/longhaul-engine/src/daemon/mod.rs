@@ -9,7 +9,7 @@
 //! answers requests to list. `runs` lets a client take over from itself; `shares` divides the
 //! daemon's sessions, memory and listings among clients; `buffers` is the memory of one session;
 //! `memory` grants measurements; `rates` sets the rate of each session; `collect` decides when
-//! abandoned partials go. It knows no command line.
+//! abandoned partials go; `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod admission;
@@ -17,6 +17,7 @@ mod buffers;
 mod collect;
 mod door;
 mod listing;
+mod liveness;
 mod lobby;
 mod memory;
 mod notices;
@@ -30,6 +31,7 @@ mod strangers;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +46,7 @@ use crate::budget;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use door::Listening;
+pub use liveness::{Liveness, Stuck};
 use lobby::Lobby;
 use notices::Notices;
 use rates::RateLimits;
@@ -141,6 +144,7 @@ pub struct Service {
     listening: Vec<(SocketAddr, PublicKey)>,
     trigger: StopTrigger,
     task: tokio::task::JoinHandle<()>,
+    liveness: Liveness,
 }
 
 /// The state that all connections of a daemon share.
@@ -167,6 +171,19 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
+        Service::start_at(config, identity, Vec::new()).await
+    }
+
+    /// The same at sockets that were passed to this process, in place of the configuration's
+    /// addresses, if there are any.
+    ///
+    /// # Errors
+    /// The same, and a [`Fault`] that names a socket at which it cannot listen.
+    pub async fn start_at(
+        config: ServeConfig,
+        identity: Arc<Identity>,
+        passed: Vec<OwnedFd>,
+    ) -> Result<Service, Fault> {
         let affinity = Affinity::new(&config.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
         let mut roots = BTreeMap::new();
         for root in &config.roots {
@@ -180,9 +197,12 @@ impl Service {
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
-        let listeners = door::listen(&config.listen, &tls)?;
+        let listeners =
+            if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
+        let runs = Runs::default();
+        let liveness = Liveness::of(runs.rounds().clone());
         let daemon = Arc::new(Daemon {
             memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
             sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
@@ -190,15 +210,20 @@ impl Service {
             registry: Registry::default(),
             lobby: Lobby::default(),
             notices: Notices::new(config.file.as_deref()),
-            runs: Runs::default(),
+            runs,
             rates: RateLimits::new(config.rate),
             roots,
             config,
             affinity,
             stop,
         });
-        let task = tokio::spawn(run(daemon, listeners, Arc::new(tls)));
-        Ok(Service { listening, trigger, task })
+        let task = tokio::spawn(run(daemon, listeners, Arc::new(tls), liveness.clone()));
+        Ok(Service { listening, trigger, task, liveness })
+    }
+
+    /// Shows whether it lives.
+    pub fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     /// The addresses on which it accepts, and its key.
@@ -218,8 +243,8 @@ impl Service {
 }
 
 /// Accepts until stopped, then waits for the sessions.
-async fn run(daemon: Arc<Daemon>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
-    let accepting = door::open(&daemon, listeners, &tls);
+async fn run(daemon: Arc<Daemon>, listeners: Vec<Listening>, tls: Arc<ServerTls>, liveness: Liveness) {
+    let accepting = door::open(&daemon, listeners, &tls, &liveness);
     let collecting = tokio::spawn(collect::collect(daemon.clone()));
     daemon.stop.clone().stopped().await;
     collecting.abort();

@@ -5,6 +5,7 @@
 
 use std::future::pending;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
+use crate::notify;
 use crate::output::{self, JsonLines, Listening, Summary, Talker};
 use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
@@ -51,6 +53,8 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
         doubts.extend(daemon.gaps(&identity));
     }
     let config = daemon.config;
+    // A check looks at the file, whoever starts it.
+    let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
         check_identity(&identity)?;
         doubts.extend(check_targets(&config)?);
@@ -69,7 +73,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     }
     tell_the_lonely(&config, path.as_deref(), talker);
     let identity = keys::load_or_make(&identity, talker)?;
-    super::block_on(listen_until_stopped(config, identity, talk, talker))?
+    super::block_on(listen_until_stopped((config, passed), identity, talk, talker))?
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -135,7 +139,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    config: ServeConfig,
+    (config, passed): (ServeConfig, Vec<OwnedFd>),
     identity: Arc<Identity>,
     talk: Talk,
     talker: Talker,
@@ -146,20 +150,34 @@ async fn listen_until_stopped(
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
-    let service = Service::start(config, identity).await?;
+    if !passed.is_empty() {
+        let count = output::count(passed.len() as u64, "socket");
+        talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
+    }
+    let serving = serving(&config);
+    let service = Service::start_at(config, identity, passed).await?;
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
     }
+    notify::ready(serving);
+    tokio::spawn(notify::feed_watchdog(service.liveness()));
     // A watcher that is gone is no stop: the sessions have done nothing wrong.
     let code = match stopped.await {
         Ok(code) => code,
         Err(_) => pending().await,
     };
     service.shutdown();
+    notify::stopping("ending every session in order");
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
     Ok(Exit::Complete)
+}
+
+/// The line that a service manager shows of a daemon that accepts.
+fn serving(config: &ServeConfig) -> String {
+    let count = |number: usize, what| output::count(number as u64, what);
+    format!("serving {} to {}", count(config.roots.len(), "root"), count(config.clients.len(), "client"))
 }
 
 /// Tells that there is no reload: a signal for one must not look as if it worked.

@@ -32,7 +32,8 @@ struct File {
     /// ["[::]:7214"]]
     listen: Option<Spanned<Vec<Text>>>,
     /// The file of the daemon's private key. With `/etc/longhaul/serve.toml` it is by default the
-    /// file `identity` beside it. [default: $XDG_CONFIG_HOME/longhaul/identity]
+    /// file `identity` beside it; beneath systemd the one that `LoadCredential=identity:FILE` hands
+    /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
     /// A directory for data of the whole daemon. The key is accepted, and has no effect yet.
     /// [default: none]
