@@ -38,6 +38,7 @@ mod network;
 mod noise;
 mod outages;
 mod overlap;
+mod packaging;
 mod partials;
 mod readme;
 mod resume;
