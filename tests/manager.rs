@@ -89,6 +89,10 @@ fn a_number_of_sockets_that_were_not_passed_is_an_error_and_that_of_another_proc
     let serve = || host.run(["serve", "--json", "--config"]).arg(&config);
     let outcome = serve().beneath(["sh", "-c", lies, "sh"]).finish();
     assert!(outcome.code != 0 && outcome.stderr.contains("LISTEN_FDS"), "{outcome}");
+    let connected = std::os::unix::net::UnixStream::pair().unwrap().0;
+    let passes = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"";
+    let outcome = serve().beneath(["sh", "-c", passes, "sh"]).stdin_of(connected).fail(2);
+    assert!(outcome.stderr.contains("descriptor 3: it is no socket of IPv4 or IPv6"), "{outcome}");
     let daemon = Daemon::start(serve().env("LISTEN_PID", "1").env("LISTEN_FDS", "900"));
     assert!(daemon.addr().starts_with("127.0.0.1:"), "{}", daemon.addr());
 }

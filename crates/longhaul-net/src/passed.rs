@@ -115,7 +115,10 @@ mod tests {
             (local.into(), "IPv4 or IPv6"),
             (file.into(), "descriptor"),
         ] {
-            let error = listen_passed(vec![passed], &tls()).unwrap_err().to_string();
+            let NetError::Socket { addr, source, .. } = listen_passed(vec![passed], &tls()).unwrap_err() else {
+                panic!("another error");
+            };
+            let error = format!("{addr}: {source}");
             assert!(error.contains(said), "{error}");
         }
     }
