@@ -67,8 +67,8 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
-    Changes, ClientConfig, ClientFigures, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
-    ServiceFigures, ServiceHandle, SessionFigures, serve_pipe,
+    Changes, ClientConfig, ClientFigures, Liveness, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
+    ServiceFigures, ServiceHandle, SessionFigures, Stuck, serve_pipe,
 };
 pub use longhaul_core::{Latency, Rights, TargetId};
 pub use longhaul_disk::{
@@ -84,7 +84,7 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
-pub use longhaul_sys::ignores_hangup;
+pub use longhaul_sys::{ignores_hangup, take_sockets};
 pub use measure::lab;
 pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,

@@ -63,8 +63,19 @@ impl Listener {
             }
             other => other,
         };
-        let listener = socket.and_then(|socket| TcpListener::from_std(socket.into())).map_err(failed)?;
-        let addr = listener.local_addr().map_err(failed)?;
+        socket.and_then(Listener::over).map_err(failed)
+    }
+
+    /// Accepts at a socket that listens already.
+    pub(crate) fn adopt(socket: Socket) -> Result<Listener, NetError> {
+        let failed =
+            |source| NetError::Socket { addr: "a socket that was passed on".to_owned(), doing: "listen", source };
+        socket.set_nonblocking(true).and_then(|()| Listener::over(socket)).map_err(failed)
+    }
+
+    fn over(socket: Socket) -> io::Result<Listener> {
+        let listener = TcpListener::from_std(socket.into())?;
+        let addr = listener.local_addr()?;
         Ok(Listener { listener, addr, shortages: Mutex::new(Seldom::new(SHORTAGES_TOLD_EVERY)) })
     }
 

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "the one crate that may; every block says why it is sound")]
 
 pub mod fd;
+pub mod inherited;
 pub mod lock;
 mod resolver;
 mod ring;
@@ -16,6 +17,7 @@ mod slab;
 pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
+pub use inherited::take_sockets;
 pub use resolver::lookup_may_succeed_later;
 pub use ring::RingSlots;
 pub use rlimit::{file_size_limit, memlock_limit, nofile_limit, raise_nofile_limit};

@@ -34,7 +34,6 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub use self::admin::{AdminArgs, AdminDrainArgs, AdminKickArgs, AdminRevokeArgs, AdminSetRateArgs, AdminVerb};
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
-pub use self::help::version;
 pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manual::{CompletionsArgs, ManArgs};

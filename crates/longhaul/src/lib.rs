@@ -15,6 +15,7 @@ pub mod keys;
 pub mod location;
 pub mod manifest;
 pub mod naming;
+pub mod notify;
 pub mod output;
 #[cfg(test)]
 mod reference;
@@ -33,6 +34,7 @@ use clap::error::ErrorKind;
 use crate::cli::Cli;
 use crate::commands::Context;
 use crate::exit::Exit;
+use crate::output::{JsonLines, VersionBody};
 use crate::values::ColorWhen;
 
 /// Runs the process's own command line.
@@ -63,14 +65,22 @@ fn unparsed(error: &clap::Error, context: Context) -> Exit {
         return Exit::Usage;
     }
     if kind == ErrorKind::DisplayVersion {
-        // A command's version is the program's.
-        let told = writeln!(io::stdout(), "{}", cli::version());
-        return told.map_or_else(output::stdout_failed, |()| Exit::Complete);
+        return version(context).map_or_else(output::stdout_failed, |()| Exit::Complete);
     }
     if !error.use_stderr() {
         return error.print().map_or_else(output::stdout_failed, |()| Exit::Complete);
     }
     output::refuse(asks_for_json(context), cli::explain(error, command_of(context.line).as_deref()))
+}
+
+/// Tells the version: a command's is the program's.
+fn version(context: Context) -> io::Result<()> {
+    let version = VersionBody::new();
+    if asks_for_json(context) {
+        JsonLines::new(io::stdout()).version(&version)
+    } else {
+        writeln!(io::stdout(), "{}", version.line())
+    }
 }
 
 /// The command that a line names; it may be of two words.

@@ -25,6 +25,7 @@ mod set;
 mod slow;
 mod speaker;
 mod units;
+mod version;
 mod voice;
 mod words;
 
@@ -49,6 +50,7 @@ pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
 pub use units::{count, time};
+pub use version::VersionBody;
 
 use std::io;
 

@@ -8,6 +8,7 @@
 use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::current::Current;
+use super::liveness::{Liveness, LoopQuestions};
 use super::notices::LOOK_EVERY;
 use super::{Daemon, ServeConfig, serve};
 
@@ -60,6 +62,14 @@ pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listen
         }
     }
     Ok(listeners)
+}
+
+/// Listens at sockets that were passed to this process.
+pub(super) fn listen_passed(passed: Vec<OwnedFd>, tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
+    longhaul_net::listen_passed(passed, tls).map_err(|error| match error {
+        NetError::Socket { addr, source, .. } => refusal(addr, system_words(&source)),
+        other => refusal("a socket that was passed on", other),
+    })
 }
 
 /// Listens over both. For port 0 a port is looked for that is free for both.
@@ -105,11 +115,22 @@ fn refusal(address: impl Display, why: impl Display) -> Fault {
 }
 
 /// Begins to accept.
-pub(super) fn open(current: &Arc<Current>, listeners: Vec<Listening>, tls: &Arc<ServerTls>) -> Vec<JoinHandle<()>> {
+pub(super) fn open(
+    current: &Arc<Current>,
+    listeners: Vec<Listening>,
+    tls: &Arc<ServerTls>,
+    liveness: &Liveness,
+) -> Vec<JoinHandle<()>> {
     let mut tasks = vec![tokio::spawn(tell(current.clone(), tls.clone()))];
     for (tcp, quic) in listeners {
-        tasks.push(tokio::spawn(accept(current.clone(), tcp, tls.clone())));
-        tasks.push(tokio::spawn(accept_quic(current.clone(), quic)));
+        let addr = tcp.local_addr();
+        let [of_tcp, of_quic] =
+            ["TCP", "UDP"].map(|over| liveness.watch_loop(format!("the loop that accepts over {over} at {addr}")));
+        if let Some(drivers) = quic.drivers() {
+            liveness.watch_threads(format!("the threads that drive QUIC at {addr}"), drivers.clone());
+        }
+        tasks.push(tokio::spawn(accept(current.clone(), tcp, tls.clone(), of_tcp)));
+        tasks.push(tokio::spawn(accept_quic(current.clone(), quic, of_quic)));
     }
     tasks
 }
@@ -126,10 +147,14 @@ async fn tell(current: Arc<Current>, tls: Arc<ServerTls>) {
     }
 }
 
-async fn accept(current: Arc<Current>, listener: Listener, tls: Arc<ServerTls>) {
+async fn accept(current: Arc<Current>, listener: Listener, tls: Arc<ServerTls>, mut questions: LoopQuestions) {
     let mut failures = Seldom::new(FAILURES_TOLD_EVERY);
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = questions.answer() => continue,
+        };
+        match accepted {
             Ok((stream, peer)) => {
                 tokio::spawn(receive(current.clone(), stream, peer, tls.clone()));
             }
@@ -144,8 +169,13 @@ async fn accept(current: Arc<Current>, listener: Listener, tls: Arc<ServerTls>) 
 }
 
 /// Accepts over QUIC, which carries only lanes.
-async fn accept_quic(current: Arc<Current>, mut listener: QuicListener) {
-    while let Some((stream, key)) = listener.accept().await {
+async fn accept_quic(current: Arc<Current>, mut listener: QuicListener, mut questions: LoopQuestions) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = questions.answer() => continue,
+        };
+        let Some((stream, key)) = accepted else { return };
         let daemon = current.now();
         tokio::spawn(async move { bring_private(&daemon, stream, key).await });
     }

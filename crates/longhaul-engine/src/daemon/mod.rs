@@ -13,7 +13,8 @@
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients;
 //! `buffers` is the memory of one session; `memory` grants measurements; `rates` sets the rate of
 //! each session; `collect` decides when abandoned partials go. `pipe` is a daemon for one client
-//! behind an ssh session, whose paths are an `account`'s. It knows no command line.
+//! behind an ssh session, whose paths are an `account`'s; `liveness` shows whether all of it lives.
+//! It knows no command line.
 
 mod access;
 mod account;
@@ -26,6 +27,7 @@ mod drain;
 mod handle;
 mod listing;
 mod live;
+mod liveness;
 mod lobby;
 mod memory;
 mod notices;
@@ -41,6 +43,7 @@ mod strangers;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +67,7 @@ use runs::Runs;
 use shares::ClientShares;
 
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
+pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
 pub use reload::{Changes, Reloaded};
 
@@ -158,6 +162,7 @@ pub struct Service {
     handle: ServiceHandle,
     trigger: StopTrigger,
     task: tokio::task::JoinHandle<()>,
+    liveness: Liveness,
 }
 
 /// A root, its tree and its partials.
@@ -198,18 +203,38 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
+        Service::start_at(config, identity, Vec::new()).await
+    }
+
+    /// The same at sockets that were passed to this process, in place of the configuration's
+    /// addresses, if there are any.
+    ///
+    /// # Errors
+    /// The same, and a [`Fault`] that names a socket at which it cannot listen.
+    pub async fn start_at(
+        config: ServeConfig,
+        identity: Arc<Identity>,
+        passed: Vec<OwnedFd>,
+    ) -> Result<Service, Fault> {
         let affinity = reload::affinity(&config)?;
         let roots = reload::open_roots(&config, &BTreeMap::new())?;
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
-        let listeners = door::listen(&config.listen, &tls)?;
+        let listeners =
+            if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
-        let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls)));
-        Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task })
+        let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls), liveness.clone()));
+        Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task, liveness })
+    }
+
+    /// Shows whether it lives.
+    pub fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     /// The addresses on which it accepts, and its key.
@@ -254,8 +279,8 @@ impl Daemon {
 }
 
 /// Accepts until stopped, then waits for the sessions.
-async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
-    let accepting = door::open(&current, listeners, &tls);
+async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>, liveness: Liveness) {
+    let accepting = door::open(&current, listeners, &tls, &liveness);
     let collecting = tokio::spawn(collect::collect(current.clone()));
     let daemon = current.now();
     daemon.stop.clone().stopped().await;

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use super::account::PipeAccount;
 use super::current::Current;
 use super::door::{self, Listening};
+use super::liveness::Liveness;
 use super::{ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
 use crate::api::Stop;
 use crate::ssh::{ConnectionKind, read_hello};
@@ -115,8 +116,11 @@ struct Pipe {
 
 impl Pipe {
     async fn serve(self, mut door: TunnelDoor, listening: Option<Listening>) {
-        let mut stop = self.current.now().stop.clone();
-        let accepting = door::open(&self.current, listening.into_iter().collect(), &self.tls);
+        let daemon = self.current.now();
+        let mut stop = daemon.stop.clone();
+        // Nobody asks whether it lives: it lasts as long as its client.
+        let liveness = Liveness::of(daemon.runs.rounds().clone());
+        let accepting = door::open(&self.current, listening.into_iter().collect(), &self.tls, &liveness);
         let over = self.over.clone();
         let pipe = Arc::new(self);
         let entering = async {
@@ -131,7 +135,6 @@ impl Pipe {
             _ = stop.stopped() => false,
         };
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
-        let daemon = pipe.current.now();
         // A session whose control connection ended journals what came, and ends.
         let _ = timeout(super::DRAIN_MAX, daemon.sessions.all_given_back()).await;
         if !ended {

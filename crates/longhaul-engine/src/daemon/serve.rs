@@ -179,6 +179,7 @@ async fn welcome(
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
     let mut link = ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules });
     link.set_idle(idle);
+    link.set_round(daemon.runs.rounds().enter());
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
     // Windows of the first lanes were set aside when the session was admitted.
     if TransportFacts::of(transport).memory == LaneMemory::Kernel {

@@ -8,10 +8,10 @@
 //! side has not read yet, `inbox` messages of the other side that the loop has not dealt with,
 //! `bare` arrivals without payload, and `overhead` the memory of all these. `orders` are chunks to
 //! read; `dirs` are directories to offer again; `unsent` words the entries that are not sent;
-//! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing;
-//! `timed_source` ends a source with a time limit. `course` outlives a session, `totals` is the
-//! base of the report, and `settled` reports one entry. It knows no sockets of its own and no
-//! daemon.
+//! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing, and
+//! `rounds` one that hangs; `timed_source` ends a source with a time limit. `course` outlives a
+//! session, `totals` is the base of the report, and `settled` reports one entry. It knows no
+//! sockets of its own and no daemon.
 
 pub(crate) mod allowed;
 mod bare;
@@ -30,6 +30,7 @@ pub(crate) mod outbox;
 pub(crate) mod overhead;
 pub(crate) mod plan;
 pub(crate) mod receiver;
+pub(crate) mod rounds;
 pub(crate) mod sender;
 mod sent_stream;
 mod settled;

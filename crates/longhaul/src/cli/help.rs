@@ -1,15 +1,8 @@
-//! The help text besides the options: examples, forms of values, exit codes, and the version.
+//! The help text besides the options: examples, forms of values, and exit codes.
 //!
-//! In: the build, and limits. Out: texts to the command line's declaration. Knows no parser.
+//! In: limits. Out: texts to the command line's declaration. Knows no parser.
 
 use longhaul_core::limits::{DISK_DEPTH_MAX, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN};
-
-/// The line of `--version`: name, version, the commit that it was built from, and the protocol that
-/// it speaks.
-pub fn version() -> String {
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LONGHAUL_BUILT_FROM"));
-    format!("longhaul {version} (commit {commit}, protocol {})", longhaul_engine::PROTOCOL_VERSION)
-}
 
 /// The help of `--memory`: whose buffers, and their bounds.
 pub(super) fn memory(whose: &str) -> String {
@@ -38,7 +31,8 @@ Examples:
 Every option of push, pull and copy can also stand in the environment (--chunk-size as LONGHAUL_CHUNK_SIZE) or in \
 $XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, the environment over the file.
 
-'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples.";
+'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples. 'longhaul --version --json' \
+tells scripts which build this is.";
 
 pub(super) const PUSH_LOCATIONS: &str = "\
 SOURCE... are files and directories of this host (with a trailing slash: their contents), the last is where they go";

@@ -9,6 +9,7 @@ mod upkeep;
 
 use std::future::pending;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
+use crate::notify;
 use crate::output::{self, JsonLines, Listening, Summary, Talker};
 use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
@@ -64,6 +66,8 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
     let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
     let config = daemon.config;
+    // A check looks at the file, whoever starts it.
+    let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
         check_identity(&identity)?;
         socket.as_deref().map_or(Ok(()), admin::check)?;
@@ -85,7 +89,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let loaded = keys::load_or_make(&identity, talker)?;
     let identity_default = identity_default().ok();
     let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket };
-    super::block_on(listen_until_stopped(config, loaded, sources, (talk, talker)))?
+    super::block_on(listen_until_stopped((config, passed), loaded, sources, (talk, talker)))?
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -148,7 +152,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    config: ServeConfig,
+    (config, passed): (ServeConfig, Vec<OwnedFd>),
     identity: Arc<Identity>,
     sources: Sources,
     (talk, talker): (Talk, Talker),
@@ -160,19 +164,27 @@ async fn listen_until_stopped(
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
+    if !passed.is_empty() {
+        let count = output::count(passed.len() as u64, "socket");
+        talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
+    }
+    let serving = serving(&config);
     let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
-    let service = Service::start(config, identity).await?;
+    let service = Service::start_at(config, identity, passed).await?;
     let admin = look_after(Reloader::new(sources, key, service.handle()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
     }
+    notify::ready(serving);
+    tokio::spawn(notify::feed_watchdog(service.liveness()));
     // A watcher that is gone is no stop: the sessions have done nothing wrong.
     let code = match stopped.await {
         Ok(code) => code,
         Err(_) => pending().await,
     };
     service.shutdown();
+    notify::stopping("ending every session in order");
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
     // Its socket goes with it.
@@ -181,6 +193,12 @@ async fn listen_until_stopped(
         let _ = admin.await;
     }
     Ok(Exit::Complete)
+}
+
+/// The line that a service manager shows of a daemon that accepts.
+fn serving(config: &ServeConfig) -> String {
+    let count = |number: usize, what| output::count(number as u64, what);
+    format!("serving {} to {}", count(config.roots.len(), "root"), count(config.clients.len(), "client"))
 }
 
 /// Begins to hear signals for a reload, and an administrator. Returns the task of the latter.

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 40] = [
+const EVENTS: [Event; 41] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -38,6 +38,7 @@ const EVENTS: [Event; 40] = [
     ("admin_client", None, "AdminClientBody"),
     ("admin_done", None, "AdminDoneBody"),
     ("warning", None, "WarningBody"),
+    ("version", None, "VersionBody"),
     ("summary", None, "Summary"),
     ("bench_net", None, "NetBody"),
     ("summary", Some("bench net"), "BenchSummaryBody"),

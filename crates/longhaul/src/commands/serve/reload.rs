@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::admin::place;
 use crate::config::{CommandLineRoot, Daemon};
 use crate::keys;
+use crate::notify;
 use crate::output;
 
 /// The origin of a daemon's configuration, and what of it cannot change.
@@ -62,8 +63,10 @@ impl Reloader {
     pub(super) async fn reload_when_asked(self: Arc<Self>, asked: Arc<Notify>) {
         loop {
             asked.notified().await;
-            // The log tells how it went.
+            notify::reloading();
+            // The log tells how it went; the manager waits for the end of it either way.
             let _ = self.reload("SIGHUP").await;
+            notify::ready("serving");
         }
     }
 

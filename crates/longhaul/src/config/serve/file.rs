@@ -33,7 +33,8 @@ struct File {
     /// ["[::]:7214"]]
     listen: Option<Spanned<Vec<Text>>>,
     /// The file of the daemon's private key. With `/etc/longhaul/serve.toml` it is by default the
-    /// file `identity` beside it. [default: $XDG_CONFIG_HOME/longhaul/identity]
+    /// file `identity` beside it; beneath systemd the one that `LoadCredential=identity:FILE` hands
+    /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
     /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it. It is
     /// made if it does not exist, and only root and the daemon's user may write to it. [default:
