@@ -84,7 +84,6 @@ fn a_session_that_is_kicked_dials_again_and_another_rate_holds_at_once() {
     let bytes = slow_file(&site);
     let running = pulling(&site);
     let name = events(&admin(&site, &["sessions", "--json"]).succeed(), "admin_session")[0]["session"].clone();
-    admin(&site, &["kick", "0"]).args(["--json"]).finish();
     admin(&site, &["kick", "not-a-session"]).fail(3);
     let kicked = admin(&site, &["kick", &name.as_str().unwrap()[..12]]).succeed();
     assert!(kicked.stdout_text().contains("pull from data/f of tester"), "{kicked}");
