@@ -15,6 +15,7 @@ use longhaul_proto::wire::message::{Far, Limit, Transfer};
 
 use super::drain::Drain;
 use super::rates::RateLimits;
+use super::root_places::RootPlaces;
 use super::{Daemon, ServeConfig};
 use crate::api::{Event, FileStatus, Observer, Progress, StopTrigger};
 
@@ -29,6 +30,8 @@ pub(super) struct LiveSessions {
     pub(super) drain: Drain,
     /// The rate of each.
     pub(super) rates: RateLimits,
+    /// Their places on roots.
+    pub(super) places: RootPlaces,
 }
 
 /// A session that runs.

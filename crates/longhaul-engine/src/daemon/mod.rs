@@ -10,9 +10,10 @@
 //! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, and `listing` answers requests to list. `runs` lets a client take over
-//! from itself; `shares` divides the daemon's sessions, memory and listings among clients;
-//! `buffers` is the memory of one session; `memory` grants measurements; `rates` sets the rate of
-//! each session; `collect` decides when abandoned partials go. It knows no command line.
+//! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
+//! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
+//! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
+//! go. It knows no command line.
 
 mod access;
 mod admission;
@@ -30,6 +31,7 @@ mod notices;
 mod rates;
 mod reload;
 mod request;
+mod root_places;
 mod runs;
 mod serve;
 mod shares;
@@ -75,6 +77,8 @@ pub struct RootConfig {
     pub protect: Vec<Protection>,
     /// The rate of all sessions on it together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Sessions on it at a time. `None`: as many as the daemon has.
+    pub sessions: Option<usize>,
     /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
@@ -90,6 +94,11 @@ pub struct ClientConfig {
     pub roots: BTreeMap<String, Rights>,
     /// The rate of all of its sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Its sessions at a time. `None`: as many as the daemon leaves it.
+    pub sessions: Option<usize>,
+    /// Bytes of memory of its sessions and listings together. `None`: as much as the daemon leaves
+    /// it.
+    pub memory: Option<ByteCount>,
     /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
     /// 1).
     pub weight: u32,
@@ -207,6 +216,7 @@ impl Service {
             affinity,
             stop,
         };
+        reload::set_limits(&daemon);
         let current = Arc::new(Current::new(daemon));
         let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls)));
         Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task })

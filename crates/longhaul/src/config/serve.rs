@@ -68,7 +68,15 @@ impl CommandLineRoot {
         let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
         let dir = PathBuf::from(OsStr::from_bytes(dir));
         let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
-        Ok(CommandLineRoot(RootConfig { name, targets: TargetDirs::one(dir), allow, protect, rate: None, policy }))
+        Ok(CommandLineRoot(RootConfig {
+            name,
+            targets: TargetDirs::one(dir),
+            allow,
+            protect,
+            rate: None,
+            sessions: None,
+            policy,
+        }))
     }
 }
 
