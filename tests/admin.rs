@@ -190,6 +190,36 @@ fn what_still_runs_at_the_deadline_of_a_drain_ends_in_order_and_can_be_gone_on_w
 }
 
 #[test]
+fn twenty_sessions_lose_nothing_by_a_reload_a_kick_of_each_and_a_drain() {
+    let site = site("rate = '8MB/s'");
+    let name = |n: u64| format!("f{n}");
+    for n in 0..20 {
+        files::make(site.client.path(name(n)), n + 1, 2 * MIB);
+    }
+    let push = |n: u64| {
+        let words = ["push", "--json", "--chunk-size", "1MiB", &name(n), &site.url("")].map(str::to_owned);
+        site.client.run(words).start()
+    };
+    let running: Vec<Running> = (0..20).map(push).collect();
+    running.iter().for_each(|run| drop(run.wait_type("start")));
+    admin(&site, &["reload"]).succeed();
+    let sessions = events(&admin(&site, &["sessions", "--json"]).succeed(), "admin_session");
+    assert!(!sessions.is_empty());
+    for session in sessions {
+        // One that has ended by itself is not there any more.
+        let code = admin(&site, &["kick", session["session"].as_str().unwrap()]).finish().code;
+        assert!(code == 0 || code == 3, "{code}");
+    }
+    admin(&site, &["drain", "--deadline", "0"]).succeed();
+    admin(&site, &["drain", "--end"]).succeed();
+    admin(&site, &["set-rate", "none", "--root", "data"]).succeed();
+    for (n, run) in (0..).zip(running) {
+        run.fail(0);
+        assert!(fs::read(site.root().join(name(n))).unwrap() == files::bytes(n + 1, 2 * MIB), "{n}");
+    }
+}
+
+#[test]
 fn the_socket_is_the_users_alone_and_goes_with_the_daemon() {
     let site = site("");
     let path = socket(&site);

@@ -205,3 +205,35 @@ fn a_root_whose_directory_was_replaced_is_served_again_after_a_reload() {
     scene.reload(&daemon, &config);
     scene.run(0, &daemon, &["ls", "URL/f"]).succeed();
 }
+
+#[test]
+fn a_client_and_a_root_have_as_many_sessions_as_they_may_and_a_reload_changes_that() {
+    let scene = Scene::new();
+    files::make(scene.root.join("f"), 1, 4 * MIB);
+    // The last table is the second client's.
+    let path = scene.config("64KiB/s", &[0, 1]).line("state = 'state'").write(&scene.server);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}sessions = 1\n")).unwrap();
+    let serve = scene.server.run(["serve", "--json", "--config"]).arg(&path);
+    let daemon = Daemon::start(serve.beneath(hearing_hangups()));
+    let refused = |client: usize, limit: &str| {
+        let pull = scene.run(client, &daemon, &["pull", "--json", "--retry-for", "0", "URL/f", "other"]);
+        let outcome = pull.fail(5);
+        let (code, message) = fault(&outcome);
+        assert!(code == "busy" && message.contains(limit), "{limit}: {outcome}");
+    };
+    let one = scene.pulling(1, &daemon);
+    refused(1, "this key has all of the sessions that its client may have here: sessions = 1");
+    let two = scene.pulling(0, &daemon);
+    let bounded = text.replace("rate = '64KiB/s'", "rate = '64KiB/s'\nsessions = 2");
+    fs::write(&path, bounded).unwrap();
+    hang_up(&daemon);
+    for client in [0, 1] {
+        refused(client, "root 'data' has as many sessions as it may: sessions = 2");
+    }
+    fs::write(&path, text.replace("rate = '64KiB/s'", "")).unwrap();
+    hang_up(&daemon);
+    scene.run(1, &daemon, &["pull", "URL/f", "other"]).succeed();
+    one.fail(0);
+    two.fail(0);
+}

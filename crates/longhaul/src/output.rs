@@ -49,7 +49,7 @@ pub use progress::Show;
 pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
-pub use units::{count, time};
+pub use units::{count, rate, time};
 pub use version::VersionBody;
 
 use std::io;

@@ -176,7 +176,7 @@ fn whole() -> RootConfig {
     let allow = Rights { read: true, create: true, modify: true };
     let protect = vec![Protection::Private, Protection::Safe];
     let (name, targets) = ("this account".to_owned(), TargetDirs::one("."));
-    RootConfig { name, targets, allow, protect, rate: None, policy: TreePolicy::default() }
+    RootConfig { name, targets, allow, protect, rate: None, sessions: None, policy: TreePolicy::default() }
 }
 
 /// A path as a shell of the user would take it; the process was started in the user's home.
@@ -196,7 +196,12 @@ fn of_home(path: &[u8]) -> PathBuf {
 /// A path beneath the root that a session is confined to. One that begins with a slash begins at
 /// the root.
 fn beneath(path: &[u8]) -> Result<RelPath, Fault> {
-    let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"." | b"~"));
+    let inside = match path {
+        b"~" => b"",
+        [b'~', b'/', rest @ ..] => rest,
+        path => path,
+    };
+    let names = inside.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     names.into_iter().try_fold(RelPath::root(), |path, name| path.join(name)).map_err(|e| {
         let why = format_args!("a path beneath the directory that this key is confined to: {e}");
         Fault::new(FaultCode::Denied, Blame::Peer, why).about(Escaped(path)).hint(hint::Daemon::StayBeneath)
@@ -242,7 +247,7 @@ mod tests {
 
     #[test]
     fn no_path_leads_out_of_the_directory_that_a_key_is_confined_to() {
-        for (written, path) in [("", ""), ("/", ""), ("/a/./b/", "a/b"), ("~/a", "a"), ("a//b", "a/b")] {
+        for (written, path) in [("", ""), ("/", ""), ("/a/./b/", "a/b"), ("~/a", "a"), ("a/~/b", "a/~/b")] {
             assert_eq!(beneath(written.as_bytes()).expect("a path").as_bytes(), path.as_bytes(), "{written}");
         }
         for written in ["..", "a/../..", "/../x", "a/.longhaul/b"] {

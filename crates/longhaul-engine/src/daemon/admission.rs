@@ -19,10 +19,11 @@ use super::listing::{ListedNames, Places};
 use super::memory::Measured;
 use super::rates::RateClaim;
 use super::request::hear_rest;
+use super::root_places::RootPlace;
 use super::runs::RunSeat;
 use super::shares::{Full, Share};
 use super::side::{self, Side};
-use super::{ClientConfig, Daemon};
+use super::{ClientConfig, Daemon, RootConfig};
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
@@ -62,6 +63,7 @@ pub(super) struct Admission {
 pub(super) struct Holdings {
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
+    _root_places: Vec<RootPlace>,
     pub(super) buffers: Buffers,
     pub(super) place: RunSeat,
 }
@@ -115,13 +117,14 @@ async fn prepare(
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
+    let _root_places = root_places(daemon, client, &transfer)?;
     let (side, description) = match measured {
         Some(measured) => measured.side(&transfer),
         None => side::open(daemon, client, &transfer, rest.names).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
-    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(daemon.config.memory, transfer.chunk));
-    let needed = needed(daemon, &transfer, &side, measured, chunk_max)?;
+    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
+    let needed = needed(memory_of(daemon, client), &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
     let buffers = buffers(daemon, client.key, needed).await?;
     if let Some(claim) = rest.claim {
@@ -131,7 +134,7 @@ async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { _session: session, buffers, place };
+    let holdings = Holdings { _session: session, _root_places, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -187,16 +190,21 @@ fn facts(transfer: &Transfer) -> TransportFacts {
     TransportFacts::of(transfer.flow.transport)
 }
 
-/// The memory that a session needs: for its chunks, and in reserve for everything else that it
-/// keeps.
+/// The memory that the sessions of a client may have together.
+fn memory_of(daemon: &Daemon, client: &ClientConfig) -> ByteCount {
+    daemon.config.memory.min(client.memory.unwrap_or(ByteCount(u64::MAX)))
+}
+
+/// The memory that a session needs, where there are `all` bytes for it and others: for its chunks,
+/// and in reserve for everything else that it keeps.
 fn needed(
-    daemon: &Daemon,
+    all: ByteCount,
     transfer: &Transfer,
     side: &Side,
     measured: Option<Measured>,
     chunk_max: ChunkSize,
 ) -> Result<Need, Fault> {
-    let mut needed = Need::new(daemon.config.memory, chunk_max)?;
+    let mut needed = Need::new(all, chunk_max)?;
     let memory = needed.memory.get();
     if matches!(side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
@@ -282,13 +290,23 @@ async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buf
 /// The rate that the session may carry: a pull from several roots stands beneath the caps of all of
 /// them.
 fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<RateClaim, Fault> {
+    let configs = roots_of(daemon, client, transfer)?;
+    Ok(RateClaim::new(client, &configs, pacer::LaneRates::from_wire(transfer.flow.rate)))
+}
+
+/// The roots that a transfer is on, each once.
+fn roots_of<'d>(daemon: &'d Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Vec<&'d RootConfig>, Fault> {
     let roots = match &transfer.far {
         Far::Destination { root, .. } => BTreeSet::from([root]),
         Far::Sources { sources, .. } => sources.iter().map(|source| &source.root).collect(),
         Far::Memory { .. } => BTreeSet::new(),
     };
-    let configs = roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect::<Result<Vec<_>, Fault>>()?;
-    Ok(RateClaim::new(client, &configs, pacer::LaneRates::from_wire(transfer.flow.rate)))
+    roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect()
+}
+
+/// The places of a session on its roots.
+fn root_places(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Vec<RootPlace>, Fault> {
+    roots_of(daemon, client, transfer)?.into_iter().map(|root| daemon.live.places.take(root)).collect()
 }
 
 /// Refuses a congestion control that a client names and that would not be there when its lanes

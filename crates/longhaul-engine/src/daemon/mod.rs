@@ -10,11 +10,11 @@
 //! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, and `listing` answers requests to list. `runs` lets a client take over
-//! from itself; `shares` divides the daemon's sessions, memory and listings among clients;
-//! `buffers` is the memory of one session; `memory` grants measurements; `rates` sets the rate of
-//! each session; `collect` decides when abandoned partials go. `pipe` is a daemon for one client
-//! behind an ssh session, whose paths are an `account`'s; `liveness` shows whether all of it lives.
-//! It knows no command line.
+//! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
+//! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
+//! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
+//! go. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
+//! `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
@@ -35,6 +35,7 @@ mod pipe;
 mod rates;
 mod reload;
 mod request;
+mod root_places;
 mod runs;
 mod serve;
 mod shares;
@@ -84,6 +85,8 @@ pub struct RootConfig {
     pub protect: Vec<Protection>,
     /// The rate of all sessions on it together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Sessions on it at a time. `None`: as many as the daemon has.
+    pub sessions: Option<usize>,
     /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
@@ -99,6 +102,11 @@ pub struct ClientConfig {
     pub roots: BTreeMap<String, Rights>,
     /// The rate of all of its sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Its sessions at a time. `None`: as many as the daemon leaves it.
+    pub sessions: Option<usize>,
+    /// Bytes of memory of its sessions and listings together. `None`: as much as the daemon leaves
+    /// it.
+    pub memory: Option<ByteCount>,
     /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
     /// 1).
     pub weight: u32,
@@ -226,6 +234,7 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
         let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls), liveness.clone()));

@@ -17,7 +17,7 @@ use longhaul_net::{Greeted, Identity, NetError, PublicKey, ServerTls, TunnelDoor
 use longhaul_proto::wire::ssh::{ClientHello, FarHello, SIGNAL_BYTES, SshSignal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use super::account::PipeAccount;
@@ -66,7 +66,8 @@ where
     let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
     let tls = Arc::new(ServerTls::new(&identity, door::limits(&serve, descriptors))?);
     let at = between.map(|(_, here)| here);
-    let ports = hello.ports.map(|(low, high)| low..=high);
+    // Ports below 1024 are the administrator's to give.
+    let ports = hello.ports.map(|(low, high)| low.max(1024)..=high);
     let listening = at.and_then(|at| listen(at, ports, &tls));
     let port = listening.as_ref().map(|(tcp, _)| tcp.local_addr().port());
     let roots = Roots { account: Some(Arc::new(account)), ..Roots::default() };
@@ -77,7 +78,9 @@ where
     writer.write_all(&answer.encode().map_err(Fault::protocol)?).await.map_err(lost)?;
     writer.flush().await.map_err(lost)?;
     let current = Arc::new(Current::new(daemon));
-    let pipe = Pipe { current, tls, client: between.map(|(client, _)| client), over: Arc::default() };
+    let client = between.map(|(client, _)| client);
+    let dials = Arc::new(Semaphore::new(DIALS_BACK));
+    let pipe = Pipe { current, tls, client, dials, begun: Arc::default(), over: Arc::default() };
     pipe.serve(TunnelDoor::accepting(reader, writer), listening).await;
     Ok(())
 }
@@ -85,7 +88,8 @@ where
 /// The one client: whoever holds the other end of the pipe.
 fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate: None, weight: 1, bench: false }
+    let (rate, sessions, memory) = (None, None, None);
+    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false }
 }
 
 /// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes
@@ -110,7 +114,10 @@ struct Pipe {
     tls: Arc<ServerTls>,
     /// The host from which the session came.
     client: Option<IpAddr>,
-    /// Says that the conversation is over.
+    /// The dials to that host that may be under way.
+    dials: Arc<Semaphore>,
+    /// Says that a conversation has begun, and that it is over.
+    begun: Arc<Notify>,
     over: Arc<Notify>,
 }
 
@@ -121,7 +128,12 @@ impl Pipe {
         // Nobody asks whether it lives: it lasts as long as its client.
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let accepting = door::open(&self.current, listening.into_iter().collect(), &self.tls, &liveness);
-        let over = self.over.clone();
+        let (begun, over) = (self.begun.clone(), self.over.clone());
+        let unbegun = async {
+            if timeout(HELLO, begun.notified()).await.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        };
         let pipe = Arc::new(self);
         let entering = async {
             while let Some(stream) = door.accept().await {
@@ -133,6 +145,8 @@ impl Pipe {
             () = &mut entering => true,
             () = over.notified() => false,
             _ = stop.stopped() => false,
+            // A client that has gone without a word is of no use.
+            () = unbegun => true,
         };
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
         // A session whose control connection ended journals what came, and ends.
@@ -161,6 +175,7 @@ impl Pipe {
         let from = SocketAddr::new(self.client.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), 0);
         match greet_tunnelled(stream, from, &self.tls).await {
             Ok(Greeted::Control(control)) => {
+                self.begun.notify_one();
                 Box::pin(serve::serve(self.current.clone(), control)).await;
                 self.over.notify_one();
             }
@@ -188,8 +203,11 @@ impl Pipe {
     /// Dials the client's host. It goes on like a connection that came from there.
     fn dial_back(&self, addr: SocketAddr) {
         let (current, tls) = (self.current.clone(), self.tls.clone());
+        let Ok(permit) = self.dials.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
-            match timeout(DIAL_BACK, TcpStream::connect(addr)).await {
+            let dialled = timeout(DIAL_BACK, TcpStream::connect(addr)).await;
+            drop(permit);
+            match dialled {
                 Ok(Ok(stream)) => door::receive(current, stream, addr, tls).await,
                 Ok(Err(error)) => tracing::debug!(target: "longhaul::serve", %addr, %error, "cannot dial back"),
                 Err(_) => tracing::debug!(target: "longhaul::serve", %addr, "no answer to dialling back"),
@@ -202,5 +220,7 @@ impl Pipe {
 const HELLO: Duration = Duration::from_secs(60);
 /// A dial to the client's host that takes longer is of no use: it has other ways.
 const DIAL_BACK: Duration = Duration::from_secs(8);
+/// Dials to the client's host at a time.
+const DIALS_BACK: usize = 8;
 /// How long the process stays for the client to hang up.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -253,6 +253,7 @@ mod tests {
             allow: crate::Rights::default(),
             protect: Vec::new(),
             rate,
+            sessions: None,
             policy: longhaul_disk::TreePolicy::default(),
         };
         let client = ClientConfig {
@@ -260,6 +261,8 @@ mod tests {
             key: longhaul_net::Identity::generate().expect("a key").public(),
             roots: BTreeMap::new(),
             rate: None,
+            sessions: None,
+            memory: None,
             weight: 1,
             bench: false,
         };

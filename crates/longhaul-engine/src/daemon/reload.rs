@@ -87,11 +87,19 @@ pub(super) fn put(current: &Current, next: Daemon) -> Reloaded {
     }
     let next = current.put(next);
     let ended = end_denied(&next);
-    next.memory.resize(next.config.memory.get());
-    next.sessions.resize(next.config.sessions as u64);
+    set_limits(&next);
     next.live.rates.set_all(&next.config);
     next.roots.named.values().for_each(|(.., store)| store.keep_at_most(next.config.unfinished));
     Reloaded { roots, clients, ended }
+}
+
+/// Sets the limits of all clients together, and of each.
+pub(super) fn set_limits(daemon: &Daemon) {
+    let ServeConfig { clients, memory, sessions, .. } = &daemon.config;
+    let of_memory = clients.iter().filter_map(|client| Some((client.key, client.memory?.get())));
+    daemon.memory.limit(memory.get(), of_memory.collect());
+    let of_sessions = clients.iter().filter_map(|client| Some((client.key, client.sessions? as u64)));
+    daemon.sessions.limit(*sessions as u64, of_sessions.collect());
 }
 
 /// Ends the sessions that are not allowed any more. Those that begin at this moment look for

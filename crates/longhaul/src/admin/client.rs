@@ -23,10 +23,8 @@ pub fn ask(path: &Path, request: &Request) -> Result<Vec<Answer>, Fault> {
         let why = format_args!("the daemon at {shown} did not answer: {error}");
         Fault::new(FaultCode::Lost, Blame::Local, why).hint_in_words("its log may say why")
     };
-    let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
-    line.push(b'\n');
     let sent = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    sent.and_then(|()| stream.write_all(&line)).map_err(|error| broken(&error))?;
+    sent.and_then(|()| stream.write_all(&request.line())).map_err(|error| broken(&error))?;
     let (mut reader, mut answers) = (BufReader::new(stream), Vec::new());
     loop {
         let mut line = String::new();

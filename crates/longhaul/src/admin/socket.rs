@@ -12,10 +12,11 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
 use tokio::net::UnixListener;
 
 use crate::config::check_strictly;
-use crate::error::Error;
+use crate::error::{EVERYBODY_WRITES, Error, Exposed};
 
 /// The name of the socket in the directory `state`.
 pub const SOCKET_NAME: &str = "admin.sock";
@@ -47,7 +48,30 @@ pub fn check(path: &Path) -> Result<(), Error> {
         _ => {}
     }
     // The name of a file that does not exist is judged by the directories above it.
-    check_strictly(&path.with_file_name(UNUSED_NAME))
+    check_strictly(&path.with_file_name(UNUSED_NAME))?;
+    refuse_shared(path)
+}
+
+/// Refuses a directory in which others may make names, though they cannot take ours away: whoever
+/// is there first with this name would be asked in the daemon's place.
+fn refuse_shared(path: &Path) -> Result<(), Error> {
+    let dir = directory(path);
+    let found = match fs::metadata(dir) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::file("examine", dir)(error)),
+    };
+    let open = found.mode() & EVERYBODY_WRITES;
+    if open == 0 {
+        return Ok(());
+    }
+    let (mode, owner, user) = (found.mode() & 0o7777, found.uid(), geteuid().as_raw());
+    let exposed = Exposed { path: dir.to_owned(), above: Some(path.to_owned()), mode, owner, open, user };
+    Err(Error::Exposed(Box::new(exposed)))
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl AdminSocket {
@@ -56,7 +80,7 @@ impl AdminSocket {
     /// # Errors
     /// As [`check`]; [`Error::File`] also where another daemon listens.
     pub fn bind(path: &Path) -> Result<AdminSocket, Error> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = directory(path);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(Error::file("make the directory", dir))?;
         check(path)?;
@@ -135,9 +159,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let open = dir.path().join("open");
         fs::create_dir(&open).unwrap();
-        fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
-        let refused = AdminSocket::bind(&open.join("admin.sock")).unwrap_err();
-        assert!(matches!(refused, Error::Exposed(_)), "{refused}");
+        for mode in [0o777, 0o1777] {
+            fs::set_permissions(&open, PermissionsExt::from_mode(mode)).unwrap();
+            let refused = AdminSocket::bind(&open.join("admin.sock")).unwrap_err();
+            assert!(matches!(refused, Error::Exposed(_)), "{mode:o}: {refused}");
+        }
         let file = dir.path().join("file");
         fs::write(&file, "mine").unwrap();
         let refused = AdminSocket::bind(&file).unwrap_err();

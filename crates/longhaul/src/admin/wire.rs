@@ -48,6 +48,21 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Reads the line of a request. `None` if it is none.
+    pub fn parse(line: &[u8]) -> Option<Request> {
+        line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok())
+    }
+
+    /// The line of this request.
+    pub fn line(&self) -> Vec<u8> {
+        // Texts and numbers can always be written.
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
 /// A line of an answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -86,13 +101,14 @@ mod tests {
             ),
             (Request::Kick { session: "ab".to_owned() }, r#"{"ask":"kick","session":"ab"}"#),
         ] {
-            assert_eq!(serde_json::to_string(&request).unwrap(), line);
-            assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request);
+            let line = format!("{line}\n");
+            assert_eq!(request.line(), line.as_bytes());
+            assert_eq!(Request::parse(line.as_bytes()), Some(request));
         }
         for line in
             ["", "{}", "[]", r#"{"ask":"format"}"#, r#"{"ask":"kick"}"#, r#"{"ask":"kick","session":"a","x":1}"#]
         {
-            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+            assert_eq!(Request::parse(format!("{line}\n").as_bytes()), None, "{line}");
         }
     }
 }

@@ -69,10 +69,7 @@ impl CommandLineRoot {
         let form = "DIR[:read,create,modify]";
         let bad = || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form });
         let name = text.to_string_lossy().into_owned();
-        let CommandLineRoot(mut root) = root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))?;
-        // What passes is protected by ssh in any case.
-        root.protect = vec![Protection::Private, Protection::Safe];
-        Ok(CommandLineRoot(root))
+        root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))
     }
 }
 
@@ -97,7 +94,8 @@ fn root(name: String, text: &[u8]) -> Result<CommandLineRoot, Option<Flaw>> {
     let allow = parse_rights(&String::from_utf8_lossy(rights))?;
     let dir = PathBuf::from(OsStr::from_bytes(dir));
     let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
-    Ok(CommandLineRoot(RootConfig { name, targets: TargetDirs::one(dir), allow, protect, rate: None, policy }))
+    let (targets, rate, sessions) = (TargetDirs::one(dir), None, None);
+    Ok(CommandLineRoot(RootConfig { name, targets, allow, protect, rate, sessions, policy }))
 }
 
 impl Daemon {

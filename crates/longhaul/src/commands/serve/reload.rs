@@ -139,13 +139,23 @@ pub(super) fn changes(reloaded: &Reloaded) -> Vec<String> {
     for (Changes { added, removed, changed }, of) in [(&reloaded.roots, "roots"), (&reloaded.clients, "clients")] {
         for (names, how) in [(added, "new"), (removed, "removed"), (changed, "changed")] {
             if !names.is_empty() {
-                said.push(format!("{how} {of}: {}", names.join(", ")));
+                said.push(format!("{how} {of}: {}", listed(names)));
             }
         }
     }
     if !reloaded.ended.is_empty() {
         let count = output::count(reloaded.ended.len() as u64, "session");
-        said.push(format!("ended as denied: {count} ({})", reloaded.ended.join(", ")));
+        said.push(format!("ended as denied: {count} ({})", listed(&reloaded.ended)));
     }
     said
 }
+
+/// The first of some names, and the number of the others.
+fn listed(names: &[String]) -> String {
+    let first = names[..names.len().min(NAMES_TOLD_MAX)].join(", ");
+    let more = names.len().saturating_sub(NAMES_TOLD_MAX);
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
+/// Names of one kind that a line has.
+const NAMES_TOLD_MAX: usize = 20;

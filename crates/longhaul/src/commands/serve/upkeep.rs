@@ -34,7 +34,10 @@ impl Upkeep for Asked {
             deed => vec![match self.act(deed).await {
                 Ok(done) => {
                     let told = done.details.join("; ");
-                    tracing::info!(target: "longhaul::serve", "admin {}: {}", done.did, output::clean(&told));
+                    // A reload has its line already.
+                    if done.did != "reload" {
+                        tracing::info!(target: "longhaul::serve", "admin {}: {}", done.did, output::clean(&told));
+                    }
                     Answer::Done(done)
                 }
                 Err(fault) => Answer::Fault(Box::new(fault)),
@@ -60,11 +63,11 @@ impl Asked {
                 let deadline = deadline_ms.map(Duration::from_millis);
                 let running = service.drain(deadline);
                 let until = match deadline {
-                    Some(time) => format!("they are ended in {} s", time.as_secs()),
-                    None => "they go on to their end".to_owned(),
+                    Some(time) => format!("ended in {} s", time.as_secs()),
+                    None => "to the end".to_owned(),
                 };
                 let count = output::count(running as u64, "session");
-                Ok(done("drain", running, vec![format!("no session begins any more; of {count} that run: {until}")]))
+                Ok(done("drain", running, vec![format!("no session begins any more; running: {count} ({until})")]))
             }
             Request::EndDrain => {
                 service.end_drain();
@@ -77,7 +80,7 @@ impl Asked {
                     (None, None) => (RateOf::All, "all sessions".to_owned()),
                 };
                 service.set_rate(&of, bytes_per_s)?;
-                let rate = bytes_per_s.map_or_else(|| "none".to_owned(), |rate| format!("{rate} B/s"));
+                let rate = bytes_per_s.map_or_else(|| "none".to_owned(), |rate| output::rate(rate as f64));
                 Ok(done("set-rate", 0, vec![format!("the rate of {whose} is {rate} until the next reload")]))
             }
             Request::Kick { session } => {

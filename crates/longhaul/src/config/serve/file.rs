@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::ByteCount;
 use longhaul_core::units::parse_size;
 use longhaul_engine::{ClientConfig, Protection, Rights, RootConfig, SameDevice, ServeConfig, TargetDirs};
 use longhaul_net::PublicKey;
@@ -122,6 +123,8 @@ struct Root {
     protect: Option<Vec<Text>>,
     /// The rate of all sessions on this root together; at least 64 KiB/s. [default: none]
     rate: Option<Text>,
+    /// Transfers on this root at a time, 1 to `sessions` of `[limits]`. [default: none]
+    sessions: Option<Spanned<i64>>,
     /// The permissions that are taken from clients: an octal mask, `"keep"`, or a table with one
     /// mask for directories and one for files. [default: `0755` less the umask]
     mode_mask: Option<Spanned<Mask>>,
@@ -145,6 +148,11 @@ struct Client {
     roots: BTreeMap<Text, Vec<Text>>,
     /// The rate of all sessions of this client together; at least 64 KiB/s. [default: none]
     rate: Option<Text>,
+    /// Transfers of this client at a time, 1 to `sessions` of `[limits]`. [default: none]
+    sessions: Option<Spanned<i64>>,
+    /// Bytes of memory of its transfers and listings together, 16 MiB to `memory` of `[limits]`.
+    /// [default: none]
+    memory: Option<Text>,
     /// The share of this client in a rate that it shares with others, against theirs, 1 to 1000.
     /// [default: 1]
     weight: Option<Spanned<i64>>,
@@ -204,14 +212,14 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
     }
     limits(file.limits, &mut config)?;
     for root in file.root {
-        let root = judge_root(root, &config.roots)?;
+        let root = judge_root(root, &config)?;
         config.roots.push(root);
     }
     let of_line = added.into_iter().flatten().map(|root| &root.0);
     let others = if added.is_some() { OtherRoots::None } else { OtherRoots::Perhaps };
     let known = KnownRoots { roots: config.roots.iter().chain(of_line).collect(), others };
     for client in file.client {
-        let client = judge_client(client, &known, &config.clients)?;
+        let client = judge_client(client, &known, &config)?;
         config.clients.push(client);
     }
     Ok(config)
@@ -264,17 +272,37 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
+/// A number of sessions that is within that of the daemon.
+fn sessions(number: Option<Spanned<i64>>, config: &ServeConfig) -> Result<Option<usize>, Wrong> {
+    let Some(number) = number else { return Ok(None) };
+    let most = config.sessions;
+    let fits = usize::try_from(*number.get_ref()).ok().filter(|count| (1..=most).contains(count));
+    fits.map(Some).ok_or_else(|| wrong(&number, format!("sessions must be 1 to {most}, the number in [limits]")))
+}
+
+/// An amount of memory that is within that of the daemon and does for a session.
+fn memory(size: Option<Text>, config: &ServeConfig) -> Result<Option<ByteCount>, Wrong> {
+    let Some(size) = size else { return Ok(None) };
+    let bytes = at(&size, parse_size(size.get_ref()))?;
+    if !(MEMORY_MIN..=config.memory).contains(&bytes) {
+        let most = config.memory;
+        return Err(wrong(&size, format!("memory must be {MEMORY_MIN} to {most}, the size in [limits]")));
+    }
+    Ok(Some(bytes))
+}
+
+fn judge_root(root: Root, config: &ServeConfig) -> Result<RootConfig, Wrong> {
     let name = parse_root(root.name.get_ref().as_bytes())
         .map_err(|_| wrong(&root.name, "a root's name is one printable path component"))?;
-    if before.iter().any(|known| known.name == name) {
+    if config.roots.iter().any(|known| known.name == name) {
         return Err(wrong(&root.name, format!("there are two roots '{name}'")));
     }
     let targets = judge_targets(&root)?;
     let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
     let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref())?;
-    Ok(RootConfig { name, targets, allow, protect, rate: rate(root.rate)?, policy })
+    let (rate, sessions) = (rate(root.rate)?, sessions(root.sessions, config)?);
+    Ok(RootConfig { name, targets, allow, protect, rate, sessions, policy })
 }
 
 fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
@@ -358,8 +386,8 @@ impl KnownRoots<'_> {
     }
 }
 
-fn judge_client(client: Client, roots: &KnownRoots<'_>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
-    let name = client.name.get_ref().clone();
+fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) -> Result<ClientConfig, Wrong> {
+    let (name, before) = (client.name.get_ref().clone(), &config.clients);
     let key: PublicKey =
         client.key.get_ref().parse().map_err(|_| wrong(&client.key, "this is not a public key (lhk1:...)"))?;
     if before.iter().any(|known| known.name == name) {
@@ -379,7 +407,17 @@ fn judge_client(client: Client, roots: &KnownRoots<'_>, before: &[ClientConfig])
             .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
             .ok_or_else(|| wrong(&weight, format!("weight must be 1 to {WEIGHT_MAX}")))?,
     };
-    Ok(ClientConfig { name, key, roots: granted, rate: rate(client.rate)?, weight, bench: client.bench })
+    let (sessions, memory) = (sessions(client.sessions, config)?, memory(client.memory, config)?);
+    Ok(ClientConfig {
+        name,
+        key,
+        roots: granted,
+        rate: rate(client.rate)?,
+        sessions,
+        memory,
+        weight,
+        bench: client.bench,
+    })
 }
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {

@@ -5,6 +5,7 @@
 //! one of two such roots. Directories that do not exist yet, as targets of a set may, are compared
 //! by their paths alone. Knows no rights.
 
+use std::collections::HashMap;
 use std::fs::metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,16 +34,20 @@ impl Daemon {
         let roots = self.config.roots.iter().enumerate();
         let places: Vec<Place> =
             roots.flat_map(|(n, root)| root.targets.dirs.iter().map(move |dir| Place::of(n, root, dir))).collect();
-        for (n, later) in places.iter().enumerate() {
-            let earlier = places[..n].iter().filter(|earlier| earlier.root != later.root);
-            if let Some(message) = earlier.filter_map(|earlier| overlap(later, earlier)).next() {
-                return Err(match (path, self.root_places.get(later.root)) {
-                    (Some(path), Some(&(line, column))) => {
-                        Error::Config { path: path.to_owned(), line, column, message }
-                    }
-                    _ => Error::RootsOverlap { message },
-                });
-            }
+        let (mut paths, mut ids) = (HashMap::new(), HashMap::new());
+        for place in &places {
+            paths.entry(place.path.as_path()).or_insert(place);
+            place.id.map(|id| ids.entry(id).or_insert(place));
+        }
+        for inner in &places {
+            let by_path = inner.path.ancestors().filter_map(|path| paths.get(path));
+            let by_id = inner.id.iter().chain(&inner.above).filter_map(|id| ids.get(id));
+            let Some(outer) = by_path.chain(by_id).find(|outer| outer.root != inner.root) else { continue };
+            let message = overlap(inner, outer);
+            return Err(match (path, self.root_places.get(inner.root.max(outer.root))) {
+                (Some(path), Some(&(line, column))) => Error::Config { path: path.to_owned(), line, column, message },
+                _ => Error::RootsOverlap { message },
+            });
         }
         Ok(())
     }
@@ -60,25 +65,18 @@ impl Place<'_> {
     fn is(&self, other: &Place<'_>) -> bool {
         self.path == other.path || self.id.is_some() && self.id == other.id
     }
-
-    fn lies_in(&self, outer: &Place<'_>) -> bool {
-        self.path.starts_with(&outer.path) || outer.id.is_some_and(|id| self.above.contains(&id))
-    }
 }
 
-/// The sentence about two roots, if they overlap.
-fn overlap(later: &Place<'_>, earlier: &Place<'_>) -> Option<String> {
-    let (this, that) = (&later.config.name, &earlier.config.name);
-    let what = if later.is(earlier) {
-        format!("roots '{that}' and '{this}' are one directory ({})", later.path.display())
-    } else if later.lies_in(earlier) {
-        format!("root '{this}' ({}) lies in root '{that}' ({})", later.path.display(), earlier.path.display())
-    } else if earlier.lies_in(later) {
-        format!("root '{that}' ({}) lies in root '{this}' ({})", earlier.path.display(), later.path.display())
+/// The sentence about two roots that overlap.
+fn overlap(inner: &Place<'_>, outer: &Place<'_>) -> String {
+    let (inner_name, outer_name) = (&inner.config.name, &outer.config.name);
+    let what = if inner.is(outer) {
+        format!("roots '{outer_name}' and '{inner_name}' are one directory ({})", inner.path.display())
     } else {
-        return None;
+        let (inner_path, outer_path) = (inner.path.display(), outer.path.display());
+        format!("root '{inner_name}' ({inner_path}) lies in root '{outer_name}' ({outer_path})")
     };
-    Some(format!("{what}, so that the rules of one would hold for the other: give each a directory of its own"))
+    format!("{what}, so that the rules of one would hold for the other: give each a directory of its own")
 }
 
 /// The real path of a directory, or the absolute one if it does not exist.
