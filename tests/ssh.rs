@@ -34,10 +34,12 @@ impl Hosts {
     /// A host whose shell runs these commands before each one that it is given.
     fn saying(first: &str) -> Hosts {
         let (client, server) = (Host::new(), Host::new());
-        let ssh = client.path("leads");
+        // Of this name, so that it is asked which host it dials.
+        let ssh = client.make_dir("bin").join("ssh");
         let home = server.make_dir("home");
         let script = format!(
-            "#!/bin/sh\nshift\ncd '{home}'\nHOME='{home}' SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n\
+            "#!/bin/sh\nconfig=\nwhile :; do case \"$1\" in -G) config=1; shift;; --) shift; break;; -*) shift;; *) break;; \
+             esac; done\nif [ \"$config\" ]; then echo \"hostname ${{1#*@}}\"; exit; fi\nshift\ncd '{home}'\nHOME='{home}' SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n\
              export HOME SSH_CONNECTION\nunset XDG_CACHE_HOME\n{first}\nexec sh -c \"$*\"\n",
             home = home.display()
         );
@@ -264,7 +266,7 @@ fn a_forced_command_confines_its_key_to_one_directory_and_its_rights() {
     files::make(hosts.client.path("f"), 1, 1000);
     files::make(hosts.client.path("stands"), 2, 5);
     // As sshd does it: whatever the client asks for, this is run.
-    let forced = hosts.client.path("forced");
+    let forced = hosts.client.make_dir("forced").join("ssh");
     let script = fs::read_to_string(&hosts.ssh)
         .unwrap()
         .replace("exec sh -c \"$*\"", &format!("exec '{PROGRAM}' serve --ssh-only only:read,create"));
@@ -277,14 +279,62 @@ fn a_forced_command_confines_its_key_to_one_directory_and_its_rights() {
     }
     run("push").args(["f", &format!("{NEAR}:../")]).fail(4);
     run("pull").args([&format!("{NEAR}:../secret"), "got"]).fail(4);
-    let outcome = run("pull").args([&format!("{NEAR}:out/secret"), "got"]).finish();
-    assert!(outcome.code != 0 && !hosts.client.path("got").exists(), "{outcome}");
-    let outcome = run("push").args(["--if-exists", "replace", "stands", &format!("{NEAR}:")]).finish();
-    assert!(outcome.code != 0, "{outcome}");
+    run("pull").args([&format!("{NEAR}:out/secret"), "got"]).fail(23);
+    assert!(!hosts.client.path("got").exists());
+    run("push").args(["--protect", "safe", "f", &format!("{NEAR}:")]).fail(4);
+    run("push").args(["f", &format!("{NEAR}:.longhaul/x")]).fail(4);
+    run("push").args(["--if-exists", "replace", "stands", &format!("{NEAR}:")]).fail(4);
     assert_eq!(fs::read(only.join("stands")).unwrap(), b"old");
     let listed = run("ls").arg(format!("{NEAR}:")).succeed();
     assert!(listed.stdout_text().contains("\"deep\"") && !listed.stdout_text().contains("secret"), "{listed}");
     hosts.assert_ends();
+}
+
+#[test]
+fn a_forced_command_that_confines_to_nothing_or_to_the_home_is_refused() {
+    let hosts = Hosts::new();
+    let serve = |words: &[&str]| {
+        let run = hosts.client.run(["serve", "--ssh-only"]).args(words).env("HOME", hosts.home());
+        run.env("SSH_ORIGINAL_COMMAND", "longhaul serve --ssh-only").fail(2)
+    };
+    let home = hosts.home();
+    let home = home.to_str().unwrap();
+    serve(&[]);
+    serve(&[""]);
+    assert!(serve(&[&format!("{home}:read,create")]).stderr.contains("may do everything"));
+    serve(&[&format!("{home}/..:create")]);
+}
+
+#[test]
+fn lanes_without_encryption_and_over_quic_go_to_a_host_that_ssh_leads_to() {
+    let hosts = Hosts::new();
+    files::make(hosts.client.path("f"), 1, 9 << 20);
+    for (n, options) in [["--protect", "safe"], ["--transport", "quic"], ["--lanes", "16"]].iter().enumerate() {
+        for host in [NEAR, FAR] {
+            let to = format!("{host}:{n}/");
+            let outcome = hosts.run("push").args(options).args(["f", &to]).succeed();
+            tree::assert_same(
+                &Tree::of(hosts.client.path("f")),
+                &Tree::of(hosts.home().join(n.to_string()).join("f")),
+                &outcome,
+            );
+            let outcome =
+                hosts.run("pull").args(options).args([&format!("{to}f"), &format!("got{n}{host}/")]).succeed();
+            assert_eq!(outcome.summary()["files_committed"], 1, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn what_no_file_may_be_called_is_2_and_means_nothing_else() {
+    let hosts = Hosts::new();
+    files::make(hosts.client.path("f"), 1, 10);
+    for to in ["data/.longhaul-x", ".longhaul"] {
+        hosts.run("push").args(["f", &format!("{NEAR}:{to}")]).fail(2);
+        hosts.run("pull").args([&format!("{NEAR}:{to}"), "got"]).fail(2);
+    }
+    hosts.run("push").args(["--path", "127.0.0.1", "f", &format!("{NEAR}:")]).fail(2);
+    assert!(!hosts.home().join("f").exists());
 }
 
 #[test]

@@ -153,6 +153,8 @@ impl Site {
         files::make(dir.join("big"), 1, (20 << 20) + 3);
         files::make(dir.join("it's small"), 2, 100);
         let to = self.server.path(format!("to {host}"));
+        let _ = std::fs::remove_dir_all(&to);
+        let _ = std::fs::remove_dir_all(self.client.path(format!("from {host}")));
         let push = self.run("push").args(["tree/", &format!("{host}:{}", to.display())]).succeed();
         tree::assert_same(&Tree::of(&dir).beneath(), &Tree::of(&to).beneath(), &push);
         let pull = self.run("pull").args([&format!("{host}:{}/", to.display()), &format!("from {host}/")]).succeed();
@@ -180,13 +182,18 @@ fn keygen(path: &std::path::Path) {
 #[ignore = "needs root: run by .ci/run"]
 fn lanes_go_straight_or_back_where_a_port_is_open_and_through_ssh_where_none_is() {
     let site = Site::new();
-    assert_eq!(site.there_and_back("far"), ["tcp", "tcp"], "open");
+    // On a busy machine a way may be found a moment too late.
+    let beside_ssh = |what| {
+        let mut tries = (0..5).map(|_| site.there_and_back("far"));
+        assert!(tries.any(|began| began == ["tcp", "tcp"]), "{what}");
+    };
+    beside_ssh("open");
     site.net.close("near", true);
-    assert_eq!(site.there_and_back("far"), ["tcp", "tcp"], "the other host can be reached by nobody, but dials");
+    beside_ssh("the other host can be reached by nobody, but dials");
     site.net.close("far", true);
     assert_eq!(site.there_and_back("far"), ["ssh", "ssh"], "closed both ways");
     site.net.close("near", false);
-    assert_eq!(site.there_and_back("far"), ["tcp", "tcp"], "closed one way");
+    beside_ssh("closed one way");
 }
 
 #[test]

@@ -45,15 +45,16 @@ impl ReverseListener {
         self.addr.port()
     }
 
-    /// Waits for the other side to dial, and begins a lane to the holder of `pinned`. Connections
-    /// of others are closed. Blocks for as long as `time`, which also holds until
+    /// Waits for the other side to dial, and begins a lane to the holder of `pinned`. On a private
+    /// lane connections of others are closed; on a safe one nobody has shown anything before it
+    /// joins. Blocks for as long as `time`, which also holds until
     /// [`LaneStream::set_deadline`] is called.
     ///
     /// # Errors
     /// [`NetError::TimedOut`] if nobody dials in time; [`NetError::Socket`].
     pub fn lane(
         &self,
-        protection: Protection,
+        (protection, congestion): (Protection, &Congestion),
         identity: &Identity,
         pinned: PublicKey,
         time: Duration,
@@ -73,7 +74,7 @@ impl ReverseListener {
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(e) => return Err(failed("accept connections")(e)),
             };
-            let mut wire = Wire::tcp(Socket::from(stream), canonical(peer), &Congestion::Auto)?;
+            let mut wire = Wire::tcp(Socket::from(stream), canonical(peer), congestion)?;
             wire.set_deadline(Some(left.min(GREETING)))?;
             match begin(wire, protection, identity, pinned) {
                 Ok(lane) => return Ok(LaneStream::over(lane)),
@@ -117,7 +118,12 @@ mod tests {
         let identity = Identity::generate().expect("a key");
         let stranger = TcpStream::connect(port.addr).expect("connected");
         drop(stranger);
-        let lane = port.lane(Protection::Private, &identity, identity.public(), Duration::from_millis(300));
+        let lane = port.lane(
+            (Protection::Private, &Congestion::Auto),
+            &identity,
+            identity.public(),
+            Duration::from_millis(300),
+        );
         assert!(matches!(lane, Err(NetError::TimedOut { .. })), "{lane:?}");
     }
 

@@ -21,6 +21,7 @@ use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, Join, copy_bidirectional};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
 use yamux::{Config, Connection, Mode, Stream};
 
@@ -40,6 +41,7 @@ pub struct Tunnel {
     wanted: mpsc::Sender<OpenReply>,
     /// Held by each connection that this side opened, until both directions of it have ended.
     open: Arc<watch::Sender<usize>>,
+    end: End,
 }
 
 /// Connections that the other side of a tunnel opened, in their order.
@@ -48,6 +50,8 @@ pub struct TunnelDoor {
     incoming: mpsc::Receiver<UnixStream>,
 }
 
+/// Closed by whoever keeps a tunnel going, when it has ended.
+type End = watch::Receiver<()>;
 /// The pipes below a tunnel.
 type Pipes = Join<Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>>;
 /// Where a connection goes that this side opens.
@@ -63,20 +67,29 @@ impl Tunnel {
         let (wanted, asked) = mpsc::channel(STREAMS_MAX);
         // It opens none, and whatever came would be dropped.
         let (arrived, _) = mpsc::channel(1);
-        tokio::spawn(drive(pipes(reader, writer), Mode::Client, asked, arrived));
-        Tunnel { wanted, open: Arc::new(watch::Sender::new(0)) }
+        let (going, end) = watch::channel(());
+        tokio::spawn(drive(pipes(reader, writer), Mode::Client, asked, arrived, going));
+        Tunnel { wanted, open: Arc::new(watch::Sender::new(0)), end }
     }
 
-    /// Opens a connection to whoever takes it at the other side.
+    /// Opens a connection to whoever takes it at the other side, where it arrives with the first
+    /// bytes that are said on it.
     ///
     /// # Errors
     /// [`NetError::Lost`] if the tunnel has ended, or has too many connections already.
     pub async fn open(&self) -> Result<UnixStream, NetError> {
+        // One too many would end all of them.
+        if *self.open.borrow() + 1 >= STREAMS_MAX {
+            return Err(lost(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "as many connections as one ssh session carries",
+            )));
+        }
         let (opened, answer) = oneshot::channel();
         let ended = || lost(io::Error::new(io::ErrorKind::BrokenPipe, "the ssh session has ended"));
         self.wanted.send(opened).await.map_err(|_| ended())?;
         let stream = answer.await.map_err(|_| ended())??;
-        bridge(stream, Some(self.open.clone()))
+        bridge(stream, self.end.clone(), Some(self.open.clone()))
     }
 
     /// Waits until every connection that was opened has ended in both directions, so that the last
@@ -95,7 +108,8 @@ impl TunnelDoor {
     {
         let (arrived, incoming) = mpsc::channel(STREAMS_MAX);
         let (_, asked) = mpsc::channel(1);
-        tokio::spawn(drive(pipes(reader, writer), Mode::Server, asked, arrived));
+        let (going, _) = watch::channel(());
+        tokio::spawn(drive(pipes(reader, writer), Mode::Server, asked, arrived, going));
         TunnelDoor { incoming }
     }
 
@@ -151,36 +165,47 @@ fn pipes(reader: impl AsyncRead + Send + Unpin + 'static, writer: impl AsyncWrit
 }
 
 /// Keeps a tunnel going until it ends or nobody has a use for it any more.
-async fn drive(pipe: Pipes, mode: Mode, mut asked: mpsc::Receiver<OpenReply>, arrived: mpsc::Sender<UnixStream>) {
+async fn drive(
+    pipe: Pipes,
+    mode: Mode,
+    mut asked: mpsc::Receiver<OpenReply>,
+    arrived: mpsc::Sender<UnixStream>,
+    going: watch::Sender<()>,
+) {
     let mut config = Config::default();
     config.set_max_num_streams(STREAMS_MAX);
     config.set_max_connection_receive_window(Some(WINDOW_BYTES_MAX));
     let mut connection = Connection::new(pipe.compat(), config, mode);
     let is_client = mode == Mode::Client;
     let mut opening = None;
-    poll_fn(|cx| {
+    let is_over = poll_fn(|cx| {
         loop {
             if is_client && opening.is_none() {
                 match asked.poll_recv(cx) {
                     Poll::Ready(Some(wanted)) => opening = Some(wanted),
-                    Poll::Ready(None) => return Poll::Ready(()),
+                    Poll::Ready(None) => return Poll::Ready(false),
                     Poll::Pending => {}
                 }
             }
             match open(&mut connection, &mut opening, cx) {
                 Some(Ok(())) => continue,
-                Some(Err(())) => return Poll::Ready(()),
+                Some(Err(())) => return Poll::Ready(true),
                 None => {}
             }
             match connection.poll_next_inbound(cx) {
-                Poll::Ready(Some(Ok(stream))) => take(stream, &arrived),
-                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Ready(Some(Ok(stream))) => take(stream, &arrived, going.subscribe()),
+                Poll::Ready(_) => return Poll::Ready(true),
                 Poll::Pending => return Poll::Pending,
             }
         }
     })
     .await;
-    let _ = poll_fn(|cx| connection.poll_close(cx)).await;
+    // Closing one that is over would wait for its streams, which wait for the end of `going`.
+    if !is_over {
+        let _ = timeout(CLOSING, poll_fn(|cx| connection.poll_close(cx))).await;
+    }
+    // The crate does not wake streams that are open when this side closes.
+    drop(going);
 }
 
 /// Opens the connection that is wanted, if one is. `None` if there is nothing to do now; an error
@@ -199,15 +224,15 @@ fn open(
 }
 
 /// Gives a connection of the other side out. One for which there is no room is closed.
-fn take(stream: Stream, arrived: &mpsc::Sender<UnixStream>) {
-    if let Ok(end) = bridge(stream, None) {
-        let _ = arrived.try_send(end);
+fn take(stream: Stream, arrived: &mpsc::Sender<UnixStream>, end: End) {
+    if let Ok(given) = bridge(stream, end, None) {
+        let _ = arrived.try_send(given);
     }
 }
 
 /// A local socket that leads to `stream`. It is counted among the `open` ones, if they are counted,
 /// until both directions have ended.
-fn bridge(stream: Stream, open: Option<Arc<watch::Sender<usize>>>) -> Result<UnixStream, NetError> {
+fn bridge(stream: Stream, mut end: End, open: Option<Arc<watch::Sender<usize>>>) -> Result<UnixStream, NetError> {
     let failed = |source| NetError::Socket { addr: FAR_END.to_owned(), doing: "make a pair of sockets", source };
     let (given, mut kept) = UnixStream::pair().map_err(failed)?;
     if let Some(open) = &open {
@@ -215,7 +240,11 @@ fn bridge(stream: Stream, open: Option<Arc<watch::Sender<usize>>>) -> Result<Uni
     }
     tokio::spawn(async move {
         // Either way of an end is seen by whoever holds the other end of the pair.
-        let _ = copy_bidirectional(&mut kept, &mut stream.compat()).await;
+        let mut stream = stream.compat();
+        tokio::select! {
+            _ = copy_bidirectional(&mut kept, &mut stream) => {}
+            _ = end.changed() => {}
+        }
         drop(kept);
         if let Some(open) = open {
             open.send_modify(|open| *open -= 1);
@@ -230,6 +259,8 @@ fn lost(source: io::Error) -> NetError {
 
 /// The other side of a tunnel, for messages.
 const FAR_END: &str = "the other host over ssh";
+/// The time that bytes on their way have to leave when this side closes.
+const CLOSING: Duration = Duration::from_secs(1);
 /// Connections of one tunnel at a time: control, signals, and some lanes.
 const STREAMS_MAX: usize = 16;
 /// Bytes that wait on this side of all connections of a tunnel together. OpenSSH's own window holds
@@ -284,8 +315,8 @@ mod tests {
         runtime().block_on(async {
             let (tunnel, mut door) = tunnel();
             let mut opened = tunnel.open().await.expect("a connection");
-            let mut taken = door.accept().await.expect("it");
             opened.write_all(b"x").await.expect("written");
+            let mut taken = door.accept().await.expect("it");
             let mut one = [0];
             taken.read_exact(&mut one).await.expect("read");
             drop(tunnel);

@@ -407,9 +407,9 @@ pub struct ServeArgs {
     /// Serve the one client behind standard input and output, to which ssh has led it, and end with
     /// it; with DIR nothing but that directory: for the forced command of a key in authorized_keys
     /// [default rights: read]
-    #[arg(long, value_name = "DIR[:RIGHTS]", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "DIR[:RIGHTS]", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["config", "root", "check_config"])]
-    pub ssh_only: Option<OsString>,
+    pub ssh_only: Option<Option<OsString>>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,

@@ -167,7 +167,7 @@ fn parse_ssh(bytes: &[u8]) -> Result<SshPath, LocationFlaw> {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().map(|_| inner).map_err(|_| LocationFlaw::Host)?,
         None => name,
     };
-    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '[' | ']' | '/' | '\\' | '\'' | '"');
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "#[]/\\'\"`$;|&()<>*?!~{}".contains(c);
     match name {
         "" => return Err(LocationFlaw::NoHost),
         // What ssh would take for an option.
@@ -180,6 +180,9 @@ fn parse_ssh(bytes: &[u8]) -> Result<SshPath, LocationFlaw> {
     let path = &bytes[colon + 1..];
     if path.starts_with(b":") {
         return Err(LocationFlaw::RsyncModule);
+    }
+    if path.starts_with(b"~") && path != b"~" && !path.starts_with(b"~/") {
+        return Err(LocationFlaw::OtherHome);
     }
     if path.contains(&0) {
         return Err(LocationFlaw::Path(longhaul_core::PathError::Nul));

@@ -141,7 +141,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         notes: listed.and_then(|listed| listed.note()).into_iter().collect(),
         progress: layers.parsed("progress", &args.output.progress, values::progress)?.unwrap_or_default(),
         keys: keys(&args.keys, layers)?,
-        ssh: ssh(&args.ssh, layers)?,
+        ssh: ssh(&args.ssh, layers).map(|ssh| if dry_run { ssh.changing_nothing() } else { ssh })?,
     })
 }
 

@@ -94,11 +94,12 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
-        let Reached { mut control, ways } = connect_over(remote, self.paths.as_slice(), again, self.near()).await?;
+        let Reached { mut control, ways } =
+            connect_over(remote, self.paths.as_slice(), again, Some(self.near())).await?;
         if !control.peer_addr.ip().is_unspecified() {
             self.paths.lead_to(control.peer_addr)?;
         }
-        let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.has_way());
+        let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.carries(self.transport()));
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
         let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
@@ -132,9 +133,10 @@ impl Run {
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
         replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
         if let Some(ways) = ways.filter(|_| is_over_ssh) {
+            let wanted = self.transport();
             match role {
-                Role::Sender => ways.when_found(move || listener.hear(LaneEvent::WayFound)),
-                Role::Receiver => ways.when_found(ways.tell_far_side()),
+                Role::Sender => ways.when_found(wanted, move || listener.hear(LaneEvent::WayFound(wanted))),
+                Role::Receiver => ways.when_found(wanted, ways.tell_far_side(wanted)),
             }
         }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
@@ -230,7 +232,11 @@ impl Run {
     /// How lanes are connected, to whichever session they will belong.
     fn connect_of(&self, remote: &Remote, control: &Control, ways: Option<Arc<Ways>>) -> Connect {
         if let Some(ways) = ways {
-            return Arc::new(move |chosen, asked, segment_max| ways.connect(chosen, asked, segment_max));
+            let (first, may_change) = (self.transport(), self.may_change_transport());
+            return Arc::new(move |chosen, asked, segment_max| {
+                let transport = if may_change || asked == message::Transport::Ssh { asked } else { first };
+                ways.connect(chosen, transport, segment_max)
+            });
         }
         let (_, options) = self.near();
         let identity = remote.credentials.identity.clone();
@@ -369,7 +375,7 @@ fn log_agreed(welcome: &Welcome, granted: &GrantedLanes, protection: Protection,
 
 /// A control connection to a daemon whose key was judged.
 pub(crate) async fn connect(remote: &Remote) -> Result<Reached, Fault> {
-    connect_over(remote, &[], false, (Protection::Private, LaneOptions::default())).await
+    connect_over(remote, &[], false, None).await
 }
 
 /// A daemon that was reached.
@@ -380,15 +386,20 @@ pub(crate) struct Reached {
     pub(crate) ways: Option<Arc<Ways>>,
 }
 
-/// Dials, for the first time in this run or `again`.
-async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool, near: Near) -> Result<Reached, Fault> {
+/// Dials, for the first time in this run or `again`. Without `near`, no lanes will be wanted.
+async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool, near: Option<Near>) -> Result<Reached, Fault> {
     let (host, port) = match &remote.reach {
         Reach::Address { host, port } => (host, port),
         Reach::Ssh(host) => {
-            let (protection, options) = near;
+            let has_lanes = near.is_some();
+            let (protection, options) = near.unwrap_or((Protection::Private, LaneOptions::default()));
             let (identity, ports) = (remote.credentials.identity.clone(), host.ports.map(|(low, high)| low..=high));
             let near = NearSide { identity, protection, options, ports };
             let (control, ways) = ssh::dial(host, &remote.credentials, near).await?;
+            if has_lanes {
+                ways.find();
+                ways.give_time(control.rtt).await;
+            }
             return Ok(Reached { control, ways: Some(ways) });
         }
     };

@@ -22,7 +22,7 @@ use super::RootConfig;
 use super::side::{Side, contradiction};
 use crate::api::{LocalDest, LocalSource};
 use crate::journals::{Principal, RootJournals, run_of};
-use crate::place::{self, LocalSite, Opening};
+use crate::place::{self, EARLIER_SESSION_ENDS, LocalSite, Opening};
 use crate::session::course::ScanWish;
 use crate::session::handshake;
 use crate::workers::blocking;
@@ -66,6 +66,7 @@ impl PipeAccount {
         let set = TargetSet::open(&root.targets, Marks::Made, writing)?;
         set.log_missing();
         let store = RootJournals::keeping(set.shelf(), unfinished);
+        store.wait_for_others(EARLIER_SESSION_ENDS);
         Ok(PipeAccount { root, ground: AccountGround::Root { set, store, places }, direct, unfinished })
     }
 

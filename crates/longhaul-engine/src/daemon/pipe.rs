@@ -189,7 +189,7 @@ impl Pipe {
         let mut bytes = [0; SIGNAL_BYTES];
         while stream.read_exact(&mut bytes).await.is_ok() {
             match SshSignal::decode(bytes) {
-                Some(SshSignal::WayFound) => self.current.now().registry.way_found(),
+                Some(SshSignal::WayFound(transport)) => self.current.now().registry.way_found(transport),
                 Some(SshSignal::DialBack { port }) => {
                     if let Some(client) = self.client {
                         self.dial_back(SocketAddr::new(client, port));

@@ -6,7 +6,7 @@
 //! messages and no machines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, SessionTag, hint};
@@ -37,6 +37,8 @@ pub(crate) struct RootJournals {
     boot: [u8; 16],
     /// The number of unfinished transfers that one principal may leave.
     unfinished_max: AtomicUsize,
+    /// Milliseconds for which a journal of another process is waited for.
+    patience_ms: AtomicU64,
 }
 
 /// The outcome of an attempt to open a journal that was left.
@@ -86,7 +88,19 @@ impl RootJournals {
         let (books, holds) = (OpenFiles::default(), PathOwners::default());
         let shelf = shelf.proved_by(Arc::new(SoundRecords(layout)));
         let unfinished_max = AtomicUsize::new(unfinished_max);
-        Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max })
+        let patience_ms = AtomicU64::new(LOOKED_THROUGH_MAX.as_millis() as u64);
+        Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max, patience_ms })
+    }
+
+    /// Waits for so long from now on where another process has a journal that a session wants. By
+    /// default that is only as long as a sweep looks through one.
+    pub(crate) fn wait_for_others(&self, patience: Duration) {
+        self.patience_ms.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// See [`RootJournals::wait_for_others`].
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
     }
 
     /// Sets the number of unfinished transfers that one principal may leave. Those that are left
@@ -221,5 +235,7 @@ impl RootJournals {
     }
 }
 
+/// How long to wait for a journal that a sweep or a daemon's collection only looks through.
+const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
 /// The wait between two attempts to open a journal that another process holds.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -70,6 +70,8 @@ struct WantedLanes {
     /// Their number, and the most that it may become.
     count: u32,
     most: u32,
+    /// Whether somebody asked for just the most.
+    is_given: bool,
     /// The transport of the first lanes.
     first_transport: Transport,
     /// The transport of lanes that are added from now on. A search may try another than the first,
@@ -104,6 +106,7 @@ impl Lanes {
             wanted: WantedLanes {
                 count: rules.target,
                 most: rules.lanes_max.max(rules.target),
+                is_given: rules.tuning.is_none(),
                 first_transport: rules.transport,
                 transport: rules.transport,
             },
@@ -154,14 +157,15 @@ impl Lanes {
         }
     }
 
-    /// Has lanes go over TCP from now on instead of over ssh: as many as such a session begins
-    /// with. Returns false if they do already.
-    pub(crate) fn leave_ssh(&mut self) -> bool {
+    /// Has lanes go over `transport` from now on instead of over ssh: as many as such a session
+    /// begins with, or as were asked for. Returns false if they do not go over ssh.
+    pub(crate) fn leave_ssh(&mut self, transport: Transport) -> bool {
         if self.wanted.transport != Transport::Ssh {
             return false;
         }
-        self.wanted.first_transport = Transport::Tcp;
-        self.set_target(LANES_FAR.min(self.wanted.most), Transport::Tcp);
+        self.wanted.first_transport = transport;
+        let count = if self.wanted.is_given { self.wanted.most } else { LANES_FAR };
+        self.set_target(count, transport);
         true
     }
 

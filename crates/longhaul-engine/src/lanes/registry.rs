@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
-use longhaul_core::{Fault, LaneId};
+use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
 
@@ -100,9 +100,9 @@ impl Registry {
         Some(id)
     }
 
-    /// Tells every session that there is a way beside the ssh session.
-    pub(crate) fn way_found(&self) {
-        self.lock().values().for_each(|session| session.listener.hear(LaneEvent::WayFound));
+    /// Tells every session that lanes over `transport` have a way beside the ssh session.
+    pub(crate) fn way_found(&self, transport: Transport) {
+        self.lock().values().for_each(|session| session.listener.hear(LaneEvent::WayFound(transport)));
     }
 
     /// Has a safe lane from a host, whose first bytes are `opening`, prove where it belongs, and

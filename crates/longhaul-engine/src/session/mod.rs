@@ -39,7 +39,7 @@ mod timed_source;
 pub(crate) mod totals;
 mod unsent;
 
-use longhaul_core::{Fault, FileId};
+use longhaul_core::{Fault, FileId, Transport};
 use longhaul_proto::sender::Sent;
 
 use crate::lanes::JoinedLane;
@@ -61,8 +61,8 @@ pub(crate) enum SessionEvent {
     Undialled(Fault),
     /// A lane's thread ended.
     LaneEnded(LaneEnd),
-    /// Lanes need not go over ssh any more.
-    WayFound,
+    /// Lanes over this transport need not go over ssh any more.
+    WayFound(Transport),
     /// The rate that this side allows the session has changed, bytes/s. `None` for no rate.
     OwnRate(Option<u64>),
     /// A receiving lane brought a unit, with a pass if the unit holds no buffer.
@@ -83,7 +83,7 @@ impl From<LaneEvent> for SessionEvent {
             LaneEvent::Joined(lane) => SessionEvent::Lane(lane),
             LaneEvent::Undialled(fault) => SessionEvent::Undialled(fault),
             LaneEvent::Ended(end) => SessionEvent::LaneEnded(end),
-            LaneEvent::WayFound => SessionEvent::WayFound,
+            LaneEvent::WayFound(transport) => SessionEvent::WayFound(transport),
         }
     }
 }

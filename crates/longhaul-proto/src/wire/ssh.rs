@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 
+use longhaul_core::Transport;
 use serde::{Deserialize, Serialize};
 
 use super::frame::{self, FrameError};
@@ -52,8 +53,8 @@ pub enum SshSignal {
         /// The port.
         port: u16,
     },
-    /// There is a way beside ssh: lanes over it may be granted.
-    WayFound,
+    /// There is a way beside ssh: lanes over this transport may be granted.
+    WayFound(Transport),
 }
 
 impl ClientHello {
@@ -100,7 +101,8 @@ impl SshSignal {
                 let [low, high] = port.to_le_bytes();
                 [DIAL_BACK, low, high]
             }
-            SshSignal::WayFound => [WAY_FOUND, 0, 0],
+            SshSignal::WayFound(Transport::Quic) => [WAY_FOUND, 1, 0],
+            SshSignal::WayFound(Transport::Tcp | Transport::Ssh) => [WAY_FOUND, 0, 0],
         }
     }
 
@@ -108,7 +110,8 @@ impl SshSignal {
     pub fn decode([number, low, high]: [u8; SIGNAL_BYTES]) -> Option<SshSignal> {
         match number {
             DIAL_BACK => Some(SshSignal::DialBack { port: u16::from_le_bytes([low, high]) }),
-            WAY_FOUND => Some(SshSignal::WayFound),
+            WAY_FOUND if low == 1 => Some(SshSignal::WayFound(Transport::Quic)),
+            WAY_FOUND => Some(SshSignal::WayFound(Transport::Tcp)),
             _ => None,
         }
     }
@@ -168,7 +171,8 @@ mod tests {
 
     #[test]
     fn signals_are_read_back_and_unknown_ones_are_none() {
-        for signal in [SshSignal::DialBack { port: 0xabcd }, SshSignal::WayFound] {
+        let found = [Transport::Tcp, Transport::Quic].map(SshSignal::WayFound);
+        for signal in found.into_iter().chain([SshSignal::DialBack { port: 0xabcd }]) {
             assert_eq!(SshSignal::decode(signal.encode()), Some(signal));
         }
         assert_eq!(SshSignal::decode([9, 0, 0]), None);

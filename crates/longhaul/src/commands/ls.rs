@@ -110,7 +110,7 @@ fn list(
         Location::Daemon(daemon) => (keys::remote(&daemon, keys, &context.places(), talker, asking)?, daemon.path),
         // All of it is one place: a name at its end may be a link, which is followed.
         Location::Ssh(path) => {
-            let (reach, mut paths) = ssh.reach(&[SshPath { slash: true, ..path }]);
+            let (reach, mut paths) = ssh.reach(&[SshPath { slash: true, ..path }])?;
             (keys::one_time(talker)?.at(reach), paths.pop())
         }
     };

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use longhaul_engine::{PipeConfig, ServeConfig, Stop, serve_pipe};
+use longhaul_engine::{PipeConfig, RootConfig, ServeConfig, Stop, serve_pipe};
 use rustix::fs::{FileType, fstat};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -23,17 +23,25 @@ use crate::exit::Exit;
 use crate::settings::Talk;
 use crate::signals::{self, Asking, Hangup};
 
-/// Runs the command. `confined` is empty where everything is served that the account may do.
+/// Runs the command. `confined` is `None` where everything is served that the account may do.
 ///
 /// # Errors
 /// An error of the arguments, or of a session that could not begin.
-pub(super) fn run(confined: &OsStr, talk: Talk, context: Context) -> Result<Exit, Error> {
+pub(super) fn run(confined: Option<&OsStr>, talk: Talk, context: Context) -> Result<Exit, Error> {
     context.log(if talk.verbose > 1 { "debug" } else { "warn" });
     if io::stdin().is_terminal() || io::stdout().is_terminal() {
         let why = "--ssh-only speaks with longhaul at the other end of ssh, and here is a terminal";
         return Err(Error::Combination { why, hint: "write HOST:PATH in push, pull, copy or ls at the other host" });
     }
-    let confined = if confined.is_empty() { None } else { Some(CommandLineRoot::of_dir(confined)?.into()) };
+    let confined = match confined {
+        Some(dir) => Some(confining(dir)?),
+        // A command that sshd was told to run whatever is asked for is there to confine.
+        None if (context.environment)("SSH_ORIGINAL_COMMAND").is_some() => {
+            let why = "a forced command confines its key, and --ssh-only names no directory";
+            return Err(Error::Combination { why, hint: "write --ssh-only DIR[:RIGHTS] in authorized_keys" });
+        }
+        None => None,
+    };
     let config = PipeConfig {
         confined,
         between: between(context),
@@ -50,6 +58,23 @@ pub(super) fn run(confined: &OsStr, talk: Talk, context: Context) -> Result<Exit
         Ok::<_, Error>(serve_pipe(config, reader, writer, stop).await?)
     })?;
     served.map(|()| Exit::Complete)
+}
+
+/// The root that a key is confined to. Nobody who may write there shall have a shell by that: the
+/// files that sshd and shells read as somebody logs in lie in the home.
+fn confining(text: &OsStr) -> Result<RootConfig, Error> {
+    let root: RootConfig = CommandLineRoot::of_dir(text)?.into();
+    let dir = root.targets.dirs.first().and_then(|dir| std::fs::canonicalize(dir).ok());
+    // sshd sets it from the user database.
+    let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
+    let is_written = root.allow.create || root.allow.modify;
+    if let (Some(dir), Some(home), true) = (dir, home, is_written)
+        && (home.starts_with(&dir) || dir.starts_with(home.join(".ssh")))
+    {
+        let why = "a key that may write to the home of its account, or above it, may do everything there";
+        return Err(Error::Combination { why, hint: "confine it to a directory in the home, or to :read" });
+    }
+    Ok(root)
 }
 
 /// The addresses of the ssh connection, as sshd tells them: the client's, and this host's.

@@ -41,7 +41,7 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
     // The client's config file sets the output of transfers, not the log of a daemon.
     let talk = settings::talk(&args.talk, &Layers::new(context.environment, ClientFile::default()))?;
     if let Some(confined) = &args.ssh_only {
-        return super::pipe::run(confined, talk, context);
+        return super::pipe::run(confined.as_deref(), talk, context);
     }
     context.log(match talk.verbose {
         _ if talk.quiet => "warn",

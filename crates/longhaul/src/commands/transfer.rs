@@ -168,6 +168,10 @@ fn consider(
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     let talker = Talker::new(talk);
+    if matches!(ends.far(), Some(Far::Ssh(_))) && !settings.engine.paths.is_empty() {
+        let why = "--path names ways to a daemon, and the way to this host is ssh's";
+        return Err(Error::Combination { why, hint: "leave it out; BindAddress in ~/.ssh/config chooses the address" });
+    }
     if let Some(given) = ends.given() {
         given.check(ends.here(), settings)?;
     }
@@ -364,12 +368,12 @@ impl Ends {
         Ok(match self {
             Ends::Local(given, here) => Job { from: given.job(set), to: here.job(targets) },
             Ends::Push(given, far) => {
-                let (reach, paths) = reached(&[far], ssh);
+                let (reach, paths) = reached(&[far], ssh)?;
                 let path = paths.into_iter().next().ok_or_else(|| no_root(b"lh://"))?;
                 Job { from: given.job(set), to: JobDestination::Remote(reach, path) }
             }
             Ends::Pull(sources, here) => {
-                let (reach, paths) = reached(&sources, ssh);
+                let (reach, paths) = reached(&sources, ssh)?;
                 Job { from: Sources::Remote(reach, paths), to: here.job(targets) }
             }
         })
@@ -377,15 +381,15 @@ impl Ends {
 }
 
 /// How the one host of all these paths is reached, and the paths there.
-fn reached(far: &[Far], ssh: &SshSettings) -> (Reach, Vec<RemotePath>) {
-    match apart(far) {
+fn reached(far: &[Far], ssh: &SshSettings) -> Result<(Reach, Vec<RemotePath>), Error> {
+    Ok(match apart(far) {
         (daemons, paths) if paths.is_empty() => {
             let host = daemons.first().map_or(String::new(), |daemon| daemon.host.clone());
             let port = daemons.first().map_or(DEFAULT_PORT, |daemon| daemon.port);
             (Reach::Address { host, port }, daemons.into_iter().filter_map(|daemon| daemon.path).collect())
         }
-        (_, paths) => ssh.reach(&paths),
-    }
+        (_, paths) => ssh.reach(&paths)?,
+    })
 }
 
 /// The paths at daemons, and those that ssh leads to.

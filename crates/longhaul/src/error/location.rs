@@ -11,6 +11,9 @@ pub enum LocationFlaw {
     /// The text is empty.
     #[error("a location must not be empty")]
     Empty,
+    /// `host:~name`.
+    #[error("the home of another user is not looked up")]
+    OtherHome,
     /// `host::module`, of rsync.
     #[error("HOST::MODULE is a daemon of rsync")]
     RsyncModule,
@@ -44,6 +47,7 @@ impl LocationFlaw {
     /// The advice what to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
+            LocationFlaw::OtherHome => "write its path, or HOST:./~NAME for a file of this name",
             LocationFlaw::RsyncModule => {
                 "a daemon is lh://HOST[:PORT]/ROOT/PATH, a path over ssh HOST:PATH; a local name with a colon is written ./NAME"
             }

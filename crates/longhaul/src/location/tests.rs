@@ -110,7 +110,7 @@ fn a_colon_before_the_first_slash_means_a_host_that_ssh_leads_to() {
 
 #[test]
 fn what_cannot_be_a_location_is_named() {
-    let cases: [(&[u8], LocationFlaw); 27] = [
+    let cases: [(&[u8], LocationFlaw); 29] = [
         (b"", LocationFlaw::Empty),
         (b"host::module/x", LocationFlaw::RsyncModule),
         (b"-oProxyCommand=x:path", LocationFlaw::Host),
@@ -120,6 +120,8 @@ fn what_cannot_be_a_location_is_named() {
         (b"[::1:path", LocationFlaw::Host),
         (b"[name]:path", LocationFlaw::Host),
         (b"a b:path", LocationFlaw::Host),
+        (b"h$(x):path", LocationFlaw::Host),
+        (b"host:~bob/x", LocationFlaw::OtherHome),
         (b"http://h/x", LocationFlaw::Scheme),
         (b"longhaul://h/x", LocationFlaw::Scheme),
         (b"lh:///r", LocationFlaw::NoHost),

@@ -3,12 +3,12 @@
 //! In: unparsed texts from `cli` and the layers below. Out: [`SshSettings`] to `commands`, which
 //! make the engine's host of them. Starts nothing.
 
-use longhaul_core::{RelPath, Word};
+use longhaul_core::{Escaped, RelPath, Word};
 use longhaul_engine::{Reach, RemotePath, SshHost};
 
 use super::Layers;
 use crate::cli::SshOptions;
-use crate::error::{Error, Flaw};
+use crate::error::{Error, Flaw, LocationFlaw};
 use crate::location::SshPath;
 use crate::values;
 
@@ -42,8 +42,17 @@ pub fn ssh(args: &SshOptions, layers: &Layers) -> Result<SshSettings, Error> {
 }
 
 impl SshSettings {
+    /// The same for a run that changes nothing anywhere.
+    #[must_use]
+    pub fn changing_nothing(self) -> SshSettings {
+        SshSettings { install: false, ..self }
+    }
+
     /// The host of `paths`, all of them at one, and the paths as its daemon knows them.
-    pub fn reach(&self, paths: &[SshPath]) -> (Reach, Vec<RemotePath>) {
+    ///
+    /// # Errors
+    /// [`Error::Location`] for a last name that no file of ours may have.
+    pub fn reach(&self, paths: &[SshPath]) -> Result<(Reach, Vec<RemotePath>), Error> {
         let host = SshHost {
             host: paths.first().map_or(String::new(), |path| path.host.clone()),
             command: self.command.clone(),
@@ -55,11 +64,13 @@ impl SshSettings {
             places: paths.iter().map(|path| path.split().0.to_vec()).collect(),
         };
         let place = |(number, path): (usize, &SshPath)| {
-            let name = path.split().1.and_then(|name| RelPath::new(name).ok()).unwrap_or_default();
+            let name = path.split().1.map_or(Ok(RelPath::root()), RelPath::new);
+            let location = || format!("{}:{}", path.host, Escaped(&path.path));
+            let flawed = |flaw| Error::Location { location: location(), flaw: LocationFlaw::Path(flaw) };
             let root = Word::try_from(number.to_string().as_str()).unwrap_or_default();
-            RemotePath { root, path: name, slash: path.slash }
+            Ok(RemotePath { root, path: name.map_err(flawed)?, slash: path.slash })
         };
-        (Reach::Ssh(host), paths.iter().enumerate().map(place).collect())
+        Ok((Reach::Ssh(host), paths.iter().enumerate().map(place).collect::<Result<_, Error>>()?))
     }
 }
 

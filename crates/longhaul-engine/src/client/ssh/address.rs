@@ -1,7 +1,8 @@
 //! Finds out to which addresses an ssh leads, so that lanes dial that host and no other.
 //!
 //! In: an [`SshHost`]. Out: addresses, none where a jump host or a command stands between, whose
-//! address says nothing about the other host. The other host is not asked: it could name any.
+//! address says nothing about the other host, and none of a command that is not OpenSSH's. The
+//! other host is not asked: it could name any.
 
 use std::net::IpAddr;
 use std::process::Stdio;
@@ -10,16 +11,15 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::process::{command, is_openssh};
+use super::process::{command, end_of_options, is_openssh};
 use crate::api::SshHost;
 
 /// The addresses of the host. Empty if they are not known.
 pub(super) async fn of(host: SshHost) -> Vec<IpAddr> {
-    let name = match host.command.first().is_some_and(|program| is_openssh(program)) {
-        true => said_by_ssh(&host).await,
-        false => Some(host.host.rsplit('@').next().unwrap_or_default().to_owned()),
-    };
-    let Some(name) = name else { return Vec::new() };
+    if !host.command.first().is_some_and(|program| is_openssh(program)) {
+        return Vec::new();
+    }
+    let Some(name) = said_by_ssh(&host).await else { return Vec::new() };
     // Any port will do: only the addresses count.
     match timeout(LOOK_UP, lookup_host((name.as_str(), 0))).await {
         Ok(Ok(found)) => found.map(|addr| addr.ip()).collect(),
@@ -30,7 +30,7 @@ pub(super) async fn of(host: SshHost) -> Vec<IpAddr> {
 /// The name that ssh would dial. `None` if it would dial none itself.
 async fn said_by_ssh(host: &SshHost) -> Option<String> {
     let mut command = command(host, &["-G"]).ok()?;
-    command.arg(&host.host).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    command.args(end_of_options(host)).arg(&host.host).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let said = timeout(LOOK_UP, command.output()).await.ok()?.ok()?;
     dialled(&String::from_utf8_lossy(&said.stdout))
 }

@@ -68,7 +68,7 @@ fn failure(host: &SshHost, status: Option<ExitStatus>, said: &[String]) -> Fault
         }
         (None, signal) => {
             let why = format!("ssh was ended by the signal {}", signal.unwrap_or(0));
-            fault(FaultCode::Unclassified, Blame::Local, &why)
+            fault(FaultCode::Lost, Blame::Local, &why).hint(Again::Now)
         }
     }
 }
@@ -88,7 +88,7 @@ fn of_ssh(host: &str, said: &[String]) -> Fault {
         || has(&["Permission denied", "Too many authentication failures", "No more authentication methods"])
     {
         (FaultCode::Denied, Blame::Peer)
-    } else if has(&["Could not resolve hostname"]) {
+    } else if has(&["Could not resolve hostname"]) && !has(&["Temporary failure"]) {
         (FaultCode::NotFound, Blame::Local)
     } else if has(&["Bad configuration option", "terminating, ", "unknown option", "illegal option"]) {
         (FaultCode::Usage, Blame::Local)
@@ -132,6 +132,7 @@ mod tests {
             (255, "Permission denied (publickey).", FaultCode::Denied),
             (255, "Host key verification failed.", FaultCode::Denied),
             (255, "ssh: Could not resolve hostname nowhere: Name or service not known", FaultCode::NotFound),
+            (255, "ssh: Could not resolve hostname x: Temporary failure in name resolution", FaultCode::Unreachable),
             (255, "ssh: connect to host node7 port 22: Connection refused", FaultCode::Unreachable),
             (255, "", FaultCode::Unreachable),
             (127, "bash: longhaul: command not found", FaultCode::Unsupported),

@@ -7,6 +7,7 @@
 
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::digest;
 use longhaul_core::hint::Ssh;
@@ -54,7 +55,7 @@ impl ThisProgram {
         let Started { mut stdin, process, .. } = start(host, &words, Stdio::null(), trust.clone())?;
         let sent = stdin.write_all(&self.bytes).await;
         drop(stdin);
-        let early = process.ended().await;
+        let early = process.ended(PUT).await;
         match (early.code(), sent) {
             (Some(0), Ok(())) => Ok(()),
             (Some(UNSOUND), _) => {
@@ -80,6 +81,8 @@ fn contents() -> Result<Vec<u8>, Fault> {
     std::fs::read("/proc/self/exe").map_err(failed)
 }
 
+/// A slow link, and a slow disk at its end, have this long behind the last byte.
+const PUT: Duration = Duration::from_secs(600);
 /// The shell at the far host found no sound program to run.
 pub(super) const ABSENT: i32 = 97;
 /// The directory cannot be used.
@@ -97,7 +100,7 @@ const SCRIPT: &str = concat!(
     r#"mine() { [ -O "$1" ] && [ ! -L "$1" ] && [ "$(stat -c %a "$1")" = 700 ]; }; "#,
     r#"is() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -c1-64)" = "$2" ]; }; "#,
     r#"case "$1" in run) if mine "$d" && mine "$f" && is "$f" "$3"; then shift 3; exec "$f" "$@"; fi; exit 97;; "#,
-    r#"put) mkdir -p "$d"; { [ -d "$d" ] && mine "$d"; } || exit 98; t="$d/.longhaul.$$"; trap "rm -f \"\$t\"" EXIT; "#,
+    r#"put) mkdir -p "$d"; { [ -d "$d" ] && mine "$d"; } || exit 98; rm -f "$d"/.longhaul.*; t="$d/.longhaul.$$"; trap "rm -f \"\$t\"" EXIT; "#,
     r#"cat >"$t" && chmod 700 "$t" && is "$t" "$3" || exit 96; "$t" "$4" >/dev/null || exit 99; "#,
     r#"sync "$t" 2>/dev/null || sync; mv -f "$t" "$f" || exit 96; sync "$d" 2>/dev/null || sync;; esac"#,
 );

@@ -22,10 +22,11 @@ use longhaul_net::{Control, ControlEnds, PeerCheck, PublicKey, Tunnel, control_o
 use longhaul_proto::wire::ssh::{ClientHello, FarHello};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
+use tokio::time::timeout;
 
 use self::failure::EndOfSsh;
 use self::install::{ABSENT, ThisProgram};
-use self::process::{SshProcess, Started, start};
+use self::process::{SshProcess, Started, has_terminal, start};
 use self::ways::FarSide;
 pub(crate) use self::ways::NearSide;
 pub(crate) use self::ways::Ways;
@@ -60,14 +61,13 @@ pub(super) async fn dial(
     let addresses = addresses.await.unwrap_or_default();
     let key = PublicKey::from_bytes(far.key);
     let to = far.port.map(|port| addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect());
-    let ways = Ways::find(tunnel, process, FarSide { key, to: to.unwrap_or_default(), addresses }, near);
+    let ways = Ways::new(tunnel, process, FarSide { key, to: to.unwrap_or_default(), addresses }, near);
     let peer_addr = ways.first().unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0));
     let ends = ControlEnds { peer_addr, local_addr: peer_addr, rtt: Duration::ZERO };
     let begun = Instant::now();
     let mut control = control_over(stream, ends, &credentials.identity, PeerCheck::Pinned(key)).await?;
     // One flight there and one back, and what the keys cost.
     control.rtt = begun.elapsed();
-    ways.give_time(control.rtt).await;
     Ok((control, ways))
 }
 
@@ -108,12 +108,28 @@ async fn try_once(
     let mut stdout = BufReader::new(stdout.ok_or_else(no_pipe)?);
     // If nobody reads it, the end of the process says why.
     let _ = stdin.write_all(hello).await;
-    Ok(match read_hello(&mut stdout, FarHello::decode).await? {
+    let heard = read_hello(&mut stdout, FarHello::decode);
+    let heard = match has_terminal() {
+        // Somebody may be typing a password.
+        true => heard.await?,
+        false => timeout(HELLO, heard).await.map_err(|_| silent(host))??,
+    };
+    Ok(match heard {
         Some(far) => Ok(Spoken { far, stdin, stdout, process }),
-        None => Err(process.ended().await),
+        None => Err(process.ended(ENDING).await),
     })
+}
+
+fn silent(host: &SshHost) -> Fault {
+    let why = format_args!("nothing came through ssh from {} for {} s", host.host, HELLO.as_secs());
+    Fault::new(FaultCode::TimedOut, Blame::Path, why).about(&host.host).hint(hint::Ssh::TryByHand)
 }
 
 fn ended() -> Fault {
     Fault::new(FaultCode::Lost, Blame::Path, "the ssh session ended").hint(hint::Again::Now)
 }
+
+/// An ssh whose pipe has ended ends itself within this.
+const ENDING: Duration = Duration::from_secs(5);
+/// Where nobody can be asked for anything, longhaul speaks there within this.
+const HELLO: Duration = Duration::from_secs(120);

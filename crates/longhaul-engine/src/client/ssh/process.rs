@@ -42,7 +42,7 @@ pub(super) struct SshProcess {
 /// Has the shell of the host run these words, with its standard output at `output`.
 pub(super) fn start(host: &SshHost, words: &str, output: Stdio, trust: Arc<dyn Trust>) -> Result<Started, Fault> {
     let mut command = command(host, &[])?;
-    command.arg(&host.host).arg(words);
+    command.args(end_of_options(host)).arg(&host.host).arg(words);
     command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
     let program = command.as_std().get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().map_err(|e| {
@@ -77,20 +77,26 @@ pub(super) fn command(host: &SshHost, more: &[&str]) -> Result<Command, Fault> {
     Ok(command.into())
 }
 
+/// The word behind which nothing is an option.
+pub(super) fn end_of_options(host: &SshHost) -> Option<&'static str> {
+    host.command.first().is_some_and(|program| is_openssh(program)).then_some("--")
+}
+
 /// Whether this program takes OpenSSH's options.
 pub(super) fn is_openssh(program: &str) -> bool {
     Path::new(program).file_name() == Some(OsStr::new("ssh"))
 }
 
+/// Whether somebody could answer a question.
 #[expect(clippy::disallowed_methods, reason = "the terminal of this process, and no file of the user")]
-fn has_terminal() -> bool {
+pub(super) fn has_terminal() -> bool {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").is_ok()
 }
 
 impl SshProcess {
-    /// Waits for the end of an ssh that has nothing more to do.
-    pub(super) async fn ended(mut self) -> EndOfSsh {
-        let status = self.end(PATIENCE).await;
+    /// Waits for the end of an ssh that has so long for it.
+    pub(super) async fn ended(mut self, patience: Duration) -> EndOfSsh {
+        let status = self.end(patience).await;
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
         EndOfSsh { status, said }
     }
@@ -152,7 +158,7 @@ const OPTIONS: [&str; 7] = [
     "-oRemoteCommand=none",
     "-oRequestTTY=no",
 ];
-/// An ssh whose pipe has ended ends itself within this.
+/// The last words of an ssh that has ended are heard within this.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LINES_KEPT: usize = 16;
 const SSH_LINE_BYTES_MAX: u64 = 4 << 10;

@@ -274,8 +274,8 @@ impl ControlLink {
                 }
                 None
             }
-            SessionEvent::WayFound => {
-                if let Some(target) = self.lanes.way_found().filter(|_| !self.end.is_begun()) {
+            SessionEvent::WayFound(transport) => {
+                if let Some(target) = self.lanes.way_found(transport).filter(|_| !self.end.is_begun()) {
                     self.say(Message::LaneTarget(target));
                 }
                 None
