@@ -13,7 +13,7 @@ seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ "${#targets[@]}" -eq 0 ]; then
-  targets=(bundle control filter header journal opening path receiver sender words)
+  targets=(bundle control filter header journal opening path receiver sender ssh words)
 fi
 
 # What cargo-fuzz passes. Coverage is an unstable flag of a stable compiler, so it is told that this is fine.

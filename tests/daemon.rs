@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Site, files, hearing_hangups};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Site, files};
 
 #[test]
 fn a_good_config_is_approved_without_serving() {
@@ -32,7 +32,7 @@ fn a_root_that_another_directory_took_the_place_of_is_refused_until_it_is_back()
         }
         let pull = site.client.run(["pull", "--json"]).arg(site.url("in/f")).arg("back/");
         for outcome in [push().fail(7), pull.fail(7), site.client.run(["ls"]).arg(site.url("")).fail(7)] {
-            for said in ["something was mounted over or replaced root 'data'", "restarted"] {
+            for said in ["something was mounted over or replaced root 'data'", "reload its configuration"] {
                 assert!(outcome.stderr.contains(said), "{outcome}");
             }
         }
@@ -143,28 +143,15 @@ fn files_that_somebody_else_could_change_are_refused_with_the_command_that_mends
 #[test]
 fn what_a_config_most_likely_does_not_mean_is_told_when_it_is_checked_and_at_the_start() {
     let host = Host::new();
-    let (outer, inner) = (host.make_dir("outer"), host.make_dir("outer/inner"));
-    let config = DaemonConfig::default()
-        .line("state = '/var/lib/longhaul'")
-        .root("everything", Path::new("/"), "read,modify")
-        .root("outer", &outer, "read")
-        .root("inner", &inner, "read")
-        .root("again", &inner, "read");
+    let config = DaemonConfig::default().root("everything", Path::new("/"), "read,modify");
     let path = config.write(&host);
-    let told = [
-        "root 'everything' is the whole system: clients may change",
-        "root 'everything' holds",
-        "root 'inner' lies in root 'outer'",
-        "roots 'inner' and 'again' are one directory",
-        "has no effect yet",
-    ];
+    let told = ["root 'everything' is the whole system: clients may change", "root 'everything' holds"];
     let outcome = check(&host, &path).succeed();
     let daemon = config.start(&host);
     for text in told {
         assert!(outcome.stderr.contains(text), "{text}: {outcome}");
         daemon.wait_log(text);
     }
-    assert!(!outcome.stderr.contains("root 'outer' lies in root 'inner'"), "{outcome}");
     if rustix::process::geteuid().is_root() {
         daemon.wait_log("runs as root");
     }
@@ -174,27 +161,48 @@ fn what_a_config_most_likely_does_not_mean_is_told_when_it_is_checked_and_at_the
 fn a_check_tells_what_is_missing_or_without_effect_and_scripts_get_a_summary() {
     let host = Host::new();
     let dir = host.make_dir("dir");
-    let empty = host.path("empty.toml");
-    files::write(&empty, "identity = 'no/such/dir/identity'");
-    files::set_mode(&empty, 0o600);
-    let outcome = check(&host, &empty).arg("--json").succeed();
-    for text in ["there is no root", "there is no client", "the directory no/such/dir does not exist"] {
+    let lonely = DaemonConfig::default().line("identity = 'no/such/dir/identity'").root("r", &dir, "read").write(&host);
+    let outcome = check(&host, &lonely).arg("--json").succeed();
+    for text in ["there is no client", "the directory no/such/dir does not exist"] {
         assert!(outcome.stderr.contains(text), "{text}: {outcome}");
         let told = |event: &serde_json::Value| event["message"].as_str().unwrap().contains(text);
         assert!(outcome.events_of("warning").iter().any(told), "{text}: {outcome}");
     }
     assert_eq!(outcome.summary()["exit"], 0, "{outcome}");
-    let config = DaemonConfig::default()
-        .root("r", &dir, "read,create")
-        .client("greedy", host.key(), &[("r", "read,create,modify")])
-        .client("idle", site_key(), &[]);
-    let path = config.write(&host);
-    let outcome = check(&host, &path).succeed();
-    for text in
-        ["client 'greedy' has modify in root 'r', which the root does not allow", "client 'idle' may use no root"]
-    {
-        assert!(outcome.stderr.contains(text), "{text}: {outcome}");
+    let config = DaemonConfig::default().root("r", &dir, "read,create").client("idle", site_key(), &[]);
+    let outcome = check(&host, &config.write(&host)).succeed();
+    assert!(outcome.stderr.contains("client 'idle' may use no root"), "{outcome}");
+}
+
+#[test]
+fn rules_that_contradict_each_other_are_an_error_wherever_the_config_is_read() {
+    let host = Host::new();
+    let (outer, inner) = (host.make_dir("outer"), host.make_dir("outer/inner"));
+    files::link("outer/inner", host.path("link"));
+    let of = DaemonConfig::default;
+    let greedy = of().root("r", &inner, "read,create").client("greedy", host.key(), &[("r", "read,create,modify")]);
+    let cases = [
+        (greedy, "serve.toml:12:", "client 'greedy' has 'modify' in root 'r', which allows read, create"),
+        (of().root("outer", &outer, "read").root("inner", &inner, "read"), ":10:11: ", "lies in root 'outer'"),
+        (of().root("inner", &inner, "read").root("outer", &outer, "read"), ":10:11: ", "lies in root 'outer'"),
+        (of().root("a", &inner, "read").root("b", &host.path("link"), "read"), ":10:11: ", "are one directory"),
+        (of(), "serve.toml: ", "there is no root"),
+        (of().client("c", host.key(), &[]), "serve.toml: ", "there is no root"),
+    ];
+    for (config, place, flaw) in cases {
+        let path = config.write(&host);
+        for run in [check(&host, &path), host.run(["serve", "--config"]).arg(&path)] {
+            let outcome = run.arg("--json").fail(2);
+            assert!(outcome.stderr.contains(place) && outcome.stderr.contains(flaw), "{place} {flaw}: {outcome}");
+            assert_eq!(outcome.summary()["exit"], 2, "{outcome}");
+        }
     }
+    let inner_too = format!("inner={}", inner.display());
+    let config = of().root("outer", &outer, "read").write(&host);
+    let outcome = check(&host, &config).args(["--root", &inner_too]).fail(2);
+    assert!(outcome.stderr.contains("--root: root 'inner'"), "{outcome}");
+    let measured = of().may_bench().client("meter", host.key(), &[]).write(&host);
+    check(&host, &measured).succeed();
 }
 
 /// A key that no host has.
@@ -223,12 +231,12 @@ fn a_root_that_is_no_directory_is_3_and_a_missing_config_2() {
 #[test]
 fn roots_on_the_command_line_are_offered_to_the_clients_of_the_config() {
     let (client, server) = (Host::new(), Host::new());
-    let dir = server.make_dir("dir");
+    let (plain, full) = (server.make_dir("plain"), server.make_dir("full"));
     let config = DaemonConfig::default().client("tester", client.key(), &[]).write(&server);
     let run = server.run(["serve", "--json", "--config"]).arg(&config);
-    let read_only = format!("plain={}", dir.display());
+    let read_only = format!("plain={}", plain.display());
     let daemon =
-        Daemon::start(run.args(["--root", &read_only, "--root", &format!("full={}:{ALL_RIGHTS}", dir.display())]));
+        Daemon::start(run.args(["--root", &read_only, "--root", &format!("full={}:{ALL_RIGHTS}", full.display())]));
     let ls = client.run(["ls", "-l", "--trust-on-first-use", &daemon.url("")]).succeed();
     assert_eq!(ls.stdout_text(), "full/  read,create,modify\nplain/  read\n", "{ls}");
     server.run(["serve", "--root", "nonsense"]).fail(2);
@@ -364,14 +372,6 @@ fn a_read_only_client_may_pull_and_list_and_nothing_else() {
 }
 
 #[test]
-fn a_root_that_allows_less_than_the_client_has_decides() {
-    let site = Site::granting(DaemonConfig::default(), ALL_RIGHTS, "read");
-    files::make(site.client.path("g"), 2, 100);
-    site.client.run(["push", "g", &site.url("")]).fail(4);
-    assert_eq!(Tree::of(site.root()).paths(), [""]);
-}
-
-#[test]
 fn a_client_without_modify_may_add_but_not_replace() {
     let site = Site::granting(DaemonConfig::default(), "read,create", ALL_RIGHTS);
     files::make(site.root().join("d/stands"), 1, 50);
@@ -452,20 +452,6 @@ fn a_daemon_without_sessions_ends_at_once_on_either_signal() {
         let outcome = site.daemon.finish();
         assert_eq!(outcome.code, 0, "{outcome}");
     }
-}
-
-#[test]
-fn a_daemon_that_is_asked_to_reload_says_that_it_does_not_and_goes_on() {
-    let site = Site::new();
-    files::make(site.client.path("f"), 1, 1000);
-    site.daemon.signal(Signal::TERM);
-    site.daemon.wait_gone();
-    let daemon = site.restarted_beneath(hearing_hangups());
-    for _ in 0..2 {
-        daemon.signal(Signal::HUP);
-        daemon.wait_log("SIGHUP: the configuration is not read again; start the daemon again");
-    }
-    site.client.run(["push", "f", &site.url("")]).succeed();
 }
 
 #[test]

@@ -8,12 +8,12 @@ use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files};
 #[test]
 fn the_roots_of_a_daemon_are_those_that_the_key_may_see() {
     let (client, server) = (Host::new(), Host::new());
-    let dir = server.make_dir("dir");
+    let [open, half, hidden] = ["open", "half", "hidden"].map(|name| server.make_dir(name));
     let daemon = DaemonConfig::default()
-        .root("open", &dir, ALL_RIGHTS)
-        .root("half", &dir, "read,create")
-        .root("hidden", &dir, ALL_RIGHTS)
-        .client("tester", client.key(), &[("open", ALL_RIGHTS), ("half", "create,modify")])
+        .root("open", &open, ALL_RIGHTS)
+        .root("half", &half, "read,create")
+        .root("hidden", &hidden, ALL_RIGHTS)
+        .client("tester", client.key(), &[("open", ALL_RIGHTS), ("half", "create")])
         .client("other", Host::new().key(), &[("hidden", ALL_RIGHTS)])
         .start(&server);
     client.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
@@ -22,7 +22,6 @@ fn the_roots_of_a_daemon_are_those_that_the_key_may_see() {
         assert_eq!(outcome.stdout_text(), "half/\nopen/\n", "{outcome}");
     }
     let long = client.run(["ls", "-l", &daemon.url("")]).succeed();
-    // Only the rights that both the root and the client grant.
     assert_eq!(long.stdout_text(), "half/  create\nopen/  read,create,modify\n", "{long}");
     let outcome = client.run(["ls", &daemon.url("hidden/")]).fail(4);
     let unknown = client.run(["ls", &daemon.url("nothing/")]).fail(4);

@@ -10,6 +10,7 @@
 
 mod fixture;
 
+mod admin;
 mod bench;
 mod check;
 mod choice;
@@ -31,6 +32,7 @@ mod layering;
 mod links;
 mod listing;
 mod lists;
+mod manager;
 mod manifests;
 mod mapping;
 mod medium;
@@ -38,14 +40,17 @@ mod network;
 mod noise;
 mod outages;
 mod overlap;
+mod packaging;
 mod partials;
 mod readme;
+mod reload;
 mod resume;
 mod set;
 mod set_changes;
 mod set_kills;
 mod settings;
 mod sizes;
+mod ssh;
 mod streams;
 mod stripes;
 mod terminal;

@@ -126,7 +126,8 @@ fn a_port_in_use_is_said_by_the_system_once_with_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap();
     let config = host.path("serve.toml");
-    files::write(&config, format!("listen = ['{addr}']"));
+    let root = format!("[[root]]\nname = 'r'\ntargets = ['{}']", host.make_dir("dir").display());
+    files::write(&config, format!("listen = ['{addr}']\n{root}"));
     files::set_mode(&config, 0o600);
     let outcome = host.run(["serve", "--config"]).arg(&config).fail(2);
     assert!(outcome.stderr.contains(&format!("cannot listen on {addr}: address already in use\n")), "{outcome}");

@@ -67,6 +67,27 @@ fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() 
 }
 
 #[test]
+fn commands_of_the_guides_are_ones_that_the_program_has() {
+    let host = Host::new();
+    let mut count = 0;
+    for page in ["docs/OPERATE.md", "docs/USE.md"] {
+        let text = fs::read_to_string(repository().join(page)).unwrap();
+        let headings: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
+        let lines = headings.iter().flat_map(|heading| found(page, heading, "sh")).collect::<Vec<_>>();
+        let commands = lines.iter().flat_map(|block| block.lines()).flat_map(|line| line.split(" | "));
+        for command in commands.filter_map(|command| command.strip_prefix("longhaul ")) {
+            // The help comes once all before it is understood, whatever lies at its places.
+            let words = command.split(" > ").next().unwrap_or_default();
+            let (version, rest) = (words == "--version", words.replace('\'', ""));
+            let run = host.run(rest.split(' ')).args((!version).then_some("--help"));
+            assert_eq!(run.finish().code, 0, "{page}: {command}");
+            count += 1;
+        }
+    }
+    assert!(count > 25, "only {count} commands were found");
+}
+
+#[test]
 fn the_readme_fits_one_screen_and_its_transfer_is_the_one_of_the_first_steps() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     assert!(readme.lines().count() <= 90, "the README has {} lines", readme.lines().count());
@@ -83,6 +104,13 @@ fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
 
 /// These blocks, each as users type it: one in a list is indented.
 fn whole_blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
+    let blocks = found(page, heading, language);
+    assert!(!blocks.is_empty(), "no block of {language} beneath {heading:?} in {page}");
+    blocks
+}
+
+/// These blocks, which may be none.
+fn found(page: &str, heading: &str, language: &str) -> Vec<String> {
     let text = fs::read_to_string(repository().join(page)).unwrap();
     let section = text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with("## "));
     let mut blocks: Vec<String> = Vec::new();
@@ -104,7 +132,6 @@ fn whole_blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
             }
         }
     }
-    assert!(!blocks.is_empty(), "no block of {language} beneath {heading:?} in {page}");
     blocks
 }
 

@@ -16,6 +16,24 @@ fn every_version_names_the_program_its_commit_and_its_protocol() {
 }
 
 #[test]
+fn scripts_are_told_the_version_as_one_object() {
+    let host = Host::new();
+    for args in [&["--version", "--json"][..], &["-V", "--json"], &["push", "--json", "--version"]] {
+        let told = host.run(args).succeed().stdout_text().to_owned();
+        assert_eq!(told.lines().count(), 1, "{told}");
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!((&told["v"], &told["type"]), (&1.into(), &"version".into()), "{told}");
+        assert_eq!(told["version"], env!("CARGO_PKG_VERSION"), "{told}");
+        assert!(told["protocol"].as_u64().is_some_and(|protocol| protocol > 0), "{told}");
+        assert!(told["commit"].is_null() || told["commit"].is_string(), "{told}");
+        assert!(told["features"].is_array() && told["allocator"].as_str().unwrap().starts_with("system "), "{told}");
+        let crypto = told["crypto"].as_str().unwrap();
+        assert!(crypto.starts_with("aws-lc-rs ") && crypto.split('.').count() == 3, "{told}");
+        assert!(told["target"].as_str().unwrap().contains("-linux-"), "{told}");
+    }
+}
+
+#[test]
 fn short_help_is_short_and_long_help_has_examples_and_everything() {
     let host = Host::new();
     for command in ["push", "pull", "copy"] {
@@ -144,12 +162,29 @@ fn every_command_has_a_manual_page_and_the_completions_are_scripts() {
         assert!(page.contains(&format!(".TH {name} 1")), "{page}");
     }
     let push = std::fs::read_to_string(host.path("pages/longhaul-push.1")).unwrap();
+    let sections: Vec<_> = push.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+    let in_order = ["NAME", "SYNOPSIS", "ARGUMENTS", "NETWORK", "EXAMPLES", "\"EXIT STATUS\"", "\"SEE ALSO\""];
+    let found: Vec<_> = sections.iter().filter(|section| in_order.contains(section)).copied().collect();
+    assert_eq!(found, in_order, "{sections:?}");
     assert!(push.contains("\\-\\-protect"), "{push}");
+    for name in std::fs::read_dir(host.path("pages")).unwrap().map(|entry| entry.unwrap().path()) {
+        let page = std::fs::read_to_string(&name).unwrap();
+        let mut lines = page.lines();
+        while lines.by_ref().any(|line| line == ".TP") {
+            let (option, text) = (lines.next().unwrap(), lines.next().unwrap_or_default());
+            assert!(!text.is_empty() && !text.starts_with('.'), "{}: {option} is not explained", name.display());
+        }
+    }
     let outcome = host.run(["man", "nowhere"]).fail(2);
     assert!(outcome.stderr.contains("nowhere"), "{outcome}");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = host.run(["completions", shell]).succeed().stdout_text().to_owned();
         assert!(script.contains("longhaul") && script.contains("protect"), "{shell}");
+        let hidden = ["archive", "checksum"].map(|option| {
+            let spelled = [format!("--{option}"), format!("-l {option}")];
+            spelled.iter().any(|spelled| script.contains(spelled)) || push.contains(&format!("\\-\\-{option}"))
+        });
+        assert_eq!(hidden, [false; 2], "{shell}: options that are refused are shown nowhere");
     }
     std::fs::write(host.path("script"), host.run(["completions", "bash"]).succeed().stdout).unwrap();
     let checked = std::process::Command::new("bash").arg("-n").arg(host.path("script")).status().unwrap();

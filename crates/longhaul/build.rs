@@ -1,11 +1,15 @@
-//! Names the commit that a release was built from, for `--version`.
+//! Says of a build what the compiler does not know, for `--version`: the commit, the target, the
+//! features and the version of the cryptographic library.
 //!
-//! In: the repository, if this is built from one. Out: the variable `LONGHAUL_BUILT_FROM` to the
-//! compiler. A tarball has no commit. A debug build has none either, as it would have to be made
-//! anew after each commit. A failure here does not fail the build.
+//! In: the repository, if this is built from one, `Cargo.lock`, and cargo's variables. Out:
+//! variables `LONGHAUL_*` to the compiler. A tarball has no commit. A debug build has none either,
+//! as it would have to be made anew after each commit. A failure here does not fail the build.
+
+#![allow(clippy::disallowed_methods, reason = "a build reads the repository, outside of any root")]
 
 use std::env;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
@@ -14,18 +18,45 @@ fn main() {
     let profile = env::var("PROFILE").unwrap_or_default();
     let commit = match env::var(NAMED) {
         Ok(named) if !named.is_empty() => named,
-        _ if profile == "release" => commit().unwrap_or_else(|| "unknown".to_owned()),
-        _ => "unknown, debug build".to_owned(),
+        _ if profile == "release" => commit().unwrap_or_default(),
+        _ => String::new(),
     };
     println!("cargo::rustc-env=LONGHAUL_BUILT_FROM={commit}");
+    println!("cargo::rustc-env=LONGHAUL_PROFILE={profile}");
+    println!("cargo::rustc-env=LONGHAUL_TARGET={}", env::var("TARGET").unwrap_or_default());
+    println!("cargo::rustc-env=LONGHAUL_FEATURES={}", features().join(","));
+    println!("cargo::rustc-env=LONGHAUL_CRYPTO={}", crypto());
+}
+
+/// The features that are switched on, as cargo's variables spell them, in the spelling of the
+/// manifest.
+fn features() -> Vec<String> {
+    let named = env::vars().filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_owned()));
+    let mut features: Vec<_> = named.map(|name| name.to_lowercase().replace('_', "-")).collect();
+    features.sort();
+    features
+}
+
+/// The library of primitives, with the version that `Cargo.lock` has.
+fn crypto() -> String {
+    let Some(lock) = workspace().map(|top| top.join("Cargo.lock")) else { return CRYPTO.to_owned() };
+    println!("cargo::rerun-if-changed={}", lock.display());
+    let text = fs::read_to_string(lock).unwrap_or_default();
+    let name = format!("name = \"{CRYPTO}\"");
+    let mut lines = text.lines().skip_while(|line| *line != name).skip(1);
+    let version = lines.next().and_then(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
+    version.map_or_else(|| CRYPTO.to_owned(), |version| format!("{CRYPTO} {version}"))
+}
+
+fn workspace() -> Option<PathBuf> {
+    Path::new(&env::var("CARGO_MANIFEST_DIR").ok()?).join("../..").canonicalize().ok()
 }
 
 /// The commit of the repository whose top this workspace is. A repository that only surrounds the
 /// workspace is another project's.
 fn commit() -> Option<String> {
     let top = git(&["rev-parse", "--show-toplevel"])?;
-    let workspace = Path::new(&env::var("CARGO_MANIFEST_DIR").ok()?).join("../..").canonicalize().ok()?;
-    if Path::new(&top).canonicalize().ok()? != workspace {
+    if Path::new(&top).canonicalize().ok()? != workspace()? {
         return None;
     }
     // It is written to by each commit and checkout.
@@ -45,3 +76,5 @@ fn git(args: &[&str]) -> Option<String> {
 
 /// The variable by which a packager names the commit.
 const NAMED: &str = "LONGHAUL_COMMIT";
+/// The library of primitives (`deny.toml` allows no other).
+const CRYPTO: &str = "aws-lc-rs";

@@ -30,7 +30,7 @@ fn whoever_pulls_gets_no_more_than_is_allowed() {
     let offer = longhaul_proto::wire::message::Offer { pages: 8, renamed: None, base: "".into() };
     client.speech.say(&Message::Offer(offer));
     client.speech.say(&Message::PageCredit(longhaul_proto::wire::message::PageCredit { upto: 8 }));
-    // A sender that is in no hurry may say that a page was the last one by a further one without entries.
+    // A sender may say that a page was the last one by a further one without entries.
     let mut entries = Vec::new();
     loop {
         let (more, last) = client

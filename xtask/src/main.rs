@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "chores handle files of their own")]
 
 mod cuts;
+mod deb;
 mod dist;
 mod kills;
 #[path = "../../benches/kit/mod.rs"]
@@ -22,6 +23,8 @@ enum Xtask {
     /// Cut the power of a disk in mid-transfer at random moments, and see that what was committed
     /// is on it (needs root)
     Cuts(cuts::CutsArgs),
+    /// Build the Debian package of the program, with units for its daemon, pages and completions
+    Deb(deb::DebArgs),
     /// Build the program as it is handed out: stripped, with its debug information in a file beside
     /// it
     Dist,
@@ -45,6 +48,7 @@ enum Xtask {
 fn main() -> Result<()> {
     match Xtask::parse() {
         Xtask::Cuts(args) => cuts::run(&args),
+        Xtask::Deb(args) => deb::run(&args),
         Xtask::Dist => dist::run(),
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Long(args) => long::run(&args),

@@ -26,6 +26,8 @@ pub enum Hint {
     Network(Network),
     /// Do something about the daemon, mostly by asking its administrator.
     Daemon(Daemon),
+    /// Do something about ssh, or about the program at the host that it leads to.
+    Ssh(Ssh),
     /// Use the program in another way, or another build of it.
     Program(Program),
     /// Words of somebody who is no part of the library: of the program that uses it, or of the
@@ -49,6 +51,7 @@ impl Hint {
             Memory::of_sentence,
             Network::of_sentence,
             Daemon::of_sentence,
+            Ssh::of_sentence,
             Program::of_sentence,
         ];
         groups.into_iter().find_map(|read| read(text))
@@ -66,6 +69,7 @@ impl fmt::Display for Hint {
             Hint::Memory(hint) => hint.fmt(f),
             Hint::Network(hint) => hint.fmt(f),
             Hint::Daemon(hint) => hint.fmt(f),
+            Hint::Ssh(hint) => hint.fmt(f),
             Hint::Program(hint) => hint.fmt(f),
             Hint::Words(words) => words.fmt(f),
         }
@@ -268,7 +272,7 @@ hints! {
     AskForBench {
         /// The name of the client in the daemon's configuration.
         client: PlainText
-    } "its administrator allows it by the line 'bench = true' in the [[client]] '{client}' of serve.toml, and starts it again",
+    } "its administrator allows it by the line 'bench = true' in the [[client]] '{client}' of serve.toml, and reloads it",
     AskForLimits "try again later, or ask the daemon's administrator for higher [limits]",
     WaitOrAskForLimits "wait until one of them is over, or ask the daemon's administrator for higher [limits]",
     AskForMemory
@@ -282,9 +286,20 @@ hints! {
     ListRoots "a list of this daemon's roots names those that this key may see",
     UsePrivate "use encrypted lanes, or ask the daemon's administrator",
     UseSafe "use lanes that are verified and not encrypted, or ask the daemon's administrator",
-    Restart "have the daemon restarted once the right directory is there",
+    Restart "have the daemon restarted, or reload its configuration, once the right directory is there",
+    StartAgain "start the daemon again for that, or leave it as it was",
     SeeItsLog "its log says why",
+    StayBeneath "paths begin at that directory, and '..' leads nowhere in them",
     ReadInTime "it waits half a minute at most for what it says to be read; its log says more",
+}
+
+hints! {
+    /// Hosts that ssh leads to, and the program there.
+    Ssh
+    PutThere "put this version of longhaul there, or name the place where it is",
+    AllowRunning "that file system may forbid running programs (noexec), or it is built for another machine",
+    LookAtCommand "look at the host's name, at the command that runs ssh, and at ~/.ssh/config",
+    TryByHand "see whether 'ssh HOST true' works by hand",
 }
 
 hints! {
@@ -292,6 +307,7 @@ hints! {
     Program
     UseCompatible "both sides must run compatible builds of longhaul; if they do, report this",
     ShareVersion "use builds of longhaul that share a protocol version",
+    SameVersion "use builds of one version on both hosts",
     Report "report this",
     PullThenPush "pull, then push",
     StreamAsArchive "send them as an archive",
@@ -309,7 +325,8 @@ mod tests {
     #[test]
     fn a_hint_without_fields_is_known_again_by_its_sentence() {
         let groups = [Again::fixed(), Names::fixed(), Storage::fixed(), Memory::fixed(), Network::fixed()];
-        let all: Vec<_> = groups.into_iter().chain([Daemon::fixed(), Program::fixed()]).flatten().collect();
+        let all: Vec<_> =
+            groups.into_iter().chain([Daemon::fixed(), Ssh::fixed(), Program::fixed()]).flatten().collect();
         let sentences: BTreeSet<_> = all.iter().map(|(_, sentence)| sentence).collect();
         assert_eq!(sentences.len(), all.len(), "two hints have one sentence");
         for (hint, sentence) in &all {

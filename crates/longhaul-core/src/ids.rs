@@ -59,6 +59,9 @@ pub enum Transport {
     Tcp,
     /// QUIC, at the UDP port of the same number.
     Quic,
+    /// The pipe of the ssh session that started the other side, which it shares with the control
+    /// connection.
+    Ssh,
 }
 
 impl fmt::Display for Transport {
@@ -66,6 +69,7 @@ impl fmt::Display for Transport {
         f.write_str(match self {
             Transport::Tcp => "TCP",
             Transport::Quic => "QUIC",
+            Transport::Ssh => "ssh",
         })
     }
 }

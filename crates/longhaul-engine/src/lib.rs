@@ -51,13 +51,15 @@ mod name_page;
 mod place;
 mod random;
 mod session;
+mod ssh;
 mod workers;
 
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
     LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, Metadata, MetadataLoss, Observer,
-    PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, Start, StartNote,
-    Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
+    PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, SshHost, Start,
+    StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget,
+    Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -65,7 +67,10 @@ pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
-pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
+pub use daemon::{
+    Changes, ClientConfig, ClientFigures, Liveness, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
+    ServiceFigures, ServiceHandle, SessionFigures, Stuck, serve_pipe,
+};
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy,
@@ -80,7 +85,7 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
-pub use longhaul_sys::ignores_hangup;
+pub use longhaul_sys::{ignores_hangup, take_sockets};
 pub use measure::lab;
 pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Layout, RelPath, SessionTag, Word, hint};
 use longhaul_disk::{
@@ -141,6 +142,8 @@ pub(crate) struct LocalSite {
     run: [u8; 16],
     /// Names that its sessions left in doubt, by their paths from the root that keeps the journals.
     doubts: Doubts,
+    /// How long a journal of another process is waited for. `None`: as by default.
+    patience: Option<Duration>,
 }
 
 /// The ground that a destination of this host lies on.
@@ -208,7 +211,14 @@ impl LocalSite {
             opening,
             run: nonce()?,
             doubts: Doubts::default(),
+            patience: None,
         })
+    }
+
+    /// The same place for a session of this run, whose earlier session may still end in another
+    /// process: its journal is waited for.
+    pub(crate) fn of_run(self, run: [u8; 16]) -> LocalSite {
+        LocalSite { run, patience: Some(EARLIER_SESSION_ENDS), ..self }
     }
 
     /// The same place for one source that turned out to be a directory: it keeps its name beneath
@@ -262,6 +272,9 @@ impl LocalSite {
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone(), target.layout(), &self.doubts);
+        if let Some(patience) = self.patience {
+            store.wait_for_others(patience);
+        }
         let destination = written(
             |tag| Arc::new(target.tagged(tag)),
             landing,
@@ -318,7 +331,12 @@ fn landing_at<'d>(
     placing: Placing,
     ground: &Ground,
 ) -> Result<(&'d Path, Option<&'d OsStr>), Fault> {
-    if placing == Placing::Beneath || ground.has_directory(&dest.path)? {
+    let is_beneath = match placing {
+        Placing::Beneath => true,
+        Placing::BeneathIfDir => ground.has_directory(&dest.path)?,
+        Placing::Named => false,
+    };
+    if is_beneath {
         return Ok((&dest.path, None));
     }
     let name = dest.path.file_name().ok_or_else(|| no_name(dest.path.as_os_str().as_bytes()))?;
@@ -436,6 +454,10 @@ pub(crate) fn resolved(path: &Path) -> Result<(PathBuf, bool), Fault> {
 fn is_directory(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.is_dir())
 }
+
+/// A session whose connection broke journals what came and ends within this; one that hears nothing
+/// more notices after 30 s.
+pub(crate) const EARLIER_SESSION_ENDS: Duration = Duration::from_secs(45);
 
 fn checked_name(name: &[u8]) -> Result<Vec<u8>, Fault> {
     RelPath::root()

@@ -33,6 +33,7 @@ fn config(root: &Path) -> ServeConfig {
         allow,
         protect: vec![Protection::Private],
         rate: None,
+        sessions: None,
         policy: TreePolicy::served(),
     };
     ServeConfig {

@@ -16,11 +16,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::net::RecvFlags;
 use rustls::server::{Accepted, Acceptor};
-use socket2::{Domain, SockRef, Socket, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::{sleep, timeout_at};
 use tokio_rustls::{StartHandshake, TlsStream};
 
@@ -28,15 +27,16 @@ use crate::control::Control;
 use crate::crowd::Source;
 use crate::error::NetError;
 use crate::handshake::{Handshake, HandshakeTurn, Secured};
+use crate::incoming::Incoming;
 use crate::lane::LaneStream;
 use crate::private::Private;
 use crate::public_key::PublicKey;
 use crate::seats::Seats;
 use crate::seldom::Seldom;
-use crate::tcp::{SAFE_MAGIC, TcpLane};
+use crate::tcp::SAFE_MAGIC;
 use crate::tls::{CONTROL, LANE, ServerTls};
 use crate::turns::{self, Stage};
-use crate::wire::{Congestion, Wire, canonical, tune};
+use crate::wire::canonical;
 
 /// A listening TCP socket.
 #[derive(Debug)]
@@ -63,8 +63,19 @@ impl Listener {
             }
             other => other,
         };
-        let listener = socket.and_then(|socket| TcpListener::from_std(socket.into())).map_err(failed)?;
-        let addr = listener.local_addr().map_err(failed)?;
+        socket.and_then(Listener::over).map_err(failed)
+    }
+
+    /// Accepts at a socket that listens already.
+    pub(crate) fn adopt(socket: Socket) -> Result<Listener, NetError> {
+        let failed =
+            |source| NetError::Socket { addr: "a socket that was passed on".to_owned(), doing: "listen", source };
+        socket.set_nonblocking(true).and_then(|()| Listener::over(socket)).map_err(failed)
+    }
+
+    fn over(socket: Socket) -> io::Result<Listener> {
+        let listener = TcpListener::from_std(socket.into())?;
+        let addr = listener.local_addr()?;
         Ok(Listener { listener, addr, shortages: Mutex::new(Seldom::new(SHORTAGES_TOLD_EVERY)) })
     }
 
@@ -123,11 +134,23 @@ pub enum Greeted {
 /// [`NetError::NotLonghaul`], [`NetError::Tls`], [`NetError::Truncated`], [`NetError::Lost`];
 /// [`NetError::TimedOut`] at the deadline of [`crate::GreetLimits`]; [`NetError::Crowded`] if too
 /// many newer connections came meanwhile.
-pub async fn greet(mut stream: TcpStream, tls: &ServerTls) -> Result<Greeted, NetError> {
+pub async fn greet(stream: TcpStream, tls: &ServerTls) -> Result<Greeted, NetError> {
     let addr = stream
         .peer_addr()
         .map(canonical)
         .map_err(|source| NetError::Lost { peer: "a connection just accepted".to_owned(), source })?;
+    greet_from(stream, addr, tls).await
+}
+
+/// Like [`greet`], of a connection that came through a tunnel from the host at `addr`.
+///
+/// # Errors
+/// As [`greet`].
+pub async fn greet_tunnelled(stream: UnixStream, addr: SocketAddr, tls: &ServerTls) -> Result<Greeted, NetError> {
+    greet_from(stream, addr, tls).await
+}
+
+async fn greet_from(mut stream: impl Incoming, addr: SocketAddr, tls: &ServerTls) -> Result<Greeted, NetError> {
     let greeting = Greeting { addr, source: Source::of(addr.ip()), deadline: Instant::now() + tls.deadline };
     let first = match greeting.at(&tls.silent, first_words(&mut stream, tls, greeting.source, &addr.to_string())).await
     {
@@ -135,15 +158,13 @@ pub async fn greet(mut stream: TcpStream, tls: &ServerTls) -> Result<Greeted, Ne
         Err(e) => {
             if matches!(e, NetError::TimedOut { .. } | NetError::Crowded { .. }) {
                 // Nothing is owed to it: the kernel, too, may forget it at once.
-                let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                stream.forget();
             }
             return Err(e);
         }
     };
     match first {
-        First::SafeLane { opening } => {
-            Ok(Greeted::SafeLane(LaneStream::over(TcpLane::safe(into_wire(stream, addr)?)), opening))
-        }
+        First::SafeLane { opening } => Ok(Greeted::SafeLane(LaneStream::over(stream.into_lane(addr, None)?), opening)),
         // A box, so that those who say nothing do not need room for a handshake.
         First::Hello(hello, turn) => {
             greeting.at(&tls.handshakes, Box::pin(greeting.welcome(stream, *hello, turn, tls))).await
@@ -184,20 +205,20 @@ impl Greeting {
     /// Shakes hands with someone whose whole hello has come.
     async fn welcome(
         self,
-        mut stream: TcpStream,
+        mut stream: impl Incoming,
         (hello, heard): (Accepted, Vec<u8>),
         turn: turns::Turn,
         tls: &ServerTls,
     ) -> Result<Greeted, NetError> {
         let peer = self.addr.to_string();
-        tune(SockRef::from(&stream)).map_err(|source| NetError::Lost { peer: peer.clone(), source })?;
+        stream.tune().map_err(|source| NetError::Lost { peer: peer.clone(), source })?;
         let offered =
             |protocol: &[u8]| hello.client_hello().alpn().is_some_and(|mut all| all.any(|one| one == protocol));
         if offered(LANE) {
             let secured = self.shake_hands(&mut stream, tls, heard, turn).await?;
             let peer_key = secured.peer_key;
-            let lane = LaneStream::over(TcpLane::private(into_wire(stream, self.addr)?, Private::new(secured)));
-            return Ok(Greeted::PrivateLane(lane, peer_key));
+            let lane = stream.into_lane(self.addr, Some(Private::new(secured)))?;
+            return Ok(Greeted::PrivateLane(LaneStream::over(lane), peer_key));
         }
         if !offered(CONTROL) && hello.client_hello().alpn().is_none() {
             return Err(NetError::NotLonghaul { peer, saw: "TLS without a protocol name".to_owned() });
@@ -205,13 +226,14 @@ impl Greeting {
         // Foreign names go this way, too: rustls refuses them with the right alert.
         let accepting = StartHandshake::from_parts(hello, stream).into_stream(tls.control.clone());
         let accepted = tls.turns.during(self.source, turn, accepting).await;
-        Control::new(TlsStream::Server(accepted.map_err(|e| NetError::io(&peer, e))?)).map(Greeted::Control)
+        let accepted = TlsStream::Server(accepted.map_err(|e| NetError::io(&peer, e))?);
+        Incoming::into_control(accepted, self.addr).map(Greeted::Control)
     }
 
     /// Drives the handshake of a private lane.
     async fn shake_hands(
         self,
-        stream: &mut TcpStream,
+        stream: &mut impl Incoming,
         tls: &ServerTls,
         received: Vec<u8>,
         first: turns::Turn,
@@ -240,10 +262,15 @@ impl Greeting {
 
 /// Reads the kind of a connection, and waits for leave to spend something on it: a connection that
 /// goes away before has cost next to nothing.
-async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, peer: &str) -> Result<First, NetError> {
+async fn first_words(
+    stream: &mut impl Incoming,
+    tls: &ServerTls,
+    source: Source,
+    peer: &str,
+) -> Result<First, NetError> {
     let first = first_bytes(stream, peer).await?;
     if first == SAFE_MAGIC {
-        tune(SockRef::from(&*stream)).map_err(|source| NetError::Lost { peer: peer.to_owned(), source })?;
+        stream.tune().map_err(|source| NetError::Lost { peer: peer.to_owned(), source })?;
         let opening = opening(stream, tls.opening_bytes, peer).await?;
         return Ok(First::SafeLane { opening });
     }
@@ -252,29 +279,24 @@ async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, pe
 }
 
 /// Waits until `len` bytes have come, and looks at them; they stay to be received.
-async fn opening(stream: &TcpStream, len: usize, peer: &str) -> Result<Vec<u8>, NetError> {
+async fn opening(stream: &impl Incoming, len: usize, peer: &str) -> Result<Vec<u8>, NetError> {
     let mut opening = vec![0; len];
     if len == 0 {
         return Ok(opening);
     }
     loop {
-        let ready = stream.ready(Interest::READABLE).await.map_err(|e| NetError::io(peer, e))?;
-        let looked = stream.try_io(Interest::READABLE, || {
-            let (seen, _) = rustix::net::recv(stream, &mut opening[..], RecvFlags::PEEK)?;
-            // What is missing makes the socket ready again when it comes.
-            if seen < len { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        match looked {
+        let is_closed = stream.readable().await.map_err(|e| NetError::io(peer, e))?;
+        match stream.look_at(&mut opening) {
             Ok(()) => return Ok(opening),
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(NetError::io(peer, e)),
-            Err(_) if ready.is_read_closed() => return Err(NetError::Truncated { peer: peer.to_owned() }),
+            Err(_) if is_closed => return Err(NetError::Truncated { peer: peer.to_owned() }),
             Err(_) => {}
         }
     }
 }
 
 /// Reads until it is clear that TLS begins or that a safe lane does.
-async fn first_bytes(stream: &mut TcpStream, peer: &str) -> Result<Vec<u8>, NetError> {
+async fn first_bytes(stream: &mut impl Incoming, peer: &str) -> Result<Vec<u8>, NetError> {
     let mut first = Vec::with_capacity(SAFE_MAGIC.len());
     while first.len() < SAFE_MAGIC.len() && !first.starts_with(&[TLS_HANDSHAKE]) {
         let mut limited = (&mut *stream).take((SAFE_MAGIC.len() - first.len()) as u64);
@@ -288,7 +310,7 @@ async fn first_bytes(stream: &mut TcpStream, peer: &str) -> Result<Vec<u8>, NetE
 }
 
 /// Reads the whole ClientHello. Returns it understood, and as bytes.
-async fn client_hello(stream: &mut TcpStream, first: Vec<u8>, peer: &str) -> Result<(Accepted, Vec<u8>), NetError> {
+async fn client_hello(stream: &mut impl Incoming, first: Vec<u8>, peer: &str) -> Result<(Accepted, Vec<u8>), NetError> {
     let mut acceptor = Acceptor::default();
     let mut heard = first;
     let mut fed = 0;
@@ -321,14 +343,6 @@ fn feed(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<usize> {
         }
     }
     Ok(len - bytes.len())
-}
-
-/// Takes a socket from the runtime, for a lane that has a thread of its own.
-fn into_wire(stream: TcpStream, addr: SocketAddr) -> Result<Wire, NetError> {
-    let failed = |source| NetError::Socket { addr: addr.to_string(), doing: "make the connection blocking", source };
-    let stream = stream.into_std().map_err(failed)?;
-    stream.set_nonblocking(false).map_err(failed)?;
-    Wire::tcp(Socket::from(stream), addr, &Congestion::Auto)
 }
 
 fn listening_socket(addr: SocketAddr) -> io::Result<Socket> {

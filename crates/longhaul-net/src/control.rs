@@ -47,9 +47,9 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes a TLS stream after its handshake.
+    /// Takes a TLS stream over TCP after its handshake.
     pub(crate) fn new(stream: TlsStream<TcpStream>) -> Result<Control, NetError> {
-        let (tcp, tls) = stream.get_ref();
+        let (tcp, _) = stream.get_ref();
         let (peer_addr, local_addr) = tcp
             .peer_addr()
             .and_then(|peer| {
@@ -58,8 +58,17 @@ impl Control {
             })
             .map_err(|source| NetError::Lost { peer: "a new connection".to_owned(), source })?;
         let rtt = longhaul_sys::tcp::state(tcp).map_or(Duration::ZERO, |state| state.rtt);
+        Control::between(stream, ControlEnds { peer_addr, local_addr, rtt })
+    }
+
+    /// Takes a TLS stream after its handshake, between these ends.
+    pub(crate) fn between<S>(stream: TlsStream<S>, ends: ControlEnds) -> Result<Control, NetError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let ControlEnds { peer_addr, local_addr, rtt } = ends;
         let peer = peer_addr.to_string();
-        let peer_key = proved_key(tls, CONTROL).map_err(|e| NetError::tls(&peer, e))?;
+        let peer_key = proved_key(stream.get_ref().1, CONTROL).map_err(|e| NetError::tls(&peer, e))?;
         let exporter = match &stream {
             TlsStream::Client(s) => s.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
             TlsStream::Server(s) => s.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
@@ -69,6 +78,17 @@ impl Control {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         Ok(Control { reader, writer, peer_key, exporter, peer_addr, local_addr, rtt })
     }
+}
+
+/// The ends of a control connection, as far as they are known.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlEnds {
+    /// See [`Control::peer_addr`].
+    pub peer_addr: SocketAddr,
+    /// See [`Control::local_addr`].
+    pub local_addr: SocketAddr,
+    /// See [`Control::rtt`].
+    pub rtt: Duration,
 }
 
 impl fmt::Debug for Control {
@@ -106,6 +126,29 @@ pub async fn dial_control_over(
     check: PeerCheck,
 ) -> Result<Control, NetError> {
     dial_within(addr, paths, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
+}
+
+/// Begins a control connection over a stream that leads to the other side already. It has 10 s.
+///
+/// # Errors
+/// [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`],
+/// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
+pub async fn control_over<S>(
+    stream: S,
+    ends: ControlEnds,
+    identity: &Identity,
+    check: PeerCheck,
+) -> Result<Control, NetError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let peer = ends.peer_addr.to_string();
+    let config = client_config(identity, check, CONTROL)?;
+    let connecting = TlsConnector::from(config).connect(nominal_name()?, stream);
+    let connected = timeout(Duration::from_secs(HANDSHAKE_SECONDS_MAX), connecting).await;
+    let silent = |_| NetError::Silent { peer: peer.clone(), seconds: HANDSHAKE_SECONDS_MAX };
+    let tls = connected.map_err(silent)?.map_err(|e| NetError::io(&peer, e))?;
+    Control::between(TlsStream::Client(tls), ends)
 }
 
 /// Like [`dial_control`], with another deadline.

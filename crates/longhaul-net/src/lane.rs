@@ -5,6 +5,7 @@
 //! Must not know frames, chunks or how a lane joins a session.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ impl LaneStream {
             (Transport::Tcp, Protection::Safe) => LaneStream::dial_safe(addr, options),
             (Transport::Tcp, Protection::Private) => LaneStream::dial_private(addr, identity, pinned, options),
             (Transport::Quic, _) => LaneStream::dial_quic(addr, identity, pinned, options),
+            (Transport::Ssh, _) => Err(NetError::Unreachable {
+                peer: addr.to_string(),
+                source: io::Error::new(io::ErrorKind::Unsupported, "no ssh session leads there"),
+            }),
         }
     }
 
@@ -232,6 +237,7 @@ impl TransportFacts {
         match transport {
             Transport::Tcp => tcp::FACTS,
             Transport::Quic => quic::FACTS,
+            Transport::Ssh => tcp::TUNNEL_FACTS,
         }
     }
 }
@@ -247,6 +253,8 @@ impl Congestion {
         match transport {
             Transport::Tcp => self.try_out(),
             Transport::Quic => self.try_over_quic(),
+            // The connection below it is not this process's.
+            Transport::Ssh => Ok(()),
         }
     }
 
@@ -258,6 +266,8 @@ impl Congestion {
         match transport {
             Transport::Tcp => self.try_out_for_peer(),
             Transport::Quic => self.try_over_quic(),
+            // The connection below it is not this process's.
+            Transport::Ssh => Ok(()),
         }
     }
 }

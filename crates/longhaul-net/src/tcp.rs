@@ -1,4 +1,5 @@
-//! Lanes over TCP, private and safe, and over a pair of local sockets.
+//! Lanes over TCP, private and safe, over a pair of local sockets, and over a tunnel, whose end
+//! here is a local socket too.
 //!
 //! Owns how such a lane is dialled, what its two protections do with payload, and its counters as
 //! the kernel keeps them. Takes a [`Wire`], and from `handshake` what makes it private; gives
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use longhaul_core::Transport;
 use longhaul_sys::tcp::{self, ConnectionState};
+use rustls::ClientConfig;
 use socket2::Socket;
 
 use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
@@ -30,22 +32,32 @@ pub(crate) struct TcpLane {
     wire: Wire,
     /// Seals and opens payload. `None` on a safe lane.
     private: Option<Private>,
+    facts: TransportFacts,
 }
 
 impl TcpLane {
     /// A lane whose bytes pass as they are.
     pub(crate) fn safe(wire: Wire) -> TcpLane {
-        TcpLane { wire, private: None }
+        TcpLane { wire, private: None, facts: FACTS }
     }
 
     /// An encrypted lane.
     pub(crate) fn private(wire: Wire, private: Private) -> TcpLane {
-        TcpLane { wire, private: Some(private) }
+        TcpLane { wire, private: Some(private), facts: FACTS }
+    }
+
+    /// The same lane, whose socket leads into a tunnel.
+    pub(crate) fn tunnelled(self) -> TcpLane {
+        TcpLane { facts: TUNNEL_FACTS, ..self }
     }
 
     /// Dials a lane without encryption.
     pub(crate) fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<TcpLane, NetError> {
-        let wire = Wire::connect(addr, options)?;
+        TcpLane::safe_over(Wire::connect(addr, options)?)
+    }
+
+    /// Begins a lane without encryption over a connection.
+    pub(crate) fn safe_over(wire: Wire) -> Result<TcpLane, NetError> {
         wire.send(&[&SAFE_MAGIC], More::No)?;
         Ok(TcpLane::safe(wire))
     }
@@ -58,7 +70,11 @@ impl TcpLane {
         options: &LaneOptions,
     ) -> Result<TcpLane, NetError> {
         let config = client_config(identity, PeerCheck::Pinned(pinned), LANE)?;
-        let mut wire = Wire::connect(addr, options)?;
+        TcpLane::private_over(Wire::connect(addr, options)?, config)
+    }
+
+    /// Begins an encrypted lane over a connection.
+    pub(crate) fn private_over(mut wire: Wire, config: Arc<ClientConfig>) -> Result<TcpLane, NetError> {
         let handshake = Handshake::client(config, wire.peer())?;
         let (private, passed) = shake_hands(&wire, handshake)?;
         wire.has_passed(passed);
@@ -102,7 +118,7 @@ impl LaneTransport for TcpLane {
 
     fn handle(&self) -> LaneHandle {
         let (socket, closed, carried) = self.wire.observed();
-        LaneHandle::new(TcpHold { socket, closed, carried })
+        LaneHandle::new(TcpHold { socket, closed, carried, facts: self.facts })
     }
 
     fn peer(&self) -> &str {
@@ -148,11 +164,12 @@ struct TcpHold {
     socket: Weak<Socket>,
     closed: Arc<AtomicBool>,
     carried: Arc<AtomicU64>,
+    facts: TransportFacts,
 }
 
 impl LaneHold for TcpHold {
     fn facts(&self) -> TransportFacts {
-        FACTS
+        self.facts
     }
 
     fn close(&self) {
@@ -252,6 +269,15 @@ pub(crate) const FACTS: TransportFacts = TransportFacts {
     protections: &[Protection::Private, Protection::Safe],
     memory: LaneMemory::Kernel,
     congestion_control: CongestionControl::Kernel,
+};
+
+/// The facts of lanes that lead through a tunnel: its own congestion control is that of the one
+/// connection below it.
+pub(crate) const TUNNEL_FACTS: TransportFacts = TransportFacts {
+    transport: Transport::Ssh,
+    protections: &[Protection::Private, Protection::Safe],
+    memory: LaneMemory::Kernel,
+    congestion_control: CongestionControl::Own,
 };
 
 /// Bytes read at a time. A whole flight of the handshake is smaller.

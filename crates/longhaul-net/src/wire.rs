@@ -168,6 +168,11 @@ impl Wire {
         Wire::new(socket, "the other half of this process".to_owned(), None)
     }
 
+    /// This host's end of a connection through a tunnel to `peer`.
+    pub(crate) fn tunnelled(socket: Socket, peer: String) -> Wire {
+        Wire::new(socket, peer, None)
+    }
+
     fn new(socket: Socket, peer: String, peer_addr: Option<SocketAddr>) -> Wire {
         Wire {
             socket: Arc::new(socket),

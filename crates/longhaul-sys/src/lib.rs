@@ -8,6 +8,7 @@
 
 pub mod accounts;
 pub mod fd;
+pub mod inherited;
 pub mod lock;
 mod resolver;
 mod ring;
@@ -17,6 +18,7 @@ mod slab;
 pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
+pub use inherited::take_sockets;
 pub use resolver::lookup_may_succeed_later;
 pub use ring::RingSlots;
 pub use rlimit::{file_size_limit, memlock_limit, nofile_limit, raise_nofile_limit};

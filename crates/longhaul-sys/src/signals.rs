@@ -3,6 +3,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 
 /// Lets writes beyond the limit on file sizes (`ulimit -f`) fail with `EFBIG`. By default SIGXFSZ
@@ -27,9 +29,30 @@ pub fn ignores_hangup() -> bool {
     asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
+/// Has a process that is to be started ignore the interrupts of its terminal (Ctrl-C). Whoever
+/// starts it ends it, in an order of its own.
+pub fn deaf_to_interrupts(mut command: Command) -> Command {
+    let deafen = || {
+        // SAFETY: `signal` is async-signal-safe, and SIG_IGN runs no code of ours.
+        let before = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+        if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between fork and exec the closure makes one async-signal-safe call, allocates nothing
+    // and takes no lock.
+    unsafe { command.pre_exec(deafen) };
+    command
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_is_deaf_to_interrupts_outlives_one() {
+        let script = "kill -INT $$; echo alive";
+        let said = deaf_to_interrupts(Command::new("sh")).args(["-c", script]).output().expect("a shell");
+        assert_eq!(said.stdout, b"alive\n");
+    }
 
     #[test]
     fn hangup_is_not_ignored_unless_somebody_asked_for_it() {

@@ -2,9 +2,11 @@
 //!
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
 //! which give them their types and merge them with the environment and the config file. Knows no
-//! values, no defaults, no files. `bench` has the arguments of the `bench` commands, `filter` the
-//! two options whose order counts, `stream` those of a stream, `help` the text beneath the options,
-//! `lab` the arguments of the `bench` commands for disks, `set` those of target sets, `misuse` and
+//! values, no defaults, no files. `admin` has the arguments of the `admin` commands, `bench` has
+//! the arguments of the `bench` commands, `filter` the two options whose order counts, `key` those
+//! of the list of clients, `stream` those of a stream, `ssh` how ssh is run, `help` the text
+//! beneath the options, `lab` the arguments of the `bench` commands for disks, `set` those of
+//! target sets, `misuse` and
 //! `foreign` the messages for lines that do not parse.
 
 #![allow(
@@ -12,23 +14,27 @@
     reason = "the doc comments are help texts, where brackets mean what may be left out"
 )]
 
+mod admin;
 mod bench;
 mod filter;
 mod foreign;
 mod help;
+mod key;
 mod lab;
 mod manual;
 mod misuse;
 mod set;
+mod ssh;
 mod stream;
 
 use std::ffi::OsString;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+pub use self::admin::{AdminArgs, AdminDrainArgs, AdminKickArgs, AdminRevokeArgs, AdminSetRateArgs, AdminVerb};
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
-pub use self::help::version;
+pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
@@ -36,6 +42,7 @@ pub use self::set::{
     SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetReplaceArgs,
     SetRmArgs, SetVerb, SetVerifyArgs, TargetOptions,
 };
+pub use self::ssh::SshOptions;
 pub use self::stream::StreamOptions;
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
@@ -51,18 +58,18 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Send local files to a daemon (or to a local directory)
-    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... lh://HOST[:PORT]/ROOT/PATH")]
+    /// Send local files to another host: over ssh, or to a daemon (or to a local directory)
+    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... [USER@]HOST:PATH|lh://HOST[:PORT]/ROOT/PATH")]
     #[command(mut_arg("locations", |arg| arg.help(help::PUSH_LOCATIONS).long_help(help::PUSH_LOCATIONS_LONG)))]
     #[command(mut_arg("sync_interval", |arg| arg.hide(true)), mut_arg("sync_bytes", |arg| arg.hide(true)))]
     #[command(after_help = help::PUSH, after_long_help = help::PUSH_LONG)]
     Push(TransferArgs),
-    /// Fetch files from a daemon
-    #[command(override_usage = "longhaul pull [OPTIONS] lh://HOST[:PORT]/ROOT/PATH... DEST")]
+    /// Fetch files from another host: over ssh, or from a daemon
+    #[command(override_usage = "longhaul pull [OPTIONS] [USER@]HOST:PATH|lh://HOST[:PORT]/ROOT/PATH... DEST")]
     #[command(mut_arg("locations", |arg| arg.help(help::PULL_LOCATIONS).long_help(help::PULL_LOCATIONS_LONG)))]
     #[command(after_help = help::PULL, after_long_help = help::PULL_LONG)]
     Pull(TransferArgs),
-    /// Copy within this host, or to or from a daemon: push or pull, whichever the locations say
+    /// Copy within this host, or to or from another one: push or pull, whichever the locations say
     #[command(override_usage = "longhaul copy [OPTIONS] SOURCE... DEST")]
     #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
     #[command(after_help = help::COPY, after_long_help = help::COPY_LONG)]
@@ -81,10 +88,13 @@ pub enum Verb {
     #[command(mut_arg("verbose", |arg| arg.help("Log more: what each connection came to, and why")))]
     #[command(after_help = help::SERVE, after_long_help = help::SERVE_LONG)]
     Serve(ServeArgs),
+    /// Look after a running daemon of this host: sessions, clients, rates, reload, drain
+    #[command(subcommand)]
+    Admin(AdminVerb),
     /// Make and look over target sets: trees that are spread over several disks
     #[command(subcommand)]
     Set(SetVerb),
-    /// Make, show, authorise and trust keys
+    /// Make, show, authorise, list, revoke and trust keys
     #[command(subcommand)]
     Key(KeyVerb),
     /// Measure what hosts and the way between them carry, with data made up for it
@@ -132,6 +142,9 @@ pub struct TransferArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+    /// How a host is reached by ssh.
+    #[command(flatten)]
+    pub ssh: SshOptions,
     /// Options of other tools that mean something else here, or nothing.
     #[command(flatten)]
     pub foreign: ForeignOptions,
@@ -345,8 +358,8 @@ pub struct LsArgs {
     /// when, who writes it
     #[arg(long)]
     pub partials: bool,
-    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with --partials: what
-    /// is left in all of them)
+    /// PATH, [USER@]HOST:PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with
+    /// --partials: what is left in all of them)
     #[arg(value_name = "LOCATION", required = true, num_args = 1..)]
     pub locations: Vec<OsString>,
     /// How much is said.
@@ -355,6 +368,9 @@ pub struct LsArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+    /// How a host is reached by ssh.
+    #[command(flatten)]
+    pub ssh: SshOptions,
 }
 
 /// The arguments of `check`.
@@ -391,9 +407,19 @@ pub struct ServeArgs {
     /// read]
     #[arg(long, value_name = "NAME=DIR[:RIGHTS]", action = ArgAction::Append)]
     pub root: Vec<OsString>,
+    /// Listen there for 'longhaul admin' [default: admin_socket of the config, else admin.sock in
+    /// its state]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<OsString>,
     /// Read the config, say what is wrong with it, serve nothing
     #[arg(long)]
     pub check_config: bool,
+    /// Serve the one client behind standard input and output, to which ssh has led it, and end with
+    /// it; with DIR nothing but that directory: for the forced command of a key in authorized_keys
+    /// [default rights: read]
+    #[arg(long, value_name = "DIR[:RIGHTS]", num_args = 0..=1)]
+    #[arg(conflicts_with_all = ["config", "root", "check_config"])]
+    pub ssh_only: Option<Option<OsString>>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -408,6 +434,10 @@ pub enum KeyVerb {
     Show(IdentityArgs),
     /// Let a client in: add a [[client]] to the daemon's config
     Authorize(AuthorizeArgs),
+    /// List the clients that a daemon's config lets in
+    List(KeyListArgs),
+    /// Shut a client out: take its [[client]] out of the daemon's config
+    Revoke(KeyRevokeArgs),
     /// Pin a daemon's key
     Trust(TrustArgs),
 }

@@ -3,11 +3,13 @@
 //! In: `cli`'s structs and the [`Context`]. Out: [`Exit`]. Joins settings, keys, the engine and
 //! output. Each module knows only its own command.
 
+mod admin;
 mod bench;
 mod check;
 mod key;
 mod ls;
 mod manual;
+mod pipe;
 mod serve;
 mod set;
 mod transfer;
@@ -85,6 +87,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Serve(args) => serve::run(&args, context),
+        Verb::Admin(verb) => admin::run(&verb, context),
         Verb::Set(verb) => set::run(&verb, context),
         Verb::Key(verb) => key::run(verb, context),
         Verb::Bench(verb) => bench::run(verb, context),

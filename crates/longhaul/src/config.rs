@@ -2,14 +2,15 @@
 //! them.
 //!
 //! In: paths. Out: [`ClientFile`] to `settings`, [`Daemon`] to `commands::serve`, edits by `key
-//! authorize`. This module and those below it are the settings loader: they read files of the
-//! operator, never data. They know nothing of sessions.
+//! authorize` and `key revoke`. This module and those below it are the settings loader: they read
+//! files of the operator, never data. They know nothing of sessions.
 
 #![allow(clippy::disallowed_methods, reason = "the settings loader reads and writes the operator's own files")]
 
 mod authorize;
 mod client;
 mod places;
+mod revoke;
 mod rights;
 mod serve;
 mod strict;
@@ -28,6 +29,7 @@ pub use client::ClientFile;
 #[cfg(test)]
 pub(crate) use client::client_keys;
 pub use places::Places;
+pub use revoke::revoke;
 pub use rights::parse_rights;
 pub use serve::{CommandLineRoot, Daemon};
 pub use strict::check as check_strictly;

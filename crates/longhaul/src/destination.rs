@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use longhaul_core::{Escaped, RelPath};
 use longhaul_engine::FileEvent;
 
-use crate::location::{DaemonPath, LocalPath, host_port};
+use crate::location::{DaemonPath, LocalPath, SshPath, host_port};
 
 /// A destination whose mapping can be shown.
 #[derive(Clone, Debug)]
@@ -55,6 +55,13 @@ impl Destination {
         Destination { shown: (shown(&place.path), shown(&parent)), local: None, is_stream: false }
     }
 
+    /// A destination at a host that ssh leads to.
+    pub fn ssh(dest: &SshPath) -> Destination {
+        let shown = |path: &[u8]| format!("{}:{}", dest.host, Escaped(path));
+        let (parent, _) = dest.split();
+        Destination { shown: (shown(&dest.path), shown(parent)), local: None, is_stream: false }
+    }
+
     /// The path where a file stands, for users.
     pub fn shown(&self, file: &FileEvent) -> String {
         let path = Escaped(file.placed.as_bytes()).to_string();
@@ -68,7 +75,8 @@ impl Destination {
         if self.is_stream {
             return if path.is_empty() || path == base { base.clone() } else { format!("{base} ({path})") };
         }
-        let slash = if base.is_empty() || base.ends_with('/') || path.is_empty() { "" } else { "/" };
+        let is_whole = base.is_empty() || base.ends_with(['/', ':']);
+        let slash = if is_whole || path.is_empty() { "" } else { "/" };
         format!("{base}{slash}{path}")
     }
 
@@ -114,6 +122,7 @@ pub(crate) mod tests {
         match Location::parse(OsStr::new(text)).unwrap() {
             Location::Local(path) => Destination::local(&path),
             Location::Daemon(daemon) => Destination::daemon(&daemon),
+            Location::Ssh(path) => Destination::ssh(&path),
         }
     }
 

@@ -136,6 +136,16 @@ pub enum Error {
         /// The client that has it.
         client: String,
     },
+    /// A client is to have rights that the root denies to everybody.
+    #[error("{}: root '{root}' allows no client to {}", path.display(), .rights.join(", "))]
+    BeyondRoot {
+        /// The daemon's config.
+        path: PathBuf,
+        /// The root.
+        root: String,
+        /// The names of the rights.
+        rights: Vec<&'static str>,
+    },
     /// There is an identity already.
     #[error("{} exists already", path.display())]
     IdentityStands {
@@ -157,6 +167,44 @@ pub enum Error {
         dir: PathBuf,
         /// The reason.
         why: String,
+    },
+    /// Something else stands where a socket is to be.
+    #[error("{} is no socket", path.display())]
+    NoSocket {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// A daemon has no socket for its administrator.
+    #[error("{}: it names no socket for 'longhaul admin'", path.display())]
+    NoAdminSocket {
+        /// The daemon's config.
+        path: PathBuf,
+    },
+    /// The config has no such client.
+    #[error("{}: there is no client with this key or name", path.display())]
+    NoSuchClient {
+        /// The daemon's config.
+        path: PathBuf,
+    },
+    /// A client stands in the config in a way that cannot be edited safely.
+    #[error("{}: the client '{client}' cannot be taken out without changing something else", path.display())]
+    NotEditable {
+        /// The daemon's config.
+        path: PathBuf,
+        /// The client.
+        client: String,
+    },
+    /// Roots of the command line that are one directory, or of which one lies in another.
+    #[error("--root: {message}")]
+    RootsOverlap {
+        /// The roots, and what to do about them.
+        message: String,
+    },
+    /// A daemon has nothing to serve.
+    #[error("{}there is no root, so nothing would be served", named(path.as_ref()))]
+    NothingServed {
+        /// The daemon's config.
+        path: Option<PathBuf>,
     },
     /// A key or a key file cannot be used.
     #[error(transparent)]
@@ -201,6 +249,16 @@ impl Error {
                 "'longhaul key show' prints its public key; a new one needs another name, or that file gone"
             }
             Error::NoIdentity { .. } => "'longhaul key generate' makes it",
+            Error::BeyondRoot { .. } => "leave these rights out, or add them to 'allow' of that root first",
+            Error::NoSocket { .. } => "name another path, or move that file away",
+            Error::NoAdminSocket { .. } => {
+                "set state = \"DIR\" or admin_socket = \"PATH\" there and start the daemon again, or name its socket with --socket"
+            }
+            Error::NoSuchClient { .. } => "'longhaul key list' shows those that there are",
+            Error::NotEditable { .. } => "take it out by hand",
+            Error::NothingServed { .. } => {
+                "add a [[root]] to it, give --root NAME=DIR, or let a client measure (bench = true)"
+            }
             Error::NoServeConfig { .. } => {
                 "'longhaul serve --root NAME=DIR' serves a directory without one; 'longhaul key authorize KEY --name NAME \
                  --root NAME=read' begins one"
@@ -224,6 +282,11 @@ impl From<Error> for Fault {
     }
 }
 
+/// The beginning of a message about a config, if there is one.
+fn named(path: Option<&PathBuf>) -> String {
+    path.map(|path| format!("{}: ", path.display())).unwrap_or_default()
+}
+
 /// The code of an I/O error on a file that was named on this side: a missing or odd one is a
 /// mistake in the request.
 fn code_of(error: &io::Error) -> FaultCode {
@@ -232,6 +295,7 @@ fn code_of(error: &io::Error) -> FaultCode {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FaultCode::NoSpace,
         io::ErrorKind::ReadOnlyFilesystem => FaultCode::ReadOnly,
         io::ErrorKind::NotFound
+        | io::ErrorKind::AddrInUse
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::IsADirectory
         | io::ErrorKind::InvalidData

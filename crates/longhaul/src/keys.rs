@@ -7,7 +7,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode};
 use longhaul_engine::{Credentials, Reach, Remote, Trust};
 use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -104,6 +104,34 @@ pub fn credentials(keys: &Keys, places: &Places, talker: Talker, asking: &Asking
     };
     let identity = load_or_make(&file(&keys.identity, "identity")?, talker)?;
     Ok(Credentials { identity, trust: Arc::new(trust) })
+}
+
+/// The credentials for one session over ssh: a key of this one time, which ssh brings to the other
+/// side and back.
+///
+/// # Errors
+/// The error of a system that gives no random numbers.
+pub fn one_time(talker: Talker) -> Result<Credentials, Error> {
+    Ok(Credentials { identity: Arc::new(Identity::generate()?), trust: Arc::new(SshVoice { talker }) })
+}
+
+/// Passes on what ssh says. No key comes to be judged: the far side's passes through the pipe.
+struct SshVoice {
+    talker: Talker,
+}
+
+impl Trust for SshVoice {
+    fn judge(&self, host: &str, _: u16, _: &PublicKey) -> Result<(), Fault> {
+        Err(Fault::new(
+            FaultCode::Internal,
+            Blame::Bug,
+            format_args!("the key of {host}, which ssh leads to, was judged"),
+        ))
+    }
+
+    fn hear_ssh(&self, line: &[u8]) {
+        self.talker.note(format_args!("ssh: {}", Escaped(line)));
+    }
 }
 
 /// Judges daemons' keys by the known-hosts file, a key pinned for this run, or the user.

@@ -2,8 +2,9 @@
 //!
 //! In: the process's arguments, environment and config files. Out: jobs to `longhaul-engine`, lines
 //! to people and scripts, an exit code. Only this crate knows clap, JSON output and the
-//! environment; it touches no payload and no socket.
+//! environment; it touches no payload, and no socket but that of an administrator.
 
+pub mod admin;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -14,6 +15,7 @@ pub mod keys;
 pub mod location;
 pub mod manifest;
 pub mod naming;
+pub mod notify;
 pub mod output;
 #[cfg(test)]
 mod reference;
@@ -32,6 +34,7 @@ use clap::error::ErrorKind;
 use crate::cli::Cli;
 use crate::commands::Context;
 use crate::exit::Exit;
+use crate::output::{JsonLines, VersionBody};
 use crate::values::ColorWhen;
 
 /// Runs the process's own command line.
@@ -62,9 +65,7 @@ fn unparsed(error: &clap::Error, context: Context) -> Exit {
         return Exit::Usage;
     }
     if kind == ErrorKind::DisplayVersion {
-        // A command's version is the program's.
-        let told = writeln!(io::stdout(), "{}", cli::version());
-        return told.map_or_else(output::stdout_failed, |()| Exit::Complete);
+        return version(context).map_or_else(output::stdout_failed, |()| Exit::Complete);
     }
     if !error.use_stderr() {
         return error.print().map_or_else(output::stdout_failed, |()| Exit::Complete);
@@ -72,11 +73,21 @@ fn unparsed(error: &clap::Error, context: Context) -> Exit {
     output::refuse(asks_for_json(context), cli::explain(error, command_of(context.line).as_deref()))
 }
 
+/// Tells the version: a command's is the program's.
+fn version(context: Context) -> io::Result<()> {
+    let version = VersionBody::new();
+    if asks_for_json(context) {
+        JsonLines::new(io::stdout()).version(&version)
+    } else {
+        writeln!(io::stdout(), "{}", version.line())
+    }
+}
+
 /// The command that a line names; it may be of two words.
 fn command_of(line: &[OsString]) -> Option<String> {
     let words: Vec<&str> = line.iter().skip(1).map_while(|word| word.to_str()).take(2).collect();
     match words.as_slice() {
-        ["key" | "bench", second] if !second.starts_with('-') => Some(words.join(" ")),
+        ["key" | "bench" | "admin", second] if !second.starts_with('-') => Some(words.join(" ")),
         [first, ..] if !first.starts_with('-') => Some((*first).to_owned()),
         _ => None,
     }

@@ -1,8 +1,8 @@
-//! The source or destination of a transfer: a path of this host, or a daemon's root and a path
-//! beneath it.
+//! The source or destination of a transfer: a path of this host, of a host that ssh leads to, or a
+//! daemon's root and a path beneath it.
 //!
-//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the three written forms and the
-//! flaws of others. Looks at no file and asks no host.
+//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the written forms and the flaws
+//! of others. Looks at no file and asks no host.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,6 +23,8 @@ pub enum Location {
     Local(LocalPath),
     /// A path at a daemon.
     Daemon(DaemonPath),
+    /// A path of a host that ssh leads to.
+    Ssh(SshPath),
 }
 
 /// A path of this host.
@@ -46,6 +48,32 @@ pub struct DaemonPath {
     pub path: Option<RemotePath>,
 }
 
+/// A path of a host that ssh leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshPath {
+    /// `[user@]host`, as ssh takes it.
+    pub host: String,
+    /// The path as it was written, without slashes at its end (except `/` itself). Empty for the
+    /// user's home.
+    pub path: Vec<u8>,
+    /// As [`LocalPath::slash`]. True of the home, which has no name there.
+    pub slash: bool,
+}
+
+impl SshPath {
+    /// The directory that is opened there, and a name in it, if the path has one.
+    pub fn split(&self) -> (&[u8], Option<&[u8]>) {
+        if self.slash {
+            return (&self.path, None);
+        }
+        match self.path.iter().rposition(|byte| *byte == b'/') {
+            None => (b"", Some(&self.path)),
+            Some(0) => (b"/", Some(&self.path[1..])),
+            Some(slash) => (&self.path[..slash], Some(&self.path[slash + 1..])),
+        }
+    }
+}
+
 impl Location {
     /// Reads a location; a colon before the first slash means another host, as for rsync.
     ///
@@ -63,7 +91,10 @@ impl Location {
         let before_slash = bytes.split(|&b| b == b'/').next().unwrap_or_default();
         if before_slash.contains(&b':') {
             let scheme = bytes[before_slash.len()..].starts_with(b"//") && before_slash.ends_with(b":");
-            return Err(flawed(if scheme { LocationFlaw::Scheme } else { LocationFlaw::Ssh }));
+            if scheme {
+                return Err(flawed(LocationFlaw::Scheme));
+            }
+            return parse_ssh(bytes).map(Location::Ssh).map_err(flawed);
         }
         Ok(Location::Local(parse_local(bytes)))
     }
@@ -120,6 +151,50 @@ fn parse_local(bytes: &[u8]) -> LocalPath {
     let last = kept.rsplit(|&b| b == b'/').next().unwrap_or_default();
     let slash = end < bytes.len() || kept == b"/" || last == b"." || last == b"..";
     LocalPath { path: PathBuf::from(OsString::from_vec(kept.to_vec())), slash }
+}
+
+/// Reads `[user@]host:path`, an IPv6 address in brackets.
+fn parse_ssh(bytes: &[u8]) -> Result<SshPath, LocationFlaw> {
+    let after_user = bytes.iter().position(|&b| b == b'@').map_or(0, |at| at + 1);
+    let bracket = bytes[after_user..].starts_with(b"[").then(|| bytes.windows(2).position(|two| two == b"]:"));
+    let colon = match bracket {
+        Some(end) => end.ok_or(LocationFlaw::Host)? + 1,
+        None => bytes.iter().position(|&b| b == b':').ok_or(LocationFlaw::Host)?,
+    };
+    let host = std::str::from_utf8(&bytes[..colon]).map_err(|_| LocationFlaw::Host)?;
+    let (user, name) = host.rsplit_once('@').map_or((None, host), |(user, name)| (Some(user), name));
+    let name = match name.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().map(|_| inner).map_err(|_| LocationFlaw::Host)?,
+        None => name,
+    };
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "#[]/\\'\"`$;|&()<>*?!~{}".contains(c);
+    match name {
+        "" => return Err(LocationFlaw::NoHost),
+        // What ssh would take for an option.
+        name if name.contains(odd) || name.starts_with('-') => return Err(LocationFlaw::Host),
+        _ => {}
+    }
+    if user.is_some_and(|user| user.is_empty() || user.contains(odd) || user.starts_with('-')) {
+        return Err(LocationFlaw::Host);
+    }
+    let path = &bytes[colon + 1..];
+    if path.starts_with(b":") {
+        return Err(LocationFlaw::RsyncModule);
+    }
+    if path.starts_with(b"~") && path != b"~" && !path.starts_with(b"~/") {
+        return Err(LocationFlaw::OtherHome);
+    }
+    if path.contains(&0) {
+        return Err(LocationFlaw::Path(longhaul_core::PathError::Nul));
+    }
+    let host = user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}"));
+    if path.is_empty() {
+        return Ok(SshPath { host, path: Vec::new(), slash: true });
+    }
+    let LocalPath { path, slash } = parse_local(path);
+    let path = path.into_os_string().into_vec();
+    let slash = slash || path == b"~";
+    Ok(SshPath { host, path, slash })
 }
 
 /// Reads the text behind `lh://`: bytes as they are, repeated slashes and `.` components as one,

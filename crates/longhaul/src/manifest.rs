@@ -212,7 +212,7 @@ mod tests {
     fn elsewhere() -> Destination {
         match Location::parse(OsStr::new("lh://h/r/")).unwrap() {
             Location::Daemon(daemon) => Destination::daemon(&daemon),
-            Location::Local(_) => unreachable!(),
+            Location::Local(_) | Location::Ssh(_) => unreachable!(),
         }
     }
 

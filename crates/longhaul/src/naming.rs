@@ -14,7 +14,7 @@ use longhaul_core::{Author, Blame, Escaped, Fault, RelPath};
 use longhaul_engine::FileEvent;
 
 use crate::destination::Destination;
-use crate::location::{DaemonPath, LocalPath};
+use crate::location::{DaemonPath, LocalPath, SshPath};
 
 /// Both ends of a transfer, as users know them.
 #[derive(Clone, Debug)]
@@ -46,6 +46,11 @@ impl Naming {
     /// The naming of a transfer with sources at a daemon.
     pub fn from_daemon(sources: &[DaemonPath], destination: Destination) -> Naming {
         Naming { sources: sources.iter().filter_map(SourceName::daemon).collect(), destination, is_pull: true }
+    }
+
+    /// The naming of a transfer with sources at a host that ssh leads to.
+    pub fn from_ssh(sources: &[SshPath], destination: Destination) -> Naming {
+        Naming { sources: sources.iter().map(SourceName::ssh).collect(), destination, is_pull: true }
     }
 
     /// Whether a fault was met at the destination.
@@ -122,6 +127,12 @@ impl SourceName {
         let host = format!("lh://{}/", crate::location::host_port(&source.host, source.port));
         Some(SourceName { above, host, top })
     }
+
+    fn ssh(source: &SshPath) -> SourceName {
+        let (above, top) = source.split();
+        let (above, top) = (Escaped(above).to_string(), top.map(<[u8]>::to_vec));
+        SourceName { above, host: format!("{}:", source.host), top }
+    }
 }
 
 /// Two parts of a path, one of which may be empty.
@@ -157,15 +168,19 @@ mod tests {
         let destination = match location(dest) {
             Location::Local(path) => Destination::local(&path),
             Location::Daemon(path) => Destination::daemon(&path),
+            Location::Ssh(path) => Destination::ssh(&path),
         };
-        let (mut local, mut remote) = (Vec::new(), Vec::new());
+        let (mut local, mut remote, mut ssh) = (Vec::new(), Vec::new(), Vec::new());
         for source in sources {
             match location(source) {
                 Location::Local(path) => local.push(path),
                 Location::Daemon(path) => remote.push(path),
+                Location::Ssh(path) => ssh.push(path),
             }
         }
-        if remote.is_empty() {
+        if !ssh.is_empty() {
+            Naming::from_ssh(&ssh, destination)
+        } else if remote.is_empty() {
             Naming::from_here(&local, destination)
         } else {
             Naming::from_daemon(&remote, destination)
@@ -183,6 +198,10 @@ mod tests {
             (&["src/d"], "lh://h/r/n", "d/f", there("d"), "lh://h:7214/r/n/d"),
             (&["src/d"], "dst", "d/f", there("d/f").said_here(), "dst/d/f"),
             (&["src/d"], "dst", "d/f", there("/mnt/x").said_here(), "/mnt/x"),
+            (&["src/d"], "me@h:n", "d/f", there("d/f"), "me@h:n/d/f"),
+            (&["src/d"], "h:", "d/f", there("d/f"), "h:d/f"),
+            (&["h:/src/d"], "dst/", "d/f", there("/src/d/f"), "h:/src/d/f"),
+            (&["h:d"], "dst/", "d/f", there("d/f"), "h:d/f"),
             (&["lh://h/r/src/d"], "dst/", "d/f", here("d/f"), "dst/d/f"),
             (&["lh://h/r/src/d"], "dst/", "d/f", there("d/f"), "lh://h:7214/r/src/d/f"),
             (&["lh://h/r/src/"], "dst/", "d/f", there("d/f"), "lh://h:7214/r/src/d/f"),

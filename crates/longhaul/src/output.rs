@@ -5,6 +5,7 @@
 //! lock of the session. All of standard error goes through one screen, so that lines and the bar
 //! stay apart. Decides nothing.
 
+mod admin;
 mod bar;
 mod bench;
 mod causes;
@@ -24,9 +25,14 @@ mod set;
 mod slow;
 mod speaker;
 mod units;
+mod version;
 mod voice;
 mod words;
 
+pub use admin::{
+    AdminClientBody, AdminDoneBody, AdminForm, AdminGrantBody, AdminLoadBody, AdminRootBody, AdminSessionBody,
+    AdminStatusBody, AdminTelling,
+};
 pub use bench::{
     FillTelling, IopsTelling, LabTelling, MatrixCell, MatrixTelling, NetTelling, PileupTelling, ScanTelling,
     SweepTelling,
@@ -43,7 +49,8 @@ pub use progress::Show;
 pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
-pub use units::{count, time};
+pub use units::{count, rate, time};
+pub use version::VersionBody;
 
 use std::io;
 

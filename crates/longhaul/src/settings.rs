@@ -10,6 +10,7 @@ mod files_from;
 mod lab;
 mod layers;
 mod metadata;
+mod ssh;
 mod stream;
 mod targets;
 
@@ -38,6 +39,7 @@ pub use lab::{
     scan_bench,
 };
 pub use layers::Layers;
+pub use ssh::{SshSettings, ssh};
 pub use stream::{InputSettings, StreamSettings};
 pub use targets::{new_set, rate_of};
 
@@ -60,6 +62,8 @@ pub struct TransferSettings {
     pub progress: ProgressForm,
     /// Keys and whom to trust.
     pub keys: Keys,
+    /// How a host is reached by ssh.
+    pub ssh: SshSettings,
 }
 
 /// The amount and form of output.
@@ -138,6 +142,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         notes: listed.and_then(|listed| listed.note()).into_iter().collect(),
         progress: layers.parsed("progress", &args.output.progress, values::progress)?.unwrap_or_default(),
         keys: keys(&args.keys, layers)?,
+        ssh: ssh(&args.ssh, layers).map(|ssh| if dry_run { ssh.changing_nothing() } else { ssh })?,
     })
 }
 

@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use longhaul_core::FaultCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::output;
 
@@ -50,8 +51,9 @@ pub enum Hangup {
     /// is waited for by a script or a supervisor, to which 143 says already that the run can be
     /// continued.
     Stops,
-    /// It asks a daemon to read its configuration again: this is called, and everything goes on.
-    Asks(fn()),
+    /// It asks a daemon to read its configuration again: this is notified, and everything goes on.
+    /// Several signals that come while nobody waits are one notice.
+    Asks(Arc<Notify>),
 }
 
 /// Calls `stop` at the first signal, with [`FaultCode::Interrupted`] or [`FaultCode::Terminated`];
@@ -107,11 +109,9 @@ impl Signals {
             tokio::select! {
                 _ = self.int.recv() => return FaultCode::Interrupted,
                 _ = self.term.recv() => return FaultCode::Terminated,
-                () = received(self.hup.as_mut()) => match self.hangup {
+                () = received(self.hup.as_mut()) => match &self.hangup {
                     Hangup::Stops => return FaultCode::Terminated,
-                    // It prints a message, and a blocked standard error may hold it: the next
-                    // signal is heard all the same.
-                    Hangup::Asks(asked) => drop(tokio::task::spawn_blocking(asked)),
+                    Hangup::Asks(asked) => asked.notify_one(),
                 },
             }
         }

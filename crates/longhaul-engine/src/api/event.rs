@@ -162,6 +162,8 @@ pub enum StartNote {
     WithinProcess,
     /// The source is a stream, which this process alone can go on with.
     ReadOnce,
+    /// Data goes through the ssh session until there is a direct way.
+    OverSsh,
 }
 
 /// The way of a transfer, as its initiator sees it.
@@ -197,6 +199,8 @@ pub enum LaneKind {
     Quic,
     /// A pair of sockets within this process.
     Pair,
+    /// A connection inside an ssh session.
+    Ssh,
 }
 
 impl LaneKind {
@@ -206,6 +210,7 @@ impl LaneKind {
             LaneKind::Tcp => "tcp",
             LaneKind::Quic => "quic",
             LaneKind::Pair => "pair",
+            LaneKind::Ssh => "ssh",
         }
     }
 }
@@ -244,6 +249,8 @@ pub enum LanesReason {
     Search(Why),
     /// Large packets vanish on the way and nothing reports it.
     LargePacketsVanish,
+    /// A direct way to the other host was found.
+    WayFound,
 }
 
 impl fmt::Display for LanesReason {
@@ -253,6 +260,7 @@ impl fmt::Display for LanesReason {
             LanesReason::LargePacketsVanish => f.write_str(
                 "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back",
             ),
+            LanesReason::WayFound => f.write_str("a direct way to the other host was found, beside ssh"),
         }
     }
 }
@@ -287,6 +295,8 @@ pub enum LanesChange {
     TcpAndQuic,
     /// Lanes use segments of so many bytes at most.
     Segments(u32),
+    /// This many lanes go straight to the other host, and those over ssh end.
+    Straight(u32),
 }
 
 impl fmt::Display for LanesChange {
@@ -302,6 +312,7 @@ impl fmt::Display for LanesChange {
             LanesChange::Quic => f.write_str("quic"),
             LanesChange::TcpAndQuic => f.write_str("tcp and quic"),
             LanesChange::Segments(bytes) => write!(f, "to segments of {bytes} bytes"),
+            LanesChange::Straight(count) => write!(f, "{count} straight"),
         }
     }
 }

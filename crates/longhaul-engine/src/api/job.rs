@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_core::{Fault, RelPath, Word};
+use longhaul_core::{Escaped, Fault, RelPath, Word};
 use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -164,6 +164,37 @@ pub enum Reach {
         /// Its port (7214 by default).
         port: u16,
     },
+    /// By ssh, which starts the daemon there for this one time.
+    Ssh(SshHost),
+}
+
+/// A host that the user's own ssh leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshHost {
+    /// `[user@]host`, as ssh takes it.
+    pub host: String,
+    /// The words that run ssh, its options among them.
+    pub command: Vec<String>,
+    /// The words that run longhaul there, as a shell of that host takes them.
+    pub remote: String,
+    /// The arguments with which it serves the one client behind its standard input and output
+    /// ([`crate::serve_pipe`]).
+    pub arguments: String,
+    /// The argument with which it does nothing but show that it runs.
+    pub trial: String,
+    /// Whether this very program is put there before.
+    pub install: bool,
+    /// The ports of which one is listened at, at either end, from and to. `None`: any.
+    pub ports: Option<(u16, u16)>,
+    /// Paths there, as the user wrote them. [`RemotePath::root`] names them by number.
+    pub places: Vec<Vec<u8>>,
+}
+
+impl SshHost {
+    /// The place that a root stands for. `None` if there is none.
+    pub fn place(&self, root: &str) -> Option<&[u8]> {
+        self.places.get(root.parse::<usize>().ok()?).map(Vec::as_slice)
+    }
 }
 
 /// Judges a daemon's key.
@@ -173,6 +204,10 @@ pub trait Trust: Send + Sync {
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::Denied`](longhaul_core::FaultCode::Denied).
     fn judge(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Fault>;
+
+    /// Hears a line that ssh, or a program that it started at the other host, says to the user. It
+    /// may contain anything.
+    fn hear_ssh(&self, _line: &[u8]) {}
 }
 
 impl Credentials {
@@ -186,16 +221,23 @@ impl Remote {
     /// A path that it serves, as it is written on the command line, escaped.
     pub fn location(&self, path: &RemotePath) -> String {
         let below = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
-        format!("lh://{}/{}{below}", self.reach, path.root)
+        let Reach::Ssh(ssh) = &self.reach else { return format!("lh://{}/{}{below}", self.reach, path.root) };
+        let place = Escaped(ssh.place(&path.root).unwrap_or_default()).to_string();
+        match (place.as_str(), below.strip_prefix('/')) {
+            ("", Some(below)) => format!("{}:{below}", ssh.host),
+            ("/", Some(below)) => format!("{}:/{below}", ssh.host),
+            _ => format!("{}:{place}{below}", ssh.host),
+        }
     }
 }
 
-/// As a location has it: `host:port`, an IPv6 address in brackets.
+/// As a location has it: `host:port`, an IPv6 address in brackets; `[user@]host` of ssh.
 impl std::fmt::Display for Reach {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reach::Address { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Reach::Address { host, port } => write!(f, "{host}:{port}"),
+            Reach::Ssh(ssh) => f.write_str(&ssh.host),
         }
     }
 }

@@ -16,11 +16,12 @@ pub use event::{
     PathFigures, Progress, Redial, SkipReason, Start, StartNote,
 };
 pub use job::{
-    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, StreamDest,
-    StreamPlace, Trust,
+    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
+    StreamDest, StreamPlace, Trust,
 };
 pub use losses::{LossAt, MetadataLoss};
 pub use report::Report;
 pub use settings::{Metadata, RATE_MIN, Settings, Transport, Verify};
+pub(crate) use stop::KICKED;
 pub use stop::{Stop, StopTrigger};
 pub use targets::{FilesAtRisk, TargetFigures, TargetState, TroubledTarget};

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use longhaul_core::FaultCode;
 use tokio::sync::watch;
 
+/// The code by which a daemon's administrator ends one session, whose client may dial again at
+/// once. It has no other use as a stop.
+pub(crate) const KICKED: FaultCode = FaultCode::Vanished;
+
 /// Stops a run from outside. Clones watch the same trigger.
 #[derive(Clone, Debug)]
 pub struct Stop {

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::retry::Patience;
+use super::ssh::{self, NearSide, Ways};
 use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
@@ -29,7 +30,7 @@ use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
-use crate::lanes::event::LaneListener;
+use crate::lanes::event::{LaneEvent, LaneListener};
 use crate::lanes::join::join;
 use crate::lanes::replace::{Dial, Replacement};
 use crate::session;
@@ -93,16 +94,22 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
-        let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
-        self.paths.lead_to(control.peer_addr)?;
+        let Reached { mut control, ways } =
+            connect_over(remote, self.paths.as_slice(), again, Some(self.near())).await?;
+        if !control.peer_addr.ip().is_unspecified() {
+            self.paths.lead_to(control.peer_addr)?;
+        }
+        let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.carries(self.transport()));
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
-        let transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
+        let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
+        let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
+        transfer.flow.transport = transport;
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
-        let connect = self.connect_of(remote, &control);
+        let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let mut ahead = self.connect_ahead(&connect, self.transport(), if is_long { lanes } else { 0 });
+        let mut ahead = self.connect_ahead(&connect, transport, if is_long { lanes } else { 0 });
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
@@ -125,6 +132,13 @@ impl Run {
         let events = mpsc::unbounded_channel();
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
         replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
+        if let Some(ways) = ways.filter(|_| is_over_ssh) {
+            let wanted = self.transport();
+            match role {
+                Role::Sender => ways.when_found(wanted, move || listener.hear(LaneEvent::WayFound(wanted))),
+                Role::Receiver => ways.when_found(wanted, ways.tell_far_side(wanted)),
+            }
+        }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
     }
@@ -177,6 +191,11 @@ impl Run {
         })
     }
 
+    /// This side of its lanes.
+    fn near(&self) -> Near {
+        (self.protection(), LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() })
+    }
+
     /// How lanes of a session with a daemon are protected.
     pub(crate) fn protection(&self) -> Protection {
         self.settings.protect.unwrap_or(Protection::Private)
@@ -211,8 +230,15 @@ impl Run {
     }
 
     /// How lanes are connected, to whichever session they will belong.
-    fn connect_of(&self, remote: &Remote, control: &Control) -> Connect {
-        let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
+    fn connect_of(&self, remote: &Remote, control: &Control, ways: Option<Arc<Ways>>) -> Connect {
+        if let Some(ways) = ways {
+            let (first, may_change) = (self.transport(), self.may_change_transport());
+            return Arc::new(move |chosen, asked, segment_max| {
+                let transport = if may_change || asked == message::Transport::Ssh { asked } else { first };
+                ways.connect(chosen, transport, segment_max)
+            });
+        }
+        let (_, options) = self.near();
         let identity = remote.credentials.identity.clone();
         let (addr, pinned) = (control.peer_addr, control.peer_key);
         let several = self.paths.as_slice().len() > 1;
@@ -313,6 +339,8 @@ impl Run {
 /// that takes.
 type Connect =
     Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
+/// How lanes are protected, and their options.
+type Near = (Protection, LaneOptions);
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
 type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
@@ -352,13 +380,35 @@ fn log_agreed(welcome: &Welcome, granted: &GrantedLanes, protection: Protection,
 }
 
 /// A control connection to a daemon whose key was judged.
-pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
-    connect_over(remote, &[], false).await
+pub(crate) async fn connect(remote: &Remote) -> Result<Reached, Fault> {
+    connect_over(remote, &[], false, None).await
 }
 
-/// Dials, for the first time in this run or `again`.
-async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
-    let Reach::Address { host, port } = &remote.reach;
+/// A daemon that was reached.
+pub(crate) struct Reached {
+    /// Its control connection.
+    pub(crate) control: Control,
+    /// The ways of lanes to it, if it was reached by ssh.
+    pub(crate) ways: Option<Arc<Ways>>,
+}
+
+/// Dials, for the first time in this run or `again`. Without `near`, no lanes will be wanted.
+async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool, near: Option<Near>) -> Result<Reached, Fault> {
+    let (host, port) = match &remote.reach {
+        Reach::Address { host, port } => (host, port),
+        Reach::Ssh(host) => {
+            let has_lanes = near.is_some();
+            let (protection, options) = near.unwrap_or((Protection::Private, LaneOptions::default()));
+            let (identity, ports) = (remote.credentials.identity.clone(), host.ports.map(|(low, high)| low..=high));
+            let near = NearSide { identity, protection, options, ports };
+            let (control, ways) = ssh::dial(host, &remote.credentials, near).await?;
+            if has_lanes {
+                ways.find();
+                ways.give_time(control.rtt).await;
+            }
+            return Ok(Reached { control, ways: Some(ways) });
+        }
+    };
     let dialled =
         dial_control_over(&remote.reach.to_string(), paths, &remote.credentials.identity, PeerCheck::Observe).await;
     let control = dialled.map_err(|e| dial_fault(&e, again))?;
@@ -370,7 +420,7 @@ async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result
         "connected over TCP, keys are proved"
     );
     remote.credentials.trust.judge(host, *port, &control.peer_key)?;
-    Ok(control)
+    Ok(Reached { control, ways: None })
 }
 
 /// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its

@@ -16,6 +16,7 @@ pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
 use tokio::time::timeout;
 
 use super::connect;
+use super::connect::Reached;
 use crate::api::{Remote, RemotePath, Stop};
 use crate::journals::{Doubts, Principal, RootJournals};
 use crate::name_page::{NAMES_BYTES, name_page};
@@ -64,7 +65,8 @@ async fn ask_or_stop(
 }
 
 async fn ask(remote: Remote, request: Request, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
-    let mut control = connect(&remote).await?;
+    // The ways of a host behind ssh last as long as the listing.
+    let Reached { mut control, ways: _ways } = connect(&remote).await?;
     write_message(&mut control.writer, &handshake::hello(request, Units::Any)).await?;
     hear_names(&mut control.reader, sink).await
 }

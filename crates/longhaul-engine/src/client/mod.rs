@@ -5,7 +5,8 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `list` asks what is there. The session loops do the rest.
+//! sources that give them so. `list` asks what is there. `ssh`
+//! reaches a host that has no daemon. The session loops do the rest.
 
 pub(crate) mod connect;
 pub(crate) mod digests;
@@ -16,6 +17,7 @@ mod missing;
 mod retry;
 mod session;
 pub(crate) mod sets;
+pub(crate) mod ssh;
 mod start_event;
 mod stream;
 pub(crate) mod udp_way;

@@ -83,10 +83,14 @@ impl Run {
             Role::Sender => (Direction::Push, handshake::sync_said(welcome.caps)),
             Role::Receiver => (Direction::Pull, local),
         };
-        let wanted = self.settings.lanes.unwrap_or(granted.count);
-        let transport = match self.transport() {
+        let wanted = match granted.transport {
+            message::Transport::Ssh => granted.count,
+            _ => self.settings.lanes.unwrap_or(granted.count),
+        };
+        let transport = match granted.transport {
             message::Transport::Tcp => LaneKind::Tcp,
             message::Transport::Quic => LaneKind::Quic,
+            message::Transport::Ssh => LaneKind::Ssh,
         };
         let facts = start(direction, transport, welcome, (granted.count, wanted), self.protection());
         Event::Start(Start { sync, ..facts })
@@ -107,6 +111,9 @@ pub(crate) fn start(
     }
     if protection == Protection::Safe && transport != LaneKind::Pair {
         notes.push(StartNote::NotEncrypted);
+    }
+    if transport == LaneKind::Ssh {
+        notes.push(StartNote::OverSsh);
     }
     if transport == LaneKind::Pair && protection == Protection::Safe {
         notes.push(StartNote::WithinProcess);

@@ -25,8 +25,9 @@ impl Daemon {
     /// whether the root exists.
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
-        match self.roots.get(name) {
-            Some((root, ..)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
+        let root = self.roots.account.as_ref().map(|account| account.root());
+        match root.or_else(|| self.roots.named.get(name).map(|(root, ..)| root)) {
+            Some(root) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
             _ => Err(Fault::new(
                 FaultCode::Denied,
                 Blame::Local,

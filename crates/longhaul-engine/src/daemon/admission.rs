@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
@@ -19,10 +19,11 @@ use super::listing::{ListedNames, Places};
 use super::memory::Measured;
 use super::rates::RateClaim;
 use super::request::hear_rest;
+use super::root_places::RootPlace;
 use super::runs::RunSeat;
 use super::shares::{Full, Share};
 use super::side::{self, Side};
-use super::{ClientConfig, Daemon};
+use super::{ClientConfig, Daemon, RootConfig};
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
@@ -62,6 +63,7 @@ pub(super) struct Admission {
 pub(super) struct Holdings {
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
+    _root_places: Vec<RootPlace>,
     pub(super) buffers: Buffers,
     pub(super) place: RunSeat,
 }
@@ -75,16 +77,16 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
-            let (tree, _) = daemon.root_parts(&root).await?;
+            let (tree, _, path) = daemon.spot(&root, path).await?;
             ListedNames::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
-            let Principal { principal, .. } = Principal::client(&client.key, &client.name);
-            let parts = daemon.root_parts(&root).await?;
-            ListedNames::partials(parts, principal, path, places()?)
+            let Principal { principal, .. } = daemon.principal(&client);
+            let (set, store, path) = daemon.spot(&root, path).await?;
+            ListedNames::partials((set, store), principal, path, places()?)
                 .await
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
@@ -103,8 +105,9 @@ async fn prepare(
     mut transfer: Transfer,
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
-    // Before anybody makes room for it.
+    // Before anybody makes room for it, or an earlier session of its run ends for it.
     authorise(daemon, client, &transfer)?;
+    daemon.live.drain.admit()?;
     let measured = daemon.measured(client, &transfer)?;
     // Before the limits: the earlier session of this run may hold what they would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
@@ -114,13 +117,14 @@ async fn prepare(
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
+    let _root_places = root_places(daemon, client, &transfer)?;
     let (side, description) = match measured {
         Some(measured) => measured.side(&transfer),
         None => side::open(daemon, client, &transfer, rest.names).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
-    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(daemon.config.memory, transfer.chunk));
-    let needed = needed(daemon, &transfer, &side, measured, chunk_max)?;
+    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
+    let needed = needed(memory_of(daemon, client), &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
     let buffers = buffers(daemon, client.key, needed).await?;
     if let Some(claim) = rest.claim {
@@ -130,7 +134,7 @@ async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { _session: session, buffers, place };
+    let holdings = Holdings { _session: session, _root_places, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -148,6 +152,17 @@ async fn prepare(
     })
 }
 
+impl Daemon {
+    /// The principal whose partials a client may continue: its key, or the user whose account it
+    /// is.
+    fn principal(&self, client: &ClientConfig) -> Principal {
+        match self.roots.account {
+            Some(_) => Principal::local(),
+            None => Principal::client(&client.key, &client.name),
+        }
+    }
+}
+
 /// Checks that this build understands a transfer, that the client may ask for it, and that the
 /// congestion control exists that it names.
 fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
@@ -155,6 +170,7 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         || !transfer.initiator
         || transfer.lanes == 0
         || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
+        || transfer.flow.transport == Transport::Ssh && daemon.roots.account.is_none()
         || !facts(transfer).protections.contains(&handshake::from_wire(transfer.protect))
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk
@@ -174,16 +190,21 @@ fn facts(transfer: &Transfer) -> TransportFacts {
     TransportFacts::of(transfer.flow.transport)
 }
 
-/// The memory that a session needs: for its chunks, and in reserve for everything else that it
-/// keeps.
+/// The memory that the sessions of a client may have together.
+fn memory_of(daemon: &Daemon, client: &ClientConfig) -> ByteCount {
+    daemon.config.memory.min(client.memory.unwrap_or(ByteCount(u64::MAX)))
+}
+
+/// The memory that a session needs, where there are `all` bytes for it and others: for its chunks,
+/// and in reserve for everything else that it keeps.
 fn needed(
-    daemon: &Daemon,
+    all: ByteCount,
     transfer: &Transfer,
     side: &Side,
     measured: Option<Measured>,
     chunk_max: ChunkSize,
 ) -> Result<Need, Fault> {
-    let mut needed = Need::new(daemon.config.memory, chunk_max)?;
+    let mut needed = Need::new(all, chunk_max)?;
     let memory = needed.memory.get();
     if matches!(side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
@@ -269,13 +290,23 @@ async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buf
 /// The rate that the session may carry: a pull from several roots stands beneath the caps of all of
 /// them.
 fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<RateClaim, Fault> {
+    let configs = roots_of(daemon, client, transfer)?;
+    Ok(RateClaim::new(client, &configs, pacer::LaneRates::from_wire(transfer.flow.rate)))
+}
+
+/// The roots that a transfer is on, each once.
+fn roots_of<'d>(daemon: &'d Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Vec<&'d RootConfig>, Fault> {
     let roots = match &transfer.far {
         Far::Destination { root, .. } => BTreeSet::from([root]),
         Far::Sources { sources, .. } => sources.iter().map(|source| &source.root).collect(),
         Far::Memory { .. } => BTreeSet::new(),
     };
-    let configs = roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect::<Result<Vec<_>, Fault>>()?;
-    Ok(RateClaim::new(client, &configs, pacer::LaneRates::from_wire(transfer.flow.rate)))
+    roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect()
+}
+
+/// The places of a session on its roots.
+fn root_places(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Vec<RootPlace>, Fault> {
+    roots_of(daemon, client, transfer)?.into_iter().map(|root| daemon.live.places.take(root)).collect()
 }
 
 /// Refuses a congestion control that a client names and that would not be there when its lanes

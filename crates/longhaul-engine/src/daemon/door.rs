@@ -8,6 +8,7 @@
 use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use longhaul_proto::join::OPENING_BYTES;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::current::Current;
+use super::liveness::{Liveness, LoopQuestions};
 use super::notices::LOOK_EVERY;
 use super::{Daemon, ServeConfig, serve};
 
@@ -50,15 +53,27 @@ pub(super) fn limits(config: &ServeConfig, descriptors: Option<u64>) -> GreetLim
 pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
     let mut listeners = Vec::new();
     for address in addresses {
+        let before = listeners.len();
         for addr in address.to_socket_addrs().map_err(|e| misnamed(address, &e))? {
             listeners.push(listen_twice(addr, tls).map_err(|e| cannot_listen(address, addr, &e))?);
+        }
+        if listeners.len() == before {
+            return Err(refusal(Escaped(address.as_bytes()), "the name has no address").hint(Network::NameOwnAddress));
         }
     }
     Ok(listeners)
 }
 
+/// Listens at sockets that were passed to this process.
+pub(super) fn listen_passed(passed: Vec<OwnedFd>, tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
+    longhaul_net::listen_passed(passed, tls).map_err(|error| match error {
+        NetError::Socket { addr, source, .. } => refusal(addr, system_words(&source)),
+        other => refusal("a socket that was passed on", other),
+    })
+}
+
 /// Listens over both. For port 0 a port is looked for that is free for both.
-fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
+pub(super) fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
     let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
     loop {
         tries -= 1;
@@ -100,19 +115,31 @@ fn refusal(address: impl Display, why: impl Display) -> Fault {
 }
 
 /// Begins to accept.
-pub(super) fn open(daemon: &Arc<Daemon>, listeners: Vec<Listening>, tls: &Arc<ServerTls>) -> Vec<JoinHandle<()>> {
-    let mut tasks = vec![tokio::spawn(tell(daemon.clone(), tls.clone()))];
+pub(super) fn open(
+    current: &Arc<Current>,
+    listeners: Vec<Listening>,
+    tls: &Arc<ServerTls>,
+    liveness: &Liveness,
+) -> Vec<JoinHandle<()>> {
+    let mut tasks = vec![tokio::spawn(tell(current.clone(), tls.clone()))];
     for (tcp, quic) in listeners {
-        tasks.push(tokio::spawn(accept(daemon.clone(), tcp, tls.clone())));
-        tasks.push(tokio::spawn(accept_quic(daemon.clone(), quic)));
+        let addr = tcp.local_addr();
+        let [of_tcp, of_quic] =
+            ["TCP", "UDP"].map(|over| liveness.watch_loop(format!("the loop that accepts over {over} at {addr}")));
+        if let Some(drivers) = quic.drivers() {
+            liveness.watch_threads(format!("the threads that drive QUIC at {addr}"), drivers.clone());
+        }
+        tasks.push(tokio::spawn(accept(current.clone(), tcp, tls.clone(), of_tcp)));
+        tasks.push(tokio::spawn(accept_quic(current.clone(), quic, of_quic)));
     }
     tasks
 }
 
 /// Reports floods to the log, for as long as the daemon accepts.
-async fn tell(daemon: Arc<Daemon>, tls: Arc<ServerTls>) {
+async fn tell(current: Arc<Current>, tls: Arc<ServerTls>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
+        let daemon = current.now();
         let mut lost = tls.take_lost();
         lost.merge(daemon.lobby.take_lost());
         lost.merge(daemon.registry.take_lost());
@@ -120,12 +147,16 @@ async fn tell(daemon: Arc<Daemon>, tls: Arc<ServerTls>) {
     }
 }
 
-async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
+async fn accept(current: Arc<Current>, listener: Listener, tls: Arc<ServerTls>, mut questions: LoopQuestions) {
     let mut failures = Seldom::new(FAILURES_TOLD_EVERY);
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = questions.answer() => continue,
+        };
+        match accepted {
             Ok((stream, peer)) => {
-                tokio::spawn(receive(daemon.clone(), stream, peer, tls.clone()));
+                tokio::spawn(receive(current.clone(), stream, peer, tls.clone()));
             }
             Err(e) => {
                 if let Some(untold) = failures.once_more(Instant::now()) {
@@ -138,26 +169,31 @@ async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
 }
 
 /// Accepts over QUIC, which carries only lanes.
-async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
-    while let Some((stream, key)) = listener.accept().await {
-        let daemon = daemon.clone();
+async fn accept_quic(current: Arc<Current>, mut listener: QuicListener, mut questions: LoopQuestions) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = questions.answer() => continue,
+        };
+        let Some((stream, key)) = accepted else { return };
+        let daemon = current.now();
         tokio::spawn(async move { bring_private(&daemon, stream, key).await });
     }
 }
 
 /// Greets a connection and hands it to `serve` or to the registry.
-async fn receive(daemon: Arc<Daemon>, stream: TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
+pub(super) async fn receive(current: Arc<Current>, stream: TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
     match greet(stream, &tls).await {
         // Boxed, so that silent connections do not need room for a conversation.
-        Ok(Greeted::Control(control)) => Box::pin(serve::serve(daemon, control)).await,
-        Ok(Greeted::PrivateLane(stream, key)) => bring_private(&daemon, stream, key).await,
-        Ok(Greeted::SafeLane(stream, opening)) => daemon.registry.bring_safe(stream, &opening).await,
+        Ok(Greeted::Control(control)) => Box::pin(serve::serve(current, control)).await,
+        Ok(Greeted::PrivateLane(stream, key)) => bring_private(&current.now(), stream, key).await,
+        Ok(Greeted::SafeLane(stream, opening)) => current.now().registry.bring_safe(stream, &opening, peer.ip()).await,
         Err(e) => tracing::debug!(target: "longhaul::serve", %peer, error = %e, "a connection came to nothing"),
     }
 }
 
 /// Brings a private lane to its session, if its key is a client's.
-async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
+pub(super) async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
     if daemon.knows(&key) {
         return daemon.registry.bring_private(stream, key).await;
     }

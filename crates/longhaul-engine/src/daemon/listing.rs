@@ -102,7 +102,7 @@ impl ListedNames {
             let kind = ListedKind::Root { rights };
             Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
         };
-        ListedNames::new(NameSource::Known(daemon.roots.keys().filter_map(listed).collect()), places)
+        ListedNames::new(NameSource::Known(daemon.roots.named.keys().filter_map(listed).collect()), places)
     }
 
     /// Sends all names. A fault on the way is sent too.

@@ -1,27 +1,41 @@
 //! Owns the daemon: one listening port for control connections and lanes, the roots that it offers,
 //! and the clients that it knows.
 //!
-//! In: a configuration. Out: sessions, each in its own task, and a log line when one begins and
-//! when it ends. `door` listens and hands connections on; `lobby` bounds those that wait to be
-//! heard; `strangers` refuses those whose key is no client's; `notices` reports them to the log.
-//! `serve` runs one conversation: `request` hears the rest of a long request, `access` decides on
-//! rights, `admission` on places and memory, `side` opens the source or destination, and `listing`
-//! answers requests to list. `runs` lets a client take over from itself; `shares` divides the
-//! daemon's sessions, memory and listings among clients; `buffers` is the memory of one session;
-//! `memory` grants measurements; `rates` sets the rate of each session; `collect` decides when
-//! abandoned partials go. It knows no command line.
+//! In: a configuration, and others that take its place while it runs. Out: sessions, each in its
+//! own task, and a log line when one begins and when it ends. `current` has what is served now, of
+//! which each conversation takes what is there when it begins; `reload` puts another in its place;
+//! `handle` is the way in for whoever looks after the daemon; `live` lists the sessions that run,
+//! and `drain` says whether others may begin. `door` listens and hands connections on; `lobby`
+//! bounds those that wait to be heard; `strangers` refuses those whose key is no client's;
+//! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
+//! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
+//! source or destination, and `listing` answers requests to list. `runs` lets a client take over
+//! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
+//! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
+//! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
+//! go. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
+//! `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
+mod account;
 mod admission;
 mod buffers;
 mod collect;
+mod current;
 mod door;
+mod drain;
+mod handle;
 mod listing;
+mod live;
+mod liveness;
 mod lobby;
 mod memory;
 mod notices;
+mod pipe;
 mod rates;
+mod reload;
 mod request;
+mod root_places;
 mod runs;
 mod serve;
 mod shares;
@@ -30,12 +44,13 @@ mod strangers;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Rights};
-use longhaul_disk::{Affinity, DirectMode, EngineKind, Marks, Pin, TargetDirs, TargetSet, TreePolicy, Writing};
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
+use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, TargetDirs, TargetSet, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 
@@ -43,15 +58,22 @@ use crate::api::{Stop, StopTrigger};
 use crate::budget;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
+use account::PipeAccount;
+use current::Current;
 use door::Listening;
+use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
-use rates::RateLimits;
 use runs::Runs;
 use shares::ClientShares;
 
+pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
+pub use liveness::{Liveness, Stuck};
+pub use pipe::{PipeConfig, serve_pipe};
+pub use reload::{Changes, Reloaded};
+
 /// A directory tree offered under a name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RootConfig {
     /// Its name.
     pub name: String,
@@ -63,12 +85,14 @@ pub struct RootConfig {
     pub protect: Vec<Protection>,
     /// The rate of all sessions on it together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Sessions on it at a time. `None`: as many as the daemon has.
+    pub sessions: Option<usize>,
     /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
 
 /// A client: a key that may come in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClientConfig {
     /// A name for the log.
     pub name: String,
@@ -78,6 +102,11 @@ pub struct ClientConfig {
     pub roots: BTreeMap<String, Rights>,
     /// The rate of all of its sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Its sessions at a time. `None`: as many as the daemon leaves it.
+    pub sessions: Option<usize>,
+    /// Bytes of memory of its sessions and listings together. `None`: as much as the daemon leaves
+    /// it.
+    pub memory: Option<ByteCount>,
     /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
     /// 1).
     pub weight: u32,
@@ -138,20 +167,35 @@ pub struct ServeConfig {
 
 /// A running daemon.
 pub struct Service {
-    listening: Vec<(SocketAddr, PublicKey)>,
+    handle: ServiceHandle,
     trigger: StopTrigger,
     task: tokio::task::JoinHandle<()>,
+    liveness: Liveness,
 }
 
-/// The state that all connections of a daemon share.
+/// A root, its tree and its partials.
+type OpenRoot = (RootConfig, Arc<TargetSet>, Arc<RootJournals>);
+
+/// The roots that a daemon offers.
+#[derive(Clone, Default)]
+struct Roots {
+    named: BTreeMap<String, OpenRoot>,
+    /// The places that the one client behind a pipe may name instead.
+    account: Option<Arc<PipeAccount>>,
+}
+
+/// The daemon as a conversation sees it: the configuration and the roots of one moment, and the
+/// accounts that all conversations share. It never changes; a reload makes another one, with the
+/// same accounts.
+#[derive(Clone)]
 struct Daemon {
     config: ServeConfig,
-    roots: BTreeMap<String, (RootConfig, Arc<TargetSet>, Arc<RootJournals>)>,
+    roots: Roots,
     registry: Registry,
     lobby: Lobby,
-    notices: Notices,
+    notices: Arc<Notices>,
     runs: Runs,
-    rates: RateLimits,
+    live: LiveSessions,
     /// Bytes of buffers.
     memory: ClientShares,
     sessions: ClientShares,
@@ -167,43 +211,49 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        let affinity = Affinity::new(&config.pin).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
-        let mut roots = BTreeMap::new();
-        for root in &config.roots {
-            let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
-            let set = TargetSet::open(&root.targets, Marks::Made, writing);
-            let set = set.map_err(|e| e.fault().about(&root.name))?;
-            set.log_missing();
-            let store = RootJournals::keeping(set.shelf(), config.unfinished);
-            roots.insert(root.name.clone(), (root.clone(), set, store));
-        }
+        Service::start_at(config, identity, Vec::new()).await
+    }
+
+    /// The same at sockets that were passed to this process, in place of the configuration's
+    /// addresses, if there are any.
+    ///
+    /// # Errors
+    /// The same, and a [`Fault`] that names a socket at which it cannot listen.
+    pub async fn start_at(
+        config: ServeConfig,
+        identity: Arc<Identity>,
+        passed: Vec<OwnedFd>,
+    ) -> Result<Service, Fault> {
+        let affinity = reload::affinity(&config)?;
+        let roots = reload::open_roots(&config, &BTreeMap::new())?;
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
-        let listeners = door::listen(&config.listen, &tls)?;
+        let listeners =
+            if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Arc::new(Daemon {
-            memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
-            sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
-            listings: ClientShares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
-            registry: Registry::default(),
-            lobby: Lobby::default(),
-            notices: Notices::new(config.file.as_deref()),
-            runs: Runs::default(),
-            rates: RateLimits::new(config.rate),
-            roots,
-            config,
-            affinity,
-            stop,
-        });
-        let task = tokio::spawn(run(daemon, listeners, Arc::new(tls)));
-        Ok(Service { listening, trigger, task })
+        let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        reload::set_limits(&daemon);
+        let liveness = Liveness::of(daemon.runs.rounds().clone());
+        let current = Arc::new(Current::new(daemon));
+        let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls), liveness.clone()));
+        Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task, liveness })
+    }
+
+    /// Shows whether it lives.
+    pub fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     /// The addresses on which it accepts, and its key.
     pub fn listening(&self) -> &[(SocketAddr, PublicKey)] {
-        &self.listening
+        self.handle.listening()
+    }
+
+    /// The way in for whoever looks after the daemon.
+    pub fn handle(&self) -> ServiceHandle {
+        self.handle.clone()
     }
 
     /// Stops accepting and ends every session in order.
@@ -217,10 +267,31 @@ impl Service {
     }
 }
 
+impl Daemon {
+    /// A daemon to which nobody has come yet.
+    fn new(config: ServeConfig, roots: Roots, affinity: Affinity, stop: Stop) -> Daemon {
+        Daemon {
+            memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
+            sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
+            listings: ClientShares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
+            registry: Registry::default(),
+            lobby: Lobby::default(),
+            notices: Arc::new(Notices::new(config.file.as_deref())),
+            runs: Runs::default(),
+            live: LiveSessions::new(&config),
+            roots,
+            config,
+            affinity,
+            stop,
+        }
+    }
+}
+
 /// Accepts until stopped, then waits for the sessions.
-async fn run(daemon: Arc<Daemon>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
-    let accepting = door::open(&daemon, listeners, &tls);
-    let collecting = tokio::spawn(collect::collect(daemon.clone()));
+async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>, liveness: Liveness) {
+    let accepting = door::open(&current, listeners, &tls, &liveness);
+    let collecting = tokio::spawn(collect::collect(current.clone()));
+    let daemon = current.now();
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);

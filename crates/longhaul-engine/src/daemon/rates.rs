@@ -1,24 +1,24 @@
 //! Sets the rates of the daemon's sessions: caps for all, for a root, for a client, shared fairly
 //! among the sessions beneath them.
 //!
-//! In: sessions that begin and end. Out: to each session its rate, at its start and whenever that
-//! changes. Fair is max-min, weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates
-//! rise together, each as its weight, until a cap is reached; those beneath it stop there, the
-//! others rise on. A session counts as if it could use any rate, up to the one that it was asked to
-//! keep itself. It knows no sockets.
+//! In: sessions that begin and end, and caps that are set anew. Out: to each session its rate, at
+//! its start and whenever that changes. Fair is max-min, weighted (Bertsekas and Gallager, *Data
+//! Networks*, 6.5.2): all rates rise together, each as its weight, until a cap is reached; those
+//! beneath it stop there, the others rise on. A session counts as if it could use any rate, up to
+//! the one that it was asked to keep itself. It knows no sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use longhaul_net::PublicKey;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{ClientConfig, RootConfig};
+use super::{ClientConfig, RootConfig, ServeConfig};
 use crate::session::SessionEvent;
 
-/// The sessions that share rates. Clones share them.
+/// The sessions that share rates, and the caps. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct RateLimits {
-    all: Option<u64>,
     book: Arc<Mutex<RateAccount>>,
 }
 
@@ -26,6 +26,8 @@ pub(super) struct RateLimits {
 struct RateAccount {
     next: u64,
     sessions: BTreeMap<u64, (RateClaim, UnboundedSender<SessionEvent>, Option<u64>)>,
+    /// The rate of each cap in bytes/s. One that is not here holds nobody.
+    caps: BTreeMap<Cap, u64>,
 }
 
 /// The claim of a session to a part of the rates.
@@ -35,17 +37,19 @@ pub(super) struct RateClaim {
     weight: u32,
     /// The rate that it keeps by itself, bytes/s. `None` for no rate.
     own_rate: Option<u64>,
-    /// The caps beneath which it stands, each with its rate in bytes/s. Sessions beneath the same
-    /// cap share it.
-    caps: BTreeMap<Cap, u64>,
+    /// The caps beneath which it stands. Sessions beneath the same cap share it.
+    caps: BTreeSet<Cap>,
 }
 
 /// The object of a cap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Cap {
+pub(super) enum Cap {
+    /// All sessions.
     All,
+    /// Sessions on a root.
     Root(String),
-    Client(String),
+    /// Sessions of a client.
+    Client(PublicKey),
 }
 
 /// A session's entry in the account. Dropping it removes the session, and its rate is shared anew.
@@ -59,21 +63,41 @@ impl RateClaim {
     /// counts beneath the cap of each root: it is not known before the bytes are read from which
     /// root they come.
     pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> RateClaim {
-        let of_roots = roots.iter().filter_map(|root| Some((Cap::Root(root.name.clone()), root.rate?)));
-        let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));
-        RateClaim { weight: client.weight, own_rate: own, caps: of_roots.chain(of_client).collect() }
+        let of_roots = roots.iter().map(|root| Cap::Root(root.name.clone()));
+        let caps = of_roots.chain([Cap::All, Cap::Client(client.key)]).collect();
+        RateClaim { weight: client.weight, own_rate: own, caps }
     }
 }
 
 impl RateLimits {
-    /// A cap for all sessions together, bytes/s. `None` for no cap.
-    pub(super) fn new(all: Option<u64>) -> RateLimits {
-        RateLimits { all, book: Arc::default() }
+    /// Sets all caps to those of a configuration, for sessions that run too: a cap is for all of
+    /// them together.
+    pub(super) fn set_all(&self, config: &ServeConfig) {
+        let of_roots = config.roots.iter().filter_map(|root| Some((Cap::Root(root.name.clone()), root.rate?)));
+        let of_clients = config.clients.iter().filter_map(|client| Some((Cap::Client(client.key), client.rate?)));
+        let of_all = config.rate.map(|rate| (Cap::All, rate));
+        let mut book = self.lock();
+        book.caps = of_roots.chain(of_clients).chain(of_all).collect();
+        book.share(None);
+    }
+
+    /// Sets one cap, bytes/s. `None` for no rate.
+    pub(super) fn set(&self, cap: Cap, rate: Option<u64>) {
+        let mut book = self.lock();
+        match rate {
+            Some(rate) => book.caps.insert(cap, rate),
+            None => book.caps.remove(&cap),
+        };
+        book.share(None);
+    }
+
+    /// The rate of a cap, bytes/s. `None` for no rate.
+    pub(super) fn cap(&self, cap: &Cap) -> Option<u64> {
+        self.lock().caps.get(cap).copied()
     }
 
     /// Enters a session. Returns its rate now; changes go to `sink`.
-    pub(super) fn enter(&self, mut claim: RateClaim, sink: UnboundedSender<SessionEvent>) -> (Entered, Option<u64>) {
-        claim.caps.extend(self.all.map(|rate| (Cap::All, rate)));
+    pub(super) fn enter(&self, claim: RateClaim, sink: UnboundedSender<SessionEvent>) -> (Entered, Option<u64>) {
         let mut book = self.lock();
         let id = book.next;
         book.next += 1;
@@ -101,7 +125,7 @@ impl RateAccount {
     /// Shares anew, and tells the sessions whose rate has changed, but for `newcomer`.
     fn share(&mut self, newcomer: Option<u64>) {
         let claims: Vec<_> = self.sessions.values().map(|(claim, ..)| claim).collect();
-        let rates = shares(&claims);
+        let rates = shares(&claims, &self.caps);
         for ((id, (_, sink, now)), rate) in self.sessions.iter_mut().zip(rates) {
             if *now != rate {
                 *now = rate;
@@ -114,20 +138,18 @@ impl RateAccount {
     }
 }
 
-/// The rate of each session, bytes/s. `None` where no cap holds it.
-fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
+/// The rate of each session beneath these caps, bytes/s. `None` where no cap holds it.
+fn shares(claims: &[&RateClaim], caps: &BTreeMap<Cap, u64>) -> Vec<Option<u64>> {
     let mut rates = vec![None; claims.len()];
     let mut rising: Vec<usize> = (0..claims.len()).collect();
-    let mut left: BTreeMap<&Cap, f64> = BTreeMap::new();
-    for (cap, rate) in claims.iter().flat_map(|claim| &claim.caps) {
-        left.insert(cap, *rate as f64);
-    }
+    let held = claims.iter().flat_map(|claim| &claim.caps);
+    let mut left: BTreeMap<&Cap, f64> = held.filter_map(|cap| Some((cap, *caps.get(cap)? as f64))).collect();
     // The level to which all have risen, for each unit of weight. Each turn stops one session at
     // least.
     let mut level = 0.0;
     while !rising.is_empty() {
         let weight_beneath = |cap: &Cap| -> f64 {
-            rising.iter().filter(|&&s| claims[s].caps.contains_key(cap)).map(|&s| weight(claims[s])).sum()
+            rising.iter().filter(|&&s| claims[s].caps.contains(cap)).map(|&s| weight(claims[s])).sum()
         };
         let caps: BTreeMap<&Cap, (f64, f64)> = left
             .iter()
@@ -146,7 +168,7 @@ fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
         let full = |cap: &Cap| left.get(cap).is_some_and(|left| *left < 1.0);
         rising.retain(|&s| {
             let own = claims[s].own_rate.is_some_and(|own| own as f64 <= level * weight(claims[s]) + 1.0);
-            let stops = own || claims[s].caps.keys().any(full);
+            let stops = own || claims[s].caps.iter().any(full);
             if stops {
                 rates[s] = Some((level * weight(claims[s])).round().max(1.0) as u64);
             }
@@ -154,7 +176,8 @@ fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
         });
     }
     // Sessions that no cap stopped keep only their own rate, if they have one.
-    rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| !claim.caps.is_empty())).collect()
+    let is_held = |claim: &RateClaim| claim.caps.iter().any(|cap| caps.contains_key(cap));
+    rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| is_held(claim))).collect()
 }
 
 fn weight(claim: &RateClaim) -> f64 {
@@ -166,8 +189,11 @@ mod tests {
     use super::*;
     use tokio::sync::mpsc::unbounded_channel;
 
-    fn claim(weight: u32, own: Option<u64>, caps: &[(Cap, u64)]) -> RateClaim {
-        RateClaim { weight, own_rate: own, caps: caps.iter().cloned().collect() }
+    /// A claim, and the caps that it stands beneath.
+    type Claimed = (RateClaim, Vec<(Cap, u64)>);
+
+    fn claim(weight: u32, own: Option<u64>, caps: &[(Cap, u64)]) -> Claimed {
+        (RateClaim { weight, own_rate: own, caps: caps.iter().map(|(cap, _)| cap.clone()).collect() }, caps.to_vec())
     }
 
     fn root(name: &str) -> Cap {
@@ -175,11 +201,12 @@ mod tests {
     }
 
     fn client(name: &str) -> Cap {
-        Cap::Client(name.to_owned())
+        Cap::Client(PublicKey::from_bytes([name.as_bytes()[0]; 32]))
     }
 
-    fn shared(claims: &[RateClaim]) -> Vec<Option<u64>> {
-        shares(&claims.iter().collect::<Vec<_>>())
+    fn shared(claims: &[Claimed]) -> Vec<Option<u64>> {
+        let caps = claims.iter().flat_map(|(_, caps)| caps.iter().cloned()).collect();
+        shares(&claims.iter().map(|(claim, _)| claim).collect::<Vec<_>>(), &caps)
     }
 
     #[test]
@@ -226,6 +253,7 @@ mod tests {
             allow: crate::Rights::default(),
             protect: Vec::new(),
             rate,
+            sessions: None,
             policy: longhaul_disk::TreePolicy::default(),
         };
         let client = ClientConfig {
@@ -233,17 +261,21 @@ mod tests {
             key: longhaul_net::Identity::generate().expect("a key").public(),
             roots: BTreeMap::new(),
             rate: None,
+            sessions: None,
+            memory: None,
             weight: 1,
             bench: false,
         };
         let (free, slow, slower) = (root("free", None), root("slow", Some(100)), root("slower", Some(50)));
+        let caps = BTreeMap::from([(Cap::Root("slow".to_owned()), 100), (Cap::Root("slower".to_owned()), 50)]);
         for roots in [vec![&free, &slow, &slower], vec![&slower, &slow, &free]] {
             let both = RateClaim::new(&client, &roots, None);
             let alone = RateClaim::new(&client, &[&slow], None);
-            assert_eq!(shared(&[both, alone]), [Some(50), Some(50)]);
+            assert_eq!(shares(&[&both, &alone], &caps), [Some(50), Some(50)]);
         }
         let others = [RateClaim::new(&client, &[&slow, &free], None), RateClaim::new(&client, &[&slow], None)];
-        assert_eq!(shared(&others), [Some(50), Some(50)], "each has its part of the cap that both are beneath");
+        let shared = shares(&[&others[0], &others[1]], &caps);
+        assert_eq!(shared, [Some(50), Some(50)], "each has its part of the cap that both are beneath");
     }
 
     #[test]
@@ -264,27 +296,33 @@ mod tests {
                 .collect();
             let rates = shared(&claims);
             for (cap, limit) in &caps {
-                let beneath = claims.iter().zip(&rates).filter(|(claim, _)| claim.caps.contains_key(cap));
+                let beneath = claims.iter().zip(&rates).filter(|((claim, _), _)| claim.caps.contains(cap));
                 let sum: u64 = beneath.filter_map(|(_, rate)| *rate).sum();
                 assert!(sum <= limit + 10, "{claims:?} {rates:?}");
             }
-            for (claim, rate) in claims.iter().zip(&rates) {
+            for ((claim, _), rate) in claims.iter().zip(&rates) {
                 assert_eq!(rate.is_some(), !claim.caps.is_empty(), "{claims:?} {rates:?}");
             }
         }
     }
 
     #[test]
-    fn sessions_hear_when_others_come_and_go() {
-        let rates = RateLimits::new(Some(1000));
+    fn sessions_hear_when_others_come_and_go_and_when_a_cap_is_set() {
+        let rates = RateLimits::default();
+        rates.set(Cap::All, Some(1000));
+        let all = || RateClaim { weight: 1, own_rate: None, caps: BTreeSet::from([Cap::All]) };
         let ((tx, mut first), (other, mut second)) = (unbounded_channel(), unbounded_channel());
-        let (_first, rate) = rates.enter(RateClaim { weight: 1, ..RateClaim::default() }, tx);
+        let (_first, rate) = rates.enter(all(), tx);
         assert_eq!(rate, Some(1000));
-        let (entered, rate) = rates.enter(RateClaim { weight: 1, ..RateClaim::default() }, other);
+        let (entered, rate) = rates.enter(all(), other);
         assert_eq!(rate, Some(500));
         assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(500)))));
         drop(entered);
         assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(1000)))));
         assert!(second.try_recv().is_err(), "the newcomer is told when it enters");
+        rates.set(Cap::All, Some(70));
+        assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(70)))));
+        rates.set(Cap::All, None);
+        assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(None))));
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::api::{Stop, StopTrigger};
 use crate::session::course::CommittedVersions;
 use crate::session::idle::Activity;
+use crate::session::rounds::SessionRounds;
 
 /// A client's key, and the secret of its run.
 type Name = (PublicKey, [u8; 16]);
@@ -26,6 +27,7 @@ pub(super) struct Runs {
     live: Arc<Mutex<HashMap<Name, LiveRun>>>,
     /// The committed entries of runs whose last session was lost, the latest last.
     lost: Arc<Mutex<VecDeque<(Name, CommittedVersions)>>>,
+    rounds: SessionRounds,
 }
 
 /// A session that lives.
@@ -50,6 +52,11 @@ pub(super) struct RunSeat {
 }
 
 impl Runs {
+    /// The loops of the sessions.
+    pub(super) fn rounds(&self) -> &SessionRounds {
+        &self.rounds
+    }
+
     /// Takes a place for another session of a run, once an earlier one has let go.
     ///
     /// # Errors
@@ -138,6 +145,11 @@ impl RunSeat {
     /// The stop by which another session takes over.
     pub(super) fn stop(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// Ends the session when it is pulled.
+    pub(super) fn trigger(&self) -> StopTrigger {
+        self.trigger.clone()
     }
 
     /// Ends the session after this time, unless it has ended by then.

@@ -5,7 +5,6 @@
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
@@ -18,11 +17,12 @@ use longhaul_proto::wire::message::{Follows, GrantedLanes, VERSION, Welcome, ext
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
+use super::current::Current;
+use super::live::{Counts, Live, LiveSeat, MayModify, Needs, SessionCounter};
 use super::memory::{LONGEST, Measured};
 use super::rates::Entered;
 use super::side::Side;
 use super::{Daemon, request, strangers};
-use crate::api::{Event, FileStatus, Observer};
 use crate::budget::{self};
 use crate::cpu::Stage;
 use crate::lanes::event::LaneListener;
@@ -41,8 +41,9 @@ use crate::session::plan::{LanePlan, Plan, ReceivePlan};
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
-/// Runs a conversation to its end.
-pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
+/// Runs a conversation to its end. It sees the daemon as that is now, whatever is served later.
+pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
+    let daemon = current.now();
     let peer = control.peer_addr;
     // Before anything that it says is looked at.
     if !daemon.knows(&control.peer_key) {
@@ -69,7 +70,7 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
         }
         Ok(Admitted::Session(admission)) => {
             drop(place);
-            run_session(&daemon, control, *admission, units).await;
+            run_session((&daemon, &current), control, *admission, units).await;
         }
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
@@ -107,13 +108,18 @@ fn busy(what: &str) -> Fault {
         .hint(hint::Again::Later)
 }
 
-async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admission, units: Units) {
+async fn run_session(
+    (daemon, current): (&Arc<Daemon>, &Current),
+    control: Control,
+    admission: Admission,
+    units: Units,
+) {
     let begun = Instant::now();
     let peer = control.peer_addr;
     let (client, what) = (admission.client.clone(), admission.description.clone());
     let protection = handshake::from_wire(admission.transfer.protect);
     tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
-    let counter = Arc::new(Counter::default());
+    let counter = Arc::new(SessionCounter::default());
     if admission.measured.is_some() {
         // Its own time and the end are within that, or the client is not one that means well.
         admission.holdings.place.end_after(LONGEST + LONGEST / 10);
@@ -121,6 +127,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admissio
     let measured = admission.measured;
     let totals = match welcome(daemon, control, &admission, units, counter.clone()).await {
         Ok((link, registered, plan)) => {
+            end_if_unwanted(current, &registered.2);
             let totals = converse(link, admission, plan).await;
             drop(registered);
             totals
@@ -128,8 +135,8 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admissio
         Err(fault) => Totals::ended_by(fault),
     };
     let seconds = begun.elapsed().as_secs_f64();
-    let (files, failed) = (counter.committed.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed));
-    let bytes = if measured.is_some() { totals.bytes_moved() } else { counter.bytes.load(Ordering::Relaxed) };
+    let Counts { files, failed, committed, .. } = counter.counts();
+    let bytes = if measured.is_some() { totals.bytes_moved() } else { committed };
     // That a source ends by the clock is no failure.
     let failed = if measured.is_some_and(Measured::is_timed) { 0 } else { failed };
     let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
@@ -150,11 +157,12 @@ async fn welcome(
     mut control: Control,
     admission: &Admission,
     units: Units,
-    observer: Arc<Counter>,
-) -> Result<(ControlLink, (Registered, Entered), Plan), Fault> {
+    observer: Arc<SessionCounter>,
+) -> Result<(ControlLink, (Registered, Entered, LiveSeat), Plan), Fault> {
     let events = mpsc::unbounded_channel();
-    let (entered, rate) = daemon.rates.enter(admission.claim.clone(), events.0.clone());
+    let (entered, rate) = daemon.live.rates.enter(admission.claim.clone(), events.0.clone());
     let welcome = answer(admission, units, rate)?;
+    let live = daemon.live.enter(welcome.session, listed(&control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
@@ -171,12 +179,43 @@ async fn welcome(
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
     let mut link = ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules });
     link.set_idle(idle);
+    link.set_round(daemon.runs.rounds().enter());
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
     // Windows of the first lanes were set aside when the session was admitted.
     if TransportFacts::of(transport).memory == LaneMemory::Kernel {
         link.set_window_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
     }
-    Ok((link, (registered, entered), plan))
+    Ok((link, (registered, entered, live), plan))
+}
+
+/// A session in the list of those that run.
+fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
+    let may_modify = match &admission.side {
+        Side::Receive(_, Policy { may_modify: true, .. }) => MayModify::Yes,
+        _ => MayModify::No,
+    };
+    Live {
+        key: control.peer_key,
+        client: admission.client.clone(),
+        peer: control.peer_addr,
+        what: admission.description.clone(),
+        protection: handshake::from_wire(admission.transfer.protect),
+        begun: Instant::now(),
+        needs: Needs::of(&admission.transfer, may_modify),
+        counter,
+        trigger: admission.holdings.place.trigger(),
+    }
+}
+
+/// Ends a session in order that was admitted by what is served no more, or while the daemon began
+/// to drain. Whoever changed that found it in no list yet.
+fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
+    let daemon = current.now();
+    if !seat.is_allowed(&daemon) {
+        seat.end(FaultCode::Denied);
+    } else if daemon.live.drain.admit().is_err() {
+        seat.end(FaultCode::Busy);
+    }
 }
 
 /// The answer to an admitted request of a client that takes `units`; `rate` is what the daemon lets
@@ -266,26 +305,3 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
 
 /// How long a client that was refused in the middle of its request is heard.
 const HEARD_OUT: Duration = Duration::from_secs(5);
-
-/// Counts for the log line at a session's end.
-#[derive(Default)]
-struct Counter {
-    committed: AtomicU64,
-    failed: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Observer for Counter {
-    fn event(&self, event: Event) {
-        if let Event::File(file) = event {
-            match file.status {
-                FileStatus::Committed if file.regular => {
-                    self.committed.fetch_add(1, Ordering::Relaxed);
-                    self.bytes.fetch_add(file.bytes, Ordering::Relaxed);
-                }
-                FileStatus::Failed(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
-                _ => {}
-            }
-        }
-    }
-}

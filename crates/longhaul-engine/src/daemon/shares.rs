@@ -34,6 +34,8 @@ pub(super) struct Share {
 pub(super) enum Full {
     /// The client has so many claims already; the rest is for other clients.
     Client { claims: u64 },
+    /// The client has as much as its own limit allows, which is this.
+    Own { limit: u64 },
     /// Nothing is left.
     Daemon,
 }
@@ -48,6 +50,8 @@ struct ShareAccount<K> {
     begins: u64,
     taken: u64,
     clients: HashMap<K, Had>,
+    /// The most that some clients may have.
+    limits: HashMap<K, u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +62,7 @@ struct Had {
 
 impl<K: Copy + Eq + Hash> ShareAccount<K> {
     fn new(total: u64, claims_max: u64) -> ShareAccount<K> {
-        ShareAccount { total, claims_max, begins: 0, taken: 0, clients: HashMap::new() }
+        ShareAccount { total, claims_max, begins: 0, taken: 0, clients: HashMap::new(), limits: HashMap::new() }
     }
 
     fn claim(&mut self, client: K, amount: u64) -> Result<(), Full> {
@@ -93,6 +97,10 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
     /// Takes an amount for a client that has `others` other claims. It leaves at least `left`, or
     /// `left_by_many` if the client has other claims.
     fn take(&mut self, client: K, others: u64, amount: u64, (left, left_by_many): (u64, u64)) -> Result<(), Full> {
+        let had = self.clients.get(&client).map_or(0, |had| had.amount);
+        if let Some(&limit) = self.limits.get(&client).filter(|limit| had.saturating_add(amount) > **limit) {
+            return Err(Full::Own { limit });
+        }
         let free = self.total.saturating_sub(self.taken);
         if free < amount.saturating_add(left) {
             return Err(Full::Daemon);
@@ -131,6 +139,19 @@ impl ClientShares {
         ClientShares { of, book, given_back: Arc::default() }
     }
 
+    /// Has another total from now on, and these limits of single clients. Claims that stand are
+    /// kept, be they more.
+    pub(super) fn limit(&self, total: u64, limits: HashMap<PublicKey, u64>) {
+        let mut book = self.lock();
+        (book.total, book.limits) = (total, limits);
+    }
+
+    /// The amount that is taken, and the total.
+    pub(super) fn taken(&self) -> (u64, u64) {
+        let book = self.lock();
+        (book.taken, book.total)
+    }
+
     /// Claims for a client.
     ///
     /// # Errors
@@ -163,6 +184,10 @@ impl ClientShares {
                 ))
                 .hint(hint::Daemon::WaitOrAskForLimits)
             }
+            Full::Own { limit } => busy(format_args!(
+                "this key has all of the {of} that its client may have here: {of} = {limit} in the daemon's config"
+            ))
+            .hint(hint::Daemon::WaitOrAskForLimits),
             Full::Daemon => busy(format_args!("the daemon is at its limit of {of}")).hint(hint::Daemon::AskForLimits),
         }
     }
@@ -223,6 +248,38 @@ const KEPT_FREE: u64 = 4;
 mod tests {
     use super::*;
     use longhaul_net::Identity;
+
+    #[test]
+    fn a_client_gets_no_more_than_its_own_limit_and_others_do() {
+        let shares = ClientShares::growing("memory", 1000, 100);
+        let [bound, other] = [1, 2].map(|n| PublicKey::from_bytes([n; 32]));
+        shares.limit(1000, HashMap::from([(bound, 150)]));
+        let mut share = shares.claim(bound, 100).expect("it fits");
+        assert_eq!(share.grow(60).err(), Some(Full::Own { limit: 150 }));
+        assert!(share.grow(50).is_ok());
+        assert_eq!(shares.claim(bound, 1).err(), Some(Full::Own { limit: 150 }));
+        let said = shares.refusal(Full::Own { limit: 150 }).message;
+        assert!(said.contains("memory = 150"), "{said}");
+        assert!(shares.claim(other, 400).is_ok());
+        drop(share);
+        assert!(shares.claim(bound, 150).is_ok());
+    }
+
+    #[test]
+    fn a_smaller_total_lets_nobody_in_before_enough_is_given_back() {
+        let shares = ClientShares::new("sessions", 4, u64::MAX);
+        let key = |n: u8| PublicKey::from_bytes([n; 32]);
+        let mut had: Vec<_> = (0..4).map(|n| shares.claim(key(n), 1).expect("it fits")).collect();
+        shares.limit(2, HashMap::new());
+        assert_eq!(shares.taken(), (4, 2));
+        for _ in 0..2 {
+            assert_eq!(shares.claim(key(9), 1).err(), Some(Full::Daemon));
+            had.pop();
+        }
+        assert_eq!(shares.claim(key(9), 1).err(), Some(Full::Daemon));
+        had.pop();
+        assert!(shares.claim(key(9), 1).is_ok());
+    }
 
     #[test]
     fn one_client_leaves_a_quarter_for_those_that_have_nothing() {

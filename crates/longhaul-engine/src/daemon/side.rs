@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, Role, hint};
+use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, RelPath, Role, hint};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, TargetSet};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
 
+use super::account::Spot;
 use super::{ClientConfig, Daemon};
 use crate::journals::{Principal, RootJournals, run_of};
 use crate::place::{self, Opening};
@@ -47,6 +48,9 @@ pub(super) async fn open(
     transfer: &Transfer,
     names: Option<PathList>,
 ) -> Result<(Side, String), Fault> {
+    if let Some(account) = &daemon.roots.account {
+        return account.side(transfer, names).await;
+    }
     let direct = daemon.config.io;
     match (&transfer.far, transfer.role) {
         (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
@@ -100,10 +104,18 @@ pub(super) fn contradiction() -> Fault {
 }
 
 impl Daemon {
+    /// The tree in which `path` of a root lies, and the path beneath that tree.
+    pub(super) async fn spot(&self, root: &str, path: RelPath) -> Result<Spot, Fault> {
+        match &self.roots.account {
+            Some(account) => account.spot(root, path).await,
+            None => self.root_parts(root).await.map(|(set, store)| (set, store, path)),
+        }
+    }
+
     /// A root's tree and its partials, if the directory that is open for it is still the one at its
     /// path.
     pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<TargetSet>, Arc<RootJournals>), Fault> {
-        let known = self.roots.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
+        let known = self.roots.named.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
         let (set, store) =
             known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;
         let root = root.to_owned();

@@ -6,6 +6,7 @@
 //! messages and no machines.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, SessionTag, hint};
@@ -35,7 +36,9 @@ pub(crate) struct RootJournals {
     /// The id of this host's boot.
     boot: [u8; 16],
     /// The number of unfinished transfers that one principal may leave.
-    unfinished_max: usize,
+    unfinished_max: AtomicUsize,
+    /// Milliseconds for which a journal of another process is waited for.
+    patience_ms: AtomicU64,
 }
 
 /// The outcome of an attempt to open a journal that was left.
@@ -84,7 +87,26 @@ impl RootJournals {
     ) -> Arc<RootJournals> {
         let (books, holds) = (OpenFiles::default(), PathOwners::default());
         let shelf = shelf.proved_by(Arc::new(SoundRecords(layout)));
-        Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max })
+        let unfinished_max = AtomicUsize::new(unfinished_max);
+        let patience_ms = AtomicU64::new(LOOKED_THROUGH_MAX.as_millis() as u64);
+        Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max, patience_ms })
+    }
+
+    /// Waits for so long from now on where another process has a journal that a session wants. By
+    /// default that is only as long as a sweep looks through one.
+    pub(crate) fn wait_for_others(&self, patience: Duration) {
+        self.patience_ms.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// See [`RootJournals::wait_for_others`].
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
+    }
+
+    /// Sets the number of unfinished transfers that one principal may leave. Those that are left
+    /// stay.
+    pub(crate) fn keep_at_most(&self, unfinished_max: usize) {
+        self.unfinished_max.store(unfinished_max, Ordering::Relaxed);
     }
 
     /// Refuses another journal to a principal that has left too many.
@@ -93,7 +115,7 @@ impl RootJournals {
     /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
     pub(super) fn need_room(&self, left: &Outlines) -> Result<(), Fault> {
         let unfinished = left.own_outlines.iter().filter(|outline| !outline.live).count();
-        if unfinished < self.unfinished_max {
+        if unfinished < self.unfinished_max.load(Ordering::Relaxed) {
             return Ok(());
         }
         let why =
@@ -213,5 +235,7 @@ impl RootJournals {
     }
 }
 
+/// How long to wait for a journal that a sweep or a daemon's collection only looks through.
+const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
 /// The wait between two attempts to open a journal that another process holds.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -1,10 +1,10 @@
 //! Owns the events that lanes report to their session: a lane joined, none could be dialled, a
-//! lane's thread ended.
+//! lane's thread ended, there is another way for them.
 //!
 //! In: lanes, from their threads and dials. Out: a [`LaneEvent`] to the session's listener. It
 //! knows no session.
 
-use longhaul_core::{Fault, LaneId};
+use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_proto::sender::Unfinished;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -19,6 +19,8 @@ pub(crate) enum LaneEvent {
     Undialled(Fault),
     /// A lane's thread ended.
     Ended(LaneEnd),
+    /// Lanes over this transport have a way beside the ssh session over which the session began.
+    WayFound(Transport),
 }
 
 /// The end of a lane's thread, and thereby of this side's end of the lane.

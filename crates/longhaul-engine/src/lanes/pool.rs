@@ -26,6 +26,7 @@ use super::tune::{Demand, LaneTask, TuningRules, TuningStep};
 use super::vacancy::Vacancy;
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
+use crate::budget::LANES_FAR;
 use crate::faults::system_fault;
 
 /// How a side treats its lanes.
@@ -69,6 +70,8 @@ struct WantedLanes {
     /// Their number, and the most that it may become.
     count: u32,
     most: u32,
+    /// Whether somebody asked for just the most.
+    is_given: bool,
     /// The transport of the first lanes.
     first_transport: Transport,
     /// The transport of lanes that are added from now on. A search may try another than the first,
@@ -103,6 +106,7 @@ impl Lanes {
             wanted: WantedLanes {
                 count: rules.target,
                 most: rules.lanes_max.max(rules.target),
+                is_given: rules.tuning.is_none(),
                 first_transport: rules.transport,
                 transport: rules.transport,
             },
@@ -125,7 +129,10 @@ impl Lanes {
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
         let over = handle.facts().transport;
-        self.search.joined(id, &handle);
+        // Nothing can be found out about lanes over ssh, which are one connection.
+        if over != Transport::Ssh {
+            self.search.joined(id, &handle);
+        }
         let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
         let run = move |quit| listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer })));
         let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
@@ -135,10 +142,31 @@ impl Lanes {
         self.divide();
         // The lane was asked for in a trial that is over and went back to the first transport.
         let WantedLanes { first_transport, transport, .. } = self.wanted;
-        if over != transport && transport == first_transport && self.role == Role::Sender {
+        if over != transport && transport == first_transport && self.role == Role::Sender && over != Transport::Ssh {
             self.retire(id);
         }
+        self.retire_ssh();
         Ok(())
+    }
+
+    /// Ends lanes over ssh in order once one goes straight to the other host.
+    fn retire_ssh(&mut self) {
+        let over_ssh = |lane: &StandingLane| lane.facts().transport == Transport::Ssh;
+        if self.role == Role::Sender && self.running.values().any(|lane| !over_ssh(lane) && !lane.is_retiring()) {
+            self.running.values_mut().filter(|lane| over_ssh(lane)).for_each(StandingLane::retire);
+        }
+    }
+
+    /// Has lanes go over `transport` from now on instead of over ssh: as many as such a session
+    /// begins with, or as were asked for. Returns false if they do not go over ssh.
+    pub(crate) fn leave_ssh(&mut self, transport: Transport) -> bool {
+        if self.wanted.transport != Transport::Ssh {
+            return false;
+        }
+        self.wanted.first_transport = transport;
+        let count = if self.wanted.is_given { self.wanted.most } else { LANES_FAR };
+        self.set_target(count, transport);
+        true
     }
 
     /// Gives each lane that stands its share of the rate and of the memory for windows.

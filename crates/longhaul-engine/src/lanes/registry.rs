@@ -10,11 +10,12 @@
 //! and no files.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
-use longhaul_core::{Fault, LaneId};
+use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
 
@@ -99,14 +100,19 @@ impl Registry {
         Some(id)
     }
 
-    /// Has a safe lane, whose first bytes are `opening`, prove where it belongs, and brings it
-    /// there.
-    pub(crate) async fn bring_safe(&self, stream: LaneStream, opening: &[u8]) {
+    /// Tells every session that lanes over `transport` have a way beside the ssh session.
+    pub(crate) fn way_found(&self, transport: Transport) {
+        self.lock().values().for_each(|session| session.listener.hear(LaneEvent::WayFound(transport)));
+    }
+
+    /// Has a safe lane from a host, whose first bytes are `opening`, prove where it belongs, and
+    /// brings it there.
+    pub(crate) async fn bring_safe(&self, stream: LaneStream, opening: &[u8], from: IpAddr) {
         let Some(opening) = opening.first_chunk::<OPENING_BYTES>().map(Opening::decode) else { return };
         let expected = self.lock().get(&opening.session).is_some_and(|e| e.admits(opening.lane, None));
-        match stream.peer_addr() {
-            Some(addr) if expected => self.bring(stream, None, self.safe.enter(Source::of(addr.ip()))).await,
-            peer => tracing::debug!(target: "longhaul::serve", ?peer, "a lane that belongs to no session"),
+        match expected {
+            true => self.bring(stream, None, self.safe.enter(Source::of(from))).await,
+            false => tracing::debug!(target: "longhaul::serve", %from, "a lane that belongs to no session"),
         }
     }
 

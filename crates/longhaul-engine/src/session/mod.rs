@@ -8,10 +8,10 @@
 //! side has not read yet, `inbox` messages of the other side that the loop has not dealt with,
 //! `bare` arrivals without payload, and `overhead` the memory of all these. `orders` are chunks to
 //! read; `dirs` are directories to offer again; `unsent` words the entries that are not sent;
-//! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing;
-//! `timed_source` ends a source with a time limit. `course` outlives a session, `totals` is the
-//! base of the report, and `settled` reports one entry. It knows no sockets of its own and no
-//! daemon.
+//! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing, and
+//! `rounds` one that hangs; `timed_source` ends a source with a time limit. `course` outlives a
+//! session, `totals` is the base of the report, and `settled` reports one entry. It knows no
+//! sockets of its own and no daemon.
 
 pub(crate) mod allowed;
 mod bare;
@@ -30,6 +30,7 @@ pub(crate) mod outbox;
 pub(crate) mod overhead;
 pub(crate) mod plan;
 pub(crate) mod receiver;
+pub(crate) mod rounds;
 pub(crate) mod sender;
 mod sent_stream;
 mod settled;
@@ -38,7 +39,7 @@ mod timed_source;
 pub(crate) mod totals;
 mod unsent;
 
-use longhaul_core::{Fault, FileId};
+use longhaul_core::{Fault, FileId, Transport};
 use longhaul_proto::sender::Sent;
 
 use crate::lanes::JoinedLane;
@@ -60,6 +61,8 @@ pub(crate) enum SessionEvent {
     Undialled(Fault),
     /// A lane's thread ended.
     LaneEnded(LaneEnd),
+    /// Lanes over this transport need not go over ssh any more.
+    WayFound(Transport),
     /// The rate that this side allows the session has changed, bytes/s. `None` for no rate.
     OwnRate(Option<u64>),
     /// A receiving lane brought a unit, with a pass if the unit holds no buffer.
@@ -80,6 +83,7 @@ impl From<LaneEvent> for SessionEvent {
             LaneEvent::Joined(lane) => SessionEvent::Lane(lane),
             LaneEvent::Undialled(fault) => SessionEvent::Undialled(fault),
             LaneEvent::Ended(end) => SessionEvent::LaneEnded(end),
+            LaneEvent::WayFound(transport) => SessionEvent::WayFound(transport),
         }
     }
 }

@@ -6,12 +6,12 @@
 
 use std::fmt;
 use std::future::pending;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 
 use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -43,6 +43,13 @@ impl QuicListener {
     /// # Errors
     /// [`NetError::Socket`] if the address is taken or is not this host's; [`NetError::Crypto`].
     pub fn bind(addr: SocketAddr, tls: &ServerTls) -> Result<QuicListener, NetError> {
+        let udp = socket::listening(addr);
+        let failed = |source| NetError::Socket { addr: addr.to_string(), doing: "listen over UDP", source };
+        QuicListener::adopt(udp.map_err(failed)?, addr, tls)
+    }
+
+    /// Listens at a socket that is bound to `addr`.
+    pub(crate) fn adopt(udp: UdpSocket, addr: SocketAddr, tls: &ServerTls) -> Result<QuicListener, NetError> {
         let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
         let server = config::server(tls.lane.clone())?;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(DRIVERS_MAX);
@@ -54,7 +61,6 @@ impl QuicListener {
             .map_err(failed("start drivers"))?;
         let (endpoint, socket) = {
             let _inside = threads.enter();
-            let udp = socket::listening(addr).map_err(failed("listen over UDP"))?;
             let socket = Arc::new(PacedSocket::new(udp).map_err(failed("set a UDP socket up"))?);
             let runtime = Arc::new(TokioRuntime);
             let server = Some(server.clone());
@@ -70,6 +76,11 @@ impl QuicListener {
     /// The address where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The threads that drive its connections.
+    pub fn drivers(&self) -> Option<&Handle> {
+        self.threads.as_ref().map(Runtime::handle)
     }
 
     /// The next stream, with the key that its dialler has proved. `None` when the socket is of no

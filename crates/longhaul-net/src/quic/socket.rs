@@ -161,15 +161,26 @@ fn bound(addr: SocketAddr, both_families: bool) -> io::Result<UdpSocket> {
     if addr.is_ipv6() && both_families {
         socket.set_only_v6(false)?;
     }
-    // The kernel's default buffer holds two milliseconds of a gigabit: a thread that is late loses
-    // packets. Beyond net.core.rmem_max only those with CAP_NET_ADMIN get it.
-    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES));
-    let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES));
+    enlarge(&socket);
     socket.bind(&addr.into())?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// A bound socket that was made elsewhere, with what a socket of our own has.
+pub(crate) fn adopted(socket: Socket) -> io::Result<UdpSocket> {
+    enlarge(&socket);
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+fn enlarge(socket: &Socket) {
+    // The kernel's default buffer holds two milliseconds of a gigabit: a thread that is late loses
+    // packets. Beyond net.core.rmem_max only those with CAP_NET_ADMIN get it.
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES));
+    let _ = sockopt::set_socket_send_buffer_size_force(socket, SEND_BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES));
 }
 
 /// The largest UDP payload that the route to `peer` takes at this host, as far as the kernel knows,

@@ -1,4 +1,5 @@
-//! The bytes: control messages and their framing, lane frames, bundle tables.
+//! The bytes: control messages and their framing, lane frames, bundle tables, the first words over
+//! ssh.
 //!
 //! Everything here parses bytes of a peer: they are bounded before they are believed, and never
 //! cause a panic.
@@ -7,3 +8,4 @@ pub mod bundle;
 pub mod data;
 pub mod frame;
 pub mod message;
+pub mod ssh;

@@ -1,15 +1,8 @@
-//! The help text besides the options: examples, forms of values, exit codes, and the version.
+//! The help text besides the options: examples, forms of values, and exit codes.
 //!
-//! In: the build, and limits. Out: texts to the command line's declaration. Knows no parser.
+//! In: limits. Out: texts to the command line's declaration. Knows no parser.
 
 use longhaul_core::limits::{DISK_DEPTH_MAX, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN};
-
-/// The line of `--version`: name, version, the commit that it was built from, and the protocol that
-/// it speaks.
-pub fn version() -> String {
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LONGHAUL_BUILT_FROM"));
-    format!("longhaul {version} (commit {commit}, protocol {})", longhaul_engine::PROTOCOL_VERSION)
-}
 
 /// The help of `--memory`: whose buffers, and their bounds.
 pub(super) fn memory(whose: &str) -> String {
@@ -28,7 +21,8 @@ pub(super) const PROGRAM: &str = "\
 pub(super) const PROGRAM_LONG: &str = "\
 Examples:
   longhaul copy /data/run7 /backup/              within this host, verified
-  longhaul key generate                          once, before the first transfer over a network
+  longhaul push /data/run7 node.example:data/    over ssh: no daemon, no keys, longhaul at both ends
+  longhaul key generate                          once, before the first transfer with a daemon
   longhaul push /data/run7 lh://node.example/atlas/
   longhaul pull lh://node.example/atlas/run7 /data/
   longhaul ls -l lh://node.example/              the roots that this key may see
@@ -37,31 +31,33 @@ Examples:
 Every option of push, pull and copy can also stand in the environment (--chunk-size as LONGHAUL_CHUNK_SIZE) or in \
 $XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, the environment over the file.
 
-'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples.";
+'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples. 'longhaul --version --json' \
+tells scripts which build this is.";
 
 pub(super) const PUSH_LOCATIONS: &str = "\
 SOURCE... are files and directories of this host (with a trailing slash: their contents), the last is where they go";
 
 pub(super) const PUSH_LOCATIONS_LONG: &str = "\
 SOURCE... are files and directories of this host; a directory with a trailing slash means its contents. The last location is the \
-destination, lh://HOST[:PORT]/ROOT/PATH (or a path of this host). A directory lands as DEST/NAME; DEST is made where it is missing; one \
+destination: [USER@]HOST:PATH, to which ssh leads, lh://HOST[:PORT]/ROOT/PATH of a daemon, or a path of this host. A directory lands as DEST/NAME; DEST is made where it is missing; one \
 file takes the name DEST if that is no directory and does not end in a slash. -n shows what goes where, and moves nothing";
 
 pub(super) const PULL_LOCATIONS: &str = "\
-lh://... are files and directories of one daemon (with a trailing slash: their contents), DEST is a path of this host, or `-`";
+HOST:PATH... or lh://... are files and directories of one host (with a trailing slash: their contents), DEST is a path of this host, or \
+`-`";
 
 pub(super) const PULL_LOCATIONS_LONG: &str = "\
-lh://HOST[:PORT]/ROOT/PATH... are files and directories of one daemon; a directory with a trailing slash means its contents. The last \
+[USER@]HOST:PATH..., to which ssh leads, or lh://HOST[:PORT]/ROOT/PATH... are files and directories of one host; a directory with a trailing slash means its contents. The last \
 location is the destination, a path of this host. A directory lands as DEST/NAME; DEST is made where it is missing; one file takes the \
 name DEST if that is no directory and does not end in a slash. `-` as DEST is standard output. -n shows what goes where, and moves \
 nothing";
 
 pub(super) const COPY_LOCATIONS: &str = "\
-SOURCE... and DEST are paths or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host; a trailing slash: a directory's contents";
+SOURCE... and DEST are paths, [USER@]HOST:PATH or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host; a trailing slash: a directory's contents";
 
 pub(super) const COPY_LOCATIONS_LONG: &str = "\
-SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host (from one \
-daemon to another: pull, then push). A directory with a trailing slash means its contents. A directory lands as DEST/NAME; DEST is made \
+SOURCE... are files and directories, DEST is where they go: PATH, [USER@]HOST:PATH, to which ssh leads, or \
+lh://HOST[:PORT]/ROOT/PATH, one side or both on this host (from one other host to another: pull, then push). A directory with a trailing slash means its contents. A directory lands as DEST/NAME; DEST is made \
 where it is missing; one file takes the name DEST if that is no directory and does not end in a slash. `-` as DEST is standard output";
 
 macro_rules! codes {
@@ -95,6 +91,7 @@ pub(super) const PUSH_LONG: &str = concat!(
     "\
 Examples:
   longhaul push run7 lh://node.example/atlas/               to atlas/run7
+  longhaul push run7 me@node.example:data/                  over ssh, to data/run7 beneath the home there
   longhaul push -n run7/ lh://node.example/atlas/2026       what would go where
   longhaul push --rate 800Mbit/s --exclude '*.tmp' run7 lh://node.example/atlas/
   longhaul push --files-from list.txt /data lh://node.example/atlas/
@@ -109,6 +106,7 @@ pub(super) const PULL_LONG: &str = concat!(
     "\
 Examples:
   longhaul pull lh://node.example/atlas/run7 /data/         to /data/run7
+  longhaul pull node.example:/data/run7 /data/              over ssh
   longhaul pull lh://node.example/atlas/run7/f1.dat .       one file
   longhaul pull --verify disk --manifest run7.b3 lh://node.example/atlas/run7 /archive/
   longhaul pull --retry-for 2d lh://node.example/atlas/ /mirror   through outages of two days
@@ -152,4 +150,4 @@ Examples:
   longhaul serve --config serve.toml --check-config         what is wrong with it, or doubtful
 
 Clients connect to TCP port 7214 (and UDP 7214 for lanes over QUIC): let both in. SIGTERM or Ctrl-C ends every session in order, and \
-each can be gone on with.";
+each can be gone on with; SIGHUP or 'longhaul admin reload' has the config read again.";

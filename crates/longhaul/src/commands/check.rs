@@ -41,8 +41,8 @@ pub(super) fn run(args: &CheckArgs, context: Context) -> Result<Exit, Error> {
         let dir = match dir {
             None => None,
             Some(Location::Local(local)) => Some(local.path),
-            Some(Location::Daemon(_)) => {
-                let why = "check reads files of this host, and the directory is at a daemon";
+            Some(Location::Daemon(_) | Location::Ssh(_)) => {
+                let why = "check reads files of this host, and the directory is at another";
                 return Err(Error::Combination { why, hint: "run it on the host that has the files" });
             }
         };

@@ -1,22 +1,23 @@
-//! `key generate | show | authorize | trust`: keys on the command line.
+//! `key generate | show | authorize | list | revoke | trust`: keys on the command line.
 //!
 //! In: parsed arguments. Out: public keys on standard output, edited key files and configs. Knows
 //! no connections.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
+use longhaul_engine::ClientConfig;
 use longhaul_net::{Identity, NetError, PublicKey};
 
 use super::Context;
-use crate::cli::{AuthorizeArgs, IdentityArgs, KeyVerb, TrustArgs};
-use crate::config::{NewClient, authorize, check_strictly, parse_rights};
+use crate::cli::{AuthorizeArgs, IdentityArgs, KeyListArgs, KeyRevokeArgs, KeyVerb, TrustArgs};
+use crate::config::{Daemon, NewClient, authorize, check_strictly, parse_rights, revoke};
 use crate::error::{Error, Flaw, Origin};
 use crate::exit::Exit;
 use crate::keys;
 use crate::location::{host_port, parse_host, parse_root};
-use crate::output::{self, Talker};
+use crate::output::{self, AdminClientBody, AdminForm, AdminGrantBody, AdminTelling, Talker};
 use crate::settings::Talk;
 
 /// Runs the command.
@@ -29,6 +30,8 @@ pub(super) fn run(verb: KeyVerb, context: Context) -> Result<Exit, Error> {
         KeyVerb::Generate(args) => generate(&args, talker, context),
         KeyVerb::Show(args) => show(&args, context),
         KeyVerb::Authorize(args) => add_client(&args, talker, context),
+        KeyVerb::List(args) => list(&args, context),
+        KeyVerb::Revoke(args) => shut_out(&args, talker, context),
         KeyVerb::Trust(args) => trust(&args, talker, context),
     }
 }
@@ -64,11 +67,45 @@ fn add_client(args: &AuthorizeArgs, talker: Talker, context: Context) -> Result<
     let roots = args.root.iter().map(|text| grant(text)).collect::<Result<_, _>>()?;
     let client = NewClient { name: args.name.clone(), key: parse_key(&args.key)?, roots, bench: args.bench };
     let unknown = authorize(&path, &client)?;
-    talker.note(format_args!("{} may now connect: {}; start the daemon again", args.name, path.display()));
+    talker.note(format_args!("{} may connect once the daemon has reloaded {}: {RELOAD}", args.name, path.display()));
     for root in unknown {
         talker.note(format_args!("the config has no root '{root}' yet"));
     }
     Ok(Exit::Complete)
+}
+
+/// Lists the clients of a config.
+fn list(args: &KeyListArgs, context: Context) -> Result<Exit, Error> {
+    let daemon = Daemon::load_alone(&config_of(&args.config, context)?)?;
+    let body = |client: ClientConfig| AdminClientBody {
+        client: client.name,
+        key: client.key.to_string(),
+        roots: client.roots.into_iter().map(|(root, rights)| AdminGrantBody { root, rights }).collect(),
+        bench: client.bench,
+        rate_per_s: client.rate,
+        sessions: None,
+    };
+    let bodies: Vec<_> = daemon.config.clients.into_iter().map(body).collect();
+    let form = AdminForm::of(Talk { json: args.json, ..Talk::default() });
+    let mut telling = AdminTelling::new(BufWriter::new(io::stdout()), form);
+    telling.clients(&bodies);
+    Ok(telling.end())
+}
+
+fn shut_out(args: &KeyRevokeArgs, talker: Talker, context: Context) -> Result<Exit, Error> {
+    let path = config_of(&args.config, context)?;
+    let name = revoke(&path, &args.client)?;
+    talker.note(format_args!(
+        "{name} is taken out of {}; a daemon that runs lets it in until it reloads: {RELOAD}",
+        path.display()
+    ));
+    Ok(Exit::Complete)
+}
+
+/// The daemon's config: the named one, or the one that a daemon would read.
+fn config_of(named: &Option<OsString>, context: Context) -> Result<PathBuf, Error> {
+    let named = named.clone().or_else(|| context.variable("config"));
+    context.places().serve_config(named.map(PathBuf::from))
 }
 
 fn trust(args: &TrustArgs, talker: Talker, context: Context) -> Result<Exit, Error> {
@@ -104,6 +141,9 @@ fn print(key: &PublicKey) -> Exit {
     let mut out = io::stdout().lock();
     writeln!(out, "{key}").and_then(|()| out.flush()).map_or_else(output::stdout_failed, |()| Exit::Complete)
 }
+
+/// How a daemon that runs is made to read its config again.
+const RELOAD: &str = "'longhaul admin reload', or SIGHUP";
 
 #[cfg(test)]
 mod tests {

@@ -19,9 +19,9 @@ use crate::cli::LsArgs;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
-use crate::location::Location;
+use crate::location::{Location, SshPath};
 use crate::output::{self, JsonLines, Summary, Talker, time};
-use crate::settings::{self, Keys, Talk};
+use crate::settings::{self, Keys, SshSettings, Talk};
 use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
@@ -34,9 +34,9 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     context.talk(talk);
     let prepared = settings::keys(&args.keys, &layers).and_then(|keys| {
         let locations = args.locations.iter().map(|text| Ok((text.to_string_lossy(), Location::parse(text)?)));
-        Ok((keys, locations.collect::<Result<Vec<_>, Error>>()?))
+        Ok((keys, settings::ssh(&args.ssh, &layers)?, locations.collect::<Result<Vec<_>, Error>>()?))
     });
-    let (keys, locations) = match prepared {
+    let (keys, ssh, locations) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return Ok(output::refuse(talk.json, error)),
     };
@@ -47,7 +47,7 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let mut signals = None;
     for (name, location) in locations {
         printing.begin(several.then_some(&*name));
-        if let Err(error) = list(location, wanted, &keys, talk, context, &mut signals, &mut printing) {
+        if let Err(error) = list(location, wanted, (&keys, &ssh), talk, context, &mut signals, &mut printing) {
             let fault = Fault::from(error);
             printing.fault(&fault);
             if matches!(fault.code, FaultCode::Interrupted | FaultCode::Terminated) {
@@ -89,27 +89,33 @@ impl ListingStop {
 fn list(
     location: Location,
     wanted: Wanted,
-    keys: &Keys,
+    (keys, ssh): (&Keys, &SshSettings),
     talk: Talk,
     context: Context,
     signals: &mut Option<ListingStop>,
     printing: &mut Printing<impl Write>,
 ) -> Result<(), Error> {
-    let daemon = match location {
-        Location::Local(local) => {
-            // Nothing here needs to be stopped in order.
-            let _alone = signals.as_ref().map(|signals| signals.asking.start());
-            return list_local(&local.path, wanted, printing);
-        }
-        Location::Daemon(daemon) => daemon,
-    };
+    if let Location::Local(local) = &location {
+        // Nothing here needs to be stopped in order.
+        let _alone = signals.as_ref().map(|signals| signals.asking.start());
+        return list_local(&local.path, wanted, printing);
+    }
     let ListingStop { asking, stop } = match signals {
         Some(signals) => signals,
         None => signals.insert(ListingStop::watch()?),
     };
-    let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), asking)?;
+    let talker = Talker::new(talk);
+    let (remote, path) = match location {
+        Location::Local(_) => return Ok(()),
+        Location::Daemon(daemon) => (keys::remote(&daemon, keys, &context.places(), talker, asking)?, daemon.path),
+        // All of it is one place: a name at its end may be a link, which is followed.
+        Location::Ssh(path) => {
+            let (reach, mut paths) = ssh.reach(&[SshPath { slash: true, ..path }])?;
+            (keys::one_time(talker)?.at(reach), paths.pop())
+        }
+    };
     super::block_on(async move {
-        match daemon.path {
+        match path {
             Some(path) if wanted.partials => Ok(partials(&remote, path, "", stop, printing).await?),
             None if wanted.partials => partials_of_roots(&remote, stop, printing).await,
             path => names(&remote, path, wanted, stop, printing).await,

@@ -1,24 +1,34 @@
 //! `serve`: a daemon in the foreground, until SIGTERM or Ctrl-C.
 //!
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
-//! `listening` events on standard output. The service itself is the engine's.
+//! `listening` events on standard output. `reload` reads the config again, `upkeep` does what an
+//! administrator asks for. The service itself is the engine's.
+
+mod reload;
+mod upkeep;
 
 use std::future::pending;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::FaultCode;
 use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing};
 use longhaul_net::Identity;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
 
+use self::reload::{Reloader, Sources};
+use self::upkeep::Asked;
 use super::Context;
+use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
 use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
+use crate::notify;
 use crate::output::{self, JsonLines, Listening, Summary, Talker};
 use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
@@ -30,6 +40,9 @@ use crate::signals::{self, Asking, Hangup};
 pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
     // The client's config file sets the output of transfers, not the log of a daemon.
     let talk = settings::talk(&args.talk, &Layers::new(context.environment, ClientFile::default()))?;
+    if let Some(confined) = &args.ssh_only {
+        return super::pipe::run(confined.as_deref(), talk, context);
+    }
     context.log(match talk.verbose {
         _ if talk.quiet => "warn",
         0 => "info",
@@ -41,18 +54,23 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
 fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
     let talker = Talker::new(talk);
     let path = config_path(args, context)?;
-    let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<_, _>>()?;
-    let daemon = Daemon::load(path.as_deref(), roots)?;
-    let identity = daemon.identity.clone();
-    let identity = identity.map_or_else(|| context.places().serve_identity(path.as_deref()), Ok)?;
+    let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let daemon = Daemon::load(path.as_deref(), roots.clone())?;
+    let identity_default = || context.places().serve_identity(path.as_deref());
+    let identity = daemon.identity.clone().map_or_else(identity_default, Ok)?;
     let files: Vec<&Path> = path.as_deref().into_iter().chain([identity.as_path()]).collect();
     let mut doubts = daemon.doubts(&files);
     if args.check_config {
         doubts.extend(daemon.gaps(&identity));
     }
+    let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
+    let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
     let config = daemon.config;
+    // A check looks at the file, whoever starts it.
+    let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
         check_identity(&identity)?;
+        socket.as_deref().map_or(Ok(()), admin::check)?;
         doubts.extend(check_targets(&config)?);
         doubts.iter().for_each(|doubt| talker.warn(doubt));
         let count = |number: usize, what| output::count(number as u64, what);
@@ -68,8 +86,10 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
     tell_the_lonely(&config, path.as_deref(), talker);
-    let identity = keys::load_or_make(&identity, talker)?;
-    super::block_on(listen_until_stopped(config, identity, talk, talker))?
+    let loaded = keys::load_or_make(&identity, talker)?;
+    let identity_default = identity_default().ok();
+    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket };
+    super::block_on(listen_until_stopped((config, passed), loaded, sources, (talk, talker)))?
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -121,50 +141,70 @@ fn check_identity(path: &Path) -> Result<(), Error> {
 
 /// Warns of a daemon without clients: it is allowed, but surely not intended.
 fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
-    if config.roots.is_empty() {
-        talker.note("no roots are configured: there is nothing to serve (see --root)");
-    }
     if config.clients.is_empty() {
         let root = config.roots.first().map_or("ROOT", |root| root.name.as_str());
         let config = path.map_or(String::new(), |path| format!(" --config {}", path.display()));
         talker.note("no client is authorised, so nobody may connect yet");
         talker.note(format_args!(
-            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and start again"
+            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and reload ('longhaul admin reload', or SIGHUP)"
         ));
     }
 }
 
 async fn listen_until_stopped(
-    config: ServeConfig,
+    (config, passed): (ServeConfig, Vec<OwnedFd>),
     identity: Arc<Identity>,
-    talk: Talk,
-    talker: Talker,
+    sources: Sources,
+    (talk, talker): (Talk, Talker),
 ) -> Result<Exit, Error> {
     let (stop, stopped) = oneshot::channel::<FaultCode>();
+    let asked = Arc::new(Notify::new());
     // The daemon may be gone already when the signal comes.
-    signals::watch(Asking::default(), Hangup::Asks(tell_no_reload), move |code| {
+    signals::watch(Asking::default(), Hangup::Asks(asked.clone()), move |code| {
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
-    let service = Service::start(config, identity).await?;
+    if !passed.is_empty() {
+        let count = output::count(passed.len() as u64, "socket");
+        talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
+    }
+    let serving = serving(&config);
+    let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
+    let service = Service::start_at(config, identity, passed).await?;
+    let admin = look_after(Reloader::new(sources, key, service.handle()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
     }
+    notify::ready(serving);
+    tokio::spawn(notify::feed_watchdog(service.liveness()));
     // A watcher that is gone is no stop: the sessions have done nothing wrong.
     let code = match stopped.await {
         Ok(code) => code,
         Err(_) => pending().await,
     };
     service.shutdown();
+    notify::stopping("ending every session in order");
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
+    // Its socket goes with it.
+    if let Some(admin) = admin {
+        admin.abort();
+        let _ = admin.await;
+    }
     Ok(Exit::Complete)
 }
 
-/// Tells that there is no reload: a signal for one must not look as if it worked.
-fn tell_no_reload() {
-    tracing::warn!(target: "longhaul::serve", "SIGHUP: the configuration is not read again; start the daemon again");
+/// The line that a service manager shows of a daemon that accepts.
+fn serving(config: &ServeConfig) -> String {
+    let count = |number: usize, what| output::count(number as u64, what);
+    format!("serving {} to {}", count(config.roots.len(), "root"), count(config.clients.len(), "client"))
+}
+
+/// Begins to hear signals for a reload, and an administrator. Returns the task of the latter.
+fn look_after(reloader: Arc<Reloader>, asked: Arc<Notify>, socket: Option<AdminSocket>) -> Option<JoinHandle<()>> {
+    tokio::spawn(reloader.clone().reload_when_asked(asked));
+    socket.map(|socket| tokio::spawn(admin::serve(socket, Arc::new(Asked(reloader)))))
 }
 
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{
-    Credentials, Job, JobDestination, JobSource as Sources, Settings, Stop, StopTrigger, TargetDirs,
+    Credentials, Job, JobDestination, JobSource as Sources, Reach, RemotePath, Settings, Stop, StopTrigger, TargetDirs,
 };
 
 use self::input::SourcesHere;
@@ -21,19 +21,19 @@ use crate::destination::Destination;
 use crate::error::{Error, LocationFlaw};
 use crate::exit::Exit;
 use crate::keys;
-use crate::location::{DaemonPath, LocalPath, Location};
+use crate::location::{DEFAULT_PORT, DaemonPath, LocalPath, Location, SshPath};
 use crate::manifest::Manifest;
 use crate::naming::Naming;
 use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, Talker, Telling};
-use crate::settings::{self, InputSettings, StreamSettings, Talk, TransferSettings};
+use crate::settings::{self, InputSettings, SshSettings, StreamSettings, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
 
 /// The direction that the command's name allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// From this host to a daemon, or within this host.
+    /// From this host to another, or within this host.
     Push,
-    /// From a daemon to this host, or within this host.
+    /// From another host to this one, or within this host.
     Pull,
     /// Any direction.
     Copy,
@@ -109,14 +109,17 @@ fn prepare(
     };
     manifest.as_ref().map_or(Ok(()), |manifest| check_manifest(manifest, &ends, talk))?;
     settings.notes.iter().for_each(|note| talker.note(note));
-    let credentials = || keys::credentials(&settings.keys, &context.places(), talker, &asking);
-    let credentials = ends.reaches_daemon().then(credentials).transpose()?;
+    let credentials = match ends.far() {
+        None => None,
+        Some(Far::Daemon(_)) => Some(keys::credentials(&settings.keys, &context.places(), talker, &asking)?),
+        Some(Far::Ssh(_)) => Some(keys::one_time(talker)?),
+    };
     if set.is_some() && ends.local_sources().is_empty() {
-        let why = "the sources of an export are paths beneath its set, and a daemon is named";
+        let why = "the sources of an export are paths beneath its set, and another host is named";
         return Err(Error::Combination { why, hint: "name paths as 'ls' of the set shows them" });
     }
     let end_of_stream = ends.given().map_or(EndOfStream::NoStream, SourcesHere::end_of_stream);
-    let job = ends.job(set, settings.targets)?;
+    let job = ends.job(set, settings.targets, &settings.ssh)?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
@@ -165,6 +168,10 @@ fn consider(
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     let talker = Talker::new(talk);
+    if matches!(ends.far(), Some(Far::Ssh(_))) && !settings.engine.paths.is_empty() {
+        let why = "--path names ways to a daemon, and the way to this host is ssh's";
+        return Err(Error::Combination { why, hint: "leave it out; BindAddress in ~/.ssh/config chooses the address" });
+    }
     if let Some(given) = ends.given() {
         given.check(ends.here(), settings)?;
     }
@@ -210,8 +217,36 @@ const STOPPING: &str = "stopping: writing down what has come; once more to stop 
 /// The two ends of a transfer, in a combination that is supported.
 enum Ends {
     Local(SourcesHere, Here),
-    Push(SourcesHere, DaemonPath),
-    Pull(DaemonPath, Vec<DaemonPath>, Here),
+    Push(SourcesHere, Far),
+    /// All sources are at one host.
+    Pull(Vec<Far>, Here),
+}
+
+/// A path of another host.
+#[derive(Clone)]
+enum Far {
+    Daemon(DaemonPath),
+    Ssh(SshPath),
+}
+
+impl Far {
+    /// Reads a location that is on another host. `None` for one of this host.
+    fn of(location: Location, text: &[u8]) -> Result<Result<Far, LocalPath>, Error> {
+        Ok(match location {
+            Location::Local(path) => Err(path),
+            Location::Daemon(daemon) => Ok(Far::Daemon(with_root(daemon, text)?)),
+            Location::Ssh(path) => Ok(Far::Ssh(path)),
+        })
+    }
+
+    /// Whether both are at one host.
+    fn is_beside(&self, other: &Far) -> bool {
+        match (self, other) {
+            (Far::Daemon(one), Far::Daemon(other)) => (&one.host, one.port) == (&other.host, other.port),
+            (Far::Ssh(one), Far::Ssh(other)) => one.host == other.host,
+            _ => false,
+        }
+    }
 }
 
 impl Ends {
@@ -225,9 +260,9 @@ impl Ends {
         let mut remote = Vec::new();
         let stream = SourcesHere::stream(sources, input)?;
         for text in sources {
-            match Location::parse(text)? {
-                Location::Local(path) => local.push(path),
-                Location::Daemon(daemon) => remote.push(with_root(daemon, text.as_encoded_bytes())?),
+            match Far::of(Location::parse(text)?, text.as_encoded_bytes())? {
+                Err(path) => local.push(path),
+                Ok(far) => remote.push(far),
             }
         }
         let wrong = |why, hint| Err(Error::Combination { why, hint });
@@ -235,29 +270,28 @@ impl Ends {
         let is_here = !local.is_empty() || stream.is_some();
         let given = stream.map_or(SourcesHere::Paths(local), SourcesHere::Stream);
         if is_here && !remote.is_empty() {
-            return wrong("some sources are on this host, some at a daemon", "run one command for each");
+            return wrong("some sources are on this host, some at another", "run one command for each");
         }
         match (direction, to) {
             (Direction::Push, _) if !remote.is_empty() => {
-                wrong("push sends files of this host, but a source is at a daemon", "use pull or copy")
+                wrong("push sends files of this host, but a source is at another", "use pull or copy")
             }
-            (Direction::Pull, To::Daemon(_)) => {
-                wrong("pull fetches to this host, but the destination is at a daemon", "use push or copy")
+            (Direction::Pull, To::Far(_)) => {
+                wrong("pull fetches to this host, but the destination is at another", "use push or copy")
             }
-            (Direction::Pull, _) if is_here => {
-                wrong("pull fetches from a daemon, but a source is on this host", "use copy, or lh://HOST/ROOT/PATH")
-            }
-            (_, To::Daemon(_)) if !remote.is_empty() => wrong(
-                "transfers from daemon to daemon are not built yet",
+            (Direction::Pull, _) if is_here => wrong(
+                "pull fetches from another host, but a source is on this one",
+                "use copy, or write HOST:PATH or lh://HOST/ROOT/PATH",
+            ),
+            (_, To::Far(_)) if !remote.is_empty() => wrong(
+                "transfers between two other hosts are not built yet",
                 "pull to a directory of this host, then push from it",
             ),
-            (_, To::Daemon(daemon)) => Ok(Ends::Push(given, with_root(daemon, dest.as_encoded_bytes())?)),
-            (_, To::Here(here)) => match remote.first().cloned() {
+            (_, To::Far(far)) => Ok(Ends::Push(given, far)),
+            (_, To::Here(here)) => match remote.first() {
                 None => Ok(Ends::Local(given, here)),
-                Some(first) if remote.iter().all(|d| (&d.host, d.port) == (&first.host, first.port)) => {
-                    Ok(Ends::Pull(first, remote, here))
-                }
-                Some(_) => wrong("the sources are at different daemons", "run one command for each"),
+                Some(first) if remote.iter().all(|far| far.is_beside(first)) => Ok(Ends::Pull(remote, here)),
+                Some(_) => wrong("the sources are at different hosts", "run one command for each"),
             },
         }
     }
@@ -267,16 +301,17 @@ impl Ends {
     fn mean_contents(&mut self) {
         match self {
             Ends::Local(given, _) | Ends::Push(given, _) => given.mean_contents(),
-            Ends::Pull(_, sources, _) => {
-                sources.iter_mut().filter_map(|daemon| daemon.path.as_mut()).for_each(|path| path.slash = true);
-            }
+            Ends::Pull(sources, _) => sources.iter_mut().for_each(|source| match source {
+                Far::Daemon(daemon) => daemon.path.iter_mut().for_each(|path| path.slash = true),
+                Far::Ssh(path) => path.slash = true,
+            }),
         }
     }
 
     /// The destination, if it is on this host.
     fn here(&self) -> Option<&Here> {
         match self {
-            Ends::Local(_, here) | Ends::Pull(_, _, here) => Some(here),
+            Ends::Local(_, here) | Ends::Pull(_, here) => Some(here),
             Ends::Push(..) => None,
         }
     }
@@ -295,40 +330,78 @@ impl Ends {
 
     fn destination(&self) -> Destination {
         match self {
-            Ends::Local(_, here) | Ends::Pull(_, _, here) => here.destination(),
-            Ends::Push(_, dest) => Destination::daemon(dest),
+            Ends::Local(_, here) | Ends::Pull(_, here) => here.destination(),
+            Ends::Push(_, Far::Daemon(dest)) => Destination::daemon(dest),
+            Ends::Push(_, Far::Ssh(dest)) => Destination::ssh(dest),
         }
     }
 
     fn naming(&self, destination: Destination) -> Naming {
         match self {
             Ends::Local(given, _) | Ends::Push(given, _) => Naming::from_here(given.paths(), destination),
-            Ends::Pull(_, sources, _) => Naming::from_daemon(sources, destination),
+            Ends::Pull(sources, _) => {
+                let (daemons, paths) = apart(sources);
+                if paths.is_empty() {
+                    Naming::from_daemon(&daemons, destination)
+                } else {
+                    Naming::from_ssh(&paths, destination)
+                }
+            }
         }
     }
 
-    fn reaches_daemon(&self) -> bool {
-        !matches!(self, Ends::Local(..))
+    /// A path of the other host, if there is one.
+    fn far(&self) -> Option<&Far> {
+        match self {
+            Ends::Local(..) => None,
+            Ends::Push(_, far) => Some(far),
+            Ends::Pull(sources, _) => sources.first(),
+        }
     }
 
-    fn job(self, set: Option<TargetDirs>, targets: Option<TargetDirs>) -> Result<Job, Error> {
+    fn job(self, set: Option<TargetDirs>, targets: Option<TargetDirs>, ssh: &SshSettings) -> Result<Job, Error> {
         if targets.is_some() && matches!(self, Ends::Push(..)) {
-            let why = "--target spreads a destination on this host, and the destination is at a daemon";
-            let hint = "leave it out; targets = [..] in the daemon's config spreads a root";
+            let why = "--target spreads a destination on this host, and the destination is at another";
+            let hint = "leave it out; targets = [..] in a daemon's config spreads a root";
             return Err(Error::Combination { why, hint });
         }
         Ok(match self {
             Ends::Local(given, here) => Job { from: given.job(set), to: here.job(targets) },
-            Ends::Push(given, daemon) => {
-                let path = daemon.path.clone().ok_or_else(|| no_root(daemon.host.as_bytes()))?;
-                Job { from: given.job(set), to: JobDestination::Remote(keys::reach(&daemon), path) }
+            Ends::Push(given, far) => {
+                let (reach, paths) = reached(&[far], ssh)?;
+                let path = paths.into_iter().next().ok_or_else(|| no_root(b"lh://"))?;
+                Job { from: given.job(set), to: JobDestination::Remote(reach, path) }
             }
-            Ends::Pull(daemon, daemons, here) => {
-                let paths = daemons.into_iter().filter_map(|daemon| daemon.path).collect();
-                Job { from: Sources::Remote(keys::reach(&daemon), paths), to: here.job(targets) }
+            Ends::Pull(sources, here) => {
+                let (reach, paths) = reached(&sources, ssh)?;
+                Job { from: Sources::Remote(reach, paths), to: here.job(targets) }
             }
         })
     }
+}
+
+/// How the one host of all these paths is reached, and the paths there.
+fn reached(far: &[Far], ssh: &SshSettings) -> Result<(Reach, Vec<RemotePath>), Error> {
+    Ok(match apart(far) {
+        (daemons, paths) if paths.is_empty() => {
+            let host = daemons.first().map_or(String::new(), |daemon| daemon.host.clone());
+            let port = daemons.first().map_or(DEFAULT_PORT, |daemon| daemon.port);
+            (Reach::Address { host, port }, daemons.into_iter().filter_map(|daemon| daemon.path).collect())
+        }
+        (_, paths) => ssh.reach(&paths)?,
+    })
+}
+
+/// The paths at daemons, and those that ssh leads to.
+fn apart(far: &[Far]) -> (Vec<DaemonPath>, Vec<SshPath>) {
+    let (mut daemons, mut paths) = (Vec::new(), Vec::new());
+    for one in far {
+        match one {
+            Far::Daemon(daemon) => daemons.push(daemon.clone()),
+            Far::Ssh(path) => paths.push(path.clone()),
+        }
+    }
+    (daemons, paths)
 }
 
 /// Checks that a daemon's location has a root: a daemon alone is no source or destination.

@@ -34,9 +34,9 @@ pub struct NewClient {
 /// roots of the client that the config does not have.
 ///
 /// # Errors
-/// [`Error::Authorized`] if the key or the name is there already, [`Error::Config`] if the file is
-/// broken before or would be after, [`Error::Exposed`], [`Error::File`] if it cannot be read or
-/// written.
+/// [`Error::Authorized`] if the key or the name is there already, [`Error::BeyondRoot`] if a root
+/// denies what the client is to have, [`Error::Config`] if the file is broken before or would be
+/// after, [`Error::Exposed`], [`Error::File`] if it cannot be read or written.
 pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> {
     // Renaming over a symlink would leave the file that it points to as it was.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -48,9 +48,14 @@ pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> 
     };
     let mut roots = Vec::new();
     let daemon = Daemon::parse_alone(&path, &text)?;
-    for (root, _) in &client.roots {
-        if !daemon.config.roots.iter().any(|known| known.name == *root) {
+    for (root, rights) in &client.roots {
+        let Some(known) = daemon.config.roots.iter().find(|known| known.name == *root) else {
             roots.push(root.clone());
+            continue;
+        };
+        let beyond: Vec<_> = names(*rights).into_iter().filter(|right| !names(known.allow).contains(right)).collect();
+        if !beyond.is_empty() {
+            return Err(Error::BeyondRoot { path, root: root.clone(), rights: beyond });
         }
     }
     for known in &daemon.config.clients {
@@ -69,7 +74,7 @@ pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> 
 
 /// Locks the directory of the config: two administrators at once must not lose one's client. The
 /// file itself cannot be locked, as it is replaced.
-fn lock_directory(path: &Path) -> io::Result<File> {
+pub(super) fn lock_directory(path: &Path) -> io::Result<File> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     let lock = File::open(dir)?;
@@ -169,6 +174,15 @@ mod tests {
             assert!(matches!(&refused, Error::Authorized { what, .. } if *what == named), "{refused}");
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_right_that_the_root_denies_is_refused_and_changes_nothing() {
+        let (_dir, path) = config(CONFIG);
+        let greedy = NewClient { roots: vec![("atlas".to_owned(), Rights { create: true, ..READ })], ..client("a") };
+        let refused = authorize(&path, &greedy).unwrap_err();
+        assert!(matches!(&refused, Error::BeyondRoot { rights, .. } if *rights == ["create"]), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), CONFIG);
     }
 
     #[test]

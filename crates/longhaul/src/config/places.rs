@@ -14,6 +14,8 @@ use crate::values::Environment;
 pub struct Places {
     user: Option<PathBuf>,
     system: PathBuf,
+    /// The service manager's copies of secrets, which this process alone can read.
+    credentials: Option<PathBuf>,
     /// Whether this is root without a directory of its own for configuration: its daemon is the
     /// system's.
     is_system: bool,
@@ -28,7 +30,8 @@ impl Places {
         let home = || absolute("HOME").map(|home| home.join(".config"));
         let user = absolute("XDG_CONFIG_HOME").or_else(home).map(|config| config.join("longhaul"));
         let is_system = geteuid().is_root() && environment("XDG_CONFIG_HOME").is_none();
-        Places { user, system: PathBuf::from("/etc/longhaul"), is_system }
+        let credentials = absolute("CREDENTIALS_DIRECTORY");
+        Places { user, system: PathBuf::from("/etc/longhaul"), credentials, is_system }
     }
 
     /// A file of this user.
@@ -77,12 +80,16 @@ impl Places {
         Error::NoServeConfig { looked_for: looked_for.map(missing).collect() }
     }
 
-    /// The daemon's identity when its config names none: beside a config in one of the two standard
-    /// places, else this user's own.
+    /// The daemon's identity when its config names none: the one that the service manager hands
+    /// over, or beside a config in one of the two standard places, else this user's own.
     ///
     /// # Errors
     /// [`Error::NoHome`] if the user has no place for it.
     pub fn serve_identity(&self, config: Option<&Path>) -> Result<PathBuf, Error> {
+        let handed_over = self.credentials.as_ref().map(|dir| dir.join(IDENTITY)).filter(|path| path.exists());
+        if let Some(identity) = handed_over {
+            return Ok(identity);
+        }
         match config {
             Some(path) if path == self.system.join(SERVE_CONFIG) => Ok(self.system.join(IDENTITY)),
             _ => self.of_user(IDENTITY),
@@ -128,6 +135,19 @@ mod tests {
         assert_eq!(begun(&running), used, "the one that a daemon reads so far");
         let said = any.no_serve_config().to_string();
         assert!(said.contains("/none/serve.toml") && said.contains("/h/.config/longhaul/serve.toml"), "{said}");
+    }
+
+    #[test]
+    fn an_identity_that_the_service_manager_hands_over_is_the_daemons() {
+        let handed_over = tempfile::tempdir().unwrap();
+        let dir = handed_over.path().to_str().unwrap();
+        let places = places(&[("XDG_CONFIG_HOME", "/x"), ("CREDENTIALS_DIRECTORY", dir)]);
+        let system = Path::new("/etc/longhaul/serve.toml");
+        assert_eq!(places.serve_identity(Some(system)).unwrap(), PathBuf::from("/etc/longhaul/identity"));
+        let identity = handed_over.path().join("identity");
+        std::fs::write(&identity, "").unwrap();
+        assert_eq!(places.serve_identity(Some(system)).unwrap(), identity);
+        assert_eq!(places.of_user("identity").unwrap(), PathBuf::from("/x/longhaul/identity"), "a client has its own");
     }
 
     #[test]

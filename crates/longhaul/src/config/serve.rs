@@ -6,6 +6,7 @@
 
 mod doubts;
 mod file;
+mod nested;
 mod policy;
 
 use std::ffi::OsStr;
@@ -29,8 +30,12 @@ pub struct Daemon {
     pub config: ServeConfig,
     /// The private key's file, if the config names one.
     pub identity: Option<PathBuf>,
-    /// The directory for files of the whole daemon. No file is kept there yet.
+    /// The directory for files of the whole daemon.
     pub state: Option<PathBuf>,
+    /// The socket of the administrator, if the config names one.
+    pub admin_socket: Option<PathBuf>,
+    /// Line and column of the `targets` of each root of the file.
+    root_places: Vec<(usize, usize)>,
 }
 
 /// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with
@@ -52,19 +57,45 @@ impl CommandLineRoot {
         let bytes = text.as_bytes();
         let equals = bytes.iter().position(|&b| b == b'=').ok_or_else(bad)?;
         let name = parse_root(&bytes[..equals]).map_err(|_| bad())?;
-        let rest = &bytes[equals + 1..];
-        let (dir, rights) = match rest.iter().rposition(|&b| b == b':') {
-            Some(colon) if is_word_list(&rest[colon + 1..]) => (&rest[..colon], &rest[colon + 1..]),
-            _ => (rest, &b"read"[..]),
-        };
-        if dir.is_empty() {
-            return Err(bad());
-        }
-        let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
-        let dir = PathBuf::from(OsStr::from_bytes(dir));
-        let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
-        Ok(CommandLineRoot(RootConfig { name, targets: TargetDirs::one(dir), allow, protect, rate: None, policy }))
+        root(name, &bytes[equals + 1..]).map_err(|flaw| flaw.map_or_else(bad, flawed))
     }
+
+    /// Reads `DIR[:read,create,modify]`, likewise.
+    ///
+    /// # Errors
+    /// [`Error::Option`] without a directory.
+    pub fn of_dir(text: &OsStr) -> Result<CommandLineRoot, Error> {
+        let flawed = |flaw| Error::Option { origin: Origin::Flag("ssh-only"), flaw };
+        let form = "DIR[:read,create,modify]";
+        let bad = || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form });
+        let name = text.to_string_lossy().into_owned();
+        root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))
+    }
+}
+
+impl From<CommandLineRoot> for RootConfig {
+    fn from(CommandLineRoot(root): CommandLineRoot) -> RootConfig {
+        root
+    }
+}
+
+/// The root of this name at `DIR[:RIGHTS]`.
+///
+/// # Errors
+/// The flaw of the rights. `None` without a directory.
+fn root(name: String, text: &[u8]) -> Result<CommandLineRoot, Option<Flaw>> {
+    let (dir, rights) = match text.iter().rposition(|&b| b == b':') {
+        Some(colon) if is_word_list(&text[colon + 1..]) => (&text[..colon], &text[colon + 1..]),
+        _ => (text, &b"read"[..]),
+    };
+    if dir.is_empty() {
+        return Err(None);
+    }
+    let allow = parse_rights(&String::from_utf8_lossy(rights))?;
+    let dir = PathBuf::from(OsStr::from_bytes(dir));
+    let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
+    let (targets, rate, sessions) = (TargetDirs::one(dir), None, None);
+    Ok(CommandLineRoot(RootConfig { name, targets, allow, protect, rate, sessions, policy }))
 }
 
 impl Daemon {
@@ -72,7 +103,9 @@ impl Daemon {
     ///
     /// # Errors
     /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`],
-    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice.
+    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice,
+    /// [`Error::RootsOverlap`] for roots of the command line within each other,
+    /// [`Error::NothingServed`].
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
         let mut daemon = match path {
             Some(path) => Daemon::parse(path, &super::read(path)?, roots)?,
@@ -89,7 +122,33 @@ impl Daemon {
             };
             return Err(Error::RootDir { root: root.name.clone(), dir: dir.clone(), why });
         }
+        daemon.refuse_nested(path)?;
+        daemon.refuse_nothing(path)?;
         Ok(daemon)
+    }
+
+    /// The settings of a daemon without a config file, a root or a client.
+    pub fn without_file() -> ServeConfig {
+        defaults()
+    }
+
+    /// Refuses a config by which nobody could ever do anything: it has no root, and no client that
+    /// may measure.
+    fn refuse_nothing(&self, path: Option<&Path>) -> Result<(), Error> {
+        let measures = self.config.clients.iter().any(|client| client.bench);
+        if self.config.roots.is_empty() && !measures {
+            return Err(Error::NothingServed { path: path.map(Path::to_owned) });
+        }
+        Ok(())
+    }
+
+    /// Reads the config at `path` for itself, and looks at no directory of a root: its clients may
+    /// name roots that only a command line knows.
+    ///
+    /// # Errors
+    /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`].
+    pub fn load_alone(path: &Path) -> Result<Daemon, Error> {
+        Daemon::parse_alone(path, &super::read(path)?)
     }
 
     /// Takes the text of the config at `path` for itself: its clients may name roots that only a

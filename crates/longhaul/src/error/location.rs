@@ -11,9 +11,12 @@ pub enum LocationFlaw {
     /// The text is empty.
     #[error("a location must not be empty")]
     Empty,
-    /// `host:path`.
-    #[error("reaching a host through ssh is not built yet")]
-    Ssh,
+    /// `host:~name`.
+    #[error("the home of another user is not looked up")]
+    OtherHome,
+    /// `host::module`, of rsync.
+    #[error("HOST::MODULE is a daemon of rsync")]
+    RsyncModule,
     /// Another scheme, like `http://`.
     #[error("unknown kind of location")]
     Scheme,
@@ -44,10 +47,11 @@ impl LocationFlaw {
     /// The advice what to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
-            LocationFlaw::Ssh => {
-                "a daemon there is lh://HOST[:PORT]/ROOT/PATH; a local name with a colon is written ./NAME"
+            LocationFlaw::OtherHome => "write its path, or HOST:./~NAME for a file of this name",
+            LocationFlaw::RsyncModule => {
+                "a daemon is lh://HOST[:PORT]/ROOT/PATH, a path over ssh HOST:PATH; a local name with a colon is written ./NAME"
             }
-            LocationFlaw::Empty | LocationFlaw::Scheme => "write PATH or lh://HOST[:PORT]/ROOT/PATH",
+            LocationFlaw::Empty | LocationFlaw::Scheme => "write PATH, [USER@]HOST:PATH or lh://HOST[:PORT]/ROOT/PATH",
             LocationFlaw::NoRoot => "write lh://HOST/ROOT/PATH; 'longhaul ls lh://HOST/' lists the roots",
             LocationFlaw::User => "write lh://HOST[:PORT]/ROOT/PATH; --identity chooses a key",
             LocationFlaw::Host | LocationFlaw::NoHost | LocationFlaw::Port => {

@@ -81,14 +81,47 @@ fn daemon_paths_are_literal_bytes() {
 }
 
 #[test]
+fn a_colon_before_the_first_slash_means_a_host_that_ssh_leads_to() {
+    let parts = |text: &str| match parse(text.as_bytes()) {
+        Ok(Location::Ssh(path)) => {
+            let (place, name) = path.split();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (path.host.clone(), text(place), name.map(text))
+        }
+        other => panic!("{text}: {other:?}"),
+    };
+    for (text, host, place, name) in [
+        ("host:path", "host", "", Some("path")),
+        ("user@host:/abs/x", "user@host", "/abs", Some("x")),
+        ("host:/x", "host", "/", Some("x")),
+        ("host:", "host", "", None),
+        ("host:~", "host", "~", None),
+        ("host:dir/sub/", "host", "dir/sub", None),
+        ("host:/", "host", "/", None),
+        ("host:a/..", "host", "a/..", None),
+        ("[2001:db8::1]:path", "2001:db8::1", "", Some("path")),
+        ("me@[::1]:a/b", "me@::1", "a", Some("b")),
+        ("host:a:b", "host", "", Some("a:b")),
+        ("host: it's \"$x\"\n*", "host", "", Some(" it's \"$x\"\n*")),
+    ] {
+        assert_eq!(parts(text), (host.into(), place.into(), name.map(str::to_owned)), "{text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_location_is_named() {
-    let cases: [(&[u8], LocationFlaw); 24] = [
+    let cases: [(&[u8], LocationFlaw); 29] = [
         (b"", LocationFlaw::Empty),
-        (b"host:path", LocationFlaw::Ssh),
-        (b"user@host:/abs", LocationFlaw::Ssh),
-        (b"host:", LocationFlaw::Ssh),
-        (b"[::1]:path", LocationFlaw::Ssh),
-        (b"host::module/x", LocationFlaw::Ssh),
+        (b"host::module/x", LocationFlaw::RsyncModule),
+        (b"-oProxyCommand=x:path", LocationFlaw::Host),
+        (b"-l@host:path", LocationFlaw::Host),
+        (b"@host:path", LocationFlaw::Host),
+        (b":path", LocationFlaw::NoHost),
+        (b"[::1:path", LocationFlaw::Host),
+        (b"[name]:path", LocationFlaw::Host),
+        (b"a b:path", LocationFlaw::Host),
+        (b"h$(x):path", LocationFlaw::Host),
+        (b"host:~bob/x", LocationFlaw::OtherHome),
         (b"http://h/x", LocationFlaw::Scheme),
         (b"longhaul://h/x", LocationFlaw::Scheme),
         (b"lh:///r", LocationFlaw::NoHost),

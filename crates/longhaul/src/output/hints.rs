@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use longhaul_core::hint::{Again, Daemon, Hint, Memory, Names, Network, Program, Storage};
+use longhaul_core::hint::{Again, Daemon, Hint, Memory, Names, Network, Program, Ssh, Storage};
 
 /// The hint as a sentence for a user of the command line.
 pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
@@ -17,8 +17,16 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Memory(hint) => memory(hint),
         Hint::Network(hint) => network(hint),
         Hint::Daemon(hint) => daemon(hint),
+        Hint::Ssh(Ssh::PutThere) => {
+            "--install puts this one there; --remote-longhaul PATH says where it is; or have it installed there".into()
+        }
+        Hint::Ssh(hint) => hint.to_string().into(),
         Hint::Program(
-            hint @ (Program::UseCompatible | Program::ShareVersion | Program::Report | Program::PullThenPush),
+            hint @ (Program::SameVersion
+            | Program::UseCompatible
+            | Program::ShareVersion
+            | Program::Report
+            | Program::PullThenPush),
         ) => hint.to_string().into(),
         Hint::Program(Program::UpdateOrCarryLess) => {
             "have the other side run a build that knows it, or leave it out of --preserve".into()
@@ -210,7 +218,9 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         | Daemon::AskForMemory
         | Daemon::AskAboutNewKey
         | Daemon::Restart
+        | Daemon::StartAgain
         | Daemon::SeeItsLog
+        | Daemon::StayBeneath
         | Daemon::ReadInTime => return hint.to_string().into(),
     };
     words.into()

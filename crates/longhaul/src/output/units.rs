@@ -7,7 +7,7 @@ use std::fmt::Write;
 use longhaul_core::Mtime;
 
 /// A rate as `9.41 Gbit/s (1.18 GB/s)`: decimal units, by which links and disks are sold.
-pub(super) fn rate(bytes_per_s: f64) -> String {
+pub fn rate(bytes_per_s: f64) -> String {
     format!("{}bit/s ({}B/s)", decimal(bytes_per_s * 8.0), decimal(bytes_per_s))
 }
 

@@ -39,6 +39,12 @@ pub(super) fn note(note: StartNote) -> Cow<'static, str> {
         StartNote::ReadOnce => {
             "a stream is read once: if this command ends early, nobody can go on with what it has sent".into()
         }
+        StartNote::OverSsh => {
+            "no direct way to the other host is open yet: data goes through ssh, which encrypts it once more and \
+                               carries no more than one connection and one core do; a port that is let in is faster \
+                               (--port-range)"
+                .into()
+        }
     }
 }
 

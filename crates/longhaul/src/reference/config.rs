@@ -37,7 +37,8 @@ fn stated_defaults_change_nothing() {
              key = \"{key}\"\n{client}"
         );
         let daemon = Daemon::parse_alone(Path::new("serve.toml"), &text);
-        format!("{:?}", daemon.unwrap_or_else(|error| panic!("{text}{error}")))
+        let daemon = daemon.unwrap_or_else(|error| panic!("{text}{error}"));
+        format!("{:?} {:?} {:?}", daemon.config, daemon.identity, (daemon.state, daemon.admin_socket))
     };
     let [file, limits, root, client] = [FILE, "Limits", "Root", "Client"].map(stated);
     for (stated, least) in [(&file, 4), (&limits, 8), (&root, 3), (&client, 3)] {

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 37] = [
+const EVENTS: [Event; 42] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -34,7 +34,12 @@ const EVENTS: [Event; 37] = [
     ("set_target", None, "SetTargetBody"),
     ("summary", Some("set"), "SetSummaryBody"),
     ("listening", None, "Listening"),
+    ("admin_status", None, "AdminStatusBody"),
+    ("admin_session", None, "AdminSessionBody"),
+    ("admin_client", None, "AdminClientBody"),
+    ("admin_done", None, "AdminDoneBody"),
     ("warning", None, "WarningBody"),
+    ("version", None, "VersionBody"),
     ("summary", None, "Summary"),
     ("bench_net", None, "NetBody"),
     ("summary", Some("bench net"), "BenchSummaryBody"),

@@ -177,7 +177,8 @@ impl SessionJournal {
             book.refresh()?;
             return Ok(Some(book));
         }
-        let patience = if lock(&self.rereads).elsewhere.contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
+        let patience =
+            if lock(&self.rereads).elsewhere.contains(&tag) { Duration::ZERO } else { self.store.patience() };
         match self.store.acquire(tag, patience)? {
             Acquired::Book(book) => Ok(Some(book)),
             Acquired::Gone => Ok(None),
@@ -209,7 +210,5 @@ fn choose(tree: &dyn TargetTree, placed: &RelPath, found: Vec<FoundPartial>) -> 
     Ok(PartialChoice::of(found, |taken| standing.contains(&taken.file.temp)))
 }
 
-/// How long to wait for a journal that a sweep or a daemon's collection only looks through.
-const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
 /// Journals of sessions that live are read again after this time, in case those have ended.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use longhaul_proto::wire::message::Tally;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{ControlLink, Inbound, SessionEvent};
-use crate::api::Stop;
+use crate::api::{KICKED, Stop};
 use crate::journals::presence::Presence;
 
 /// How far a session is on the way to its end.
@@ -168,6 +168,14 @@ fn stopped(code: FaultCode) -> Fault {
                 "nothing moved, and another key needed the session's place",
             )
             .hint(hint::Again::WhereItEnded);
+        }
+        KICKED => {
+            let why = "the daemon's administrator ended this session";
+            return Fault::new(FaultCode::Busy, Blame::Local, why).hint(hint::Again::WhereItEnded);
+        }
+        FaultCode::Denied => {
+            let why = "the daemon's administrator has changed what this key may do, and this is not allowed any more";
+            return Fault::new(code, Blame::Local, why).hint(hint::Daemon::AskForRight);
         }
         FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",

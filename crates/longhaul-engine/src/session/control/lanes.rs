@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
-use longhaul_core::{Fault, LaneId, Role};
+use longhaul_core::{Fault, LaneId, Role, Transport};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::{GrantedLanes, LaneTarget, Limit};
 use tokio::sync::mpsc::UnboundedSender;
@@ -181,6 +181,18 @@ impl SessionLanes {
             self.tell(change, LanesReason::Search(reason));
         }
         target
+    }
+
+    /// Has lanes go straight to the other host from now on, beside those over ssh until the first
+    /// of them has joined. Returns the number to ask the other side for, if that side provides
+    /// lanes.
+    pub(super) fn way_found(&mut self, transport: Transport) -> Option<LaneTarget> {
+        if self.role != Role::Sender || !self.pool.leave_ssh(transport) {
+            return None;
+        }
+        let target = LaneTarget { count: self.pool.target(), transport: self.pool.transport() };
+        self.tell(LanesChange::Straight(target.count), LanesReason::WayFound);
+        (!self.pool.grants()).then_some(target)
     }
 
     fn tell(&self, change: LanesChange, reason: LanesReason) {

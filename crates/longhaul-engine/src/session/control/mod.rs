@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role, hint};
+use longhaul_core::{Fault, FaultCode, LaneId, Role};
 use longhaul_proto::tuning::limit::Spent;
 use longhaul_proto::wire::message::{Heartbeat, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
@@ -33,7 +33,7 @@ use self::ending::SessionEnd;
 use self::lanes::SessionLanes;
 use self::limits::SessionLimits;
 use self::movement::Movement;
-use self::signs::{LifeSigns, silent};
+use self::signs::{LifeSigns, closed_by_peer, silent};
 use super::SessionEvent;
 use super::channel::{ReadHalf, WriteHalf};
 use super::idle::Idle;
@@ -274,6 +274,12 @@ impl ControlLink {
                 }
                 None
             }
+            SessionEvent::WayFound(transport) => {
+                if let Some(target) = self.lanes.way_found(transport).filter(|_| !self.end.is_begun()) {
+                    self.say(Message::LaneTarget(target));
+                }
+                None
+            }
             SessionEvent::OwnRate(rate) => {
                 self.lanes.set_own_rate(rate);
                 if self.role == Role::Receiver {
@@ -483,10 +489,6 @@ impl ControlLink {
     pub(crate) fn silent_for(&mut self, arrived: u64) -> Duration {
         self.signs.last_heard().max(self.movement.last_arrival(arrived)).elapsed()
     }
-}
-
-fn closed_by_peer() -> Fault {
-    Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection").hint(hint::Again::Now)
 }
 
 /// Time between two reports of progress, and between two checks of heartbeats and silence.

@@ -2,17 +2,18 @@
 //!
 //! In: events of the session's queue, pieces of lanes, arrived bytes, the state of the loop, and
 //! signs of life. Out: the fault of a session that moves nothing, and whether this side stalls. It
-//! knows no connection and no lanes.
+//! knows no connection and no lanes. It also marks the rounds of the session's loop.
 
 use std::time::{Duration, Instant};
 
 use longhaul_core::Fault;
 
-use super::RoundState;
 use super::signs::LifeSigns;
+use super::{ControlLink, RoundState};
 use crate::session::SessionEvent;
 use crate::session::idle::{Doings, Idle, moves};
 use crate::session::inbox::Inbound;
+use crate::session::rounds::RoundMark;
 
 /// The movement of a session. See the module.
 pub(super) struct Movement {
@@ -26,12 +27,28 @@ pub(super) struct Movement {
     arrived_by: (u64, Instant),
     /// Whether this side's disk has something to do.
     at_work: bool,
+    /// Shows others whether the loop comes to the end of its rounds.
+    round: RoundMark,
+}
+
+impl ControlLink {
+    /// Shows others whether the session's loop comes to the end of its rounds.
+    pub(crate) fn set_round(&mut self, round: RoundMark) {
+        self.movement.round = round;
+    }
 }
 
 impl Movement {
     /// A session that moves at `now`.
     pub(super) fn new(now: Instant) -> Movement {
-        Movement { idle: None, events: 0, moved_by: (0, now), arrived_by: (0, now), at_work: false }
+        Movement {
+            idle: None,
+            events: 0,
+            moved_by: (0, now),
+            arrived_by: (0, now),
+            at_work: false,
+            round: RoundMark::default(),
+        }
     }
 
     /// Ends the session when nothing moves in it, as `idle` says.
@@ -39,13 +56,15 @@ impl Movement {
         self.idle = Some(idle);
     }
 
-    /// Keeps whether this side's disk has something to do.
+    /// Keeps whether this side's disk has something to do, at the end of a round.
     pub(super) fn settle(&mut self, state: &RoundState) {
         self.at_work = state.at_work;
+        self.round.end();
     }
 
-    /// Counts an event, if it is one that moves a session towards its end.
+    /// Counts an event, if it is one that moves a session towards its end. A round has begun.
     pub(super) fn count(&mut self, event: &SessionEvent) {
+        self.round.begin();
         self.events += u64::from(match event {
             SessionEvent::Inbound(Inbound { message, .. }) => moves(message),
             SessionEvent::Wrote(_) | SessionEvent::Read(_) => true,
@@ -56,6 +75,7 @@ impl Movement {
     /// The fault by which the session ends if nothing moved in it for too long. Asked once a
     /// second. `pieces`: those that all lanes moved so far.
     pub(super) fn find_idle(&mut self, pieces: u64, signs: &LifeSigns) -> Option<Fault> {
+        self.round.begin();
         let (now, moved) = (Instant::now(), pieces + self.events);
         if moved != self.moved_by.0 {
             self.moved_by = (moved, now);

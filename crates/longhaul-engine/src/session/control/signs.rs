@@ -90,6 +90,11 @@ fn is_of_late(at: Instant) -> bool {
 }
 
 /// The fault of a session whose other side is taken for dead.
+pub(super) fn closed_by_peer() -> Fault {
+    Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection").hint(hint::Again::Now)
+}
+
+/// The fault of a session whose other side is silent.
 pub(super) fn silent() -> Fault {
     let why = format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs());
     Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Again::Now)

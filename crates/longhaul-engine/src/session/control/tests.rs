@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use longhaul_core::Blame;
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, Preserve, RelPath};
 use longhaul_disk::{Affinity, EngineKind, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SyncGroup};
@@ -20,6 +21,7 @@ use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::outbox::Queue;
 use crate::session::plan::destination_options;
 use crate::session::receiver::Receiving;
+use crate::session::rounds::SessionRounds;
 use crate::session::sender::Sending;
 use crate::session::{receiver, sender};
 
@@ -168,6 +170,20 @@ const BUSY: RoundState = RoundState { waits_for: WaitsFor::Other, at_work: true,
 
 fn heartbeat() -> Message {
     Message::Heartbeat(Heartbeat { stalled: false, answer: true })
+}
+
+#[tokio::test]
+async fn a_round_lasts_from_an_event_or_a_tick_until_the_loop_has_settled() {
+    let rounds = SessionRounds::default();
+    let (mut link, _deaf) = link(Role::Receiver);
+    link.set_round(rounds.enter());
+    for wake in [Wake::Event(SessionEvent::OwnRate(None)), Wake::Tick] {
+        assert_eq!(rounds.longest(), Duration::ZERO);
+        link.absorb(wake);
+        assert!((0..1_000_000).any(|_| rounds.longest() > Duration::ZERO), "time passes in it");
+        link.settle(RoundState { waits_for: WaitsFor::Wants, at_work: false, remaining: None });
+        assert_eq!(rounds.longest(), Duration::ZERO, "it waits again");
+    }
 }
 
 #[tokio::test]

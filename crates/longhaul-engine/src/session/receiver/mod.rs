@@ -208,6 +208,7 @@ impl ReceiverLoop<'_> {
                 | SessionEvent::ControlEnded(_)
                 | SessionEvent::Undialled(_)
                 | SessionEvent::OwnRate(_)
+                | SessionEvent::WayFound(_)
                 | SessionEvent::Sent(_)
                 | SessionEvent::StreamCame
                 | SessionEvent::Read(_),

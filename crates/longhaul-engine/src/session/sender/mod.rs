@@ -262,6 +262,7 @@ impl SenderLoop<'_> {
                 | SessionEvent::ControlEnded(_)
                 | SessionEvent::Undialled(_)
                 | SessionEvent::OwnRate(_)
+                | SessionEvent::WayFound(_)
                 | SessionEvent::Arrived(..)
                 | SessionEvent::StreamCame
                 | SessionEvent::Wrote(_),

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use longhaul_core::Escaped;
 use longhaul_engine::{JobDestination, LocalDest, StreamDest, StreamForm, StreamPlace, TargetDirs, Verify};
 
+use super::Far;
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::location::{LocalPath, Location};
@@ -28,8 +29,8 @@ pub(super) enum Here {
 pub(super) enum To {
     /// This host.
     Here(Here),
-    /// A daemon.
-    Daemon(crate::location::DaemonPath),
+    /// Another host.
+    Far(Far),
 }
 
 impl To {
@@ -44,15 +45,17 @@ impl To {
             }
             Location::Local(_) if text == STDOUT => out(StreamPlace::Stdout),
             Location::Local(path) if to_device => out(StreamPlace::Device(path.path)),
-            Location::Daemon(_) if to_device => {
+            Location::Daemon(_) | Location::Ssh(_) if to_device => {
                 wrong("--to-device wants the path of a device of this host", "leave it out")
             }
             _ if shape.form == StreamForm::Tar => wrong(
                 "--tar writes an archive to '-' or to a device, but DEST is a directory or a file",
                 "write '-' as DEST and send standard output to a file, or leave --tar out",
             ),
-            Location::Local(path) => Ok(To::Here(Here::Path(path))),
-            Location::Daemon(daemon) => Ok(To::Daemon(daemon)),
+            location => Ok(match Far::of(location, text.as_encoded_bytes())? {
+                Err(path) => To::Here(Here::Path(path)),
+                Ok(far) => To::Far(far),
+            }),
         }
     }
 }

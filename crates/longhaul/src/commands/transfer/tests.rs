@@ -27,6 +27,8 @@ fn commands_take_the_directions_that_they_are_named_for() {
         &["copy", "a", "c", "lh://h/r"],
         &["copy", "lh://h/r/a", "b"],
         &["pull", "lh://h/r/a", "lh://h:7214/s/b", "."],
+        &["push", "a", "host:"],
+        &["copy", "me@host:a", "me@host:/b", "c"],
     ] {
         assert!(ends(line).is_ok(), "{line:?}");
     }
@@ -50,14 +52,17 @@ fn a_dash_as_the_destination_is_standard_output_and_a_file_of_that_name_is_writt
 fn what_does_not_go_together_is_a_usage_error() {
     for (line, part) in [
         (&["push", "lh://h/r/a", "b"][..], "push sends files of this host"),
-        (&["pull", "a", "b"], "pull fetches from a daemon"),
+        (&["pull", "a", "b"], "pull fetches from another host"),
         (&["pull", "lh://h/r/a", "lh://h/r/b"], "pull fetches to this host"),
-        (&["copy", "lh://h/r/a", "lh://g/r/b"], "daemon to daemon are not built yet"),
+        (&["copy", "lh://h/r/a", "lh://g/r/b"], "between two other hosts are not built yet"),
         (&["copy", "a", "lh://h/r/b", "c"], "some sources are on this host"),
-        (&["pull", "lh://h/r/a", "lh://g/r/a", "c"], "different daemons"),
+        (&["pull", "lh://h/r/a", "lh://g/r/a", "c"], "different hosts"),
         (&["push", "a", "lh://h/"], "names no root"),
         (&["pull", "lh://h", "b"], "names no root"),
-        (&["push", "a", "host:b"], "ssh is not built yet"),
+        (&["push", "a", "host::b"], "daemon of rsync"),
+        (&["pull", "h:a", "g:b", "c"], "different hosts"),
+        (&["pull", "h:a", "lh://h/r/b", "c"], "different hosts"),
+        (&["copy", "h:a", "g:b"], "between two other hosts are not built yet"),
         (&["push", "a", "lh://h/r/../b"], "'..'"),
     ] {
         let Err(error) = ends(line) else { panic!("{line:?}") };

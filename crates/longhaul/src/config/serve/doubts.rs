@@ -5,10 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_engine::{ClientConfig, Rights, RootConfig};
+use longhaul_engine::{ClientConfig, RootConfig};
 use rustix::process::geteuid;
 
 use super::Daemon;
+use super::nested::real;
 
 impl Daemon {
     /// Settings that an administrator should look at again. `files` are the config and the identity
@@ -28,32 +29,15 @@ impl Daemon {
                     .to_owned(),
             );
         }
-        if let Some(state) = &self.state {
-            doubts.push(format!(
-                "state = \"{}\" has no effect yet: what concerns a root lies in its .longhaul/, and nothing else is kept",
-                state.display()
-            ));
-        }
-        for client in &self.config.clients {
-            doubts.extend(of_client(client, &self.config.roots));
-        }
-        for (n, (root, dir)) in roots.iter().enumerate() {
-            doubts.extend(of_root(root, dir, files));
-            doubts.extend(roots.iter().enumerate().filter_map(|(m, outer)| match n == m {
-                true => None,
-                false => of_two((root, dir), outer, n < m),
-            }));
-        }
+        doubts.extend(self.config.clients.iter().filter_map(of_client));
+        doubts.extend(roots.iter().flat_map(|(root, dir)| of_root(root, dir, files)));
         doubts
     }
 
-    /// Gaps that only a check reports, as a start reports or mends them in its own way: no root, no
-    /// client, an `identity` that will be made.
+    /// Gaps that only a check reports, as a start reports or mends them in its own way: no client,
+    /// an `identity` that will be made.
     pub fn gaps(&self, identity: &Path) -> Vec<String> {
         let mut gaps = Vec::new();
-        if self.config.roots.is_empty() {
-            gaps.push("there is no root, so nothing is served: add a [[root]], or give --root NAME=DIR".to_owned());
-        }
         if self.config.clients.is_empty() {
             gaps.push("there is no client, so nobody may connect: 'longhaul key authorize' adds one".to_owned());
         }
@@ -74,26 +58,11 @@ impl Daemon {
     }
 }
 
-/// Doubts about a client: rights that it does not get, or no rights at all.
-fn of_client(client: &ClientConfig, roots: &[RootConfig]) -> Vec<String> {
+/// The doubt about a client that has no rights at all.
+fn of_client(client: &ClientConfig) -> Option<String> {
     let name = client.name.escape_debug();
-    if client.roots.is_empty() && !client.bench {
-        return vec![format!("client '{name}' may use no root: name some in its roots")];
-    }
-    let denied = |(root, rights): (&String, &Rights)| {
-        let config = roots.iter().find(|config| config.name == *root)?;
-        let Rights { read, create, modify } = config.allow;
-        let beyond =
-            Rights { read: rights.read && !read, create: rights.create && !create, modify: rights.modify && !modify };
-        let words: Vec<_> = beyond.names().collect();
-        (!words.is_empty()).then(|| {
-            let words = words.join(", ");
-            format!(
-                "client '{name}' has {words} in root '{root}', which the root does not allow: it has no effect there"
-            )
-        })
-    };
-    client.roots.iter().filter_map(denied).collect()
+    let is_idle = client.roots.is_empty() && !client.bench;
+    is_idle.then(|| format!("client '{name}' may use no root: name some in its roots"))
 }
 
 fn of_root(root: &RootConfig, dir: &Path, files: &[&Path]) -> Vec<String> {
@@ -111,29 +80,4 @@ fn of_root(root: &RootConfig, dir: &Path, files: &[&Path]) -> Vec<String> {
         )
     }));
     doubts
-}
-
-/// The doubt about a root that lies in another. Two roots of the same directory are told once.
-fn of_two((inner, inner_dir): (&RootConfig, &Path), outer: &(&RootConfig, PathBuf), is_first: bool) -> Option<String> {
-    let (outer, outer_dir) = outer;
-    if inner_dir == outer_dir {
-        return is_first.then(|| {
-            format!(
-                "roots '{}' and '{}' are one directory: what either of them allows holds for both, protection and policies \
-                 included",
-                inner.name, outer.name
-            )
-        });
-    }
-    inner_dir.starts_with(outer_dir).then(|| {
-        format!(
-            "root '{}' lies in root '{}': what '{}' allows holds for both, protection and policies included",
-            inner.name, outer.name, outer.name
-        )
-    })
-}
-
-/// The real path of a directory, or `path` itself if it does not exist.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::ByteCount;
 use longhaul_core::units::parse_size;
 use longhaul_engine::{ClientConfig, Protection, Rights, RootConfig, SameDevice, ServeConfig, TargetDirs};
 use longhaul_net::PublicKey;
@@ -17,6 +18,7 @@ use super::policy::{self, Mask};
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
+use crate::config::position;
 use crate::config::rights::grant;
 use crate::error::{Error, Flaw};
 use crate::location::parse_root;
@@ -32,11 +34,15 @@ struct File {
     /// ["[::]:7214"]]
     listen: Option<Spanned<Vec<Text>>>,
     /// The file of the daemon's private key. With `/etc/longhaul/serve.toml` it is by default the
-    /// file `identity` beside it. [default: $XDG_CONFIG_HOME/longhaul/identity]
+    /// file `identity` beside it; beneath systemd the one that `LoadCredential=identity:FILE` hands
+    /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// A directory for data of the whole daemon. The key is accepted, and has no effect yet.
-    /// [default: none]
+    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it. It is
+    /// made if it does not exist, and only root and the daemon's user may write to it. [default:
+    /// none]
     state: Option<PathBuf>,
+    /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
+    admin_socket: Option<PathBuf>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -117,6 +123,8 @@ struct Root {
     protect: Option<Vec<Text>>,
     /// The rate of all sessions on this root together; at least 64 KiB/s. [default: none]
     rate: Option<Text>,
+    /// Transfers on this root at a time, 1 to `sessions` of `[limits]`. [default: none]
+    sessions: Option<Spanned<i64>>,
     /// The permissions that are taken from clients: an octal mask, `"keep"`, or a table with one
     /// mask for directories and one for files. [default: `0755` less the umask]
     mode_mask: Option<Spanned<Mask>>,
@@ -144,6 +152,11 @@ struct Client {
     roots: BTreeMap<Text, Vec<Text>>,
     /// The rate of all sessions of this client together; at least 64 KiB/s. [default: none]
     rate: Option<Text>,
+    /// Transfers of this client at a time, 1 to `sessions` of `[limits]`. [default: none]
+    sessions: Option<Spanned<i64>>,
+    /// Bytes of memory of its transfers and listings together, 16 MiB to `memory` of `[limits]`.
+    /// [default: none]
+    memory: Option<Text>,
     /// The share of this client in a rate that it shares with others, against theirs, 1 to 1000.
     /// [default: 1]
     weight: Option<Spanned<i64>>,
@@ -173,10 +186,11 @@ pub(super) struct Wrong {
 /// clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
-    let (identity, state) = (file.identity.clone(), file.state.clone());
+    let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
+    let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let config =
         judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity, state })
+    Ok(Daemon { config, identity, state, admin_socket, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
@@ -202,14 +216,14 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
     }
     limits(file.limits, &mut config)?;
     for root in file.root {
-        let root = judge_root(root, &config.roots)?;
+        let root = judge_root(root, &config)?;
         config.roots.push(root);
     }
-    let of_file = config.roots.iter();
-    let known: Option<Vec<&str>> =
-        added.map(|added| of_file.chain(added.iter().map(|root| &root.0)).map(|r| r.name.as_str()).collect());
+    let of_line = added.into_iter().flatten().map(|root| &root.0);
+    let others = if added.is_some() { OtherRoots::None } else { OtherRoots::Perhaps };
+    let known = KnownRoots { roots: config.roots.iter().chain(of_line).collect(), others };
     for client in file.client {
-        let client = judge_client(client, known.as_deref(), &config.clients)?;
+        let client = judge_client(client, &known, &config)?;
         config.clients.push(client);
     }
     Ok(config)
@@ -262,17 +276,37 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
+/// A number of sessions that is within that of the daemon.
+fn sessions(number: Option<Spanned<i64>>, config: &ServeConfig) -> Result<Option<usize>, Wrong> {
+    let Some(number) = number else { return Ok(None) };
+    let most = config.sessions;
+    let fits = usize::try_from(*number.get_ref()).ok().filter(|count| (1..=most).contains(count));
+    fits.map(Some).ok_or_else(|| wrong(&number, format!("sessions must be 1 to {most}, the number in [limits]")))
+}
+
+/// An amount of memory that is within that of the daemon and does for a session.
+fn memory(size: Option<Text>, config: &ServeConfig) -> Result<Option<ByteCount>, Wrong> {
+    let Some(size) = size else { return Ok(None) };
+    let bytes = at(&size, parse_size(size.get_ref()))?;
+    if !(MEMORY_MIN..=config.memory).contains(&bytes) {
+        let most = config.memory;
+        return Err(wrong(&size, format!("memory must be {MEMORY_MIN} to {most}, the size in [limits]")));
+    }
+    Ok(Some(bytes))
+}
+
+fn judge_root(root: Root, config: &ServeConfig) -> Result<RootConfig, Wrong> {
     let name = parse_root(root.name.get_ref().as_bytes())
         .map_err(|_| wrong(&root.name, "a root's name is one printable path component"))?;
-    if before.iter().any(|known| known.name == name) {
+    if config.roots.iter().any(|known| known.name == name) {
         return Err(wrong(&root.name, format!("there are two roots '{name}'")));
     }
     let targets = judge_targets(&root)?;
     let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
     let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref(), root.preserve.as_deref())?;
-    Ok(RootConfig { name, targets, allow, protect, rate: rate(root.rate)?, policy })
+    let (rate, sessions) = (rate(root.rate)?, sessions(root.sessions, config)?);
+    Ok(RootConfig { name, targets, allow, protect, rate, sessions, policy })
 }
 
 fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
@@ -311,8 +345,53 @@ fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
     Ok(targets)
 }
 
-fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
-    let name = client.name.get_ref().clone();
+/// The roots that a client may name.
+struct KnownRoots<'a> {
+    roots: Vec<&'a RootConfig>,
+    others: OtherRoots,
+}
+
+/// Whether there may be roots besides the known ones.
+enum OtherRoots {
+    /// There are none.
+    None,
+    /// There may be some, of a command line that is not known here.
+    Perhaps,
+}
+
+impl KnownRoots<'_> {
+    /// The rights that a client is granted at a root by these words. A right that the root denies
+    /// is a contradiction: one of the two is a mistake, and nobody can tell which.
+    fn granted(&self, client: &str, root: &Text, words: &[Text]) -> Result<Rights, Wrong> {
+        let name = root.get_ref().escape_debug();
+        let Some(config) = self.roots.iter().find(|config| config.name == *root.get_ref()) else {
+            return match self.others {
+                OtherRoots::Perhaps => rights(words),
+                OtherRoots::None => Err(wrong(
+                    root,
+                    format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR"),
+                )),
+            };
+        };
+        for word in words {
+            let right = at(word, grant(Rights::default(), word.get_ref()))?;
+            if right.and(config.allow) != right {
+                let (client, word_text) = (client.escape_debug(), word.get_ref());
+                let allowed: Vec<_> = config.allow.names().collect();
+                let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
+                let message = format!(
+                    "client '{client}' has '{word_text}' in root '{name}', which allows {allowed}: take it out here, or \
+                     add it to 'allow' of that root"
+                );
+                return Err(wrong(word, message));
+            }
+        }
+        rights(words)
+    }
+}
+
+fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) -> Result<ClientConfig, Wrong> {
+    let (name, before) = (client.name.get_ref().clone(), &config.clients);
     let key: PublicKey =
         client.key.get_ref().parse().map_err(|_| wrong(&client.key, "this is not a public key (lhk1:...)"))?;
     if before.iter().any(|known| known.name == name) {
@@ -323,12 +402,7 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
     }
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
-        if roots.is_some_and(|roots| !roots.contains(&root.get_ref().as_str())) {
-            let name = root.get_ref().escape_debug();
-            let message = format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR");
-            return Err(wrong(root, message));
-        }
-        granted.insert(root.get_ref().clone(), rights(words)?);
+        granted.insert(root.get_ref().clone(), roots.granted(&name, root, words)?);
     }
     let weight = match client.weight {
         None => 1,
@@ -337,7 +411,17 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
             .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
             .ok_or_else(|| wrong(&weight, format!("weight must be 1 to {WEIGHT_MAX}")))?,
     };
-    Ok(ClientConfig { name, key, roots: granted, rate: rate(client.rate)?, weight, bench: client.bench })
+    let (sessions, memory) = (sessions(client.sessions, config)?, memory(client.memory, config)?);
+    Ok(ClientConfig {
+        name,
+        key,
+        roots: granted,
+        rate: rate(client.rate)?,
+        sessions,
+        memory,
+        weight,
+        bench: client.bench,
+    })
 }
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {

@@ -131,9 +131,23 @@ fn modes_and_links_of_a_root_are_bounded_unless_it_says_otherwise() {
 }
 
 #[test]
+fn a_client_and_a_root_may_have_bounds_of_their_own() {
+    let key = Identity::generate().unwrap().public();
+    let bounds = "sessions = 3\nmemory = '32MiB'";
+    let text = format!("[[root]]\nname='r'\ntargets=['/a']\nsessions = 2\n[[client]]\nname='a'\nkey='{key}'\n{bounds}");
+    let config = parse(&text).unwrap().config;
+    assert_eq!(config.roots[0].sessions, Some(2));
+    assert_eq!((config.clients[0].sessions, config.clients[0].memory), (Some(3), Some(ByteCount(32 << 20))));
+}
+
+#[test]
 fn mistakes_are_named_with_line_and_column() {
     let key = Identity::generate().unwrap().public();
     let two = format!("[[client]]\nname='a'\nkey='{key}'\n[[client]]\nname='b'\nkey='{key}'");
+    let greedy = format!(
+        "[[root]]\nname='r'\ntargets=['/a']\n[[client]]\nname='a'\nkey='{key}'\nroots={{ r = ['read', 'modify'] }}"
+    );
+    let bounded = |line: &str| format!("[[client]]\nname='a'\nkey='{key}'\n{line}");
     let stray = format!("[[client]]\nname='a'\nkey='{key}'\nroots={{ nowhere = ['read'] }}");
     for (text, want) in [
         ("port = 7214", ":1:1: unknown key 'port'; the keys here are listen, identity"),
@@ -166,6 +180,12 @@ fn mistakes_are_named_with_line_and_column() {
         ("depth = 0", ":1:9: '0' is not a whole number"),
         (&two, ":6:5: this key is that of 'a' already"),
         (&stray, ":4:9: there is no root 'nowhere'"),
+        (&bounded("sessions = 0"), ":4:12: sessions must be 1 to 64, the number in [limits]"),
+        (&bounded("sessions = 65"), ":4:12: sessions must be 1 to 64, the number in [limits]"),
+        (&bounded("memory = '1MiB'"), ":4:10: memory must be 16.0 MiB to 4.0 GiB, the size in [limits]"),
+        (&bounded("memory = '5GiB'"), ":4:10: memory must be 16.0 MiB to 4.0 GiB, the size in [limits]"),
+        ("[[root]]\nname='r'\ntargets=['/a']\nsessions = 65", ":4:12: sessions must be 1 to 64, the number in"),
+        (&greedy, ":7:22: client 'a' has 'modify' in root 'r', which allows read: take it out here"),
         ("listen = 5", ":1:10: "),
         ("x = [", ":1:"),
     ] {

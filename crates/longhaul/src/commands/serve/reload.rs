@@ -1,0 +1,161 @@
+//! Reads the configuration of a running daemon again, and has the daemon serve it: all of it or
+//! nothing.
+//!
+//! In: SIGHUP, and the wish of an administrator. Out: the engine's reload, and a line in the log
+//! that says what has changed, or what is wrong. What cannot change while the daemon runs
+//! (`listen`, the identity, the socket of the administrator) is an error.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_core::{Blame, Fault, FaultCode, hint};
+use longhaul_engine::{Changes, Reloaded, ServiceHandle};
+use longhaul_net::PublicKey;
+use tokio::sync::Notify;
+
+use crate::admin::place;
+use crate::config::{CommandLineRoot, Daemon};
+use crate::keys;
+use crate::notify;
+use crate::output;
+
+/// The origin of a daemon's configuration, and what of it cannot change.
+#[derive(Clone, Debug)]
+pub(super) struct Sources {
+    /// The config file. `None`: the command line alone.
+    pub(super) config: Option<PathBuf>,
+    /// The roots of the command line.
+    pub(super) roots: Vec<CommandLineRoot>,
+    /// The file of the identity that the daemon runs with.
+    pub(super) identity: PathBuf,
+    /// The file of an identity that the config does not name.
+    pub(super) identity_default: Option<PathBuf>,
+    /// The socket that the command line names.
+    pub(super) socket_named: Option<PathBuf>,
+    /// The socket of the administrator. `None`: there is none.
+    pub(super) socket: Option<PathBuf>,
+}
+
+/// Reloads a running daemon.
+pub(super) struct Reloader {
+    sources: Sources,
+    key: PublicKey,
+    service: ServiceHandle,
+}
+
+impl Reloader {
+    /// For a daemon that runs with this key.
+    pub(super) fn new(sources: Sources, key: PublicKey, service: ServiceHandle) -> Arc<Reloader> {
+        Arc::new(Reloader { sources, key, service })
+    }
+
+    /// The running daemon.
+    pub(super) fn service(&self) -> &ServiceHandle {
+        &self.service
+    }
+
+    /// Its config file, if there is one.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.sources.config.as_deref()
+    }
+
+    /// Reloads whenever SIGHUP asks for it.
+    pub(super) async fn reload_when_asked(self: Arc<Self>, asked: Arc<Notify>) {
+        loop {
+            asked.notified().await;
+            notify::reloading();
+            // The log tells how it went; the manager waits for the end of it either way.
+            let _ = self.reload("SIGHUP").await;
+            notify::ready("serving");
+        }
+    }
+
+    /// Reads the configuration, checks all of it, and has the daemon serve it. `why` is the first
+    /// word of the line in the log.
+    pub(super) async fn reload(&self, why: &'static str) -> Result<Reloaded, Fault> {
+        match self.try_reload().await {
+            Ok(reloaded) => {
+                let changes = changes(&reloaded);
+                let changes = if changes.is_empty() { "nothing has changed".to_owned() } else { changes.join("; ") };
+                tracing::info!(target: "longhaul::serve", "{why}: the configuration is loaded: {}", output::clean(&changes));
+                Ok(reloaded)
+            }
+            Err(fault) => {
+                let hint = fault.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+                let said = format!("{fault}{hint}");
+                tracing::error!(
+                    target: "longhaul::serve",
+                    "{why}: the configuration is not loaded, and everything stays as it was: {}",
+                    output::clean(&said)
+                );
+                Err(fault)
+            }
+        }
+    }
+
+    async fn try_reload(&self) -> Result<Reloaded, Fault> {
+        let (sources, key) = (self.sources.clone(), self.key);
+        // Files are read there, and a file system may hang.
+        let read = tokio::task::spawn_blocking(move || read(&sources, &key)).await;
+        let daemon = read.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))??;
+        self.service.reload(daemon.config).await
+    }
+}
+
+/// Reads the configuration and checks what can be checked before roots are opened.
+fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
+    let daemon = Daemon::load(sources.config.as_deref(), sources.roots.clone())?;
+    let identity = daemon.identity.as_ref().or(sources.identity_default.as_ref());
+    if identity != Some(&sources.identity) {
+        let now = sources.identity.display();
+        return Err(fixed(format_args!("a running daemon keeps its identity ({now}), and 'identity' is another one")));
+    }
+    let socket = place(sources.socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
+    if socket != sources.socket {
+        return Err(fixed(format_args!(
+            "a running daemon keeps its socket, and 'state' or 'admin_socket' is another one"
+        )));
+    }
+    let stands = keys::load(&sources.identity)?.public();
+    if stands != *key {
+        let file = sources.identity.display();
+        return Err(fixed(format_args!("a running daemon keeps its key, and the one in {file} is another: {stands}")));
+    }
+    let files: Vec<&Path> = sources.config.as_deref().into_iter().chain([sources.identity.as_path()]).collect();
+    for doubt in daemon.doubts(&files) {
+        tracing::warn!(target: "longhaul::serve", "{}", output::clean(&doubt));
+    }
+    Ok(daemon)
+}
+
+/// The fault of a change that needs a start.
+fn fixed(why: std::fmt::Arguments<'_>) -> Fault {
+    Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Daemon::StartAgain)
+}
+
+/// The changes in words, one for each kind.
+pub(super) fn changes(reloaded: &Reloaded) -> Vec<String> {
+    let mut said = Vec::new();
+    for (Changes { added, removed, changed }, of) in [(&reloaded.roots, "roots"), (&reloaded.clients, "clients")] {
+        for (names, how) in [(added, "new"), (removed, "removed"), (changed, "changed")] {
+            if !names.is_empty() {
+                said.push(format!("{how} {of}: {}", listed(names)));
+            }
+        }
+    }
+    if !reloaded.ended.is_empty() {
+        let count = output::count(reloaded.ended.len() as u64, "session");
+        said.push(format!("ended as denied: {count} ({})", listed(&reloaded.ended)));
+    }
+    said
+}
+
+/// The first of some names, and the number of the others.
+fn listed(names: &[String]) -> String {
+    let first = names[..names.len().min(NAMES_TOLD_MAX)].join(", ");
+    let more = names.len().saturating_sub(NAMES_TOLD_MAX);
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
+/// Names of one kind that a line has.
+const NAMES_TOLD_MAX: usize = 20;

@@ -1,0 +1,295 @@
+//! A real sshd and a real ssh, on two hosts that are namespaces, with ports that are open, closed
+//! one way, or closed both ways. Needs root.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::fixture::tree::{self, Tree};
+use crate::fixture::{Host, Outcome, PROGRAM, Run, files, tool, tool_output};
+
+const CLIENT: &str = "10.78.0.1";
+const SERVER: &str = "10.78.0.2";
+const GATE: &str = "10.78.0.3";
+/// The ports of lanes.
+const PORTS: &str = "50000-50099";
+
+/// Two hosts and a gate between them, on one wire; gone when dropped.
+struct Net {
+    name: String,
+}
+
+impl Net {
+    fn new() -> Net {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("longhaul-ssh-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let net = Net { name };
+        let bridge = net.at("wire");
+        tool("ip", &["netns", "add", &bridge]);
+        tool("ip", &["-n", &bridge, "link", "add", "bridge", "type", "bridge"]);
+        tool("ip", &["-n", &bridge, "link", "set", "bridge", "up"]);
+        for (end, addr) in [("near", CLIENT), ("far", SERVER), ("gate", GATE)] {
+            let host = net.at(end);
+            tool("ip", &["netns", "add", &host]);
+            let ends = ["type", "veth", "peer", "name", "eth", "netns", &host];
+            tool("ip", &[&["link", "add", end, "netns", &bridge], &ends[..]].concat());
+            tool("ip", &["-n", &bridge, "link", "set", end, "master", "bridge", "up"]);
+            tool("ip", &["-n", &host, "addr", "add", &format!("{addr}/24"), "dev", "eth"]);
+            tool("ip", &["-n", &host, "link", "set", "eth", "up"]);
+            tool("ip", &["-n", &host, "link", "set", "lo", "up"]);
+        }
+        net
+    }
+
+    fn at(&self, end: &str) -> String {
+        format!("{}-{end}", self.name)
+    }
+
+    fn within(&self, end: &str) -> Vec<String> {
+        ["ip", "netns", "exec", &self.at(end)].map(str::to_owned).to_vec()
+    }
+
+    /// Lets no connection to a lane's port leave this host, or lets them again.
+    fn close(&self, end: &str, closed: bool) {
+        let what = if closed { "add" } else { "del" };
+        for over in ["tcp", "udp"] {
+            let rule = ["rule", what, "ipproto", over, "dport", PORTS, "prohibit", "pref", "10"];
+            tool("ip", &[&["-n", &self.at(end)], &rule[..]].concat());
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for end in ["near", "far", "gate", "wire"] {
+            tool("ip", &["netns", "del", &self.at(end)]);
+        }
+    }
+}
+
+/// Two hosts with sshd at two of them, and a user who may log in there.
+struct Site {
+    net: Net,
+    client: Host,
+    config: PathBuf,
+    daemons: Vec<Child>,
+    server: Host,
+}
+
+impl Site {
+    fn new() -> Site {
+        // sshd refuses keys beneath directories that others may write, so not beneath the build.
+        let (net, client, server) = (Net::new(), Host::new(), Host::within("/root".as_ref()));
+        let key = client.path("key");
+        keygen(&key);
+        let keys = server.path("authorized_keys");
+        files::write(&keys, std::fs::read(key.with_extension("pub")).unwrap());
+        let host_key = server.path("host_key");
+        keygen(&host_key);
+        let sshd_config = server.path("sshd_config");
+        let text = format!(
+            "HostKey {host}\nAuthorizedKeysFile {keys}\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PasswordAuthentication no\nPermitRootLogin yes\nAllowTcpForwarding yes\nLogLevel ERROR\n",
+            host = host_key.display(),
+            keys = keys.display()
+        );
+        files::write(&sshd_config, text);
+        std::fs::create_dir_all("/run/sshd").unwrap();
+        let daemons = ["far", "gate"].map(|end| {
+            let mut words = net.within(end);
+            words.extend(["/usr/sbin/sshd", "-D", "-e", "-f", sshd_config.to_str().unwrap()].map(str::to_owned));
+            Command::new(&words[0]).args(&words[1..]).stderr(Stdio::inherit()).spawn().unwrap()
+        });
+        let known = client.path("known_hosts");
+        let public = std::fs::read_to_string(host_key.with_extension("pub")).unwrap();
+        let public = public.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        files::write(&known, format!("{SERVER} {public}\n{GATE} {public}\n"));
+        let config = client.path("ssh_config");
+        let all = format!(
+            "IdentityFile {key}\nIdentitiesOnly yes\nUserKnownHostsFile {known}\nStrictHostKeyChecking yes\n\
+             ConnectTimeout 20\n",
+            key = key.display(),
+            known = known.display()
+        );
+        files::write(
+            &config,
+            format!(
+                "Host far\n HostName {SERVER}\nHost behind\n HostName {SERVER}\n ProxyJump gate\n\
+             Host gate\n HostName {GATE}\nHost *\n{all}"
+            ),
+        );
+        let site = Site { net, client, config, daemons: daemons.into(), server };
+        for host in ["far", "gate"] {
+            site.wait_for(host);
+        }
+        site
+    }
+
+    /// Waits until sshd takes a connection.
+    fn wait_for(&self, host: &str) {
+        let config = self.config.to_str().unwrap();
+        let words = [self.net.within("near"), ["ssh", "-F", config, host, "true"].map(str::to_owned).to_vec()].concat();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            let asked = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+            if asked.status.success() {
+                return;
+            }
+            assert!(std::time::Instant::now() < until, "{}", String::from_utf8_lossy(&asked.stderr));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    fn run(&self, verb: &str) -> Run {
+        let ssh = format!("ssh -F {}", self.config.display());
+        let run = self.client.run([verb, "--json", "--remote-longhaul", PROGRAM, "--port-range", PORTS, "--ssh", &ssh]);
+        run.beneath(self.net.within("near"))
+    }
+
+    /// Pushes and pulls a tree by way of this host, and gives the transports that the two began
+    /// with.
+    fn there_and_back(&self, host: &str) -> [String; 2] {
+        let dir = self.client.make_dir("tree");
+        files::make(dir.join("big"), 1, (20 << 20) + 3);
+        files::make(dir.join("it's small"), 2, 100);
+        let to = self.server.path(format!("to {host}"));
+        let _ = std::fs::remove_dir_all(&to);
+        let _ = std::fs::remove_dir_all(self.client.path(format!("from {host}")));
+        let push = self.run("push").args(["tree/", &format!("{host}:{}", to.display())]).succeed();
+        tree::assert_same(&Tree::of(&dir).beneath(), &Tree::of(&to).beneath(), &push);
+        let pull = self.run("pull").args([&format!("{host}:{}/", to.display()), &format!("from {host}/")]).succeed();
+        let back = self.client.path(format!("from {host}"));
+        tree::assert_same(&Tree::of(&dir).beneath(), &Tree::of(&back).beneath(), &pull);
+        let transport = |outcome: &Outcome| outcome.events_of("start")[0]["transport"].as_str().unwrap().to_owned();
+        [transport(&push), transport(&pull)]
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+fn keygen(path: &std::path::Path) {
+    tool_output("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", path.to_str().unwrap()]);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn lanes_go_straight_or_back_where_a_port_is_open_and_through_ssh_where_none_is() {
+    let site = Site::new();
+    // On a busy machine a way may be found a moment too late.
+    let beside_ssh = |what| {
+        let mut tries = (0..5).map(|_| site.there_and_back("far"));
+        assert!(tries.any(|began| began == ["tcp", "tcp"]), "{what}");
+    };
+    beside_ssh("open");
+    site.net.close("near", true);
+    beside_ssh("the other host can be reached by nobody, but dials");
+    site.net.close("far", true);
+    assert_eq!(site.there_and_back("far"), ["ssh", "ssh"], "closed both ways");
+    site.net.close("near", false);
+    beside_ssh("closed one way");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_jump_host_is_no_way_for_lanes_and_ssh_carries_them() {
+    assert_eq!(Site::new().there_and_back("behind"), ["ssh", "ssh"]);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_transfer_leaves_ssh_when_a_port_is_opened_in_its_middle() {
+    for (verb, ends) in [("push", ["f", "far:TO/"]), ("pull", ["far:TO/f", "got/"])] {
+        let site = Site::new();
+        let to = site.server.make_dir("d");
+        site.net.close("near", true);
+        site.net.close("far", true);
+        files::make(site.client.path("f"), 1, 96 << 20);
+        files::make(to.join("f"), 1, 96 << 20);
+        let ends = ends.map(|end| end.replace("TO", to.to_str().unwrap()));
+        let run = site.run(verb).args(["--rate", "8MB/s", "--if-exists", "replace"]).args(ends);
+        let running = run.start();
+        assert_eq!(running.wait_type("start")["transport"], "ssh");
+        running
+            .wait_event(|event| event["bytes_received"].as_u64().or(event["bytes_sent"].as_u64()).filter(|n| *n > 0));
+        site.net.close("near", false);
+        site.net.close("far", false);
+        if verb == "push" {
+            let lanes = running.wait_type("lanes");
+            assert!(lanes["change"].as_str().unwrap().contains("straight"), "{lanes}");
+        }
+        let pid = running.pid().as_raw_nonzero().get();
+        wait_for_lanes(&site.net.at("near"), pid);
+        let outcome = running.fail(0);
+        assert_eq!(outcome.summary()["bytes_resent"], 0, "nothing is lost on the way: {outcome}");
+    }
+}
+
+/// Waits until a process has connections to ports of lanes.
+fn wait_for_lanes(netns: &str, pid: i32) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let said = tool_output("ip", &["netns", "exec", netns, "ss", "-Htnp", "state", "established"]);
+        let of_lane = |line: &&str| line.contains(&format!("pid={pid},")) && line.contains(":500");
+        if said.lines().filter(of_lane).count() >= 2 {
+            return;
+        }
+        assert!(std::time::Instant::now() < until, "no lane went straight:\n{said}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_host_with_another_key_is_refused_by_ssh_and_that_is_4() {
+    let site = Site::new();
+    let other = site.server.path("other");
+    keygen(&other);
+    let public = std::fs::read_to_string(other.with_extension("pub")).unwrap();
+    files::write(site.client.path("known_hosts"), format!("{SERVER} {public}"));
+    files::make(site.client.path("f"), 1, 10);
+    let to = site.server.make_dir("d");
+    let outcome = site.run("push").args(["f", &format!("far:{}", to.display())]).fail(4);
+    assert!(outcome.stderr.contains("Host key verification failed"), "{outcome}");
+    assert!(!to.join("f").exists());
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn runs_over_sshd_leave_no_process_behind_also_when_they_are_killed() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 4 << 20);
+    let to = site.server.make_dir("d");
+    let dest = format!("far:{}/", to.display());
+    for n in 0..8 {
+        let running = site.run("push").args(["--if-exists", "replace", "--rate", "20MB/s", "f", &dest]).start();
+        if n % 2 == 0 {
+            running.wait_type("start");
+            running.signal(rustix::process::Signal::KILL);
+            drop(running);
+        } else {
+            running.fail(0);
+        }
+    }
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(40);
+    loop {
+        let pids = tool_output("ip", &["netns", "pids", &site.net.at("far")]);
+        let of_longhaul = |pid: &&str| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(10).any(|part| part == b"--ssh-only")
+        };
+        if pids.split_whitespace().filter(of_longhaul).count() == 0 {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "still there: {pids}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    site.run("push").args(["--if-exists", "replace", "f", &dest]).succeed();
+    assert_eq!(tree::leftovers(&to), [""; 0]);
+}
