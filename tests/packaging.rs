@@ -127,8 +127,17 @@ fn installed(host: &Host, deb: &str) -> PathBuf {
     assert!(!root.join("etc/longhaul/identity").exists(), "a key is made at the first start, not in an image");
     let enabled = root.join("etc/systemd/system/multi-user.target.wants/longhaul.service");
     assert!(!enabled.exists(), "nothing is started that nobody configured");
-    let serves = host.run(["serve", "--check-config", "--config"]).arg(root.join("etc/longhaul/serve.toml")).succeed();
-    assert!(serves.stderr.contains("there is no root") && serves.stderr.contains("there is no client"), "{serves}");
+    // With the first root that is named, which the file shows, it is one that serves.
+    let example = fs::read_to_string(root.join("etc/longhaul/serve.toml")).unwrap();
+    let config = host.path("serve.toml");
+    let check = || host.run(["serve", "--check-config", "--config"]).arg(&config);
+    fs::write(&config, &example).unwrap();
+    check().fail(2);
+    let served = host.make_dir("served");
+    let root_line = format!("[[root]]\nname = \"data\"\ntargets = [\"{}\"]\n", served.display());
+    fs::write(&config, format!("{}\n{root_line}", example.replace("/var/lib/longhaul", "state"))).unwrap();
+    let serves = check().succeed();
+    assert!(serves.stderr.contains("there is no client"), "{serves}");
     root
 }
 
