@@ -130,7 +130,7 @@ mod tests {
             &["longhaul", "copy", "a"],
             &["longhaul", "copy", "--no-such-option", "a", "b"],
             &["longhaul", "copy", "-a", "a", "b"],
-            &["longhaul", "push", "a", "host:b"],
+            &["longhaul", "push", "a", "host::b"],
             &["longhaul", "serve", "--root", "x"],
             &["longhaul"],
         ] {

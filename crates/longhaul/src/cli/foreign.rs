@@ -99,9 +99,9 @@ const OF_TRANSFERS: &[Foreign] = &[
         instead: "timeout -s INT 2h longhaul ...: it stops in order, and the same command goes on",
     },
     Foreign {
-        names: &["--ssh", "-e", "--rsh", "--remote-longhaul", "--rsync-path"],
-        why: "reaching a host through ssh is not built yet",
-        instead: "run 'longhaul serve' there, and write lh://HOST[:PORT]/ROOT/PATH",
+        names: &["-e", "--rsh", "--rsync-path"],
+        why: "how ssh is run, and longhaul at its other end, is said by other options",
+        instead: "--ssh COMMAND, --remote-longhaul PATH",
     },
     Foreign { names: &["--port"], why: "the port is part of the location", instead: "lh://HOST:PORT/ROOT/PATH" },
     Foreign {

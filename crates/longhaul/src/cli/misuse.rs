@@ -141,7 +141,7 @@ mod tests {
             ("--exclude-from", "config.toml"),
             ("--max-bytes", "not built yet"),
             ("--deadline", "not built yet"),
-            ("--ssh", "longhaul serve"),
+            ("--rsh", "--ssh COMMAND"),
             ("--extra-checksum", "BLAKE3"),
             ("--owner", "--preserve +xattrs,+owner,+acls"),
             ("--hard-links", "not carried yet"),

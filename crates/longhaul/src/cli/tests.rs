@@ -61,7 +61,7 @@ fn measurements_say_whose_buffers_they_mean() {
 
 #[test]
 fn what_is_not_built_is_unknown() {
-    for absent in ["--extra-checksum", "--deadline", "--report", "--ssh"] {
+    for absent in ["--extra-checksum", "--deadline", "--report"] {
         assert!(Cli::try_parse_from(["longhaul", "copy", absent, "x", "a", "b"]).is_err(), "{absent}");
     }
     for absent in ["loop", "memory"] {
