@@ -88,7 +88,7 @@ fn every_failure_ends_in_a_fault_and_a_summary() {
         (&["copy", "--json", "--chunk-size", "3MiB", "a", "b"], 2, "usage"),
         (&["copy", "--json", "--no-such-option", "a", "b"], 2, "usage"),
         (&["copy", "--json", "only-one"], 2, "usage"),
-        (&["push", "--json", "a", "host:b"], 2, "usage"),
+        (&["push", "--json", "a", "host::b"], 2, "usage"),
         (&["pull", "--json", "lh://h/../x", "b"], 2, "usage"),
         (&["ls", "--json", "missing"], 3, "not-found"),
     ];

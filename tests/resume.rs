@@ -324,7 +324,7 @@ fn nobody_continues_what_another_key_left() {
 
 /// The length of a copied file: long enough for a reader that takes 40 ms for each MiB to be found
 /// in the middle.
-const COPIED: usize = (96 << 20) + 17;
+const COPIED: usize = (160 << 20) + 17;
 
 /// Copies `src` to `dst` within one process, one read at a time, each of which takes its time.
 fn slow_copy(host: &Host, from: &str) -> Run {

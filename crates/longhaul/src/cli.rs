@@ -23,6 +23,7 @@ mod key;
 mod lab;
 mod manual;
 mod misuse;
+mod serve;
 mod set;
 mod ssh;
 mod stream;
@@ -38,6 +39,7 @@ pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
+pub use self::serve::ServeArgs;
 pub use self::set::{
     SetAddArgs, SetArgs, SetDeedArgs, SetExportArgs, SetInitArgs, SetMvArgs, SetRebalanceArgs, SetReplaceArgs,
     SetRmArgs, SetVerb, SetVerifyArgs, TargetOptions,
@@ -390,36 +392,6 @@ pub struct CheckArgs {
     /// How disks are read.
     #[command(flatten)]
     pub devices: DeviceOptions,
-    /// How much is said.
-    #[command(flatten)]
-    pub talk: TalkOptions,
-}
-
-/// What `serve` takes.
-#[derive(Debug, Args)]
-#[command(args_override_self = true)]
-pub struct ServeArgs {
-    /// The daemon's config [default: /etc/longhaul/serve.toml, else
-    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<OsString>,
-    /// Offer DIR as NAME to every client in the config; rights of read,create,modify [default:
-    /// read]
-    #[arg(long, value_name = "NAME=DIR[:RIGHTS]", action = ArgAction::Append)]
-    pub root: Vec<OsString>,
-    /// Listen there for 'longhaul admin' [default: admin_socket of the config, else admin.sock in
-    /// its state]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<OsString>,
-    /// Read the config, say what is wrong with it, serve nothing
-    #[arg(long)]
-    pub check_config: bool,
-    /// Serve the one client behind standard input and output, to which ssh has led it, and end with
-    /// it; with DIR nothing but that directory: for the forced command of a key in authorized_keys
-    /// [default rights: read]
-    #[arg(long, value_name = "DIR[:RIGHTS]", num_args = 0..=1)]
-    #[arg(conflicts_with_all = ["config", "root", "check_config"])]
-    pub ssh_only: Option<Option<OsString>>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,

@@ -107,16 +107,6 @@ pub(crate) fn path(text: &str) -> Result<NetPath, Flaw> {
         .map_err(|_| Flaw::Form { given: text.to_owned(), form: "LOCAL or LOCAL=REMOTE, IP addresses of one family" })
 }
 
-/// Reads a range of ports, or one port.
-pub(crate) fn port_range(text: &str) -> Result<(u16, u16), Flaw> {
-    let (low, high) = text.split_once('-').unwrap_or((text, text));
-    // `parse` alone would take "+7".
-    let port =
-        |text: &str| text.parse().ok().filter(|&port: &u16| port != 0 && text.bytes().all(|b| b.is_ascii_digit()));
-    let range = port(low).zip(port(high)).filter(|(low, high)| low <= high);
-    range.ok_or(Flaw::Form { given: text.to_owned(), form: "ports from 1 to 65535, as 50000-50099" })
-}
-
 /// Reads a rate; the result is in bytes/s.
 pub(crate) fn rate(text: &str) -> Result<u64, Flaw> {
     match parse_rate(text)? {

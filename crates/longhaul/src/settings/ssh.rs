@@ -10,7 +10,6 @@ use super::Layers;
 use crate::cli::SshOptions;
 use crate::error::{Error, Flaw, LocationFlaw};
 use crate::location::SshPath;
-use crate::values;
 
 /// How a host is reached by ssh.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ pub fn ssh(args: &SshOptions, layers: &Layers) -> Result<SshSettings, Error> {
             .unwrap_or_else(|| "longhaul".to_owned()),
         // Never by a file or a variable: it changes something at the other host.
         install: args.install,
-        ports: layers.parsed("port-range", &args.port_range, values::port_range)?,
+        ports: layers.parsed("port-range", &args.port_range, port_range)?,
     })
 }
 
@@ -72,6 +71,16 @@ impl SshSettings {
         };
         Ok((Reach::Ssh(host), paths.iter().enumerate().map(place).collect::<Result<_, Error>>()?))
     }
+}
+
+/// Reads a range of ports, or one port.
+fn port_range(text: &str) -> Result<(u16, u16), Flaw> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    // `parse` alone would take "+7".
+    let port =
+        |text: &str| text.parse().ok().filter(|&port: &u16| port != 0 && text.bytes().all(|b| b.is_ascii_digit()));
+    let range = port(low).zip(port(high)).filter(|(low, high)| low <= high);
+    range.ok_or(Flaw::Form { given: text.to_owned(), form: "ports from 1 to 65535, as 50000-50099" })
 }
 
 /// The words of a command, as a shell would split them.
