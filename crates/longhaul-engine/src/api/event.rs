@@ -228,6 +228,17 @@ pub struct PathFigures {
     pub is_down: bool,
 }
 
+/// The cost of the ssh sessions of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SshFigures {
+    /// Bytes that went through ssh in both directions: messages, and the data of lanes that had no
+    /// way beside it.
+    pub bytes: u64,
+    /// CPU seconds of its processes on this host. `None` where it is not known. The cost of a
+    /// process that several connections share (`ControlMaster`), or of a jump host, is not in it.
+    pub cpu_s: Option<f64>,
+}
+
 /// A change of the lanes, with its reason.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LanesTuned {

@@ -10,11 +10,11 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::{Greeted, Identity, NetError, PublicKey, ServerTls, TunnelDoor, first_free, greet_tunnelled};
-use longhaul_proto::wire::ssh::{ClientHello, FarHello, SIGNAL_BYTES, SshSignal};
+use longhaul_proto::wire::ssh::{ADDRESSES_MAX, ClientHello, FarHello, SIGNAL_BYTES, SshSignal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore};
@@ -68,8 +68,8 @@ where
     let at = between.map(|(_, here)| here);
     // Ports below 1024 are the administrator's to give.
     let ports = hello.ports.map(|(low, high)| low.max(1024)..=high);
-    let listening = at.and_then(|at| listen(at, ports, &tls));
-    let port = listening.as_ref().map(|(tcp, _)| tcp.local_addr().port());
+    let listening = listen(addresses(at, &hello.at), ports, &tls);
+    let port = listening.first().map(|(tcp, _)| tcp.local_addr().port());
     let roots = Roots { account: Some(Arc::new(account)), ..Roots::default() };
     let affinity = super::reload::affinity(&serve)?;
     let daemon = Daemon::new(serve, roots, affinity, stop);
@@ -92,19 +92,38 @@ fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false }
 }
 
-/// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes
-/// over ssh are left.
-fn listen(at: IpAddr, ports: Option<RangeInclusive<u16>>, tls: &ServerTls) -> Option<Listening> {
-    let listened = first_free(ports, |port| {
-        door::listen_twice(SocketAddr::new(at, port), tls).map_err(|error| match error {
-            NetError::Socket { source, .. } => source,
-            error => io::Error::other(error),
-        })
-    });
-    let refused = |error: &io::Error| {
-        tracing::info!(target: "longhaul::serve", %at, %error, "no port for lanes: they go over ssh");
-    };
-    listened.inspect_err(refused).ok()
+/// The addresses to listen at: the one that ssh uses, and those that the client's user named.
+fn addresses(of_ssh: Option<IpAddr>, named: &[IpAddr]) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = of_ssh.into_iter().collect();
+    for at in named.iter().take(ADDRESSES_MAX) {
+        if !all.contains(at) {
+            all.push(*at);
+        }
+    }
+    all
+}
+
+/// Listens at these addresses, on one port of the range. An address at which it cannot is left out;
+/// where none is left, lanes over ssh are.
+fn listen(at: Vec<IpAddr>, ports: Option<RangeInclusive<u16>>, tls: &ServerTls) -> Vec<Listening> {
+    let mut listening: Vec<Listening> = Vec::new();
+    for at in at {
+        let ports = match listening.first() {
+            Some((tcp, _)) => Some(tcp.local_addr().port()..=tcp.local_addr().port()),
+            None => ports.clone(),
+        };
+        let listened = first_free(ports, |port| {
+            door::listen_twice(SocketAddr::new(at, port), tls).map_err(|error| match error {
+                NetError::Socket { source, .. } => source,
+                error => io::Error::other(error),
+            })
+        });
+        match listened {
+            Ok(door) => listening.push(door),
+            Err(error) => tracing::info!(target: "longhaul::serve", %at, %error, "no port for lanes at this address"),
+        }
+    }
+    listening
 }
 
 /// A pipe that is served. See the module.
@@ -122,12 +141,12 @@ struct Pipe {
 }
 
 impl Pipe {
-    async fn serve(self, mut door: TunnelDoor, listening: Option<Listening>) {
+    async fn serve(self, mut door: TunnelDoor, listening: Vec<Listening>) {
         let daemon = self.current.now();
         let mut stop = daemon.stop.clone();
         // Nobody asks whether it lives: it lasts as long as its client.
         let liveness = Liveness::of(daemon.runs.rounds().clone());
-        let accepting = door::open(&self.current, listening.into_iter().collect(), &self.tls, &liveness);
+        let accepting = door::open(&self.current, listening, &self.tls, &liveness);
         let (begun, over) = (self.begun.clone(), self.over.clone());
         let unbegun = async {
             if timeout(HELLO, begun.notified()).await.is_ok() {
@@ -187,9 +206,15 @@ impl Pipe {
 
     async fn hear_signals(&self, mut stream: UnixStream) {
         let mut bytes = [0; SIGNAL_BYTES];
+        let mut passed: Option<Instant> = None;
         while stream.read_exact(&mut bytes).await.is_ok() {
             match SshSignal::decode(bytes) {
-                Some(SshSignal::WayFound(transport)) => self.current.now().registry.way_found(transport),
+                // A client loses a way for 3 s at least: who says more fills no queue.
+                Some(SshSignal::WayFound(_)) if passed.is_some_and(|at| at.elapsed() < WAY_FOUND_EVERY) => {}
+                Some(SshSignal::WayFound(transport)) => {
+                    passed = Some(Instant::now());
+                    self.current.now().registry.way_found(transport);
+                }
                 Some(SshSignal::DialBack { port }) => {
                     if let Some(client) = self.client {
                         self.dial_back(SocketAddr::new(client, port));
@@ -220,6 +245,8 @@ impl Pipe {
 const HELLO: Duration = Duration::from_secs(60);
 /// A dial to the client's host that takes longer is of no use: it has other ways.
 const DIAL_BACK: Duration = Duration::from_secs(8);
+/// Words of a client about ways are passed on no more often.
+const WAY_FOUND_EVERY: Duration = Duration::from_secs(1);
 /// Dials to the client's host at a time.
 const DIALS_BACK: usize = 8;
 /// How long the process stays for the client to hang up.
