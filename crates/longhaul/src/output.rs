@@ -42,7 +42,7 @@ pub use closing::EndOfStream;
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;
-pub use log::{ClientLog, LogLines};
+pub use log::{ClientLog, JsonLog, LogLines, json_line};
 pub use narrator::{End, Narrator, Telling};
 pub use plot::plot_text;
 pub use progress::Show;

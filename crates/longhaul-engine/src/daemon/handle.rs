@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
-use longhaul_net::{Protection, PublicKey};
+use longhaul_net::{Protection, PublicKey, ServerTls};
 use longhaul_proto::wire::message::Limit;
 use tokio::sync::Mutex;
 
@@ -29,6 +29,7 @@ pub struct ServiceHandle(Arc<Upkeep>);
 struct Upkeep {
     current: Arc<Current>,
     listening: Vec<(SocketAddr, PublicKey)>,
+    tls: Arc<ServerTls>,
     begun: (Instant, SystemTime),
     /// Held while what is served changes: one change follows the other.
     changing: Mutex<()>,
@@ -123,14 +124,28 @@ pub enum RateOf {
 
 impl ServiceHandle {
     /// A handle of a daemon that has begun to listen there.
-    pub(super) fn new(current: Arc<Current>, listening: Vec<(SocketAddr, PublicKey)>) -> ServiceHandle {
+    pub(super) fn new(
+        current: Arc<Current>,
+        listening: Vec<(SocketAddr, PublicKey)>,
+        tls: Arc<ServerTls>,
+    ) -> ServiceHandle {
         let begun = (Instant::now(), SystemTime::now());
-        ServiceHandle(Arc::new(Upkeep { current, listening, begun, changing: Mutex::default() }))
+        ServiceHandle(Arc::new(Upkeep { current, listening, tls, begun, changing: Mutex::default() }))
     }
 
     /// The addresses on which it accepts, and its key.
     pub fn listening(&self) -> &[(SocketAddr, PublicKey)] {
         &self.0.listening
+    }
+
+    /// The daemon as it is served now.
+    pub(super) fn current(&self) -> Arc<Daemon> {
+        self.0.current.now()
+    }
+
+    /// The connections that have not shown yet whose they are, and as many as there may be.
+    pub(super) fn greeting(&self) -> (usize, usize) {
+        self.0.tls.greeting()
     }
 
     /// The daemon as a whole.
@@ -295,7 +310,7 @@ fn figures(name: &SessionName, live: Live) -> SessionFigures {
 }
 
 /// A session's name for people.
-fn shown(name: &SessionName) -> String {
+pub(super) fn shown(name: &SessionName) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -13,11 +13,13 @@ use longhaul_core::{FaultCode, IfExists, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 
+use super::audit::SessionAudit;
 use super::drain::Drain;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
+use super::tallies::{MovedSums, Tallies};
 use super::{Daemon, ServeConfig};
-use crate::api::{Event, FileStatus, Observer, Progress, StopTrigger};
+use crate::api::{Event, FileEvent, FileStatus, Observer, Progress, StopTrigger};
 
 /// The name of a session: the number that its client is told, too.
 pub(super) type SessionName = [u8; 16];
@@ -170,9 +172,25 @@ impl Drop for LiveSeat {
     }
 }
 
-/// Counts what a session does: for the log line at its end, and for its figures until then.
+/// Counts what a session does: for the log line at its end, for its figures until then, and for the
+/// daemon's sums. It passes settled names on to the session's records.
 #[derive(Default)]
-pub(super) struct SessionCounter(Mutex<Counts>);
+pub(super) struct SessionCounter {
+    counts: Mutex<Counts>,
+    account: Option<SessionAccount>,
+}
+
+/// The accounts that a session's deeds go to.
+pub(super) struct SessionAccount {
+    /// Its records.
+    pub(super) audit: Arc<SessionAudit>,
+    /// The daemon's sums.
+    pub(super) tallies: Tallies,
+    /// The root and the client that it counts for.
+    pub(super) whose: (String, String),
+    /// Whether the daemon receives.
+    pub(super) receives: bool,
+}
 
 /// The figures of a session.
 #[derive(Clone, Copy, Debug, Default)]
@@ -181,6 +199,8 @@ pub(super) struct Counts {
     pub(super) files: u64,
     /// Files and links that failed.
     pub(super) failed: u64,
+    /// Files of which the digest is known, among those that were committed.
+    pub(super) digests: u64,
     /// Bytes of committed files.
     pub(super) committed: u64,
     /// Payload bytes that were sent or received.
@@ -194,18 +214,69 @@ pub(super) struct Counts {
 }
 
 impl SessionCounter {
+    /// No counts yet, of a session whose deeds go to these accounts.
+    pub(super) fn new(account: SessionAccount) -> SessionCounter {
+        SessionCounter { counts: Mutex::default(), account: Some(account) }
+    }
+
+    /// Counts the bytes that moved since the last second of a session that is over.
+    pub(super) fn close(&self, bytes_moved: u64) {
+        let more = {
+            let mut counts = self.lock();
+            let more = bytes_moved.saturating_sub(counts.moved);
+            counts.moved += more;
+            more
+        };
+        self.account.iter().for_each(|account| account.moved(more));
+    }
     /// The figures now.
     pub(super) fn counts(&self) -> Counts {
         *self.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionAccount {
+    fn moved(&self, bytes: u64) {
+        let more = match self.receives {
+            true => MovedSums { received_bytes: bytes, ..MovedSums::default() },
+            false => MovedSums { sent_bytes: bytes, ..MovedSums::default() },
+        };
+        if bytes > 0 {
+            self.tallies.moved(&self.whose, more);
+        }
+    }
+
+    fn settled(&self, file: &FileEvent) {
+        let (files_committed, files_failed) = match &file.status {
+            FileStatus::Committed => (1, 0),
+            FileStatus::Failed(_) => (0, 1),
+            FileStatus::Skipped | FileStatus::Planned => return,
+        };
+        self.tallies.moved(&self.whose, MovedSums { files_committed, files_failed, ..MovedSums::default() });
+        self.audit.settled(file);
     }
 }
 
 impl Counts {
-    fn hear(&mut self, progress: &Progress) {
+    fn settled(&mut self, file: &FileEvent) {
+        match file.status {
+            FileStatus::Committed if file.regular => {
+                self.files += 1;
+                self.committed += file.bytes;
+                self.digests += u64::from(file.b3.is_some());
+            }
+            FileStatus::Failed(_) => self.failed += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes in the counters of a moment. Returns the payload bytes that moved since the last ones.
+    fn hear(&mut self, progress: &Progress) -> u64 {
+        let before = self.moved;
         let moved = progress.bytes_sent.max(progress.bytes_received);
         let (bytes, seconds) = (moved.saturating_sub(self.moved), progress.seconds - self.seconds);
         if seconds > 0.0 {
@@ -213,23 +284,20 @@ impl Counts {
             (self.moved, self.seconds) = (moved, progress.seconds);
         }
         self.limited_by = progress.limited_by.map(|limited| limited.by);
+        self.moved - before
     }
 }
 
 impl Observer for SessionCounter {
     fn event(&self, event: Event) {
         match event {
-            Event::Progress(progress) => self.lock().hear(&progress),
+            Event::Progress(progress) => {
+                let more = self.lock().hear(&progress);
+                self.account.iter().for_each(|account| account.moved(more));
+            }
             Event::File(file) => {
-                let mut counts = self.lock();
-                match file.status {
-                    FileStatus::Committed if file.regular => {
-                        counts.files += 1;
-                        counts.committed += file.bytes;
-                    }
-                    FileStatus::Failed(_) => counts.failed += 1,
-                    _ => {}
-                }
+                self.lock().settled(&file);
+                self.account.iter().for_each(|account| account.settled(&file));
             }
             _ => {}
         }
