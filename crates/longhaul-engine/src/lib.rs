@@ -69,8 +69,8 @@ pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, Changes, ClientConfig, ClientFigures, Liveness, MovedSums, PipeConfig,
-    RateOf, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures, ServiceHandle,
-    ServiceSums, SessionFigures, Stuck, WatchFigures, serve_pipe,
+    RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures,
+    ServiceHandle, ServiceSums, SessionFigures, Stuck, WatchFigures, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{

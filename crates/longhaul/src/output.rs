@@ -49,6 +49,7 @@ pub use progress::Show;
 pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
+pub(crate) use units::{bits, bytes_rate, span};
 pub use units::{count, rate, time};
 pub use version::VersionBody;
 

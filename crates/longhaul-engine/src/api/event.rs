@@ -364,6 +364,8 @@ pub struct Progress {
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
+    /// Lanes that run.
+    pub lanes: u32,
     /// Bytes of skipped files that were read at the destination for their roots
     /// ([`Settings::digests`](super::Settings::digests)).
     pub bytes_digested: u64,

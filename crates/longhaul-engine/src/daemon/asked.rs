@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::Daemon;
 use super::audit::{AuditDeed, AuditRecord};
-use longhaul_core::FaultCode;
+use longhaul_core::{Fault, FaultCode};
 
 /// A request of a known key.
 pub(super) struct Asked {
@@ -49,9 +49,12 @@ impl Asked {
     }
 
     /// Records that it was refused.
-    pub(super) fn refused(&self, daemon: &Daemon, code: FaultCode) {
-        daemon.tallies.refused(code);
-        self.record(daemon, AuditDeed::Refused, Some(code));
+    pub(super) fn refused(&self, daemon: &Daemon, fault: &Fault) {
+        daemon.tallies.refused(fault.code);
+        let client = daemon.client(&self.key).map_or("", |client| &client.name);
+        let place = self.root.as_ref().zip(self.path.as_ref()).map(|(root, path)| format!(" {root}/{path}"));
+        daemon.tallies.fault(client, &format!("{}{}", self.what, place.unwrap_or_default()), fault);
+        self.record(daemon, AuditDeed::Refused, Some(fault.code));
     }
 
     fn record(&self, daemon: &Daemon, deed: AuditDeed, code: Option<FaultCode>) {

@@ -65,6 +65,7 @@ impl EndedSession<'_> {
             "ended: {what}: {end}"
         );
         daemon.tallies.ended(self.transport, code);
+        fault.iter().for_each(|fault| daemon.tallies.fault(client, what, fault));
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(what), code, ..AuditRecord::default() };
         audit.session(AuditRecord { bytes: Some(bytes), count: Some(files), ..record });
     }

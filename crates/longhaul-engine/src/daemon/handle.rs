@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::current::Current;
 use super::drain::DrainWish;
-use super::live::{Counts, Live, SessionName};
+use super::live::{Live, SessionName};
 use super::rates::Cap;
 use super::reload::{self, Reloaded};
 use super::{ClientConfig, Daemon, ServeConfig};
@@ -90,6 +90,22 @@ pub struct SessionFigures {
     pub bytes_moved: u64,
     /// Payload bytes of the last second.
     pub bytes_per_s: u64,
+    /// The same as a mean in which the last ten seconds count most.
+    pub mean_bytes_per_s: u64,
+    /// Bytes of files that are at the receiver, or will not come.
+    pub bytes_done: u64,
+    /// Bytes of all files that are known so far.
+    pub bytes_total: u64,
+    /// Whether all files are known.
+    pub scanned: bool,
+    /// Whether the daemon receives.
+    pub receives: bool,
+    /// The kind of lane that it began with.
+    pub transport: &'static str,
+    /// Lanes that run.
+    pub lanes: u32,
+    /// Seconds since the client was last heard of.
+    pub silent_s: f64,
     /// The part that limited the last second, as far as known.
     pub limited_by: Option<Limit>,
 }
@@ -292,7 +308,7 @@ async fn end_at(current: Arc<Current>, wish: DrainWish, deadline: Duration) {
 }
 
 fn figures(name: &SessionName, live: Live) -> SessionFigures {
-    let Counts { files, failed, committed, moved, bytes_per_s, limited_by, .. } = live.counter.counts();
+    let counts = live.counter.counts();
     SessionFigures {
         name: shown(name),
         client: live.client,
@@ -300,12 +316,20 @@ fn figures(name: &SessionName, live: Live) -> SessionFigures {
         what: live.what,
         protection: live.protection,
         age: live.begun.elapsed(),
-        files,
-        failed,
-        bytes_committed: committed,
-        bytes_moved: moved,
-        bytes_per_s,
-        limited_by,
+        files: counts.files,
+        failed: counts.failed,
+        bytes_committed: counts.committed,
+        bytes_moved: counts.moved,
+        bytes_per_s: counts.bytes_per_s,
+        mean_bytes_per_s: counts.mean_bytes_per_s as u64,
+        bytes_done: counts.done,
+        bytes_total: counts.total,
+        scanned: counts.scanned,
+        receives: live.receives,
+        transport: live.transport,
+        lanes: counts.lanes,
+        silent_s: counts.silent_s,
+        limited_by: counts.limited_by,
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -49,6 +50,10 @@ pub(super) struct Live {
     pub(super) what: String,
     /// The protection of its lanes.
     pub(super) protection: Protection,
+    /// The kind of lane that it began with.
+    pub(super) transport: &'static str,
+    /// Whether the daemon receives.
+    pub(super) receives: bool,
     /// When it began.
     pub(super) begun: Instant,
     /// The rights that it began with.
@@ -190,6 +195,9 @@ pub(super) struct SessionAccount {
     pub(super) whose: (String, String),
     /// Whether the daemon receives.
     pub(super) receives: bool,
+    /// Whether a file failed already: the first one is among the daemon's last faults, and not
+    /// each.
+    pub(super) told: AtomicBool,
 }
 
 /// The figures of a session.
@@ -207,6 +215,18 @@ pub(super) struct Counts {
     pub(super) moved: u64,
     /// Payload bytes of the last second.
     pub(super) bytes_per_s: u64,
+    /// The same as a mean in which the last ten seconds count most.
+    pub(super) mean_bytes_per_s: f64,
+    /// Bytes of files that are at the receiver, or will not come.
+    pub(super) done: u64,
+    /// Bytes of all files that are known.
+    pub(super) total: u64,
+    /// Whether all files are known.
+    pub(super) scanned: bool,
+    /// Lanes that run.
+    pub(super) lanes: u32,
+    /// Seconds since the other side was last heard of.
+    pub(super) silent_s: f64,
     /// The part that limited the last second.
     pub(super) limited_by: Option<Limit>,
     /// When the last second ended, since the session began.
@@ -253,7 +273,12 @@ impl SessionAccount {
     fn settled(&self, file: &FileEvent) {
         let (files_committed, files_failed) = match &file.status {
             FileStatus::Committed => (1, 0),
-            FileStatus::Failed(_) => (0, 1),
+            FileStatus::Failed(fault) => {
+                if !self.told.swap(true, Ordering::Relaxed) {
+                    self.tallies.fault(&self.whose.1, &file.placed.escaped().to_string(), fault);
+                }
+                (0, 1)
+            }
             FileStatus::Skipped | FileStatus::Planned => return,
         };
         self.tallies.moved(&self.whose, MovedSums { files_committed, files_failed, ..MovedSums::default() });
@@ -280,10 +305,19 @@ impl Counts {
         let moved = progress.bytes_sent.max(progress.bytes_received);
         let (bytes, seconds) = (moved.saturating_sub(self.moved), progress.seconds - self.seconds);
         if seconds > 0.0 {
-            self.bytes_per_s = (bytes as f64 / seconds) as u64;
+            let rate = bytes as f64 / seconds;
+            let weight = 1.0 - (-seconds / MEAN_SECONDS).exp();
+            self.mean_bytes_per_s += weight * (rate - self.mean_bytes_per_s);
+            if self.seconds == 0.0 {
+                self.mean_bytes_per_s = rate;
+            }
+            self.bytes_per_s = rate as u64;
             (self.moved, self.seconds) = (moved, progress.seconds);
         }
         self.limited_by = progress.limited_by.map(|limited| limited.by);
+        (self.total, self.scanned) = (progress.bytes_total, progress.scanned);
+        self.done = progress.bytes_arrived.saturating_add(progress.bytes_done_without);
+        (self.lanes, self.silent_s) = (progress.lanes, progress.silent_s);
         self.moved - before
     }
 }
@@ -303,6 +337,9 @@ impl Observer for SessionCounter {
         }
     }
 }
+
+/// The time by which the weight of a second in the mean has fallen to a third.
+const MEAN_SECONDS: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {
@@ -373,6 +410,8 @@ mod tests {
             peer: ([127, 0, 0, 1], 1).into(),
             what: "pull".to_owned(),
             protection: Protection::Private,
+            transport: "tcp",
+            receives: false,
             begun: Instant::now(),
             needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), bench: false },
             counter: Arc::default(),

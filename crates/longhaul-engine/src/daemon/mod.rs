@@ -81,7 +81,7 @@ pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFi
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
 pub use reload::{Changes, Reloaded};
-pub use tallies::{MovedSums, ServiceSums};
+pub use tallies::{MovedSums, RecentFault, ServiceSums};
 pub use watch::{RootFigures, RootTarget, WatchFigures};
 
 /// A directory tree offered under a name.

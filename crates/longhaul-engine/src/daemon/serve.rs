@@ -5,6 +5,7 @@
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
@@ -86,7 +87,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
             tracing::info!(target: "longhaul::session", %peer, key = %control.peer_key, "{why}");
         }
         Err(fault) => {
-            asked.refused(&daemon, fault.code);
+            asked.refused(&daemon, &fault);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
             if follows == Follows::Nothing {
                 drop(place);
@@ -165,6 +166,7 @@ fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
     };
     SessionAccount {
         audit: admission.audit.clone(),
+        told: AtomicBool::default(),
         tallies: daemon.tallies.clone(),
         whose: (root, admission.client.clone()),
         receives: matches!(admission.side, Side::Receive(..)),
@@ -231,6 +233,8 @@ fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>
         peer: control.peer_addr,
         what: admission.description.clone(),
         protection: handshake::from_wire(admission.transfer.protect),
+        transport: transport_name(admission.transfer.flow.transport),
+        receives: matches!(admission.side, Side::Receive(..)),
         begun: Instant::now(),
         needs: Needs::of(&admission.transfer, may_modify),
         counter,

@@ -4,14 +4,33 @@
 //! and client, and by outcome. It is bounded however many names a configuration has had. It knows
 //! no session that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
-use longhaul_core::FaultCode;
+use longhaul_core::{Fault, FaultCode, PlainText};
 
 /// The sums of one daemon. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tallies(Arc<Mutex<ServiceSums>>);
+pub(super) struct Tallies {
+    sums: Arc<Mutex<ServiceSums>>,
+    faults: Arc<Mutex<VecDeque<RecentFault>>>,
+}
+
+/// A fault of the past.
+#[derive(Clone, Debug)]
+pub struct RecentFault {
+    /// When it happened.
+    pub at: SystemTime,
+    /// The name of the client.
+    pub client: String,
+    /// The doing of the client, as the log says it, or the path of a file.
+    pub what: String,
+    /// Its code.
+    pub code: FaultCode,
+    /// Its message.
+    pub message: PlainText,
+}
 
 /// The sums of a daemon since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,13 +112,31 @@ impl Tallies {
         self.lock().gave_way += count;
     }
 
+    /// Keeps a fault among the last ones.
+    pub(super) fn fault(&self, client: &str, what: &str, fault: &Fault) {
+        let (at, client, what) = (SystemTime::now(), client.to_owned(), PlainText::from(what).cut().to_string());
+        let kept = RecentFault { at, client, what, code: fault.code, message: fault.message.clone().cut() };
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if faults.len() == FAULTS_MAX {
+            faults.pop_front();
+        }
+        faults.push_back(kept);
+    }
+
+    /// The last faults, the oldest first.
+    pub(super) fn faults(&self) -> Vec<RecentFault> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, ServiceSums> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The outcome of a session that no fault ended.
 pub(super) const COMPLETE: &str = "complete";
+/// Faults that are kept.
+const FAULTS_MAX: usize = 50;
 /// Roots and clients beyond the bound.
 const OTHERS: &str = "(others)";
 /// Pairs of root and client that have sums of their own. A configuration has fewer, but each reload
@@ -109,6 +146,18 @@ const PAIRS_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_faults_are_kept_and_no_more() {
+        let tallies = Tallies::default();
+        for number in 0..3 * FAULTS_MAX {
+            let fault = Fault::new(FaultCode::Io, longhaul_core::Blame::Local, number);
+            tallies.fault("lab", &"x".repeat(1 << 20), &fault);
+        }
+        let faults = tallies.faults();
+        assert_eq!((faults.len(), faults[0].message.as_str()), (FAULTS_MAX, "100"));
+        assert!(faults.iter().all(|fault| fault.what.len() <= longhaul_core::limits::PEER_TEXT_BYTES_MAX));
+    }
 
     #[test]
     fn more_names_than_any_configuration_has_share_one_sum() {

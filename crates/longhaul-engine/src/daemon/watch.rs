@@ -9,7 +9,7 @@ use longhaul_core::Latency;
 use longhaul_disk::{TargetCondition, TargetSet};
 
 use super::handle::ServiceHandle;
-use super::tallies::ServiceSums;
+use super::tallies::{RecentFault, ServiceSums};
 use super::{OpenRoot, RootConfig};
 use crate::api::TargetState;
 
@@ -74,6 +74,11 @@ impl ServiceHandle {
     pub fn watch(&self) -> WatchFigures {
         let (daemon, (greeting, greeting_max)) = (self.current(), self.greeting());
         WatchFigures { sums: daemon.tallies.now(), greeting, greeting_max, waiting: daemon.lobby.waiting() }
+    }
+
+    /// The last faults, the oldest first.
+    pub fn recent_faults(&self) -> Vec<RecentFault> {
+        self.current().tallies.faults()
     }
 
     /// The roots, as their file systems are now. It blocks as they do.

@@ -11,6 +11,8 @@ use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderVal
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::Watched;
+use super::page;
+use crate::output::json_line;
 
 /// An answer before its headers.
 pub(super) struct Answer {
@@ -46,11 +48,24 @@ pub(super) async fn answer<B: Body>(watched: &Watched, request: &Request<B>) -> 
                     false => Answer::of(StatusCode::SERVICE_UNAVAILABLE, &reasons.join("\n")),
                 }
             }
+            "/" => Answer { status: StatusCode::OK, kind: HTML, body: page::page(&watched.status()) },
+            "/style.css" => Answer { status: StatusCode::OK, kind: CSS, body: page::STYLE.to_owned() },
+            "/script.js" => Answer { status: StatusCode::OK, kind: SCRIPT, body: page::SCRIPT.to_owned() },
+            "/status.json" => status(watched),
             "/metrics" => Answer { status: StatusCode::OK, kind: METRICS, body: watched.metrics() },
-            _ => Answer::of(StatusCode::NOT_FOUND, "there is nothing here: try /livez, /readyz or /metrics"),
+            _ => Answer::of(
+                StatusCode::NOT_FOUND,
+                "there is nothing here: try /, /status.json, /livez, /readyz or /metrics",
+            ),
         },
     };
     dressed(told, !request.body().is_end_stream())
+}
+
+fn status(watched: &Watched) -> Answer {
+    // Texts and numbers can always be written.
+    let body = json_line(&watched.status()).unwrap_or_default();
+    Answer { status: StatusCode::OK, kind: JSON, body: format!("{body}\n") }
 }
 
 /// The refusal of a request that is none of ours. `None`: it is answered.
@@ -98,11 +113,19 @@ fn dressed(told: Answer, rest: bool) -> Response<Full<Bytes>> {
     response
 }
 
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// No other page may read, frame or run anything of this, and nothing is kept.
 const HEADERS: [(&str, &str); 7] = [
     ("cache-control", "no-store"),
-    ("content-security-policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (
+        "content-security-policy",
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'",
+    ),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("referrer-policy", "no-referrer"),

@@ -90,7 +90,7 @@ async fn hold<S: AsyncRead + AsyncWrite + Unpin>(stream: S, watched: Watched, _p
         .header_read_timeout(HEAD_WITHIN)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .half_close(false);
+        .half_close(true);
     match timeout(CONNECTION_MAX, http.serve_connection(TokioIo::new(stream), service)).await {
         Ok(Ok(())) | Err(_) => {}
         Ok(Err(error)) => tracing::debug!(target: "longhaul::serve", %error, "a connection over HTTP was broken off"),

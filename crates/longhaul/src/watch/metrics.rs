@@ -96,7 +96,12 @@ impl Watched {
         let up = Gauges::new(registry, "target_up", "Whether a target takes what the root allows", None);
         let free = Gauges::new(registry, "target_free", "Free on the file system of a target", Some(Unit::Bytes));
         let size = Gauges::new(registry, "target_size", "The file system of a target", Some(Unit::Bytes));
-        let fill = Gauges::new(registry, "target_fill", "Taken of the file system of a target", Some(Unit::Ratios));
+        let fill = Gauges::new(
+            registry,
+            "target_fill",
+            "Taken of the file system of a target",
+            Some(Unit::Other("ratio".to_owned())),
+        );
         let wrote = Counters::new(registry, "target_written", "Written to a target", Some(Unit::Bytes));
         let queued = Gauges::new(registry, "target_queued_requests", "Writes that wait or are under way", None);
         let latency = Gauges::new(
