@@ -11,6 +11,7 @@
 mod fixture;
 
 mod admin;
+mod audit;
 mod bench;
 mod check;
 mod choice;
@@ -58,3 +59,4 @@ mod trees;
 mod usage;
 mod verify;
 mod wan;
+mod watch;

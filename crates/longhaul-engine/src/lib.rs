@@ -57,9 +57,9 @@ mod workers;
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
     LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, Metadata, MetadataLoss, Observer,
-    PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, SshFigures,
-    SshHost, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport,
-    TroubledTarget, Trust, Verify, WayFigures,
+    OwnFacts, PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason,
+    SshFigures, SshHost, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState,
+    Transport, TroubledTarget, Trust, Verify, WayFigures,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -68,8 +68,9 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
-    Changes, ClientConfig, ClientFigures, Liveness, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
-    ServiceFigures, ServiceHandle, SessionFigures, Stuck, serve_pipe,
+    AuditDeed, AuditLog, AuditLost, AuditRecord, Changes, ClientConfig, ClientFigures, Liveness, MovedSums, PipeConfig,
+    RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures,
+    ServiceHandle, ServiceSums, SessionFigures, Stuck, WatchFigures, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{

@@ -42,13 +42,14 @@ pub use closing::EndOfStream;
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use label::set_color;
-pub use log::{ClientLog, LogLines};
+pub use log::{ClientLog, JsonLog, LogLines, json_line};
 pub use narrator::{End, Narrator, Telling};
 pub use plot::plot_text;
 pub use progress::Show;
 pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
+pub(crate) use units::{bits, bytes_rate, span};
 pub use units::{count, rate, time};
 pub use version::VersionBody;
 

@@ -375,6 +375,8 @@ pub struct Progress {
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
+    /// Lanes that run.
+    pub lanes: u32,
     /// Bytes of skipped files that were read at the destination for their roots
     /// ([`Settings::digests`](super::Settings::digests)).
     pub bytes_digested: u64,
@@ -398,6 +400,19 @@ pub struct FileEvent {
     /// Whether the one source took the destination's name: `placed` then begins in the directory
     /// that holds the destination, not in the destination.
     pub renamed: bool,
+    /// Facts that only this side knows.
+    #[serde(default)]
+    pub own: OwnFacts,
+}
+
+/// Facts of a settled name that only the side knows which reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnFacts {
+    /// This side receives, and something stood under the name when it was committed.
+    pub replaced: bool,
+    /// This side sends, and read it from here: the path as messages show it. At a daemon it begins
+    /// with the name of the root.
+    pub source: Option<Vec<u8>>,
 }
 
 /// The outcome of a name.

@@ -13,7 +13,7 @@ mod targets;
 
 pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
-    PathFigures, Progress, Redial, SkipReason, SshFigures, Start, StartNote,
+    OwnFacts, PathFigures, Progress, Redial, SkipReason, SshFigures, Start, StartNote,
 };
 pub use job::{
     Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,

@@ -14,6 +14,7 @@ use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection};
+use super::audit::SessionAudit;
 use super::buffers::{Buffers, Need};
 use super::listing::{ListedNames, Places};
 use super::memory::Measured;
@@ -43,6 +44,7 @@ pub(super) enum Admitted {
 /// A session that is allowed and has what it needs.
 pub(super) struct Admission {
     pub(super) client: String,
+    pub(super) audit: Arc<SessionAudit>,
     pub(super) claim: RateClaim,
     pub(super) description: String,
     pub(super) transfer: Transfer,
@@ -91,7 +93,8 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
-            let prepared = prepare(daemon, &client, *transfer, &mut control.reader).await;
+            let audit = daemon.audit.session(&client, control.peer_addr);
+            let prepared = prepare((daemon, audit), &client, *transfer, &mut control.reader).await;
             prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
     }
@@ -100,7 +103,7 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
 /// Admits a transfer: it is authorised, its places are reserved, its side is opened, and its
 /// buffers are mapped, in this order.
 async fn prepare(
-    daemon: &Arc<Daemon>,
+    (daemon, audit): (&Arc<Daemon>, Arc<SessionAudit>),
     client: &ClientConfig,
     mut transfer: Transfer,
     reader: &mut ReadHalf,
@@ -120,7 +123,7 @@ async fn prepare(
     let _root_places = root_places(daemon, client, &transfer)?;
     let (side, description) = match measured {
         Some(measured) => measured.side(&transfer),
-        None => side::open(daemon, client, &transfer, rest.names).await?,
+        None => side::open(daemon, client, &transfer, rest.names, &audit).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
     let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
@@ -138,6 +141,7 @@ async fn prepare(
     let client = client.name.clone();
     Ok(Admission {
         client,
+        audit,
         claim,
         description,
         transfer,

@@ -22,6 +22,7 @@ use longhaul_proto::join::OPENING_BYTES;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::audit::AuditRecord;
 use super::current::Current;
 use super::liveness::{Liveness, LoopQuestions};
 use super::notices::LOOK_EVERY;
@@ -143,7 +144,12 @@ async fn tell(current: Arc<Current>, tls: Arc<ServerTls>) {
         let mut lost = tls.take_lost();
         lost.merge(daemon.lobby.take_lost());
         lost.merge(daemon.registry.take_lost());
-        daemon.notices.tell(lost);
+        daemon.tallies.gave_way(lost.total());
+        let unsaid = daemon.notices.tell(lost);
+        if unsaid > 0 {
+            let code = Some(FaultCode::Denied);
+            daemon.audit.keep(&AuditRecord { count: Some(unsaid), code, ..AuditRecord::default() });
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
-use longhaul_net::{Protection, PublicKey};
+use longhaul_net::{Protection, PublicKey, ServerTls};
 use longhaul_proto::wire::message::Limit;
 use tokio::sync::Mutex;
 
 use super::current::Current;
 use super::drain::DrainWish;
-use super::live::{Counts, Live, SessionName};
+use super::live::{Live, SessionName};
 use super::rates::Cap;
 use super::reload::{self, Reloaded};
 use super::{ClientConfig, Daemon, ServeConfig};
@@ -29,6 +29,7 @@ pub struct ServiceHandle(Arc<Upkeep>);
 struct Upkeep {
     current: Arc<Current>,
     listening: Vec<(SocketAddr, PublicKey)>,
+    tls: Arc<ServerTls>,
     begun: (Instant, SystemTime),
     /// Held while what is served changes: one change follows the other.
     changing: Mutex<()>,
@@ -89,6 +90,22 @@ pub struct SessionFigures {
     pub bytes_moved: u64,
     /// Payload bytes of the last second.
     pub bytes_per_s: u64,
+    /// The same as a mean in which the last ten seconds count most.
+    pub mean_bytes_per_s: u64,
+    /// Bytes of files that are at the receiver, or will not come.
+    pub bytes_done: u64,
+    /// Bytes of all files that are known so far.
+    pub bytes_total: u64,
+    /// Whether all files are known.
+    pub scanned: bool,
+    /// Whether the daemon receives.
+    pub receives: bool,
+    /// The kind of lane that it began with.
+    pub transport: &'static str,
+    /// Lanes that run.
+    pub lanes: u32,
+    /// Seconds since the client was last heard of.
+    pub silent_s: f64,
     /// The part that limited the last second, as far as known.
     pub limited_by: Option<Limit>,
 }
@@ -123,14 +140,28 @@ pub enum RateOf {
 
 impl ServiceHandle {
     /// A handle of a daemon that has begun to listen there.
-    pub(super) fn new(current: Arc<Current>, listening: Vec<(SocketAddr, PublicKey)>) -> ServiceHandle {
+    pub(super) fn new(
+        current: Arc<Current>,
+        listening: Vec<(SocketAddr, PublicKey)>,
+        tls: Arc<ServerTls>,
+    ) -> ServiceHandle {
         let begun = (Instant::now(), SystemTime::now());
-        ServiceHandle(Arc::new(Upkeep { current, listening, begun, changing: Mutex::default() }))
+        ServiceHandle(Arc::new(Upkeep { current, listening, tls, begun, changing: Mutex::default() }))
     }
 
     /// The addresses on which it accepts, and its key.
     pub fn listening(&self) -> &[(SocketAddr, PublicKey)] {
         &self.0.listening
+    }
+
+    /// The daemon as it is served now.
+    pub(super) fn current(&self) -> Arc<Daemon> {
+        self.0.current.now()
+    }
+
+    /// The connections that have not shown yet whose they are, and as many as there may be.
+    pub(super) fn greeting(&self) -> (usize, usize) {
+        self.0.tls.greeting()
     }
 
     /// The daemon as a whole.
@@ -277,7 +308,7 @@ async fn end_at(current: Arc<Current>, wish: DrainWish, deadline: Duration) {
 }
 
 fn figures(name: &SessionName, live: Live) -> SessionFigures {
-    let Counts { files, failed, committed, moved, bytes_per_s, limited_by, .. } = live.counter.counts();
+    let counts = live.counter.counts();
     SessionFigures {
         name: shown(name),
         client: live.client,
@@ -285,17 +316,25 @@ fn figures(name: &SessionName, live: Live) -> SessionFigures {
         what: live.what,
         protection: live.protection,
         age: live.begun.elapsed(),
-        files,
-        failed,
-        bytes_committed: committed,
-        bytes_moved: moved,
-        bytes_per_s,
-        limited_by,
+        files: counts.files,
+        failed: counts.failed,
+        bytes_committed: counts.committed,
+        bytes_moved: counts.moved,
+        bytes_per_s: counts.bytes_per_s,
+        mean_bytes_per_s: counts.mean_bytes_per_s as u64,
+        bytes_done: counts.done,
+        bytes_total: counts.total,
+        scanned: counts.scanned,
+        receives: live.receives,
+        transport: live.transport,
+        lanes: counts.lanes,
+        silent_s: counts.silent_s,
+        limited_by: counts.limited_by,
     }
 }
 
 /// A session's name for people.
-fn shown(name: &SessionName) -> String {
+pub(super) fn shown(name: &SessionName) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -13,11 +14,13 @@ use longhaul_core::{FaultCode, IfExists, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 
+use super::audit::SessionAudit;
 use super::drain::Drain;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
+use super::tallies::{MovedSums, Tallies};
 use super::{Daemon, ServeConfig};
-use crate::api::{Event, FileStatus, Observer, Progress, StopTrigger};
+use crate::api::{Event, FileEvent, FileStatus, Observer, Progress, StopTrigger};
 
 /// The name of a session: the number that its client is told, too.
 pub(super) type SessionName = [u8; 16];
@@ -47,6 +50,10 @@ pub(super) struct Live {
     pub(super) what: String,
     /// The protection of its lanes.
     pub(super) protection: Protection,
+    /// The kind of lane that it began with.
+    pub(super) transport: &'static str,
+    /// Whether the daemon receives.
+    pub(super) receives: bool,
     /// When it began.
     pub(super) begun: Instant,
     /// The rights that it began with.
@@ -170,9 +177,28 @@ impl Drop for LiveSeat {
     }
 }
 
-/// Counts what a session does: for the log line at its end, and for its figures until then.
+/// Counts what a session does: for the log line at its end, for its figures until then, and for the
+/// daemon's sums. It passes settled names on to the session's records.
 #[derive(Default)]
-pub(super) struct SessionCounter(Mutex<Counts>);
+pub(super) struct SessionCounter {
+    counts: Mutex<Counts>,
+    account: Option<SessionAccount>,
+}
+
+/// The accounts that a session's deeds go to.
+pub(super) struct SessionAccount {
+    /// Its records.
+    pub(super) audit: Arc<SessionAudit>,
+    /// The daemon's sums.
+    pub(super) tallies: Tallies,
+    /// The root and the client that it counts for.
+    pub(super) whose: (String, String),
+    /// Whether the daemon receives.
+    pub(super) receives: bool,
+    /// Whether a file failed already: the first one is among the daemon's last faults, and not
+    /// each.
+    pub(super) told: AtomicBool,
+}
 
 /// The figures of a session.
 #[derive(Clone, Copy, Debug, Default)]
@@ -181,12 +207,26 @@ pub(super) struct Counts {
     pub(super) files: u64,
     /// Files and links that failed.
     pub(super) failed: u64,
+    /// Files of which the digest is known, among those that were committed.
+    pub(super) digests: u64,
     /// Bytes of committed files.
     pub(super) committed: u64,
     /// Payload bytes that were sent or received.
     pub(super) moved: u64,
     /// Payload bytes of the last second.
     pub(super) bytes_per_s: u64,
+    /// The same as a mean in which the last ten seconds count most.
+    pub(super) mean_bytes_per_s: f64,
+    /// Bytes of files that are at the receiver, or will not come.
+    pub(super) done: u64,
+    /// Bytes of all files that are known.
+    pub(super) total: u64,
+    /// Whether all files are known.
+    pub(super) scanned: bool,
+    /// Lanes that run.
+    pub(super) lanes: u32,
+    /// Seconds since the other side was last heard of.
+    pub(super) silent_s: f64,
     /// The part that limited the last second.
     pub(super) limited_by: Option<Limit>,
     /// When the last second ended, since the session began.
@@ -194,47 +234,112 @@ pub(super) struct Counts {
 }
 
 impl SessionCounter {
+    /// No counts yet, of a session whose deeds go to these accounts.
+    pub(super) fn new(account: SessionAccount) -> SessionCounter {
+        SessionCounter { counts: Mutex::default(), account: Some(account) }
+    }
+
+    /// Counts the bytes that moved since the last second of a session that is over.
+    pub(super) fn close(&self, bytes_moved: u64) {
+        let more = {
+            let mut counts = self.lock();
+            let more = bytes_moved.saturating_sub(counts.moved);
+            counts.moved += more;
+            more
+        };
+        self.account.iter().for_each(|account| account.moved(more));
+    }
     /// The figures now.
     pub(super) fn counts(&self) -> Counts {
         *self.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionAccount {
+    fn moved(&self, bytes: u64) {
+        let more = match self.receives {
+            true => MovedSums { received_bytes: bytes, ..MovedSums::default() },
+            false => MovedSums { sent_bytes: bytes, ..MovedSums::default() },
+        };
+        if bytes > 0 {
+            self.tallies.moved(&self.whose, more);
+        }
+    }
+
+    fn settled(&self, file: &FileEvent) {
+        let (files_committed, files_failed) = match &file.status {
+            FileStatus::Committed => (1, 0),
+            FileStatus::Failed(fault) => {
+                if !self.told.swap(true, Ordering::Relaxed) {
+                    self.tallies.fault(&self.whose.1, &file.placed.escaped().to_string(), fault);
+                }
+                (0, 1)
+            }
+            FileStatus::Skipped | FileStatus::Planned => return,
+        };
+        self.tallies.moved(&self.whose, MovedSums { files_committed, files_failed, ..MovedSums::default() });
+        self.audit.settled(file);
     }
 }
 
 impl Counts {
-    fn hear(&mut self, progress: &Progress) {
+    fn settled(&mut self, file: &FileEvent) {
+        match file.status {
+            FileStatus::Committed if file.regular => {
+                self.files += 1;
+                self.committed += file.bytes;
+                self.digests += u64::from(file.b3.is_some());
+            }
+            FileStatus::Failed(_) => self.failed += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes in the counters of a moment. Returns the payload bytes that moved since the last ones.
+    fn hear(&mut self, progress: &Progress) -> u64 {
+        let before = self.moved;
         let moved = progress.bytes_sent.max(progress.bytes_received);
         let (bytes, seconds) = (moved.saturating_sub(self.moved), progress.seconds - self.seconds);
         if seconds > 0.0 {
-            self.bytes_per_s = (bytes as f64 / seconds) as u64;
+            let rate = bytes as f64 / seconds;
+            let weight = 1.0 - (-seconds / MEAN_SECONDS).exp();
+            self.mean_bytes_per_s += weight * (rate - self.mean_bytes_per_s);
+            if self.seconds == 0.0 {
+                self.mean_bytes_per_s = rate;
+            }
+            self.bytes_per_s = rate as u64;
             (self.moved, self.seconds) = (moved, progress.seconds);
         }
         self.limited_by = progress.limited_by.map(|limited| limited.by);
+        (self.total, self.scanned) = (progress.bytes_total, progress.scanned);
+        self.done = progress.bytes_arrived.saturating_add(progress.bytes_done_without);
+        (self.lanes, self.silent_s) = (progress.lanes, progress.silent_s);
+        self.moved - before
     }
 }
 
 impl Observer for SessionCounter {
     fn event(&self, event: Event) {
         match event {
-            Event::Progress(progress) => self.lock().hear(&progress),
+            Event::Progress(progress) => {
+                let more = self.lock().hear(&progress);
+                self.account.iter().for_each(|account| account.moved(more));
+            }
             Event::File(file) => {
-                let mut counts = self.lock();
-                match file.status {
-                    FileStatus::Committed if file.regular => {
-                        counts.files += 1;
-                        counts.committed += file.bytes;
-                    }
-                    FileStatus::Failed(_) => counts.failed += 1,
-                    _ => {}
-                }
+                self.lock().settled(&file);
+                self.account.iter().for_each(|account| account.settled(&file));
             }
             _ => {}
         }
     }
 }
+
+/// The time by which the weight of a second in the mean has fallen to a third.
+const MEAN_SECONDS: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {
@@ -305,6 +410,8 @@ mod tests {
             peer: ([127, 0, 0, 1], 1).into(),
             what: "pull".to_owned(),
             protection: Protection::Private,
+            transport: "tcp",
+            receives: false,
             begun: Instant::now(),
             needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), bench: false },
             counter: Arc::default(),

@@ -13,17 +13,22 @@
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
 //! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
-//! go. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
+//! go. `audit` records what clients do to files, `asked` a request before it is
+//! judged, `tallies` counts, `ending` tells the end of a session, and `watch` has figures for whoever
+//! watches. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
 //! `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
 mod admission;
+mod asked;
+mod audit;
 mod buffers;
 mod collect;
 mod current;
 mod door;
 mod drain;
+mod ending;
 mod handle;
 mod listing;
 mod live;
@@ -41,6 +46,8 @@ mod serve;
 mod shares;
 mod side;
 mod strangers;
+mod tallies;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -59,6 +66,7 @@ use crate::budget;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use account::PipeAccount;
+use audit::Auditor;
 use current::Current;
 use door::Listening;
 use live::LiveSessions;
@@ -66,11 +74,15 @@ use lobby::Lobby;
 use notices::Notices;
 use runs::Runs;
 use shares::ClientShares;
+use tallies::Tallies;
 
+pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord};
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
 pub use reload::{Changes, Reloaded};
+pub use tallies::{MovedSums, RecentFault, ServiceSums};
+pub use watch::{RootFigures, RootTarget, WatchFigures};
 
 /// A directory tree offered under a name.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,6 +208,8 @@ struct Daemon {
     notices: Arc<Notices>,
     runs: Runs,
     live: LiveSessions,
+    tallies: Tallies,
+    audit: Auditor,
     /// Bytes of buffers.
     memory: ClientShares,
     sessions: ClientShares,
@@ -211,11 +225,11 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        Service::start_at(config, identity, Vec::new()).await
+        Service::start_at(config, identity, Vec::new(), None).await
     }
 
     /// The same at sockets that were passed to this process, in place of the configuration's
-    /// addresses, if there are any.
+    /// addresses, if there are any. Records of what clients do go to `audit`.
     ///
     /// # Errors
     /// The same, and a [`Fault`] that names a socket at which it cannot listen.
@@ -223,6 +237,7 @@ impl Service {
         config: ServeConfig,
         identity: Arc<Identity>,
         passed: Vec<OwnedFd>,
+        audit: Option<Arc<dyn AuditLog>>,
     ) -> Result<Service, Fault> {
         let affinity = reload::affinity(&config)?;
         let roots = reload::open_roots(&config, &BTreeMap::new())?;
@@ -233,12 +248,14 @@ impl Service {
             if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        let mut daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        daemon.audit = Auditor::new(audit);
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
-        let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls), liveness.clone()));
-        Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task, liveness })
+        let tls = Arc::new(tls);
+        let task = tokio::spawn(run(current.clone(), listeners, tls.clone(), liveness.clone()));
+        Ok(Service { handle: ServiceHandle::new(current, listening, tls), trigger, task, liveness })
     }
 
     /// Shows whether it lives.
@@ -279,6 +296,8 @@ impl Daemon {
             notices: Arc::new(Notices::new(config.file.as_deref())),
             runs: Runs::default(),
             live: LiveSessions::new(&config),
+            tallies: Tallies::default(),
+            audit: Auditor::default(),
             roots,
             config,
             affinity,

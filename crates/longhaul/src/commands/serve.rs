@@ -2,10 +2,11 @@
 //!
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
 //! `listening` events on standard output. `reload` reads the config again, `upkeep` does what an
-//! administrator asks for. The service itself is the engine's.
+//! administrator asks for, `watch` has the audit log and the listener of whoever watches. The service itself is the engine's.
 
 mod reload;
 mod upkeep;
+mod watch;
 
 use std::future::pending;
 use std::io;
@@ -21,7 +22,8 @@ use tokio::task::JoinHandle;
 
 use self::reload::{Reloader, Sources};
 use self::upkeep::Asked;
-use super::Context;
+use self::watch::Watch;
+use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
 use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
@@ -43,11 +45,6 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
     if let Some(confined) = &args.ssh_only {
         return super::pipe::run(confined.as_deref(), talk, context);
     }
-    context.log(match talk.verbose {
-        _ if talk.quiet => "warn",
-        0 => "info",
-        _ => "debug",
-    });
     Ok(serve(args, talk, context).unwrap_or_else(|error| output::refuse(talk.json, error)))
 }
 
@@ -56,6 +53,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let path = config_path(args, context)?;
     let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let daemon = Daemon::load(path.as_deref(), roots.clone())?;
+    context.log(level(talk), if daemon.watching.log_json { LogForm::Json } else { LogForm::Text });
     let identity_default = || context.places().serve_identity(path.as_deref());
     let identity = daemon.identity.clone().map_or_else(identity_default, Ok)?;
     let files: Vec<&Path> = path.as_deref().into_iter().chain([identity.as_path()]).collect();
@@ -65,12 +63,13 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     }
     let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
     let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
-    let config = daemon.config;
+    let (config, watching) = (daemon.config, daemon.watching);
     // A check looks at the file, whoever starts it.
     let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
         check_identity(&identity)?;
         socket.as_deref().map_or(Ok(()), admin::check)?;
+        watching.check()?;
         doubts.extend(check_targets(&config)?);
         doubts.iter().for_each(|doubt| talker.warn(doubt));
         let count = |number: usize, what| output::count(number as u64, what);
@@ -88,8 +87,17 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     tell_the_lonely(&config, path.as_deref(), talker);
     let loaded = keys::load_or_make(&identity, talker)?;
     let identity_default = identity_default().ok();
-    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket };
+    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket, watching };
     super::block_on(listen_until_stopped((config, passed), loaded, sources, (talk, talker)))?
+}
+
+/// The level from which on the log has lines.
+fn level(talk: Talk) -> &'static str {
+    match talk.verbose {
+        _ if talk.quiet => "warn",
+        0 => "info",
+        _ => "debug",
+    }
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -170,8 +178,10 @@ async fn listen_until_stopped(
     }
     let serving = serving(&config);
     let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
-    let service = Service::start_at(config, identity, passed).await?;
-    let admin = look_after(Reloader::new(sources, key, service.handle()), asked, socket);
+    let watch = Watch::begin(&sources.watching).await?;
+    let service = Service::start_at(config, identity, passed, watch.audit()).await?;
+    watch.runs(&service);
+    let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
@@ -187,6 +197,7 @@ async fn listen_until_stopped(
     notify::stopping("ending every session in order");
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
+    watch.end().await;
     // Its socket goes with it.
     if let Some(admin) = admin {
         admin.abort();

@@ -8,6 +8,7 @@ mod doubts;
 mod file;
 mod nested;
 mod policy;
+mod watch;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +24,8 @@ use super::parse_rights;
 use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
 
+pub use watch::{HttpPlace, Watching};
+
 /// A daemon ready to be started.
 #[derive(Debug)]
 pub struct Daemon {
@@ -34,6 +37,8 @@ pub struct Daemon {
     pub state: Option<PathBuf>,
     /// The socket of the administrator, if the config names one.
     pub admin_socket: Option<PathBuf>,
+    /// What it tells of itself, and where.
+    pub watching: Watching,
     /// Line and column of the `targets` of each root of the file.
     root_places: Vec<(usize, usize)>,
 }

@@ -177,6 +177,10 @@ fn stopped(code: FaultCode) -> Fault {
             let why = "the daemon's administrator has changed what this key may do, and this is not allowed any more";
             return Fault::new(code, Blame::Local, why).hint(hint::Daemon::AskForRight);
         }
+        FaultCode::Io => {
+            let why = "the daemon must record what is done to its files, and its audit log cannot be written";
+            return Fault::new(code, Blame::Local, why).hint(hint::Again::Later);
+        }
         FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",
     };

@@ -3,7 +3,7 @@
 //!
 //! In: SIGHUP, and the wish of an administrator. Out: the engine's reload, and a line in the log
 //! that says what has changed, or what is wrong. What cannot change while the daemon runs
-//! (`listen`, the identity, the socket of the administrator) is an error.
+//! (`listen`, the identity, the socket of the administrator, `[watch]`) is an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use longhaul_net::PublicKey;
 use tokio::sync::Notify;
 
 use crate::admin::place;
-use crate::config::{CommandLineRoot, Daemon};
+use crate::audit::AuditFile;
+use crate::config::{CommandLineRoot, Daemon, Watching};
 use crate::keys;
 use crate::notify;
 use crate::output;
@@ -34,6 +35,8 @@ pub(super) struct Sources {
     pub(super) socket_named: Option<PathBuf>,
     /// The socket of the administrator. `None`: there is none.
     pub(super) socket: Option<PathBuf>,
+    /// What is told of the daemon, and where.
+    pub(super) watching: Watching,
 }
 
 /// Reloads a running daemon.
@@ -41,12 +44,18 @@ pub(super) struct Reloader {
     sources: Sources,
     key: PublicKey,
     service: ServiceHandle,
+    audit: Option<AuditFile>,
 }
 
 impl Reloader {
     /// For a daemon that runs with this key.
-    pub(super) fn new(sources: Sources, key: PublicKey, service: ServiceHandle) -> Arc<Reloader> {
-        Arc::new(Reloader { sources, key, service })
+    pub(super) fn new(
+        sources: Sources,
+        key: PublicKey,
+        service: ServiceHandle,
+        audit: Option<AuditFile>,
+    ) -> Arc<Reloader> {
+        Arc::new(Reloader { sources, key, service, audit })
     }
 
     /// The running daemon.
@@ -64,6 +73,8 @@ impl Reloader {
         loop {
             asked.notified().await;
             notify::reloading();
+            // Whatever the configuration says: the old file may have been moved away.
+            self.audit.iter().for_each(AuditFile::reopen);
             // The log tells how it went; the manager waits for the end of it either way.
             let _ = self.reload("SIGHUP").await;
             notify::ready("serving");
@@ -114,6 +125,11 @@ fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
     if socket != sources.socket {
         return Err(fixed(format_args!(
             "a running daemon keeps its socket, and 'state' or 'admin_socket' is another one"
+        )));
+    }
+    if daemon.watching != sources.watching {
+        return Err(fixed(format_args!(
+            "a running daemon keeps its logs and its HTTP listener, and [watch] says otherwise"
         )));
     }
     let stands = keys::load(&sources.identity)?.public();

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::policy::{self, Mask};
+use super::watch::{self, Watch};
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
@@ -56,6 +57,9 @@ struct File {
     /// The bounds of the daemon as a whole.
     #[serde(default)]
     limits: Limits,
+    /// What the daemon tells of itself, and where.
+    #[serde(default)]
+    watch: Watch,
     /// A directory that is served. There is one table for each.
     #[serde(default)]
     root: Vec<Root>,
@@ -185,12 +189,13 @@ pub(super) struct Wrong {
 /// Judges the text of the file at `path`. If the command line's roots are not known (`None`),
 /// clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
-    let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
+    let mut file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
-    let config =
-        judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity, state, admin_socket, root_places })
+    let flawed = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
+    let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(flawed)?;
+    let config = judge(file, added).map_err(flawed)?;
+    Ok(Daemon { config, identity, state, admin_socket, watching, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
