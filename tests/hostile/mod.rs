@@ -13,6 +13,7 @@ mod descriptors;
 mod durable;
 mod escapes;
 mod folding;
+mod forty;
 mod frames;
 mod full;
 mod joins;
