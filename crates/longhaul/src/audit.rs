@@ -1,10 +1,10 @@
 //! The audit log: a file with one JSON object a line for each deed of a client.
 //!
-//! In: records of the engine. Out: lines in a file that only its owner reads, and the number of those
-//! that were lost. Whoever brings a record never waits for the disk: lines go into a bounded memory,
-//! from which one thread writes. If that is full, records are lost and counted, and the file says how
-//! many; or, where none may be lost, the session ends whose deed it was. `file` opens the file. It
-//! knows no session.
+//! In: records of the engine. Out: lines in a file that only its owner reads, and the number of
+//! those that were lost. Whoever brings a record never waits for the disk: lines go into a bounded
+//! memory, from which one thread writes. If that is full, records are lost and counted, and the
+//! file says how many; or, where none may be lost, the session ends whose deed it was. `file` opens
+//! the file. It knows no session.
 
 mod file;
 
@@ -41,11 +41,19 @@ pub struct AuditFigures {
     pub fails: bool,
 }
 
+/// The treatment of records for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Losses {
+    /// They are counted.
+    Counted,
+    /// There must be none: the session ends whose record it is.
+    Never,
+}
+
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    /// Whether no record may be lost.
-    required: bool,
+    losses: Losses,
     queue: Mutex<Queue>,
     /// Wakes the thread that writes.
     wake: Condvar,
@@ -66,7 +74,7 @@ struct Queue {
 
 /// A record as it is written. Facts that it does not have are left out.
 #[derive(Debug, Default, Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     /// RFC 3339, UTC.
     time: String,
     deed: &'a str,
@@ -102,10 +110,10 @@ impl AuditFile {
     /// # Errors
     /// [`Error::File`], [`Error::Exposed`]: the file cannot be opened, or others could read or
     /// change it.
-    pub fn open(path: &Path, required: bool) -> Result<(AuditFile, AuditWriter), Error> {
+    pub fn open(path: &Path, losses: Losses) -> Result<(AuditFile, AuditWriter), Error> {
         let file = file::open(path)?;
         let (queue, wake) = (Mutex::default(), Condvar::new());
-        let log = AuditFile(Arc::new(Shared { path: path.to_owned(), required, queue, wake }));
+        let log = AuditFile(Arc::new(Shared { path: path.to_owned(), losses, queue, wake }));
         let shared = log.0.clone();
         let thread = thread::Builder::new().name("audit".to_owned()).spawn(move || write_all(&shared, file));
         let thread = thread.map_err(Error::file("start the thread that writes", path))?;
@@ -160,7 +168,10 @@ impl AuditLog for AuditFile {
         if queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
             queue.untold += 1;
             queue.figures.lost += 1;
-            return if self.0.required { Err(AuditLost) } else { Ok(()) };
+            return match self.0.losses {
+                Losses::Counted => Ok(()),
+                Losses::Never => Err(AuditLost),
+            };
         }
         let (before, after) = (queue.lines.len(), queue.lines.len() + line.len());
         queue.lines.extend_from_slice(line.as_bytes());
@@ -173,7 +184,7 @@ impl AuditLog for AuditFile {
 
     fn ready(&self) -> Result<(), Fault> {
         let queue = self.0.lock();
-        if self.0.required && (queue.figures.fails || queue.lines.len() > QUEUE_BYTES_MAX / 2) {
+        if self.0.losses == Losses::Never && (queue.figures.fails || queue.lines.len() > QUEUE_BYTES_MAX / 2) {
             let why = "the daemon must record what is done to its files, and its audit log cannot be written";
             return Err(Fault::new(FaultCode::Busy, Blame::Local, why).hint(longhaul_core::hint::Again::Later));
         }
@@ -193,7 +204,8 @@ impl Shared {
         while queue.lines.is_empty() && queue.untold == 0 && !queue.reopen && !queue.closed {
             queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        // A moment for others to come along: the thread wakes some times a second, and not for each.
+        // A moment for others to come along: the thread wakes some times a second, and not for
+        // each.
         if !queue.reopen && !queue.closed && queue.lines.len() < GATHERED_BYTES {
             let gathered = |queue: &mut Queue| !queue.reopen && !queue.closed && queue.lines.len() < GATHERED_BYTES;
             let waited = self.wake.wait_timeout_while(queue, GATHERING, gathered);
@@ -204,7 +216,7 @@ impl Shared {
         }
         if queue.untold > 0 {
             let lost = std::mem::take(&mut queue.untold);
-            let line = Line { time: now(), deed: "lost", count: Some(lost), code: "io", ..Line::default() };
+            let line = AuditLine { time: now(), deed: "lost", count: Some(lost), code: "io", ..AuditLine::default() };
             pending.extend_from_slice(rendered(&line).as_bytes());
         }
         pending.append(&mut queue.lines);
@@ -296,13 +308,13 @@ fn write_some(file: &mut File, pending: &[u8]) -> ((usize, u64), Option<io::Erro
 
 fn line_of(record: &AuditRecord<'_>) -> String {
     let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    rendered(&Line {
+    rendered(&AuditLine {
         time: now(),
         deed: record.deed.name(),
-        session: record.session.filter(|name| !name.is_empty()),
-        client: record.client,
-        key: record.key.map(|key| key.to_string()),
-        peer: record.peer.map(|peer| peer.to_string()),
+        session: record.who.session.filter(|name| !name.is_empty()),
+        client: record.who.client,
+        key: record.who.key.map(|key| key.to_string()),
+        peer: record.who.peer.map(|peer| peer.to_string()),
         root: record.root,
         path: record.path,
         what: record.what,
@@ -314,7 +326,7 @@ fn line_of(record: &AuditRecord<'_>) -> String {
     })
 }
 
-fn rendered(line: &Line<'_>) -> String {
+fn rendered(line: &AuditLine<'_>) -> String {
     // Texts and numbers can always be written.
     let mut text = json_line(line).unwrap_or_default();
     text.push('\n');
@@ -331,7 +343,7 @@ fn now() -> String {
 /// Bytes of lines that wait to be written: some 50,000 records, which is a second or two of the
 /// smallest files.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
-/// So many bytes are written at once, however soon after the last ones they come.
+/// Bytes that are written at once, however soon after the last ones they come.
 const GATHERED_BYTES: usize = 256 << 10;
 /// Fewer are gathered for so long.
 const GATHERING: Duration = Duration::from_millis(50);
@@ -339,7 +351,7 @@ const GATHERING: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the last lines may take at the end.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
-const CLOSING_LOOK: Duration = Duration::from_millis(5);
+const CLOSING_LOOK: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
 //! Tells the state of a daemon over HTTP, to whoever watches it: for reading alone.
 //!
 //! In: requests from this host, unless the administrator allows others. Out: `/livez`, `/readyz`,
-//! `/metrics`, `/status.json` and the page, made of the engine's figures. `listener` accepts and bounds connections, `answer` is
-//! the whole of HTTP, `roots` looks at the roots' file systems, `ready` judges, `metrics` writes
-//! OpenMetrics, `process` looks at this process, `history` keeps the last hour, `status` gathers all
-//! of it, and `page` draws it. Nothing here changes the daemon, and no byte of a
-//! peer is parsed.
+//! `/metrics`, `/status.json` and the page, made of the engine's figures. `listener` accepts and
+//! bounds connections, `answer` is the whole of HTTP, `roots` looks at the roots' file systems,
+//! `ready` judges, `metrics` writes OpenMetrics, `process` looks at this process, `history` keeps
+//! the last hour, `status` gathers all of it, and `page` draws it. Nothing here changes the daemon,
+//! and no byte of a peer is parsed.
 
 mod answer;
 mod history;

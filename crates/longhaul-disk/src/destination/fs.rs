@@ -117,12 +117,6 @@ impl FsTarget {
         FsTarget::new((tree.shelf(), load), base::beneath(tree, path, policy.modes)?, direct, (home, policy))
     }
 
-    /// The same destination, as part of the load of the target that it lies on.
-    #[must_use]
-    pub fn as_part_of(self, load: &Arc<TargetLoad>) -> FsTarget {
-        FsTarget { load: Arc::clone(load), ..self }
-    }
-
     fn new(
         (shelf, load): (Shelf, Arc<TargetLoad>),
         root: Arc<Dir>,

@@ -19,6 +19,9 @@ use super::{FilesAtRisk, MetadataLoss, TargetFigures};
 pub trait Observer: Send + Sync {
     /// Hears one event.
     fn event(&self, event: Event);
+
+    /// Hears about once a second how many lanes run. By default it does not care.
+    fn lanes(&self, _count: u32) {}
 }
 
 /// One thing that happened. Kinds of events may be added.
@@ -375,8 +378,6 @@ pub struct Progress {
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
-    /// Lanes that run.
-    pub lanes: u32,
     /// Bytes of skipped files that were read at the destination for their roots
     /// ([`Settings::digests`](super::Settings::digests)).
     pub bytes_digested: u64,

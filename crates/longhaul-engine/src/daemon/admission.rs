@@ -44,7 +44,6 @@ pub(super) enum Admitted {
 /// A session that is allowed and has what it needs.
 pub(super) struct Admission {
     pub(super) client: String,
-    pub(super) audit: Arc<SessionAudit>,
     pub(super) claim: RateClaim,
     pub(super) description: String,
     pub(super) transfer: Transfer,
@@ -63,6 +62,8 @@ pub(super) struct Admission {
 /// declaration: first its place among the sessions, then its memory, and last its place among the
 /// runs, as a session that waits for that may begin at once.
 pub(super) struct Holdings {
+    /// Its records.
+    pub(super) audit: Arc<SessionAudit>,
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
     _root_places: Vec<RootPlace>,
@@ -93,7 +94,7 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
-            let audit = daemon.audit.session(&client, control.peer_addr);
+            let audit = daemon.live.audit.session(&client, control.peer_addr);
             let prepared = prepare((daemon, audit), &client, *transfer, &mut control.reader).await;
             prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
@@ -137,11 +138,10 @@ async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { _session: session, _root_places, buffers, place };
+    let holdings = Holdings { audit, _session: session, _root_places, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
-        audit,
         claim,
         description,
         transfer,

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Daemon;
-use super::audit::{AuditDeed, AuditRecord};
+use super::audit::{AuditDeed, AuditRecord, AuditWho};
 use longhaul_core::{Fault, FaultCode};
 
 /// A request of a known key.
@@ -44,26 +44,24 @@ impl Asked {
 
     /// Records that its names were told, or why not all of them were.
     pub(super) fn listed(&self, daemon: &Daemon, code: Option<FaultCode>) {
-        daemon.tallies.listed();
+        daemon.live.tallies.listed();
         self.record(daemon, AuditDeed::Listed, code);
     }
 
     /// Records that it was refused.
     pub(super) fn refused(&self, daemon: &Daemon, fault: &Fault) {
-        daemon.tallies.refused(fault.code);
+        daemon.live.tallies.refused(fault.code);
         let client = daemon.client(&self.key).map_or("", |client| &client.name);
         let place = self.root.as_ref().zip(self.path.as_ref()).map(|(root, path)| format!(" {root}/{path}"));
-        daemon.tallies.fault(client, &format!("{}{}", self.what, place.unwrap_or_default()), fault);
+        daemon.live.tallies.fault(client, &format!("{}{}", self.what, place.unwrap_or_default()), fault);
         self.record(daemon, AuditDeed::Refused, Some(fault.code));
     }
 
     fn record(&self, daemon: &Daemon, deed: AuditDeed, code: Option<FaultCode>) {
         let client = daemon.client(&self.key).ok().map(|client| client.name.as_str());
-        daemon.audit.keep(&AuditRecord {
+        daemon.live.audit.keep(&AuditRecord {
             deed,
-            client,
-            key: Some(self.key),
-            peer: Some(self.peer),
+            who: AuditWho { session: None, client, key: Some(self.key), peer: Some(self.peer) },
             root: self.root.as_deref(),
             path: self.path.as_deref(),
             what: Some(self.what),

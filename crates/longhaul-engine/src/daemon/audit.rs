@@ -41,14 +41,8 @@ pub struct AuditLost;
 pub struct AuditRecord<'a> {
     /// The deed.
     pub deed: AuditDeed,
-    /// The name of the session: the one that its client is told, too.
-    pub session: Option<&'a str>,
-    /// The name of the client in the configuration.
-    pub client: Option<&'a str>,
-    /// The key that it has proved.
-    pub key: Option<PublicKey>,
-    /// The address that it came from.
-    pub peer: Option<SocketAddr>,
+    /// Whose it is.
+    pub who: AuditWho<'a>,
     /// The root.
     pub root: Option<&'a str>,
     /// The path beneath the root, escaped.
@@ -65,6 +59,19 @@ pub struct AuditRecord<'a> {
     pub seconds: Option<f64>,
     /// The reason why it was not done. `None`: it was.
     pub code: Option<FaultCode>,
+}
+
+/// Whose deed a record tells of, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AuditWho<'a> {
+    /// The name of the session: the one that its client is told, too.
+    pub session: Option<&'a str>,
+    /// The name of the client in the configuration.
+    pub client: Option<&'a str>,
+    /// The key that it has proved.
+    pub key: Option<PublicKey>,
+    /// The address that it came from.
+    pub peer: Option<SocketAddr>,
 }
 
 /// The deed of a record.
@@ -223,10 +230,12 @@ impl SessionAudit {
     fn keep(&self, record: AuditRecord<'_>) {
         let Some(log) = &self.log else { return };
         let record = AuditRecord {
-            session: self.name.get().map(String::as_str),
-            client: Some(&self.client),
-            key: Some(self.key),
-            peer: Some(self.peer),
+            who: AuditWho {
+                session: self.name.get().map(String::as_str),
+                client: Some(&self.client),
+                key: Some(self.key),
+                peer: Some(self.peer),
+            },
             seconds: Some(self.begun.elapsed().as_secs_f64()),
             ..record
         };

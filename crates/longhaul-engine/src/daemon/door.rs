@@ -144,11 +144,11 @@ async fn tell(current: Arc<Current>, tls: Arc<ServerTls>) {
         let mut lost = tls.take_lost();
         lost.merge(daemon.lobby.take_lost());
         lost.merge(daemon.registry.take_lost());
-        daemon.tallies.gave_way(lost.total());
+        daemon.live.tallies.gave_way(lost.total());
         let unsaid = daemon.notices.tell(lost);
         if unsaid > 0 {
             let code = Some(FaultCode::Denied);
-            daemon.audit.keep(&AuditRecord { count: Some(unsaid), code, ..AuditRecord::default() });
+            daemon.live.audit.keep(&AuditRecord { count: Some(unsaid), code, ..AuditRecord::default() });
         }
     }
 }

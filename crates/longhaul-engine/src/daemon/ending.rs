@@ -33,7 +33,7 @@ pub(super) struct EndedSession<'a> {
     pub(super) counts: Counts,
     /// Bytes for its line.
     pub(super) bytes: u64,
-    /// What it came to.
+    /// Its counters as its loop left them.
     pub(super) totals: &'a Totals,
 }
 
@@ -64,8 +64,8 @@ impl EndedSession<'_> {
             cpu_s = %cpu_seconds(totals.costs.stages()),
             "ended: {what}: {end}"
         );
-        daemon.tallies.ended(self.transport, code);
-        fault.iter().for_each(|fault| daemon.tallies.fault(client, what, fault));
+        daemon.live.tallies.ended(self.transport, code);
+        fault.iter().for_each(|fault| daemon.live.tallies.fault(client, what, fault));
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(what), code, ..AuditRecord::default() };
         audit.session(AuditRecord { bytes: Some(bytes), count: Some(files), ..record });
     }

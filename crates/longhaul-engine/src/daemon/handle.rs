@@ -10,12 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
 use longhaul_net::{Protection, PublicKey, ServerTls};
-use longhaul_proto::wire::message::Limit;
 use tokio::sync::Mutex;
 
 use super::current::Current;
 use super::drain::DrainWish;
-use super::live::{Live, SessionName};
+use super::live::{Live, SessionName, SessionPace};
 use super::rates::Cap;
 use super::reload::{self, Reloaded};
 use super::{ClientConfig, Daemon, ServeConfig};
@@ -84,30 +83,12 @@ pub struct SessionFigures {
     pub files: u64,
     /// Files and links that failed.
     pub failed: u64,
-    /// Bytes of committed files.
-    pub bytes_committed: u64,
-    /// Payload bytes that were sent or received.
-    pub bytes_moved: u64,
-    /// Payload bytes of the last second.
-    pub bytes_per_s: u64,
-    /// The same as a mean in which the last ten seconds count most.
-    pub mean_bytes_per_s: u64,
-    /// Bytes of files that are at the receiver, or will not come.
-    pub bytes_done: u64,
-    /// Bytes of all files that are known so far.
-    pub bytes_total: u64,
-    /// Whether all files are known.
-    pub scanned: bool,
+    /// How far it is, and how fast.
+    pub pace: SessionPace,
     /// Whether the daemon receives.
     pub receives: bool,
     /// The kind of lane that it began with.
     pub transport: &'static str,
-    /// Lanes that run.
-    pub lanes: u32,
-    /// Seconds since the client was last heard of.
-    pub silent_s: f64,
-    /// The part that limited the last second, as far as known.
-    pub limited_by: Option<Limit>,
 }
 
 /// A client that may connect.
@@ -318,18 +299,9 @@ fn figures(name: &SessionName, live: Live) -> SessionFigures {
         age: live.begun.elapsed(),
         files: counts.files,
         failed: counts.failed,
-        bytes_committed: counts.committed,
-        bytes_moved: counts.moved,
-        bytes_per_s: counts.bytes_per_s,
-        mean_bytes_per_s: counts.mean_bytes_per_s as u64,
-        bytes_done: counts.done,
-        bytes_total: counts.total,
-        scanned: counts.scanned,
         receives: live.receives,
         transport: live.transport,
-        lanes: counts.lanes,
-        silent_s: counts.silent_s,
-        limited_by: counts.limited_by,
+        pace: counts.pace,
     }
 }
 

@@ -14,7 +14,7 @@ use longhaul_core::{FaultCode, IfExists, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 
-use super::audit::SessionAudit;
+use super::audit::{Auditor, SessionAudit};
 use super::drain::Drain;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
@@ -35,6 +35,10 @@ pub(super) struct LiveSessions {
     pub(super) rates: RateLimits,
     /// Their places on roots.
     pub(super) places: RootPlaces,
+    /// Sums of what they did, and of what was refused.
+    pub(super) tallies: Tallies,
+    /// Records of the same.
+    pub(super) audit: Auditor,
 }
 
 /// A session that runs.
@@ -200,6 +204,31 @@ pub(super) struct SessionAccount {
     pub(super) told: AtomicBool,
 }
 
+/// How far a session is, and how fast.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionPace {
+    /// Bytes of committed files.
+    pub bytes_committed: u64,
+    /// Payload bytes that were sent or received.
+    pub bytes_moved: u64,
+    /// Payload bytes of the last second.
+    pub bytes_per_s: u64,
+    /// The same as a mean in which the last ten seconds count most.
+    pub mean_bytes_per_s: u64,
+    /// Bytes of files that are at the receiver, or will not come.
+    pub bytes_done: u64,
+    /// Bytes of all files that are known so far.
+    pub bytes_total: u64,
+    /// Whether all files are known.
+    pub scanned: bool,
+    /// Lanes that run.
+    pub lanes: u32,
+    /// Seconds since the other side was last heard of.
+    pub silent_s: f64,
+    /// The part that limited the last second, as far as known.
+    pub limited_by: Option<Limit>,
+}
+
 /// The figures of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
@@ -209,26 +238,10 @@ pub(super) struct Counts {
     pub(super) failed: u64,
     /// Files of which the digest is known, among those that were committed.
     pub(super) digests: u64,
-    /// Bytes of committed files.
-    pub(super) committed: u64,
-    /// Payload bytes that were sent or received.
-    pub(super) moved: u64,
-    /// Payload bytes of the last second.
-    pub(super) bytes_per_s: u64,
-    /// The same as a mean in which the last ten seconds count most.
-    pub(super) mean_bytes_per_s: f64,
-    /// Bytes of files that are at the receiver, or will not come.
-    pub(super) done: u64,
-    /// Bytes of all files that are known.
-    pub(super) total: u64,
-    /// Whether all files are known.
-    pub(super) scanned: bool,
-    /// Lanes that run.
-    pub(super) lanes: u32,
-    /// Seconds since the other side was last heard of.
-    pub(super) silent_s: f64,
-    /// The part that limited the last second.
-    pub(super) limited_by: Option<Limit>,
+    /// How far it is, and how fast.
+    pub(super) pace: SessionPace,
+    /// The mean of its rate, in which the last ten seconds count most.
+    mean_bytes_per_s: f64,
     /// When the last second ended, since the session began.
     seconds: f64,
 }
@@ -243,8 +256,8 @@ impl SessionCounter {
     pub(super) fn close(&self, bytes_moved: u64) {
         let more = {
             let mut counts = self.lock();
-            let more = bytes_moved.saturating_sub(counts.moved);
-            counts.moved += more;
+            let more = bytes_moved.saturating_sub(counts.pace.bytes_moved);
+            counts.pace.bytes_moved += more;
             more
         };
         self.account.iter().for_each(|account| account.moved(more));
@@ -291,7 +304,7 @@ impl Counts {
         match file.status {
             FileStatus::Committed if file.regular => {
                 self.files += 1;
-                self.committed += file.bytes;
+                self.pace.bytes_committed += file.bytes;
                 self.digests += u64::from(file.b3.is_some());
             }
             FileStatus::Failed(_) => self.failed += 1,
@@ -301,24 +314,21 @@ impl Counts {
 
     /// Takes in the counters of a moment. Returns the payload bytes that moved since the last ones.
     fn hear(&mut self, progress: &Progress) -> u64 {
-        let before = self.moved;
+        let pace = &mut self.pace;
         let moved = progress.bytes_sent.max(progress.bytes_received);
-        let (bytes, seconds) = (moved.saturating_sub(self.moved), progress.seconds - self.seconds);
-        if seconds > 0.0 {
+        let (bytes, seconds) = (moved.saturating_sub(pace.bytes_moved), progress.seconds - self.seconds);
+        let is_over = seconds > 0.0;
+        if is_over {
             let rate = bytes as f64 / seconds;
-            let weight = 1.0 - (-seconds / MEAN_SECONDS).exp();
+            let weight = if self.seconds > 0.0 { 1.0 - (-seconds / MEAN_SECONDS).exp() } else { 1.0 };
             self.mean_bytes_per_s += weight * (rate - self.mean_bytes_per_s);
-            if self.seconds == 0.0 {
-                self.mean_bytes_per_s = rate;
-            }
-            self.bytes_per_s = rate as u64;
-            (self.moved, self.seconds) = (moved, progress.seconds);
+            (pace.bytes_per_s, pace.mean_bytes_per_s) = (rate as u64, self.mean_bytes_per_s as u64);
+            (pace.bytes_moved, self.seconds) = (moved.max(pace.bytes_moved), progress.seconds);
         }
-        self.limited_by = progress.limited_by.map(|limited| limited.by);
-        (self.total, self.scanned) = (progress.bytes_total, progress.scanned);
-        self.done = progress.bytes_arrived.saturating_add(progress.bytes_done_without);
-        (self.lanes, self.silent_s) = (progress.lanes, progress.silent_s);
-        self.moved - before
+        pace.limited_by = progress.limited_by.map(|limited| limited.by);
+        (pace.bytes_total, pace.scanned, pace.silent_s) = (progress.bytes_total, progress.scanned, progress.silent_s);
+        pace.bytes_done = progress.bytes_arrived.saturating_add(progress.bytes_done_without);
+        if is_over { bytes } else { 0 }
     }
 }
 
@@ -335,6 +345,10 @@ impl Observer for SessionCounter {
             }
             _ => {}
         }
+    }
+
+    fn lanes(&self, count: u32) {
+        self.lock().pace.lanes = count;
     }
 }
 

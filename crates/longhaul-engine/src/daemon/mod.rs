@@ -13,10 +13,10 @@
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
 //! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
-//! go. `audit` records what clients do to files, `asked` a request before it is
-//! judged, `tallies` counts, `ending` tells the end of a session, and `watch` has figures for whoever
-//! watches. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
-//! `liveness` shows whether all of it lives. It knows no command line.
+//! go. `audit` records what clients do to files, `asked` a request before it is judged, `tallies`
+//! counts, `ending` tells the end of a session, and `watch` has figures for whoever watches. `pipe`
+//! is a daemon for one client behind an ssh session, whose paths are an `account`'s; `liveness`
+//! shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
@@ -74,10 +74,10 @@ use lobby::Lobby;
 use notices::Notices;
 use runs::Runs;
 use shares::ClientShares;
-use tallies::Tallies;
 
-pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord};
+pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho};
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
+pub use live::SessionPace;
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
 pub use reload::{Changes, Reloaded};
@@ -208,8 +208,6 @@ struct Daemon {
     notices: Arc<Notices>,
     runs: Runs,
     live: LiveSessions,
-    tallies: Tallies,
-    audit: Auditor,
     /// Bytes of buffers.
     memory: ClientShares,
     sessions: ClientShares,
@@ -249,7 +247,7 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let mut daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
-        daemon.audit = Auditor::new(audit);
+        daemon.live.audit = Auditor::new(audit);
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
@@ -296,8 +294,6 @@ impl Daemon {
             notices: Arc::new(Notices::new(config.file.as_deref())),
             runs: Runs::default(),
             live: LiveSessions::new(&config),
-            tallies: Tallies::default(),
-            audit: Auditor::default(),
             roots,
             config,
             affinity,

@@ -56,7 +56,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     // Until it has a session, which is counted otherwise, or its answer.
     let Some(place) = daemon.lobby.client(control.peer_key) else {
         daemon.notices.crowded(peer, control.peer_key);
-        daemon.tallies.crowded();
+        daemon.live.tallies.crowded();
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     let heard = handshake::hear(&mut control.reader).await;
@@ -64,7 +64,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
     let asked = Asked::new(heard.as_ref().ok().map(|(request, _)| request), control.peer_key, peer);
-    let admitted = match heard.and_then(|heard| daemon.audit.ready().map(|()| heard)) {
+    let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
         Ok((request, _)) => admit(&daemon, &mut control, request).await,
         Err(fault) => Err(fault),
     };
@@ -125,7 +125,7 @@ async fn run_session(
 ) {
     let begun = Instant::now();
     let peer = control.peer_addr;
-    let (key, audit, account) = (control.peer_key, admission.audit.clone(), account(daemon, &admission));
+    let (key, audit, account) = (control.peer_key, admission.holdings.audit.clone(), account(daemon, &admission));
     let (client, what) = (admission.client.clone(), admission.description.clone());
     let transport = transport_name(admission.transfer.flow.transport);
     let protection = handshake::from_wire(admission.transfer.protect);
@@ -147,7 +147,7 @@ async fn run_session(
     };
     counter.close(totals.bytes_moved());
     let mut counts = counter.counts();
-    let bytes = if measured.is_some() { totals.bytes_moved() } else { counts.committed };
+    let bytes = if measured.is_some() { totals.bytes_moved() } else { counts.pace.bytes_committed };
     // That a source ends by the clock is no failure.
     counts.failed = if measured.is_some_and(Measured::is_timed) { 0 } else { counts.failed };
     let (client, what, totals) = (&client, &what, &totals);
@@ -165,9 +165,9 @@ fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
         Far::Memory { .. } => "(memory)".to_owned(),
     };
     SessionAccount {
-        audit: admission.audit.clone(),
+        audit: admission.holdings.audit.clone(),
         told: AtomicBool::default(),
-        tallies: daemon.tallies.clone(),
+        tallies: daemon.live.tallies.clone(),
         whose: (root, admission.client.clone()),
         receives: matches!(admission.side, Side::Receive(..)),
     }
@@ -192,9 +192,9 @@ async fn welcome(
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.live.rates.enter(admission.claim.clone(), events.0.clone());
     let welcome = answer(admission, units, rate)?;
-    admission.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
+    admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
     let what = Some(admission.description.as_str());
-    admission.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
+    admission.holdings.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
     let live = daemon.live.enter(welcome.session, listed(&control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());

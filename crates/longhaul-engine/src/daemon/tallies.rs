@@ -35,7 +35,7 @@ pub struct RecentFault {
 /// The sums of a daemon since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceSums {
-    /// What sessions moved, by root and client.
+    /// Bytes and files of sessions, by root and client.
     pub moved: BTreeMap<(String, String), MovedSums>,
     /// Sessions that ended, by transport and outcome (`complete`, or the name of a code).
     pub ended: BTreeMap<(&'static str, &'static str), u64>,

@@ -1,7 +1,7 @@
 //! Figures for whoever watches the daemon: its sums, its crowd of connections, and its roots.
 //!
-//! In: the wish to look. Out: plain data. What is asked of file systems may hang as they do, so that
-//! the caller gives it a thread of its own. It knows no form in which figures are shown.
+//! In: the wish to look. Out: plain data. What is asked of file systems may hang as they do, so
+//! that the caller gives it a thread of its own. It knows no form in which figures are shown.
 
 use std::path::PathBuf;
 
@@ -73,12 +73,12 @@ impl ServiceHandle {
     /// The sums of the daemon, and the connections that have not begun anything.
     pub fn watch(&self) -> WatchFigures {
         let (daemon, (greeting, greeting_max)) = (self.current(), self.greeting());
-        WatchFigures { sums: daemon.tallies.now(), greeting, greeting_max, waiting: daemon.lobby.waiting() }
+        WatchFigures { sums: daemon.live.tallies.now(), greeting, greeting_max, waiting: daemon.lobby.waiting() }
     }
 
     /// The last faults, the oldest first.
     pub fn recent_faults(&self) -> Vec<RecentFault> {
-        self.current().tallies.faults()
+        self.current().live.tallies.faults()
     }
 
     /// The roots, as their file systems are now. It blocks as they do.

@@ -19,8 +19,8 @@ use crate::error::Error;
 /// Opens the file, and makes it with mode 0600 if there is none.
 ///
 /// # Errors
-/// [`Error::Exposed`] if others may write to the file or to a directory above it; [`Error::File`] if
-/// it cannot be opened, or is no file of this user alone.
+/// [`Error::Exposed`] if others may write to the file or to a directory above it; [`Error::File`]
+/// if it cannot be opened, or is no file of this user alone.
 pub(super) fn open(path: &Path) -> Result<File, Error> {
     check_strictly(path)?;
     let opened = |error| Error::file("open the audit log", path)(error);

@@ -2,7 +2,8 @@
 //!
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
 //! `listening` events on standard output. `reload` reads the config again, `upkeep` does what an
-//! administrator asks for, `watch` has the audit log and the listener of whoever watches. The service itself is the engine's.
+//! administrator asks for, `watch` has the audit log and the listener of whoever watches. The
+//! service itself is the engine's.
 
 mod reload;
 mod upkeep;
@@ -22,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use self::reload::{Reloader, Sources};
 use self::upkeep::Asked;
-use self::watch::Watch;
+use self::watch::WatchParts;
 use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
@@ -178,7 +179,7 @@ async fn listen_until_stopped(
     }
     let serving = serving(&config);
     let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
-    let watch = Watch::begin(&sources.watching).await?;
+    let watch = WatchParts::begin(&sources.watching).await?;
     let service = Service::start_at(config, identity, passed, watch.audit()).await?;
     watch.runs(&service);
     let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);

@@ -37,7 +37,7 @@ pub struct Daemon {
     pub state: Option<PathBuf>,
     /// The socket of the administrator, if the config names one.
     pub admin_socket: Option<PathBuf>,
-    /// What it tells of itself, and where.
+    /// Its logs and its listener for whoever watches.
     pub watching: Watching,
     /// Line and column of the `targets` of each root of the file.
     root_places: Vec<(usize, usize)>,

@@ -65,8 +65,8 @@ impl Write for ClientLog {
     }
 }
 
-/// The log of a daemon as JSON: an object a line, with `time`, `level`, `target`, `message`, and the
-/// facts of the event by their names.
+/// The log of a daemon as JSON: an object a line, with `time`, `level`, `target`, `message`, and
+/// the facts of the event by their names.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonLog;
 
@@ -133,8 +133,8 @@ impl<I: Iterator<Item = (&'static str, Value)> + Clone> Serialize for JsonObject
     }
 }
 
-/// A value as JSON on one line, in which no character moves a cursor, turns the direction of writing
-/// or shows nothing: each is written as `\\uNNNN`.
+/// A value as JSON on one line, in which no character moves a cursor, turns the direction of
+/// writing or shows nothing: each is written as `\\uNNNN`.
 ///
 /// # Errors
 /// A value that JSON cannot have.

@@ -47,7 +47,7 @@ impl VersionBody {
         }
     }
 
-    /// What tells builds apart, by name: for labels of metrics.
+    /// The facts that tell builds apart, by name: for labels of metrics.
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         vec![
             ("version", self.version.to_owned()),

@@ -1,9 +1,9 @@
 //! Answers a request of whoever watches.
 //!
-//! In: the head of a request; a body is never read. Out: the whole answer. Only `GET` and `HEAD` are
-//! known. The name that is asked for (`Host`) must be one of this host's or of the configuration:
-//! otherwise a page that a browser loaded from elsewhere could have its own name lead here, and read
-//! all of this. It decides nothing about the daemon.
+//! In: the head of a request; a body is never read. Out: the whole answer. Only `GET` and `HEAD`
+//! are known. The name that is asked for (`Host`) must be one of this host's or of the
+//! configuration: otherwise a page that a browser loaded from elsewhere could have its own name
+//! lead here, and read all of this. It decides nothing about the daemon.
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes};
@@ -15,20 +15,20 @@ use super::page;
 use crate::output::json_line;
 
 /// An answer before its headers.
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     status: StatusCode,
     kind: &'static str,
     body: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// A text for people.
-    pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Answer {
-        Answer { status, kind: "text/plain; charset=utf-8", body: body.into() }
+    pub(super) fn text(status: StatusCode, body: impl Into<String>) -> HttpAnswer {
+        HttpAnswer { status, kind: "text/plain; charset=utf-8", body: body.into() }
     }
 
-    fn of(status: StatusCode, why: &str) -> Answer {
-        Answer::text(status, format!("{why}\n"))
+    fn of(status: StatusCode, why: &str) -> HttpAnswer {
+        HttpAnswer::text(status, format!("{why}\n"))
     }
 }
 
@@ -38,49 +38,54 @@ pub(super) async fn answer<B: Body>(watched: &Watched, request: &Request<B>) -> 
         Some(refusal) => refusal,
         None => match request.uri().path() {
             "/livez" => match watched.is_alive().await {
-                Ok(()) => Answer::text(StatusCode::OK, "ok\n"),
-                Err(why) => Answer::of(StatusCode::SERVICE_UNAVAILABLE, &why),
+                Ok(()) => HttpAnswer::text(StatusCode::OK, "ok\n"),
+                Err(why) => HttpAnswer::of(StatusCode::SERVICE_UNAVAILABLE, &why),
             },
             "/readyz" => {
                 let reasons = watched.unready();
                 match reasons.is_empty() {
-                    true => Answer::text(StatusCode::OK, "ok\n"),
-                    false => Answer::of(StatusCode::SERVICE_UNAVAILABLE, &reasons.join("\n")),
+                    true => HttpAnswer::text(StatusCode::OK, "ok\n"),
+                    false => HttpAnswer::of(StatusCode::SERVICE_UNAVAILABLE, &reasons.join("\n")),
                 }
             }
-            "/" => Answer { status: StatusCode::OK, kind: HTML, body: page::page(&watched.status()) },
-            "/style.css" => Answer { status: StatusCode::OK, kind: CSS, body: page::STYLE.to_owned() },
-            "/script.js" => Answer { status: StatusCode::OK, kind: SCRIPT, body: page::SCRIPT.to_owned() },
+            "/" => HttpAnswer { status: StatusCode::OK, kind: HTML, body: page::page(&watched.status()) },
+            "/style.css" => HttpAnswer { status: StatusCode::OK, kind: CSS, body: page::STYLE.to_owned() },
+            "/script.js" => HttpAnswer { status: StatusCode::OK, kind: SCRIPT, body: page::SCRIPT.to_owned() },
             "/status.json" => status(watched),
-            "/metrics" => Answer { status: StatusCode::OK, kind: METRICS, body: watched.metrics() },
-            _ => Answer::of(
+            "/metrics" => HttpAnswer { status: StatusCode::OK, kind: METRICS, body: watched.metrics() },
+            _ => HttpAnswer::of(
                 StatusCode::NOT_FOUND,
                 "there is nothing here: try /, /status.json, /livez, /readyz or /metrics",
             ),
         },
     };
-    dressed(told, !request.body().is_end_stream())
+    let mut response = dressed(told);
+    if !request.body().is_end_stream() {
+        // It is not read, and what follows it would be taken for another request.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
-fn status(watched: &Watched) -> Answer {
+fn status(watched: &Watched) -> HttpAnswer {
     // Texts and numbers can always be written.
     let body = json_line(&watched.status()).unwrap_or_default();
-    Answer { status: StatusCode::OK, kind: JSON, body: format!("{body}\n") }
+    HttpAnswer { status: StatusCode::OK, kind: JSON, body: format!("{body}\n") }
 }
 
 /// The refusal of a request that is none of ours. `None`: it is answered.
-fn refused<B>(hosts: &[String], request: &Request<B>) -> Option<Answer> {
+fn refused<B>(hosts: &[String], request: &Request<B>) -> Option<HttpAnswer> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Some(Answer::of(StatusCode::METHOD_NOT_ALLOWED, "this can only be read"));
+        return Some(HttpAnswer::of(StatusCode::METHOD_NOT_ALLOWED, "this can only be read"));
     }
     let mut named = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (named.next(), named.next()) else {
-        return Some(Answer::of(StatusCode::BAD_REQUEST, "a request has one Host"));
+        return Some(HttpAnswer::of(StatusCode::BAD_REQUEST, "a request has one Host"));
     };
     let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let known = [Some(host.as_bytes()), in_target].into_iter().flatten().all(|host| is_ours(hosts, host));
     let why = "this is not the host that was asked for; an administrator can name others in http_hosts";
-    (!known).then(|| Answer::of(StatusCode::MISDIRECTED_REQUEST, why))
+    (!known).then(|| HttpAnswer::of(StatusCode::MISDIRECTED_REQUEST, why))
 }
 
 /// Whether a `HOST` or `HOST:PORT` is a name of this host, or one of the configuration.
@@ -94,9 +99,8 @@ fn is_ours(hosts: &[String], host: &[u8]) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].contains(&&*name) || hosts.contains(&name)
 }
 
-/// The answer with the headers that every answer has. `rest`: the request has a body, which is not
-/// read.
-fn dressed(told: Answer, rest: bool) -> Response<Full<Bytes>> {
+/// The answer with the headers that every answer has.
+fn dressed(told: HttpAnswer) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(told.body)));
     *response.status_mut() = told.status;
     let headers = response.headers_mut();
@@ -106,9 +110,6 @@ fn dressed(told: Answer, rest: bool) -> Response<Full<Bytes>> {
     }
     if told.status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
-    if rest {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -19,12 +19,12 @@ pub(super) struct History(Mutex<Samples>);
 struct Samples {
     /// The sums at the last sample: received, sent.
     before: Option<(Instant, u64, u64)>,
-    kept: VecDeque<Sample>,
+    kept: VecDeque<HourSample>,
 }
 
 /// One sample: means over its ten seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct HourSample {
     /// Payload bytes per second that came.
     pub(super) received_per_s: f64,
     /// Payload bytes per second that were sent.
@@ -35,7 +35,7 @@ pub(super) struct Sample {
 
 impl History {
     /// The samples, the oldest first.
-    pub(super) fn samples(&self) -> Vec<Sample> {
+    pub(super) fn samples(&self) -> Vec<HourSample> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).kept.iter().copied().collect()
     }
 
@@ -49,7 +49,7 @@ impl History {
             samples.kept.pop_front();
         }
         let (received_per_s, sent_per_s) = (per_s(received, received_before), per_s(sent, sent_before));
-        samples.kept.push_back(Sample { received_per_s, sent_per_s, sessions });
+        samples.kept.push_back(HourSample { received_per_s, sent_per_s, sessions });
     }
 }
 

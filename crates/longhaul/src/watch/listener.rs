@@ -60,7 +60,7 @@ impl HttpListener {
 
 /// Answers requests for as long as the task lives.
 pub async fn serve(listener: HttpListener, watched: Watched) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(HTTP_CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed.
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -98,7 +98,7 @@ async fn hold<S: AsyncRead + AsyncWrite + Unpin>(stream: S, watched: Watched, _p
 }
 
 /// Connections at a time. Others wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 32;
+const HTTP_CONNECTIONS_MAX: usize = 32;
 /// How long the head of a request may take to come.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection may last, with all of its requests and answers.

@@ -21,10 +21,10 @@ use super::ready;
 use crate::output::VersionBody;
 
 type Labels = Vec<(&'static str, String)>;
-type Number = Gauge<f64, AtomicU64>;
+type GaugeOfNumbers = Gauge<f64, AtomicU64>;
 
 /// A metric that is being written: its values, by labels.
-struct Gauges(Family<Labels, Number>);
+struct Gauges(Family<Labels, GaugeOfNumbers>);
 
 /// The same for one that only grows.
 struct Counters(Family<Labels, Counter>);
@@ -140,7 +140,7 @@ pub(super) fn fill_of(target: &RootTarget) -> Option<f64> {
 }
 
 fn gauge(registry: &mut Registry, name: &str, help: &str, value: f64) {
-    let metric = Number::default();
+    let metric = GaugeOfNumbers::default();
     metric.set(value);
     registry.register(name, help, metric);
 }
@@ -154,7 +154,7 @@ fn count(registry: &mut Registry, name: &str, help: &str, value: u64) {
 fn process(registry: &mut Registry, begun: Option<f64>) {
     let now = ProcessFigures::now();
     let seconds = |registry: &mut Registry, name, help, value: Option<f64>| {
-        let metric = Number::default();
+        let metric = GaugeOfNumbers::default();
         metric.set(value.unwrap_or(0.0));
         registry.register_with_unit(name, help, Unit::Seconds, metric);
     };
@@ -169,7 +169,7 @@ fn process(registry: &mut Registry, begun: Option<f64>) {
         "Descriptors that may be open",
         now.descriptors_max.map_or(f64::INFINITY, |max| max as f64),
     );
-    let resident = Number::default();
+    let resident = GaugeOfNumbers::default();
     resident.set(now.resident_bytes.unwrap_or(0) as f64);
     registry.register_with_unit("resident_memory", "Memory that is resident", Unit::Bytes, resident);
 }
@@ -185,7 +185,7 @@ fn sessions(registry: &mut Registry, status: &ServiceFigures, service: &ServiceH
         ("memory_taken", "Memory that sessions and listings have", status.memory_taken),
         ("memory_limit", "Memory that they may have", status.memory_max),
     ] {
-        let metric = Number::default();
+        let metric = GaugeOfNumbers::default();
         metric.set(bytes as f64);
         registry.register_with_unit(name, help, Unit::Bytes, metric);
     }

@@ -11,7 +11,7 @@ mod table;
 use self::html::Html;
 use self::plot::{Plot, Series};
 use self::table::{Align, Cell, Head, Table, Tone};
-use super::status::{FaultOf, IN, PathOf, Root, Session, Status, Target};
+use super::status::{FaultOf, IN, PathOf, RootState, SessionState, Status, TargetOf};
 use crate::output::{bits, bytes_rate, span};
 
 /// The style of the page.
@@ -118,13 +118,13 @@ fn plots(status: &Status) -> Html {
     html
 }
 
-fn sessions(sessions: &[Session]) -> Html {
+fn sessions(sessions: &[SessionState]) -> Html {
     let table = Table {
         id: "sessions",
         caption: "Sessions",
         heads: &[
-            Head("Client", Align::Left),
-            Head("What", Align::Left),
+            Head("Client", Align::Free),
+            Head("What", Align::Free),
             Head("Progress", Align::Left),
             Head("Rate", Align::Right),
             Head("Left", Align::Right),
@@ -135,7 +135,7 @@ fn sessions(sessions: &[Session]) -> Html {
         ],
         empty: "No session runs.",
     };
-    let row = |session: &Session| {
+    let row = |session: &SessionState| {
         let part = if session.bytes_total == 0 { 0.0 } else { session.bytes_done as f64 / session.bytes_total as f64 };
         let more = if session.scanned { "" } else { "+" };
         let progress = format!("{} of {}{more}", size(session.bytes_done), size(session.bytes_total));
@@ -159,14 +159,14 @@ fn sessions(sessions: &[Session]) -> Html {
     table.markup(sessions.iter().map(row).collect())
 }
 
-fn roots(roots: &[Root]) -> Html {
+fn roots(roots: &[RootState]) -> Html {
     let table = Table {
         id: "roots",
         caption: "Roots and targets",
         heads: &[
-            Head("Root", Align::Left),
-            Head("Target", Align::Left),
-            Head("State", Align::Left),
+            Head("Root", Align::Free),
+            Head("Target", Align::Free),
+            Head("State", Align::Free),
             Head("Fill", Align::Left),
             Head("Speed when busy", Align::Right),
             Head("p50", Align::Right),
@@ -185,7 +185,7 @@ fn roots(roots: &[Root]) -> Html {
     table.markup(rows)
 }
 
-fn target_row(root: &Root, target: &Target) -> Vec<Cell> {
+fn target_row(root: &RootState, target: &TargetOf) -> Vec<Cell> {
     let rights = if root.takes_files { "takes files" } else { "for reading" };
     let limit = root.rate_limit_per_s.map_or(String::new(), |rate| format!("at most {}", bits(rate as f64)));
     let tone = match target.state {
@@ -202,14 +202,14 @@ fn target_row(root: &Root, target: &Target) -> Vec<Cell> {
         }
         _ => Cell::Text("unknown".to_owned()),
     };
-    let state = match (tone, root.flaws.first()) {
-        (Tone::Bad, Some(flaw)) if target.state == "ok" => flaw.clone(),
-        _ => target.state.to_owned(),
+    let flaw = match tone {
+        Tone::Bad => root.flaws.first().cloned().unwrap_or_default(),
+        _ => String::new(),
     };
     vec![
         Cell::Two(root.root.clone(), join(&[rights.to_owned(), limit])),
         Cell::Two(format!("target {}", target.target), target.dir.clone()),
-        Cell::Pill(state, tone),
+        Cell::Pill(target.state.to_owned(), flaw, tone),
         fill,
         Cell::Text(target.busy_bytes_per_s.map_or_else(|| "none yet".to_owned(), |rate| bytes_rate(rate as f64))),
         Cell::Text(milliseconds(target.p50_s)),
@@ -224,8 +224,8 @@ fn paths(paths: &[PathOf]) -> Html {
         id: "paths",
         caption: "Lanes and paths",
         heads: &[
-            Head("From", Align::Left),
-            Head("Clients", Align::Left),
+            Head("From", Align::Free),
+            Head("Clients", Align::Free),
             Head("Sessions", Align::Right),
             Head("Lanes", Align::Right),
             Head("Over", Align::Left),
@@ -255,16 +255,16 @@ fn faults(faults: &[FaultOf]) -> Html {
         heads: &[
             Head("When", Align::Left),
             Head("Code", Align::Left),
-            Head("Client", Align::Left),
-            Head("What", Align::Left),
-            Head("Why", Align::Left),
+            Head("Client", Align::Free),
+            Head("What", Align::Free),
+            Head("Why", Align::Free),
         ],
         empty: "There were none since the daemon began to serve.",
     };
     let row = |fault: &FaultOf| {
         vec![
             Cell::Text(fault.time.clone()),
-            Cell::Pill(fault.code.to_owned(), Tone::Plain),
+            Cell::Pill(fault.code.to_owned(), String::new(), Tone::Plain),
             Cell::Text(fault.client.clone()),
             Cell::Text(fault.what.clone()),
             Cell::Text(fault.message.clone()),

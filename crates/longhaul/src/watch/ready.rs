@@ -56,14 +56,14 @@ pub(super) fn of_root(root: &RootFigures) -> Vec<String> {
         return vec![format!("root '{name}': {}", output::clean(fault))];
     }
     let flaws = root.targets.iter().filter_map(|target| {
-        let why = of_target(target, root.takes_files)?;
+        let why = of_target(target, root)?;
         let of = if root.targets.len() > 1 { format!(", target {}", target.number) } else { String::new() };
         Some(format!("root '{name}'{of}: {why}"))
     });
     flaws.collect()
 }
 
-fn of_target(target: &RootTarget, takes_files: bool) -> Option<String> {
+fn of_target(target: &RootTarget, root: &RootFigures) -> Option<String> {
     if let Some(why) = &target.missing {
         return Some(format!("it is missing: {}", output::clean(why)));
     }
@@ -73,7 +73,7 @@ fn of_target(target: &RootTarget, takes_files: bool) -> Option<String> {
         _ => {}
     }
     let full = target.free_bytes.is_some_and(|free| free < FULL_BELOW) || target.state == TargetState::Full;
-    match takes_files {
+    match root.takes_files {
         true if target.read_only => Some("its file system is mounted read-only".to_owned()),
         true if full => Some("its file system is full".to_owned()),
         _ => None,

@@ -11,7 +11,7 @@ use longhaul_engine::{Protection, RecentFault, RootFigures, RootTarget, ServiceH
 use serde::Serialize;
 
 use super::Watched;
-use super::history::{SAMPLE_EVERY, Sample};
+use super::history::{HourSample, SAMPLE_EVERY};
 use super::metrics::fill_of;
 use super::process::ProcessFigures;
 use super::ready;
@@ -45,9 +45,9 @@ pub(super) struct Status {
     /// The sums since it began.
     pub(super) totals: Totals,
     /// The sessions that run, the oldest first.
-    pub(super) sessions: Vec<Session>,
+    pub(super) sessions: Vec<SessionState>,
     /// The roots.
-    pub(super) roots: Vec<Root>,
+    pub(super) roots: Vec<RootState>,
     /// Where sessions come from.
     pub(super) paths: Vec<PathOf>,
     /// The last faults, the latest first.
@@ -59,105 +59,169 @@ pub(super) struct Status {
 /// The load of the whole.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Load {
+    /// Sessions that run.
     pub(super) sessions: u64,
+    /// As many as may run at a time.
     pub(super) sessions_max: u64,
+    /// Payload bytes of the last second that came.
     pub(super) received_per_s: u64,
+    /// Payload bytes of the last second that were sent.
     pub(super) sent_per_s: u64,
+    /// The rate of all sessions together. `None`: no limit.
     pub(super) rate_limit_per_s: Option<u64>,
+    /// Bytes of memory that sessions and listings have.
     pub(super) memory_bytes: u64,
+    /// As many as they may have.
     pub(super) memory_max: u64,
+    /// Descriptors that are open. `None`: not known.
     pub(super) descriptors: Option<u64>,
+    /// As many as may be. `None`: any number.
     pub(super) descriptors_max: Option<u64>,
+    /// Bytes of memory of the process. `None`: not known.
     pub(super) resident_bytes: Option<u64>,
+    /// Seconds of processor time. `None`: not known.
     pub(super) cpu_s: Option<f64>,
+    /// Connections that have not shown whose they are.
     pub(super) unauthenticated: u64,
 }
 
 /// The sums since it began.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Totals {
+    /// Payload bytes that came.
     pub(super) received_bytes: u64,
+    /// Payload bytes that were sent.
     pub(super) sent_bytes: u64,
+    /// Files and links that have their names.
     pub(super) files_committed: u64,
+    /// Files and links that failed.
     pub(super) files_failed: u64,
+    /// Sessions that ended well.
     pub(super) sessions_complete: u64,
+    /// Sessions that ended by a fault.
     pub(super) sessions_failed: u64,
+    /// Requests and keys that were refused.
     pub(super) refused: u64,
+    /// Records in the audit log. `None`: there is no such log.
     pub(super) audit_records: Option<u64>,
+    /// Records that were lost. `None`: there is no such log.
     pub(super) audit_lost: Option<u64>,
 }
 
 /// A session that runs.
 #[derive(Debug, Serialize)]
-pub(super) struct Session {
+pub(super) struct SessionState {
+    /// Its name.
     pub(super) session: String,
+    /// The name of its client.
     pub(super) client: String,
+    /// The address that it came from.
     pub(super) peer: String,
+    /// Its doing, as the log says it.
     pub(super) what: String,
     /// `in` if the daemon receives, `out` if it sends.
     pub(super) direction: &'static str,
+    /// The protection of its lanes.
     pub(super) protect: &'static str,
+    /// The kind of lane that it began with.
     pub(super) transport: &'static str,
+    /// Lanes that run.
     pub(super) lanes: u32,
+    /// For how long it has run.
     pub(super) seconds: f64,
+    /// Files and links that it committed.
     pub(super) files_committed: u64,
+    /// Files and links that failed.
     pub(super) files_failed: u64,
+    /// Bytes of files that are at the receiver, or will not come.
     pub(super) bytes_done: u64,
+    /// Bytes of all files that are known.
     pub(super) bytes_total: u64,
     /// Whether the total is final.
     pub(super) scanned: bool,
+    /// Payload bytes of the last second.
     pub(super) bytes_per_s: u64,
+    /// Seconds to its end at the rate of the last ones. `None`: not known.
     pub(super) eta_s: Option<f64>,
+    /// The part that limited the last second. `None`: not known.
     pub(super) limited_by: Option<&'static str>,
+    /// Seconds since its client was last heard of.
     pub(super) silent_s: f64,
 }
 
 /// A root.
 #[derive(Debug, Serialize)]
-pub(super) struct Root {
+pub(super) struct RootState {
+    /// Its name.
     pub(super) root: String,
+    /// Whether clients may write there.
     pub(super) takes_files: bool,
+    /// The rate of its sessions together. `None`: no limit.
     pub(super) rate_limit_per_s: Option<u64>,
     /// Why it cannot be used as it should.
     pub(super) flaws: Vec<String>,
-    pub(super) targets: Vec<Target>,
+    /// Its targets.
+    pub(super) targets: Vec<TargetOf>,
 }
 
 /// A target of a root.
 #[derive(Debug, Serialize)]
-pub(super) struct Target {
+pub(super) struct TargetOf {
+    /// Its number.
     pub(super) target: u32,
+    /// Its directory.
     pub(super) dir: String,
+    /// A word for its state.
     pub(super) state: &'static str,
+    /// Bytes free on its file system. `None`: not known.
     pub(super) free_bytes: Option<u64>,
+    /// Bytes of its file system. `None`: not known.
     pub(super) size_bytes: Option<u64>,
+    /// The part of it that is taken. `None`: not known.
     pub(super) fill: Option<f64>,
+    /// Bytes written there since the daemon began to use it.
     pub(super) written_bytes: u64,
+    /// Bytes per second while it was busy. `None`: not known yet.
     pub(super) busy_bytes_per_s: Option<u64>,
+    /// Writes that wait or are under way.
     pub(super) queued: u64,
+    /// Half of the recent writes took no longer. `None`: there were none.
     pub(super) p50_s: Option<f64>,
+    /// 99 of 100 recent writes took no longer. `None`: there were none.
     pub(super) p99_s: Option<f64>,
 }
 
 /// The address that sessions come from.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct PathOf {
+    /// The address.
     pub(super) peer: String,
+    /// The clients that came from there.
     pub(super) clients: Vec<String>,
+    /// Their sessions.
     pub(super) sessions: u64,
+    /// Their lanes.
     pub(super) lanes: u64,
+    /// The kinds of their lanes.
     pub(super) transports: Vec<&'static str>,
+    /// Payload bytes of the last second that came.
     pub(super) received_per_s: u64,
+    /// Payload bytes of the last second that were sent.
     pub(super) sent_per_s: u64,
 }
 
 /// A fault of the past.
 #[derive(Debug, Serialize)]
 pub(super) struct FaultOf {
+    /// When it happened, UTC.
     pub(super) time: String,
+    /// Its code.
     pub(super) code: &'static str,
+    /// The client.
     pub(super) client: String,
+    /// The doing of the client.
     pub(super) what: String,
+    /// Its message.
     pub(super) message: String,
 }
 
@@ -166,8 +230,11 @@ pub(super) struct FaultOf {
 pub(super) struct Hour {
     /// Seconds of a sample.
     pub(super) every_s: u64,
+    /// Payload bytes per second that came.
     pub(super) received_per_s: Vec<f64>,
+    /// Payload bytes per second that were sent.
     pub(super) sent_per_s: Vec<f64>,
+    /// Sessions that ran.
     pub(super) sessions: Vec<f64>,
 }
 
@@ -205,7 +272,7 @@ impl Watched {
         }
     }
 
-    fn load(&self, service: &ServiceHandle, sessions: &[Session]) -> Load {
+    fn load(&self, service: &ServiceHandle, sessions: &[SessionState]) -> Load {
         let (status, process) = (service.status(), ProcessFigures::now());
         let rate = |direction| sessions.iter().filter(|s| s.direction == direction).map(|s| s.bytes_per_s).sum();
         Load {
@@ -249,11 +316,11 @@ impl Watched {
     }
 }
 
-fn session(session: SessionFigures) -> Session {
-    let done = session.bytes_done.min(session.bytes_total);
-    let rate = session.mean_bytes_per_s;
-    let eta = (session.scanned && rate > 0).then(|| (session.bytes_total - done) as f64 / rate as f64);
-    Session {
+fn session(session: SessionFigures) -> SessionState {
+    let done = session.pace.bytes_done.min(session.pace.bytes_total);
+    let rate = session.pace.mean_bytes_per_s;
+    let eta = (session.pace.scanned && rate > 0).then(|| (session.pace.bytes_total - done) as f64 / rate as f64);
+    SessionState {
         session: session.name,
         client: session.client,
         peer: session.peer.to_string(),
@@ -261,22 +328,22 @@ fn session(session: SessionFigures) -> Session {
         direction: if session.receives { IN } else { OUT },
         protect: if session.protection == Protection::Private { "private" } else { "safe" },
         transport: session.transport,
-        lanes: session.lanes,
+        lanes: session.pace.lanes,
         seconds: session.age.as_secs_f64(),
         files_committed: session.files,
         files_failed: session.failed,
         bytes_done: done,
-        bytes_total: session.bytes_total,
-        scanned: session.scanned,
-        bytes_per_s: session.bytes_per_s,
+        bytes_total: session.pace.bytes_total,
+        scanned: session.pace.scanned,
+        bytes_per_s: session.pace.bytes_per_s,
         eta_s: eta,
-        limited_by: session.limited_by.map(|limit| limit.name()),
-        silent_s: session.silent_s,
+        limited_by: session.pace.limited_by.map(|limit| limit.name()),
+        silent_s: session.pace.silent_s,
     }
 }
 
-fn root(root: &RootFigures, rate: Option<u64>) -> Root {
-    Root {
+fn root(root: &RootFigures, rate: Option<u64>) -> RootState {
+    RootState {
         root: root.name.clone(),
         takes_files: root.takes_files,
         rate_limit_per_s: rate,
@@ -285,11 +352,11 @@ fn root(root: &RootFigures, rate: Option<u64>) -> Root {
     }
 }
 
-fn target(target: &RootTarget) -> Target {
+fn target(target: &RootTarget) -> TargetOf {
     let seconds = |of: fn(&longhaul_engine::Latency) -> std::time::Duration| {
         target.latency.as_ref().map(|latency| of(latency).as_secs_f64())
     };
-    Target {
+    TargetOf {
         target: target.number,
         dir: target.dir.display().to_string(),
         state: match &target.missing {
@@ -309,7 +376,7 @@ fn target(target: &RootTarget) -> Target {
 }
 
 /// The sessions by the address that they come from.
-fn paths(sessions: &[Session]) -> Vec<PathOf> {
+fn paths(sessions: &[SessionState]) -> Vec<PathOf> {
     let mut paths = BTreeMap::<&str, PathOf>::new();
     for session in sessions {
         let peer = session.peer.rsplit_once(':').map_or(&*session.peer, |(host, _)| host);
@@ -336,7 +403,7 @@ fn fault(fault: RecentFault) -> FaultOf {
     FaultOf { time: utc(at), code: code.name(), client, what, message: message.as_str().to_owned() }
 }
 
-fn hour(samples: &[Sample]) -> Hour {
+fn hour(samples: &[HourSample]) -> Hour {
     let whole = |value: f64| value.round();
     Hour {
         every_s: SAMPLE_EVERY.as_secs(),

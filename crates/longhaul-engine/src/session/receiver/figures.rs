@@ -109,12 +109,12 @@ impl ReceiverLoop<'_> {
             bytes_arrived: arrived,
             bytes_resumed: tally.resumed,
             silent_s: self.link.silent_for(arrived).as_secs_f64(),
-            lanes: self.link.lanes(),
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             limited_by: self.link.limited().map(Into::into),
             bytes_digested: tally.standing,
             ..Progress::default()
         });
+        self.link.observer().lanes(self.link.lanes());
         self.link.observer().event(api::Event::Progress(progress));
         let seconds = self.link.seconds();
         if let Some(figures) = self.figures.targets.look(seconds) {

@@ -61,7 +61,6 @@ impl SenderLoop<'_> {
             bytes_arrived: arrived,
             bytes_resumed: tally.resumed,
             silent_s: self.link.silent_for(arrived).as_secs_f64(),
-            lanes: self.link.lanes(),
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             bytes_committed: tally.committed,
             files_committed: tally.files,
@@ -69,6 +68,7 @@ impl SenderLoop<'_> {
             limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
         });
+        self.link.observer().lanes(self.link.lanes());
         self.link.observer().event(api::Event::Progress(progress));
     }
 

@@ -164,7 +164,6 @@ impl Totals {
             files_done_without: without.files,
             limited_by: session.limited_by,
             silent_s: session.silent_s,
-            lanes: session.lanes,
             bytes_digested: before.digested.saturating_add(session.bytes_digested),
         }
     }

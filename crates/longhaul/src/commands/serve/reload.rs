@@ -35,7 +35,7 @@ pub(super) struct Sources {
     pub(super) socket_named: Option<PathBuf>,
     /// The socket of the administrator. `None`: there is none.
     pub(super) socket: Option<PathBuf>,
-    /// What is told of the daemon, and where.
+    /// Its `[watch]`.
     pub(super) watching: Watching,
 }
 

@@ -137,10 +137,10 @@ fn body(session: SessionFigures) -> AdminSessionBody {
         seconds: session.age.as_secs_f64(),
         files_committed: session.files,
         files_failed: session.failed,
-        bytes_committed: session.bytes_committed,
-        bytes_moved: session.bytes_moved,
-        bytes_per_s: session.bytes_per_s,
-        limited_by: session.limited_by.map(|limit| limit.name().to_owned()),
+        bytes_committed: session.pace.bytes_committed,
+        bytes_moved: session.pace.bytes_moved,
+        bytes_per_s: session.pace.bytes_per_s,
+        limited_by: session.pace.limited_by.map(|limit| limit.name().to_owned()),
     }
 }
 

@@ -9,26 +9,27 @@ use longhaul_engine::{AuditLog, Service};
 use tokio::task::JoinHandle;
 
 use crate::admin;
-use crate::audit::{self, AuditFile, AuditWriter};
+use crate::audit::{self, AuditFile, AuditWriter, Losses};
 use crate::config::{HttpPlace, Watching};
 use crate::error::Error;
 use crate::watch::{HttpListener, Watched, serve};
 
-/// What tells of a daemon.
-pub(super) struct Watch {
+/// The audit log and the listener of a daemon.
+pub(super) struct WatchParts {
     audit: Option<(AuditFile, AuditWriter)>,
     watched: Watched,
     listening: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl WatchParts {
     /// Opens the audit log, and begins to answer over HTTP.
     ///
     /// # Errors
     /// The error of either.
-    pub(super) async fn begin(watching: &Watching) -> Result<Watch, Error> {
+    pub(super) async fn begin(watching: &Watching) -> Result<WatchParts, Error> {
         let Watching { audit, audit_required, http, http_hosts, .. } = watching;
-        let audit = audit.as_deref().map(|path| AuditFile::open(path, *audit_required)).transpose()?;
+        let losses = if *audit_required { Losses::Never } else { Losses::Counted };
+        let audit = audit.as_deref().map(|path| AuditFile::open(path, losses)).transpose()?;
         let log = audit.as_ref().map(|(log, _)| log.clone());
         let watched = Watched::starting(log, http_hosts.clone());
         let mut listening = None;
@@ -43,7 +44,7 @@ impl Watch {
             }
             listening = Some(tokio::spawn(serve(listener, watched.clone())));
         }
-        Ok(Watch { audit, watched, listening })
+        Ok(WatchParts { audit, watched, listening })
     }
 
     /// The audit log.

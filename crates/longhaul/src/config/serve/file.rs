@@ -57,7 +57,7 @@ struct File {
     /// The bounds of the daemon as a whole.
     #[serde(default)]
     limits: Limits,
-    /// What the daemon tells of itself, and where.
+    /// The logs of the daemon, and its listener for whoever watches.
     #[serde(default)]
     watch: Watch,
     /// A directory that is served. There is one table for each.

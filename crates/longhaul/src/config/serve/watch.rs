@@ -11,8 +11,8 @@ use toml::Spanned;
 use super::file::{Wrong, at, wrong};
 use crate::error::Flaw;
 
-/// What the daemon tells of itself, and where: its log, its audit log, and the HTTP listener with
-/// its state and its metrics.
+/// The words of a daemon about itself: its log, its audit log, and the HTTP listener with its state
+/// and its metrics.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Watch {
@@ -38,7 +38,7 @@ pub(super) struct Watch {
     http_anywhere: Option<bool>,
 }
 
-/// What a daemon tells of itself, and where.
+/// The words of a daemon about itself, and where they go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watching {
     /// Whether log lines are JSON.
@@ -76,24 +76,22 @@ pub(super) fn judge(watch: Watch) -> Result<Watching, Wrong> {
     if let Some(required) = watch.audit_required.filter(|required| *required.get_ref() && watch.audit.is_none()) {
         return Err(wrong(&required, "audit_required needs the file of the audit log: name it as audit"));
     }
-    let anywhere = watch.http_anywhere.unwrap_or(false);
-    let http = watch.http.map(|place| at(&place, http_place(place.get_ref(), anywhere))).transpose()?;
+    let http = watch.http.as_ref().map(|place| at(place, http_place(place.get_ref()))).transpose()?;
+    if let (Some(place), Some(HttpPlace::Address(address))) = (&watch.http, &http)
+        && !watch.http_anywhere.unwrap_or(false)
+        && !address.ip().to_canonical().is_loopback()
+    {
+        return Err(wrong(place, EXPOSED));
+    }
     let hosts = watch.http_hosts.unwrap_or_default().into_iter().map(host).collect::<Result<_, _>>()?;
     Ok(Watching { log_json, audit: watch.audit, audit_required, http, http_hosts: hosts })
 }
 
-fn http_place(text: &str, anywhere: bool) -> Result<HttpPlace, &'static str> {
+fn http_place(text: &str) -> Result<HttpPlace, &'static str> {
     if let Some(path) = text.strip_prefix("unix:") {
         return if path.starts_with('/') { Ok(HttpPlace::Socket(path.into())) } else { Err(PLACE) };
     }
-    let address: SocketAddr = text.parse().map_err(|_| PLACE)?;
-    if !anywhere && !address.ip().to_canonical().is_loopback() {
-        return Err(
-            "other hosts reach this address, and everybody who asks there is told names of clients and paths: take \
-                    127.0.0.1:PORT or unix:PATH, or say http_anywhere = true",
-        );
-    }
-    Ok(HttpPlace::Address(address))
+    text.parse().map(HttpPlace::Address).map_err(|_| PLACE)
 }
 
 /// A name of a host, without a port: what a request may have as its `Host`.
@@ -108,3 +106,5 @@ fn host(name: Spanned<String>) -> Result<String, Wrong> {
 }
 
 const PLACE: &str = "http is unix:PATH with an absolute path, or IP:PORT, as 127.0.0.1:7215";
+const EXPOSED: &str = "other hosts reach this address, and everybody who asks there is told names of clients and paths: take \
+                       127.0.0.1:PORT or unix:PATH, or say http_anywhere = true";

@@ -1,7 +1,7 @@
 //! Plots of the last hour, drawn here, so that they need no program in the browser.
 //!
-//! In: series of numbers, the oldest first. Out: an SVG with its axes, and the same in words. Labels
-//! are texts beside the drawing, so that they stay legible when it is stretched.
+//! In: series of numbers, the oldest first. Out: an SVG with its axes, and the same in words.
+//! Labels are texts beside the drawing, so that they stay legible when it is stretched.
 
 use std::fmt::Write;
 
@@ -67,7 +67,7 @@ impl Plot<'_> {
     }
 
     fn mean(&self, line: &Series<'_>) -> String {
-        (self.shown)(line.values.iter().sum::<f64>() / line.values.len().max(1) as f64)
+        (self.shown)(line.values.iter().fold(0.0, |sum, value| sum + value) / line.values.len().max(1) as f64)
     }
 
     fn most(&self, line: &Series<'_>) -> String {
@@ -81,9 +81,12 @@ fn drawn(values: &[f64], top: f64) -> String {
     let first = SAMPLES_MAX.saturating_sub(values.len());
     for (number, value) in values.iter().take(SAMPLES_MAX).enumerate() {
         let height = 100.0 - 100.0 * (value / top).clamp(0.0, 1.0);
-        let letter = if number == 0 { 'M' } else { 'L' };
-        // Writing to a String cannot fail.
-        let _ = write!(path, "{letter}{} {height:.1}", first + number);
+        // A sample is as wide as its time, so that the first one shows as well. Writing to a String
+        // cannot fail.
+        if number == 0 {
+            let _ = write!(path, "M{} {height:.1}", (first + number).saturating_sub(1));
+        }
+        let _ = write!(path, "L{} {height:.1}", first + number);
     }
     path
 }
@@ -105,7 +108,7 @@ mod tests {
         for (most, top) in [(0.0, 1.0), (1.0, 1.0), (1.01, 2.0), (3e9, 5e9), (6.0, 10.0), (f64::NAN, 1.0)] {
             assert!((nice(most) - top).abs() < top * 1e-9, "{most}");
         }
-        assert_eq!(drawn(&[0.0, 1.0], 2.0), "M358 100.0L359 50.0");
+        assert_eq!(drawn(&[0.0, 1.0], 2.0), "M357 100.0L358 100.0L359 50.0");
         assert_eq!(drawn(&[], 1.0), "");
         assert!(drawn(&[1.0; 1000], 1.0).ends_with("L359 0.0"), "no more than an hour");
     }

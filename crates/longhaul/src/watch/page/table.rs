@@ -24,8 +24,10 @@ pub(super) struct Head(pub(super) &'static str, pub(super) Align);
 /// The side on which the cells of a column are set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Align {
-    /// Texts.
+    /// Words, which are not broken.
     Left,
+    /// Texts of any length.
+    Free,
     /// Numbers.
     Right,
 }
@@ -38,8 +40,8 @@ pub(super) enum Cell {
     Two(String, String),
     /// A part of a whole, 0 to 1, with its text, and whether it is too much.
     Bar(f64, String, Tone),
-    /// A word that tells a state.
-    Pill(String, Tone),
+    /// A word that tells a state, with a text beneath it that says more.
+    Pill(String, String, Tone),
 }
 
 /// How a state is shown. It is always said in words, too.
@@ -113,13 +115,18 @@ impl Cell {
                 html.raw("\" value=\"").show(format_args!("{:.3}", part.clamp(0.0, 1.0))).raw("\"></progress>");
                 html.raw("<span>").text(text).raw("</span></span>")
             }
-            Cell::Pill(text, tone) => {
-                html.raw("<span class=\"pill ").raw(tone.class()).raw("\">").text(text).raw("</span>")
+            Cell::Pill(text, more, tone) => {
+                html.raw("<span class=\"pill ").raw(tone.class()).raw("\">").text(text).raw("</span>");
+                html.raw("<small>").text(more).raw("</small>")
             }
         };
     }
 }
 
 fn of_align(align: Align) -> &'static str {
-    if align == Align::Right { " class=\"number\"" } else { "" }
+    match align {
+        Align::Left => " class=\"word\"",
+        Align::Free => "",
+        Align::Right => " class=\"number\"",
+    }
 }

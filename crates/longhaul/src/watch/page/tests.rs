@@ -1,10 +1,12 @@
+//! The page against names that would become markup, and by the rules of what people can read.
+
 use super::*;
 use crate::watch::status::{Hour, Load, Totals};
 
 /// A state in which every text that comes from elsewhere is this one.
 fn status_of(text: &str) -> Status {
     let name = || text.to_owned();
-    let session = Session {
+    let session = SessionState {
         session: name(),
         client: name(),
         peer: name(),
@@ -24,7 +26,7 @@ fn status_of(text: &str) -> Status {
         limited_by: Some("target"),
         silent_s: 9.0,
     };
-    let target = Target {
+    let target = TargetOf {
         target: 1,
         dir: name(),
         state: "ok",
@@ -38,7 +40,7 @@ fn status_of(text: &str) -> Status {
         p99_s: Some(0.25),
     };
     let flaws = vec![name()];
-    let root = Root { root: name(), takes_files: true, rate_limit_per_s: Some(8), flaws, targets: vec![target] };
+    let root = RootState { root: name(), takes_files: true, rate_limit_per_s: Some(8), flaws, targets: vec![target] };
     let path = PathOf { peer: name(), clients: vec![name()], sessions: 1, lanes: 4, ..PathOf::default() };
     let fault = FaultOf { time: name(), code: "io", client: name(), what: name(), message: name() };
     Status {
