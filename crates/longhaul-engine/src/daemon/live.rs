@@ -14,6 +14,7 @@ use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 
 use super::drain::Drain;
+use super::quotas::Quotas;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
 use super::{Daemon, ServeConfig};
@@ -32,6 +33,8 @@ pub(super) struct LiveSessions {
     pub(super) rates: RateLimits,
     /// Their places on roots.
     pub(super) places: RootPlaces,
+    /// The counts of what they store.
+    pub(super) quotas: Quotas,
 }
 
 /// A session that runs.
@@ -240,7 +243,7 @@ impl Observer for SessionCounter {
 mod tests {
     use super::*;
     use crate::api::Stop;
-    use crate::daemon::{ClientConfig, RootConfig, Roots, reload};
+    use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
     use longhaul_core::ByteCount;
     use longhaul_disk::{TargetDirs, TreePolicy};
 
@@ -255,6 +258,8 @@ mod tests {
             protect: vec![Protection::Private],
             rate: None,
             sessions: None,
+            memory: None,
+            bounds: Bounds::default(),
             policy: TreePolicy::served(),
         };
         let client = client.map(|rights| ClientConfig {
@@ -264,6 +269,7 @@ mod tests {
             rate: None,
             sessions: None,
             memory: None,
+            bounds: Bounds::default(),
             weight: 1,
             bench: false,
         });
@@ -283,6 +289,7 @@ mod tests {
             depth: None,
             pin: longhaul_disk::Pin::Auto,
             rate: None,
+            quotas: None,
             bench_bytes: ByteCount(1 << 20),
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");

@@ -11,7 +11,8 @@
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, and `listing` answers requests to list. `runs` lets a client take over
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
-//! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
+//! `root_places` the sessions of a root and their memory; `buffers` is the memory of one session;
+//! `bounds` has a destination seem smaller than its disk, by what `quotas` counts; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
 //! go. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
 //! `liveness` shows whether all of it lives. It knows no command line.
@@ -19,6 +20,7 @@
 mod access;
 mod account;
 mod admission;
+mod bounds;
 mod buffers;
 mod collect;
 mod current;
@@ -32,6 +34,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod pipe;
+mod quotas;
 mod rates;
 mod reload;
 mod request;
@@ -64,12 +67,15 @@ use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
+use quotas::Quotas;
 use runs::Runs;
 use shares::ClientShares;
 
-pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
+pub use bounds::{Bounds, FreeReserve};
+pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures, StoredFigures};
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
+pub use quotas::{QuotaFile, Stored};
 pub use reload::{Changes, Reloaded};
 
 /// A directory tree offered under a name.
@@ -87,6 +93,10 @@ pub struct RootConfig {
     pub rate: Option<u64>,
     /// Sessions on it at a time. `None`: as many as the daemon has.
     pub sessions: Option<usize>,
+    /// Bytes of memory of all sessions on it together. `None`: as much as the daemon has.
+    pub memory: Option<ByteCount>,
+    /// Bounds on what all clients together leave in it.
+    pub bounds: Bounds,
     /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
@@ -107,6 +117,8 @@ pub struct ClientConfig {
     /// Bytes of memory of its sessions and listings together. `None`: as much as the daemon leaves
     /// it.
     pub memory: Option<ByteCount>,
+    /// Bounds on what it leaves in all roots together.
+    pub bounds: Bounds,
     /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
     /// 1).
     pub weight: u32,
@@ -160,6 +172,9 @@ pub struct ServeConfig {
     pub pin: Pin,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
+    /// keeps the first.
+    pub quotas: Option<Arc<dyn QuotaFile>>,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
     /// before its time on a fast link.
     pub bench_bytes: ByteCount,
@@ -233,7 +248,9 @@ impl Service {
             if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        let quotas = Quotas::open(config.quotas.clone())?;
+        let mut daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        daemon.live.quotas = quotas;
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
@@ -291,12 +308,15 @@ impl Daemon {
 async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>, liveness: Liveness) {
     let accepting = door::open(&current, listeners, &tls, &liveness);
     let collecting = tokio::spawn(collect::collect(current.clone()));
+    let keeping = tokio::spawn(quotas::keep(current.now().live.quotas.clone()));
     let daemon = current.now();
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // The sessions hear the same stop.
     let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.all_given_back()).await;
+    keeping.abort();
+    quotas::store(&daemon.live.quotas).await;
 }
 
 /// How long sessions may take to end when the daemon stops.

@@ -24,7 +24,7 @@ use super::account::PipeAccount;
 use super::current::Current;
 use super::door::{self, Listening};
 use super::liveness::Liveness;
-use super::{ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
+use super::{Bounds, ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
 use crate::api::Stop;
 use crate::ssh::{ConnectionKind, read_hello};
 
@@ -89,7 +89,8 @@ where
 fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
     let (rate, sessions, memory) = (None, None, None);
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false }
+    let bounds = Bounds::default();
+    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, bounds, weight: 1, bench: false }
 }
 
 /// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes

@@ -254,6 +254,7 @@ fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneLis
             Role::Sender => Congestion::Auto,
         },
         listener,
+        has_way: false,
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -102,8 +102,7 @@ impl Ways {
     pub(crate) fn find(self: &Arc<Ways>) {
         let far = &self.dialer.far;
         for to in far.to.clone() {
-            let found = self.found.clone();
-            self.try_out(std::future::ready(()), move |dialer| {
+            self.try_out(std::future::ready(()), move |dialer, found| {
                 let lane = dialer.straight((to, None), Transport::Tcp, Protection::Private, None);
                 lane.map(|lane| (LaneWay::Straight(to), lane)).inspect_err(|_| found.failed.send_modify(|n| *n += 1))
             });
@@ -117,7 +116,7 @@ impl Ways {
             let first = async move {
                 let _ = timeout(BACK_AFTER, failed.wait_for(|failed| *failed >= straight)).await;
             };
-            self.try_out(first, |dialer| dialer.back(Protection::Private).map(|lane| (LaneWay::Back, lane)));
+            self.try_out(first, |dialer, _| dialer.back(Protection::Private).map(|lane| (LaneWay::Back, lane)));
         }
     }
 
@@ -131,23 +130,23 @@ impl Ways {
     fn try_out(
         self: &Arc<Ways>,
         first: impl Future<Output = ()> + Send + 'static,
-        connect: impl Fn(&LaneDialer) -> Result<(LaneWay, LaneStream), NetError> + Clone + Send + 'static,
+        connect: impl Fn(&LaneDialer, &FoundWay) -> Result<(LaneWay, LaneStream), NetError> + Clone + Send + 'static,
     ) {
         // A dial that is under way must not keep the session from its end.
-        let (ways, mut wait) = (Arc::downgrade(self), AGAIN_FIRST);
+        let (ways, over) = (Arc::downgrade(self), self.found.way.subscribe());
+        let mut wait = AGAIN_FIRST;
         self.runtime.spawn(async move {
             first.await;
             while let Some(tried) = ways.upgrade().filter(|ways| ways.way().is_none()) {
                 let (dialer, found, connect) = (tried.dialer.clone(), tried.found.clone(), connect.clone());
                 drop(tried);
-                let trying = tokio::task::spawn_blocking(move || match connect(&dialer) {
+                let trying = tokio::task::spawn_blocking(move || match connect(&dialer, &found) {
                     Ok((way, lane)) => found.take(way, lane, &dialer),
                     Err(error) => tracing::debug!(target: "longhaul::session", %error, "no way beside ssh there"),
                 });
-                if trying.await.is_err() {
+                if trying.await.is_err() || sleep_unless_over(wait, over.clone()).await.is_break() {
                     return;
                 }
-                tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(AGAIN_MAX);
             }
         });
@@ -322,6 +321,14 @@ async fn open(tunnel: &Tunnel, kind: ConnectionKind) -> Result<tokio::net::UnixS
     Ok(stream)
 }
 
+/// Sleeps before the next try, and breaks off when the ways are dropped or one of them was found.
+async fn sleep_unless_over(wait: Duration, mut over: watch::Receiver<Option<LaneWay>>) -> ControlFlow<()> {
+    match timeout(wait, over.wait_for(Option::is_some)).await {
+        Err(_) => ControlFlow::Continue(()),
+        Ok(_) => ControlFlow::Break(()),
+    }
+}
+
 /// Says the signals of a session, for as long as there may be any.
 async fn say(tunnel: Tunnel, mut signals: mpsc::UnboundedReceiver<SshSignal>) {
     let Ok(mut stream) = open(&tunnel, ConnectionKind::Signals).await else { return };
@@ -362,3 +369,27 @@ const AGAIN_FIRST: Duration = Duration::from_secs(3);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// A port that stands for any: no packet goes there.
 const DISCARD: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_that_sleeps_ends_with_its_session_or_with_a_way() {
+        let from = tokio::time::Instant::now();
+        let found = FoundWay::default();
+        let sleeping = tokio::spawn(sleep_unless_over(AGAIN_MAX, found.way.subscribe()));
+        tokio::task::yield_now().await;
+        drop(found);
+        assert!(sleeping.await.expect("it ends").is_break());
+        let found = FoundWay::default();
+        let sleeping = tokio::spawn(sleep_unless_over(AGAIN_MAX, found.way.subscribe()));
+        tokio::task::yield_now().await;
+        found.way.send_replace(Some(LaneWay::Back));
+        assert!(sleeping.await.expect("it ends").is_break());
+        assert_eq!(from.elapsed(), Duration::ZERO);
+        let found = FoundWay::default();
+        assert!(sleep_unless_over(AGAIN_MAX, found.way.subscribe()).await.is_continue());
+        assert_eq!(from.elapsed(), AGAIN_MAX);
+    }
+}

@@ -3,7 +3,7 @@
 //!
 //! In: SIGHUP, and the wish of an administrator. Out: the engine's reload, and a line in the log
 //! that says what has changed, or what is wrong. What cannot change while the daemon runs
-//! (`listen`, the identity, the socket of the administrator) is an error.
+//! (`listen`, the identity, the socket of the administrator, `state`) is an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(super) struct Sources {
     pub(super) socket_named: Option<PathBuf>,
     /// The socket of the administrator. `None`: there is none.
     pub(super) socket: Option<PathBuf>,
+    /// The directory for data of the whole daemon. `None`: there is none.
+    pub(super) state: Option<PathBuf>,
 }
 
 /// Reloads a running daemon.
@@ -115,6 +117,9 @@ fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
         return Err(fixed(format_args!(
             "a running daemon keeps its socket, and 'state' or 'admin_socket' is another one"
         )));
+    }
+    if daemon.state != sources.state {
+        return Err(fixed(format_args!("a running daemon keeps its directory of state, and 'state' is another one")));
     }
     let stands = keys::load(&sources.identity)?.public();
     if stands != *key {
