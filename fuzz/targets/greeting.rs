@@ -1,4 +1,4 @@
-//! What a stranger may say first over TCP: any bytes, in pieces. The greeting ends, with a lane or
+//! The first words of a stranger over TCP: any bytes. The greeting ends, with a lane or
 //! an error, and never hears more than a hello may be long.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a stranger may say first over QUIC, to an endpoint as a daemon has it: any bytes, and
+//! The first words of a stranger over QUIC, to an endpoint as a daemon has it: any bytes, and
 //! packets that are protected as they must be and hold any frames. Nothing panics, and until the
 //! address was seen to answer it is told no more than three times what it said.
 #![no_main]

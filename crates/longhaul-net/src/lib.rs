@@ -70,7 +70,7 @@ pub mod fuzzing {
     use crate::error::NetError;
     use crate::{GreetLimits, Identity, ServerTls};
 
-    /// Those of a port that listens over QUIC.
+    /// The configurations of a port that listens over QUIC.
     ///
     /// # Errors
     /// [`NetError::Crypto`].

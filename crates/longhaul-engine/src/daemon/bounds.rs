@@ -89,7 +89,8 @@ struct BoundedTree {
 /// A claim for a name that is not published.
 struct Claim {
     claimed: Stored,
-    /// The open file. `None` of small ones. Where it is gone and was not published, so is the claim.
+    /// The open file. `None` of small ones. Where it is gone and was not published, the claim is
+    /// gone as well.
     file: Option<Weak<TargetFile>>,
 }
 

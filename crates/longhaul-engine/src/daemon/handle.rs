@@ -108,11 +108,11 @@ pub struct ClientFigures {
     pub rate: Option<u64>,
     /// Its sessions that run.
     pub sessions: usize,
-    /// What it has stored in all roots. `None` where nothing bounds that.
+    /// The count of what it has stored in all roots. `None` where nothing bounds that.
     pub stored: Option<StoredFigures>,
 }
 
-/// What is stored, and what may be.
+/// The count of what is stored, and what may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFigures {
     /// Files that stand, and those that are about to.

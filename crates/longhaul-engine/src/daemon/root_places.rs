@@ -16,7 +16,7 @@ use crate::budget;
 #[derive(Clone, Default)]
 pub(super) struct RootPlaces(Arc<Mutex<HashMap<String, RootUse>>>);
 
-/// What the sessions on one root have, and may have.
+/// The use that sessions make of one root, and may make.
 #[derive(Default)]
 struct RootUse {
     sessions: usize,

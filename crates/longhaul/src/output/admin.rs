@@ -62,11 +62,11 @@ pub struct AdminRootBody {
     pub name: String,
     /// The rate of all sessions on it, in bytes per second. Null: no limit.
     pub rate_per_s: Option<u64>,
-    /// What clients have stored in it. Null where nothing bounds that.
+    /// The count of what clients have stored in it. Null where nothing bounds that.
     pub stored: Option<AdminStoredBody>,
 }
 
-/// What is stored by transfers, and what may be.
+/// The count of what is stored by transfers, and what may be.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct AdminStoredBody {
     /// Bytes of files.
@@ -123,7 +123,7 @@ pub struct AdminClientBody {
     pub rate_per_s: Option<u64>,
     /// Its sessions that run. Null where a file was asked and no daemon.
     pub sessions: Option<u64>,
-    /// What it has stored in all roots. Null where nothing bounds that, or no daemon was asked.
+    /// The count of what it has stored in all roots. Null where nothing bounds that, or no daemon was asked.
     pub stored: Option<AdminStoredBody>,
 }
 
@@ -318,7 +318,7 @@ impl<W: Write> AdminTelling<W> {
     }
 }
 
-/// What is stored against what may be, as `3.0 GiB of 10 GiB, 12 files`.
+/// The count against what may be, as `3.0 GiB of 10 GiB, 12 files`.
 fn stored(body: &AdminStoredBody) -> String {
     let of = |has: String, most: Option<String>| most.map_or(has.clone(), |most| format!("{has} of {most}"));
     let bytes = of(ByteCount(body.bytes).to_string(), body.bytes_max.map(|most| ByteCount(most).to_string()));

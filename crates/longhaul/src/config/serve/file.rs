@@ -26,6 +26,7 @@ use crate::error::{Error, Flaw};
 use crate::location::parse_root;
 use crate::values;
 
+/// A text, and its place.
 pub(super) type Text = Spanned<String>;
 
 /// The keys at the top of the file, before the first table.
@@ -430,6 +431,7 @@ fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
     word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
 }
 
+/// The rights of these words.
 pub(super) fn rights(words: &[Text]) -> Result<Rights, Wrong> {
     words.iter().try_fold(Rights::default(), |rights, word| at(word, grant(rights, word.get_ref())))
 }

@@ -10,7 +10,9 @@ use crate::config::rights::grant;
 
 /// The roots that a client may name.
 pub(super) struct KnownRoots<'a> {
+    /// The known ones.
     pub(super) roots: Vec<&'a RootConfig>,
+    /// Whether there are more.
     pub(super) others: OtherRoots,
 }
 
