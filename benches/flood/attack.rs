@@ -60,7 +60,7 @@ impl Attack {
         let runtime = runtime.expect("a runtime");
         for n in 0..waves.silent {
             // Half of them come from one address.
-            let from = if n % 2 == 0 { 1 } else { 2 + (n / 2 % ADDRESSES) as u8 };
+            let from = if n % 2 == 0 { LARGEST } else { 2 + (n / 2 % ADDRESSES) as u8 };
             runtime.spawn(say_nothing(daemon, from, counts.clone()));
         }
         if waves.rubbish > 0 {
@@ -234,8 +234,10 @@ fn local(n: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, n).into()
 }
 
-/// Addresses of a flood, beside the one that honest clients have too.
+/// Addresses of a flood, beside the largest, in the network of the honest client.
 const ADDRESSES: u64 = 10;
+/// The last part of the address from which half of the silent connections come.
+const LARGEST: u8 = 99;
 /// Threads that dial to have their packets captured.
 const DIALLERS: usize = 8;
 const DATAGRAM_BYTES: usize = 1200;

@@ -123,7 +123,8 @@ pub struct AdminClientBody {
     pub rate_per_s: Option<u64>,
     /// Its sessions that run. Null where a file was asked and no daemon.
     pub sessions: Option<u64>,
-    /// The count of what it has stored in all roots. Null where nothing bounds that, or no daemon was asked.
+    /// The count of what it has stored in all roots. Null where nothing bounds that, or no daemon
+    /// was asked.
     pub stored: Option<AdminStoredBody>,
 }
 
