@@ -23,8 +23,11 @@ enum Tested {
     /// These tests have it, all of them against running processes.
     Elsewhere(&'static str),
     /// The input needs something that longhaul does not have.
-    Foreign(&'static str),
+    Foreign(Reason),
 }
+
+/// The reason why an input does not concern a daemon of longhaul.
+type Reason = &'static str;
 
 use Tested::{Elsewhere, Foreign, Here};
 
@@ -241,6 +244,9 @@ fn tests_that_are_named_for_a_bad_input_exist() {
     let list = std::process::Command::new(std::env::current_exe().unwrap()).args(["--list"]).output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
     for (input, tested) in &FORTY {
+        if let Foreign(reason) = tested {
+            assert!(!reason.is_empty(), "{input}");
+        }
         if let Elsewhere(module) = tested {
             assert!(list.lines().any(|line| line.starts_with(&format!("{module}::"))), "{input}: {module}");
         }

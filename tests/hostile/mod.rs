@@ -7,11 +7,13 @@
 
 mod adversary;
 mod bench;
+mod bounds;
 mod churn;
 mod damage;
 mod descriptors;
 mod durable;
 mod escapes;
+mod flood;
 mod folding;
 mod forty;
 mod frames;

@@ -32,7 +32,7 @@ enum Xtask {
     /// promised is kept
     Kills(kills::KillsArgs),
     /// Play everything that is played from seeds for long: simulated worlds, media, power cuts,
-    /// kills
+    /// kills, fuzz targets
     Long(long::LongArgs),
     /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a
     /// promise

@@ -68,9 +68,10 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
-    AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Changes, ClientConfig, ClientFigures, Liveness, MovedSums,
-    PipeConfig, RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service,
-    ServiceFigures, ServiceHandle, ServiceSums, SessionFigures, SessionPace, Stuck, WatchFigures, serve_pipe,
+    AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Changes, ClientConfig, ClientFigures, FreeReserve,
+    Liveness, MovedSums, PipeConfig, QuotaFile, RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget,
+    ServeConfig, Service, ServiceFigures, ServiceHandle, ServiceSums, SessionFigures, SessionPace, Stored,
+    StoredFigures, Stuck, WatchFigures, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{

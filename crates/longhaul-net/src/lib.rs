@@ -63,3 +63,19 @@ pub use wire::{Congestion, LaneOptions, More};
 
 #[cfg(test)]
 mod tests;
+
+/// Configurations for fuzz targets, as a daemon has them.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use crate::error::NetError;
+    use crate::{GreetLimits, Identity, ServerTls};
+
+    /// The configurations of a port that listens over QUIC.
+    ///
+    /// # Errors
+    /// [`NetError::Crypto`].
+    pub fn quic_server() -> Result<(quinn_proto::EndpointConfig, quinn_proto::ServerConfig), NetError> {
+        let tls = ServerTls::new(&Identity::generate()?, GreetLimits::default())?;
+        crate::quic::server_configs(&tls)
+    }
+}

@@ -31,7 +31,7 @@ mod words;
 
 pub use admin::{
     AdminClientBody, AdminDoneBody, AdminForm, AdminGrantBody, AdminLoadBody, AdminRootBody, AdminSessionBody,
-    AdminStatusBody, AdminTelling,
+    AdminStatusBody, AdminStoredBody, AdminTelling,
 };
 pub use bench::{
     FillTelling, IopsTelling, LabTelling, MatrixCell, MatrixTelling, NetTelling, PileupTelling, ScanTelling,

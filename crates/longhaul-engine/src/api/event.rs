@@ -152,7 +152,7 @@ pub struct Start {
 /// A fact of a session that a person would not guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartNote {
-    /// Fewer lanes than were asked for: more do not fit the memory of one side.
+    /// Fewer lanes than were asked for: more do not fit the memory or the limits of one side.
     FewerLanes {
         /// Lanes that there are.
         lanes: u32,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
@@ -361,6 +361,9 @@ fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes)
     }
     if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > transfer.lanes {
         return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
+    }
+    if granted.first.0.checked_add(granted.count).is_none_or(|end| end > LANES_EVER_MAX) {
+        return Err(Fault::protocol("the other side grants lanes beyond those that there may ever be"));
     }
     let refused = extras_refused(transfer.preserve, welcome.caps).extras_names();
     if !refused.is_empty() {

@@ -15,6 +15,7 @@ use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection};
 use super::audit::SessionAudit;
+use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
 use super::listing::{ListedNames, Places};
 use super::memory::Measured;
@@ -66,7 +67,7 @@ pub(super) struct Holdings {
     pub(super) audit: Arc<SessionAudit>,
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
-    _root_places: Vec<RootPlace>,
+    _watch: Option<Watch>,
     pub(super) buffers: Buffers,
     pub(super) place: RunSeat,
 }
@@ -121,24 +122,28 @@ async fn prepare(
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
-    let _root_places = root_places(daemon, client, &transfer)?;
-    let (side, description) = match measured {
+    let root_places = root_places(daemon, client, &transfer)?;
+    let (mut side, description) = match measured {
         Some(measured) => measured.side(&transfer),
         None => side::open(daemon, client, &transfer, rest.names, &audit).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
-    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
-    let needed = needed(memory_of(daemon, client), &transfer, &side, measured, chunk_max)?;
+    let roots = roots_of(daemon, client, &transfer)?;
+    let _watch = bounds::within(daemon, client, roots.first().copied(), &mut side, place.trigger());
+    let all = memory_of(daemon, client, &roots);
+    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(all, transfer.chunk));
+    let needed = needed(all, &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
-    let buffers = buffers(daemon, client.key, needed).await?;
+    let buffers = buffers(daemon, client.key, (needed, root_places)).await?;
     if let Some(claim) = rest.claim {
         buffers.absorb(claim);
     }
     let plan = memory_plan(daemon, &transfer, measured, (memory, chunk_max))?;
+    let plan = MemoryPlan { lanes: plan.lanes.min(bounds::lanes_max(client, &roots)), ..plan };
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { audit, _session: session, _root_places, buffers, place };
+    let holdings = Holdings { audit, _session: session, _watch, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -194,9 +199,10 @@ fn facts(transfer: &Transfer) -> TransportFacts {
     TransportFacts::of(transfer.flow.transport)
 }
 
-/// The memory that the sessions of a client may have together.
-fn memory_of(daemon: &Daemon, client: &ClientConfig) -> ByteCount {
-    daemon.config.memory.min(client.memory.unwrap_or(ByteCount(u64::MAX)))
+/// The memory that the sessions of a client on these roots may have together.
+fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
+    let bounds = roots.iter().map(|root| root.memory).chain([client.memory]);
+    bounds.flatten().fold(daemon.config.memory, ByteCount::min)
 }
 
 /// The memory that a session needs, where there are `all` bytes for it and others: for its chunks,
@@ -281,8 +287,13 @@ async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Faul
 /// The memory that a session begins with. Where nothing is left, one in which nothing moves makes
 /// room for a client that has none; but not for one that wants much more than others, which would
 /// have to send several away.
-async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buffers, Fault> {
-    let claim = || Buffers::claim(&daemon.memory, client, needed);
+async fn buffers(
+    daemon: &Daemon,
+    client: PublicKey,
+    (needed, mut roots): (Need, Vec<RootPlace>),
+) -> Result<Buffers, Fault> {
+    roots.iter_mut().try_for_each(|root| root.begin(needed.first()))?;
+    let mut claim = || Buffers::claim(&daemon.memory, client, needed, &mut roots);
     let modest = needed.first() <= 2 * budget::memory_for(ChunkSize::DEFAULT).get();
     match claim() {
         Err(Full::Daemon) if modest && !daemon.memory.has_any(client) && daemon.runs.make_room(client).await => claim(),

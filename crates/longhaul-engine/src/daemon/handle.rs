@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
+use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, Rights, hint};
 use longhaul_net::{Protection, PublicKey, ServerTls};
 use tokio::sync::Mutex;
 
@@ -17,7 +17,7 @@ use super::drain::DrainWish;
 use super::live::{Live, SessionName, SessionPace};
 use super::rates::Cap;
 use super::reload::{self, Reloaded};
-use super::{ClientConfig, Daemon, ServeConfig};
+use super::{Bounds, ClientConfig, Daemon, ServeConfig, Stored};
 use crate::api::KICKED;
 use crate::workers::blocking;
 
@@ -58,8 +58,8 @@ pub struct ServiceFigures {
     pub memory_max: u64,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
-    /// The roots, each with its rate in bytes/s, if it has one.
-    pub roots: Vec<(String, Option<u64>)>,
+    /// The roots, each with its rate in bytes/s, if it has one, and what is stored in it.
+    pub roots: Vec<(String, Option<u64>, Option<StoredFigures>)>,
     /// The number of clients.
     pub clients: usize,
 }
@@ -106,6 +106,26 @@ pub struct ClientFigures {
     pub rate: Option<u64>,
     /// Its sessions that run.
     pub sessions: usize,
+    /// The count of what it has stored in all roots. `None` where nothing bounds that.
+    pub stored: Option<StoredFigures>,
+}
+
+/// The count of what is stored, and what may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredFigures {
+    /// Files that stand, and those that are about to.
+    pub has: Stored,
+    /// Bytes that there may be. `None`: no limit.
+    pub bytes_max: Option<u64>,
+    /// Files that there may be. `None`: no limit.
+    pub files_max: Option<u64>,
+}
+
+impl StoredFigures {
+    fn within(bounds: &Bounds, has: Stored) -> Option<StoredFigures> {
+        let (bytes_max, files_max) = (bounds.stored.map(ByteCount::get), bounds.files);
+        (bytes_max.is_some() || files_max.is_some()).then_some(StoredFigures { has, bytes_max, files_max })
+    }
 }
 
 /// The sessions whose rate is set.
@@ -149,8 +169,10 @@ impl ServiceHandle {
     pub fn status(&self) -> ServiceFigures {
         let daemon = self.0.current.now();
         let (memory_taken, memory_max) = daemon.memory.taken();
-        let roots =
-            daemon.roots.named.keys().map(|name| (name.clone(), daemon.live.rates.cap(&Cap::Root(name.clone()))));
+        let roots = daemon.roots.named.iter().map(|(name, (config, ..))| {
+            let stored = StoredFigures::within(&config.bounds, daemon.live.quotas.of_root(name));
+            (name.clone(), daemon.live.rates.cap(&Cap::Root(name.clone())), stored)
+        });
         ServiceFigures {
             listening: self.0.listening.clone(),
             begun: self.0.begun.1,
@@ -183,6 +205,7 @@ impl ServiceHandle {
             bench: client.bench,
             rate: daemon.live.rates.cap(&Cap::Client(client.key)),
             sessions: live.iter().filter(|(_, live)| live.key == client.key).count(),
+            stored: StoredFigures::within(&client.bounds, daemon.live.quotas.of_client(&client.key)),
         };
         daemon.config.clients.iter().map(figures).collect()
     }

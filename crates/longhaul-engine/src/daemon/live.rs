@@ -16,6 +16,7 @@ use longhaul_proto::wire::message::{Far, Limit, Transfer};
 
 use super::audit::{Auditor, SessionAudit};
 use super::drain::Drain;
+use super::quotas::Quotas;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
 use super::tallies::{MovedSums, Tallies};
@@ -39,6 +40,8 @@ pub(super) struct LiveSessions {
     pub(super) tallies: Tallies,
     /// Records of the same.
     pub(super) audit: Auditor,
+    /// The counts of what they store.
+    pub(super) quotas: Quotas,
 }
 
 /// A session that runs.
@@ -359,7 +362,7 @@ const MEAN_SECONDS: f64 = 10.0;
 mod tests {
     use super::*;
     use crate::api::Stop;
-    use crate::daemon::{ClientConfig, RootConfig, Roots, reload};
+    use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
     use longhaul_core::ByteCount;
     use longhaul_disk::{TargetDirs, TreePolicy};
 
@@ -374,6 +377,8 @@ mod tests {
             protect: vec![Protection::Private],
             rate: None,
             sessions: None,
+            memory: None,
+            bounds: Bounds::default(),
             policy: TreePolicy::served(),
         };
         let client = client.map(|rights| ClientConfig {
@@ -383,6 +388,7 @@ mod tests {
             rate: None,
             sessions: None,
             memory: None,
+            bounds: Bounds::default(),
             weight: 1,
             bench: false,
         });
@@ -402,6 +408,7 @@ mod tests {
             depth: None,
             pin: longhaul_disk::Pin::Auto,
             rate: None,
+            quotas: None,
             bench_bytes: ByteCount(1 << 20),
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");

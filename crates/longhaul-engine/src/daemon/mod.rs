@@ -11,7 +11,8 @@
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, and `listing` answers requests to list. `runs` lets a client take over
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
-//! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
+//! `root_places` the sessions of a root and their memory; `buffers` is the memory of one session;
+//! `bounds` has a destination seem smaller than its disk, by what `quotas` counts; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
 //! go. `audit` records what clients do to files, `asked` a request before it is judged, `tallies`
 //! counts, `ending` tells the end of a session, and `watch` has figures for whoever watches. `pipe`
@@ -23,6 +24,7 @@ mod account;
 mod admission;
 mod asked;
 mod audit;
+mod bounds;
 mod buffers;
 mod collect;
 mod current;
@@ -37,6 +39,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod pipe;
+mod quotas;
 mod rates;
 mod reload;
 mod request;
@@ -72,14 +75,17 @@ use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
+use quotas::Quotas;
 use runs::Runs;
 use shares::ClientShares;
 
 pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho};
-pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
+pub use bounds::{Bounds, FreeReserve};
+pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures, StoredFigures};
 pub use live::SessionPace;
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
+pub use quotas::{QuotaFile, Stored};
 pub use reload::{Changes, Reloaded};
 pub use tallies::{MovedSums, RecentFault, ServiceSums};
 pub use watch::{RootFigures, RootTarget, WatchFigures};
@@ -99,6 +105,10 @@ pub struct RootConfig {
     pub rate: Option<u64>,
     /// Sessions on it at a time. `None`: as many as the daemon has.
     pub sessions: Option<usize>,
+    /// Bytes of memory of all sessions on it together. `None`: as much as the daemon has.
+    pub memory: Option<ByteCount>,
+    /// Bounds on what all clients together leave in it.
+    pub bounds: Bounds,
     /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
@@ -119,6 +129,8 @@ pub struct ClientConfig {
     /// Bytes of memory of its sessions and listings together. `None`: as much as the daemon leaves
     /// it.
     pub memory: Option<ByteCount>,
+    /// Bounds on what it leaves in all roots together.
+    pub bounds: Bounds,
     /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
     /// 1).
     pub weight: u32,
@@ -172,6 +184,9 @@ pub struct ServeConfig {
     pub pin: Pin,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
+    /// keeps the first.
+    pub quotas: Option<Arc<dyn QuotaFile>>,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
     /// before its time on a fast link.
     pub bench_bytes: ByteCount,
@@ -246,8 +261,10 @@ impl Service {
             if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
+        let quotas = Quotas::open(config.quotas.clone())?;
         let mut daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
         daemon.live.audit = Auditor::new(audit);
+        daemon.live.quotas = quotas;
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
@@ -306,12 +323,15 @@ impl Daemon {
 async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>, liveness: Liveness) {
     let accepting = door::open(&current, listeners, &tls, &liveness);
     let collecting = tokio::spawn(collect::collect(current.clone()));
+    let keeping = tokio::spawn(quotas::keep(current.now().live.quotas.clone()));
     let daemon = current.now();
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // The sessions hear the same stop.
     let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.all_given_back()).await;
+    keeping.abort();
+    quotas::store(&daemon.live.quotas).await;
 }
 
 /// How long sessions may take to end when the daemon stops.

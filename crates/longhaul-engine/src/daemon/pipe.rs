@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::{Greeted, Identity, NetError, PublicKey, ServerTls, TunnelDoor, first_free, greet_tunnelled};
@@ -24,7 +24,7 @@ use super::account::PipeAccount;
 use super::current::Current;
 use super::door::{self, Listening};
 use super::liveness::Liveness;
-use super::{ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
+use super::{Bounds, ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
 use crate::api::Stop;
 use crate::ssh::{ConnectionKind, read_hello};
 
@@ -89,7 +89,8 @@ where
 fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
     let (rate, sessions, memory) = (None, None, None);
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false }
+    let bounds = Bounds::default();
+    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, bounds, weight: 1, bench: false }
 }
 
 /// The addresses to listen at: the one that ssh uses, and those that the client's user named.
@@ -206,15 +207,9 @@ impl Pipe {
 
     async fn hear_signals(&self, mut stream: UnixStream) {
         let mut bytes = [0; SIGNAL_BYTES];
-        let mut passed: Option<Instant> = None;
         while stream.read_exact(&mut bytes).await.is_ok() {
             match SshSignal::decode(bytes) {
-                // A client loses a way for 3 s at least: who says more fills no queue.
-                Some(SshSignal::WayFound(_)) if passed.is_some_and(|at| at.elapsed() < WAY_FOUND_EVERY) => {}
-                Some(SshSignal::WayFound(transport)) => {
-                    passed = Some(Instant::now());
-                    self.current.now().registry.way_found(transport);
-                }
+                Some(SshSignal::WayFound(transport)) => self.current.now().registry.way_found(transport),
                 Some(SshSignal::DialBack { port }) => {
                     if let Some(client) = self.client {
                         self.dial_back(SocketAddr::new(client, port));
@@ -245,8 +240,6 @@ impl Pipe {
 const HELLO: Duration = Duration::from_secs(60);
 /// A dial to the client's host that takes longer is of no use: it has other ways.
 const DIAL_BACK: Duration = Duration::from_secs(8);
-/// Words of a client about ways are passed on no more often.
-const WAY_FOUND_EVERY: Duration = Duration::from_secs(1);
 /// Dials to the client's host at a time.
 const DIALS_BACK: usize = 8;
 /// How long the process stays for the client to hang up.

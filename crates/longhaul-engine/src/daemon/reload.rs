@@ -95,7 +95,9 @@ pub(super) fn put(current: &Current, next: Daemon) -> Reloaded {
 
 /// Sets the limits of all clients together, and of each.
 pub(super) fn set_limits(daemon: &Daemon) {
-    let ServeConfig { clients, memory, sessions, .. } = &daemon.config;
+    let ServeConfig { clients, memory, sessions, roots, .. } = &daemon.config;
+    daemon.live.quotas.bound(clients, roots);
+    daemon.live.places.bound(roots);
     let of_memory = clients.iter().filter_map(|client| Some((client.key, client.memory?.get())));
     daemon.memory.limit(memory.get(), of_memory.collect());
     let of_sessions = clients.iter().filter_map(|client| Some((client.key, client.sessions? as u64)));

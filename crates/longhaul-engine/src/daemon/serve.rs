@@ -289,6 +289,7 @@ fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneLis
             Role::Sender => Congestion::Auto,
         },
         listener,
+        way_told: None,
     }
 }
 

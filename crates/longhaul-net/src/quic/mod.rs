@@ -48,6 +48,17 @@ impl Congestion {
     }
 }
 
+/// The configurations of a port that listens.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn server_configs(
+    tls: &crate::ServerTls,
+) -> Result<(quinn_proto::EndpointConfig, quinn_proto::ServerConfig), NetError> {
+    let mut server = config::server(tls.lane.clone())?;
+    let figures = std::sync::Arc::default();
+    server.transport_config(std::sync::Arc::new(config::transport(&figures, socket::PAYLOAD_MAX)));
+    Ok((config::endpoint(), server))
+}
+
 /// The facts of lanes over QUIC.
 pub(crate) const FACTS: TransportFacts = TransportFacts {
     transport: Transport::Quic,

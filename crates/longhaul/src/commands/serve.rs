@@ -64,7 +64,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     }
     let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
     let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
-    let (config, watching) = (daemon.config, daemon.watching);
+    let (config, watching, state) = (daemon.config, daemon.watching, daemon.state);
     // A check looks at the file, whoever starts it.
     let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
@@ -88,7 +88,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     tell_the_lonely(&config, path.as_deref(), talker);
     let loaded = keys::load_or_make(&identity, talker)?;
     let identity_default = identity_default().ok();
-    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket, watching };
+    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket, watching, state };
     super::block_on(listen_until_stopped((config, passed), loaded, sources, (talk, talker)))?
 }
 

@@ -253,7 +253,7 @@ impl Watched {
         let Some((service, _)) = self.0.running.get() else { return head };
         let (status, sessions) = (service.status(), service.sessions());
         let sessions: Vec<_> = sessions.into_iter().map(session).collect();
-        let caps: BTreeMap<_, _> = status.roots.iter().cloned().collect();
+        let caps: BTreeMap<_, _> = status.roots.iter().map(|(name, rate, _)| (name.clone(), *rate)).collect();
         let roots = self.0.roots.last().map(|(_, roots)| roots).unwrap_or_default();
         Status {
             state: if status.drains { "draining" } else { "serving" },

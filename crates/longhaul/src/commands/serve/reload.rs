@@ -3,7 +3,7 @@
 //!
 //! In: SIGHUP, and the wish of an administrator. Out: the engine's reload, and a line in the log
 //! that says what has changed, or what is wrong. What cannot change while the daemon runs
-//! (`listen`, the identity, the socket of the administrator, `[watch]`) is an error.
+//! (`listen`, the identity, the socket of the administrator, `state`, `[watch]`) is an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(super) struct Sources {
     pub(super) socket: Option<PathBuf>,
     /// Its `[watch]`.
     pub(super) watching: Watching,
+    /// The directory for data of the whole daemon. `None`: there is none.
+    pub(super) state: Option<PathBuf>,
 }
 
 /// Reloads a running daemon.
@@ -131,6 +133,9 @@ fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
         return Err(fixed(format_args!(
             "a running daemon keeps its logs and its HTTP listener, and [watch] says otherwise"
         )));
+    }
+    if daemon.state != sources.state {
+        return Err(fixed(format_args!("a running daemon keeps its directory of state, and 'state' is another one")));
     }
     let stands = keys::load(&sources.identity)?.public();
     if stands != *key {
