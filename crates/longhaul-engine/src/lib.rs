@@ -69,7 +69,7 @@ pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
     Changes, ClientConfig, ClientFigures, Liveness, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
-    ServiceFigures, ServiceHandle, SessionFigures, Stuck, serve_pipe,
+    ServiceFigures, ServiceHandle, SessionFigures, Stuck, bind_addresses, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
@@ -85,7 +85,7 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
-pub use longhaul_sys::{ignores_hangup, take_sockets};
+pub use longhaul_sys::{accounts, ignores_hangup, privileges, take_sockets};
 pub use measure::lab;
 pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod confine;
 pub mod destination;
 pub mod error;
 pub mod exit;

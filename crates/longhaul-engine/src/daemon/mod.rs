@@ -67,6 +67,7 @@ use notices::Notices;
 use runs::Runs;
 use shares::ClientShares;
 
+pub use door::bind_addresses;
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
@@ -229,8 +230,8 @@ impl Service {
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
-        let listeners =
-            if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
+        let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { passed };
+        let listeners = door::listen(sockets, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);

@@ -4,6 +4,7 @@
 //! `commands::serve`. Every mistake is found before anything is served, and named with line and
 //! column. Knows no sockets.
 
+mod confinement;
 mod doubts;
 mod file;
 mod nested;
@@ -23,6 +24,8 @@ use super::parse_rights;
 use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
 
+pub use confinement::{Confine, Confinement};
+
 /// A daemon ready to be started.
 #[derive(Debug)]
 pub struct Daemon {
@@ -34,6 +37,8 @@ pub struct Daemon {
     pub state: Option<PathBuf>,
     /// The socket of the administrator, if the config names one.
     pub admin_socket: Option<PathBuf>,
+    /// The powers that it gives up.
+    pub confinement: Confinement,
     /// Line and column of the `targets` of each root of the file.
     root_places: Vec<(usize, usize)>,
 }

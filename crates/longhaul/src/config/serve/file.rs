@@ -14,6 +14,7 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::confinement;
 use super::policy::{self, Mask};
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
@@ -43,6 +44,16 @@ struct File {
     state: Option<PathBuf>,
     /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
     admin_socket: Option<PathBuf>,
+    /// The user as whom the daemon goes on once it listens and has read its key, by name or number.
+    /// It needs to be started as root for that. [default: none]
+    user: Option<Text>,
+    /// Whether the daemon confines itself to its own files (Landlock) and to the system calls that
+    /// it needs (seccomp): `auto`, as far as the kernel can; `required`, or it does not start;
+    /// `off`. [default: "auto"]
+    confine: Option<Text>,
+    /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
+    /// [default: []]
+    reload_beneath: Option<Spanned<Vec<PathBuf>>>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -187,10 +198,12 @@ pub(super) struct Wrong {
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
+    let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
+    let (user, confine) = (file.user.as_ref(), file.confine.as_ref());
+    let confinement = confinement::judge(user, confine, file.reload_beneath.as_ref()).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
-    let config =
-        judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity, state, admin_socket, root_places })
+    let config = judge(file, added).map_err(mistaken)?;
+    Ok(Daemon { config, identity, state, admin_socket, confinement, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
