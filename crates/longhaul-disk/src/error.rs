@@ -137,6 +137,12 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
+    /// It belongs to us, but other users may write to it.
+    #[error("other users may write to '{path}', so what it says is not believed: chmod go-w")]
+    Shared {
+        /// The name.
+        path: PathText,
+    },
     /// Another process is writing to it.
     #[error("'{path}' is being written by another transfer")]
     InUse {
@@ -310,7 +316,7 @@ impl DiskError {
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
             DiskError::Bounds { .. } => ErrorKind::Bounds,
-            DiskError::Foreign { .. } => ErrorKind::Denied,
+            DiskError::Foreign { .. } | DiskError::Shared { .. } => ErrorKind::Denied,
             DiskError::InUse { .. } => ErrorKind::InUse,
             DiskError::Abandoned { .. } | DiskError::Doubted { .. } => ErrorKind::Io,
         }
@@ -337,6 +343,7 @@ impl DiskError {
             | DiskError::TooDeep { path, .. }
             | DiskError::NoDirect { path, .. }
             | DiskError::Foreign { path }
+            | DiskError::Shared { path }
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
             | DiskError::Doubted { path }
@@ -375,6 +382,7 @@ impl DiskError {
             | DiskError::TooDeep { path, .. }
             | DiskError::NoDirect { path, .. }
             | DiskError::Foreign { path }
+            | DiskError::Shared { path }
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
             | DiskError::Doubted { path }
