@@ -35,7 +35,7 @@ impl Scene {
 
     /// A line that lets a reload add roots anywhere on the daemon's host.
     fn anywhere(&self) -> String {
-        format!("reload_beneath = ['{}']", self.server.dir().display())
+        format!("[limits]\nreload_beneath = ['{}']", self.server.dir().display())
     }
 
     fn start(&self, config: &DaemonConfig) -> Daemon {
@@ -224,7 +224,8 @@ fn a_root_that_a_confined_daemon_cannot_reach_takes_a_start_and_all_stays_as_it_
         eprintln!("SKIPPED: landlock is not active");
         return;
     }
-    let more = scene.server.make_dir("more");
+    let elsewhere = Host::new();
+    let more = elsewhere.make_dir("more");
     for (config, root) in
         [(granted("read").root("more", &more, "read"), "root 'more'"), (granted("read,create"), "root 'data'")]
     {

@@ -70,7 +70,7 @@ impl Drop for Swapper {
 
 impl Race {
     fn begin() -> Race {
-        let site = Site::with(DaemonConfig::default().line("confine = 'off'").keeping());
+        let site = Site::with(DaemonConfig::default().line("[limits]\nconfine = 'off'").keeping());
         let seconds: u64 = random::variable("SWAPS_SECONDS").unwrap_or(1);
         let count = if seconds >= 10 { 10_000 } else { 300 };
         let (top, outside) = (site.root().join("top"), site.server.make_dir("outside"));
@@ -93,10 +93,15 @@ impl Race {
         Race { site, outside, before, watch, swapper, until, count }
     }
 
-    /// Makes the files that a client sends, with a content, mode and time of their own each round.
-    fn make_source(&self, round: u64, len: usize) {
+    /// Makes the files that a client sends, with names, a content and a time of their own each
+    /// round.
+    fn make_source(&self, names: &str, round: u64, len: usize) {
+        let source = self.site.client.path("src");
+        if source.exists() {
+            fs::remove_dir_all(&source).unwrap();
+        }
         for n in 0..self.count {
-            let file = self.site.client.path("src").join(name(n));
+            let file = source.join(format!("d/{names}{n:05}"));
             files::make(&file, round << 20 | n as u64, len);
             files::set_mtime(&file, 1_500_000_000 + round as i64, 0);
         }
@@ -108,8 +113,9 @@ impl Race {
         let (mut round, mut worked) = (0, 0);
         let deadline = self.until + PATIENCE;
         while Instant::now() < self.until || worked == 0 {
-            assert!(Instant::now() < deadline, "no round of {round} has worked");
             let outcome = act(&self, round);
+            assert!(Instant::now() < deadline, "no round of {round} has worked: {outcome}");
+            assert_ne!(outcome.code, 2, "{outcome}");
             assert!(!outcome.stdout_text().contains("canary"), "a name from outside: {outcome}");
             worked += u64::from(done(&outcome));
             round += 1;
@@ -136,7 +142,7 @@ impl Race {
 
     /// A push of everything into `top`, or into the directory whose name is exchanged.
     fn push(&self, round: u64, words: &[&str]) -> Outcome {
-        let ways = [("src/", "top/"), ("src/d/", "top/d/"), ("src/d/f00000", "top/d/f00000"), ("src/", "top/")];
+        let ways = [("src/", "top/"), ("src/d/", "top/d/"), ("src/d", "top/"), ("src/d/", "top/d/sub/")];
         let (from, to) = ways[round as usize % ways.len()];
         let line = [&["push", "--json", "--retry-for", "0"], words, &[from]].concat();
         self.site.client.run(line).arg(self.site.url(to)).finish()
@@ -161,8 +167,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 fn nothing_outside_is_touched_while_files_arrive() {
     let race = Race::begin();
-    race.make_source(1, 100);
-    race.run(|race, round| race.push(round, &["--if-exists", "skip"]), sent);
+    race.run(
+        |race, round| {
+            race.make_source(&format!("r{round}-"), round, 100);
+            race.push(round, &[])
+        },
+        sent,
+    );
 }
 
 #[test]
@@ -170,7 +181,7 @@ fn nothing_outside_is_touched_while_files_take_the_place_of_others() {
     let race = Race::begin();
     race.run(
         |race, round| {
-            race.make_source(round, 100);
+            race.make_source("f", round, 100);
             race.push(round, &["--if-exists", "replace"])
         },
         sent,
@@ -179,11 +190,11 @@ fn nothing_outside_is_touched_while_files_take_the_place_of_others() {
 
 #[test]
 fn nothing_outside_is_touched_while_files_in_chunks_come_and_fail() {
-    let race = Race { count: 12, ..Race::begin() };
+    let race = Race { count: 6, ..Race::begin() };
     race.run(
         |race, round| {
-            race.make_source(round, 700 << 10);
-            race.push(round, &["--if-exists", "replace", "--chunk-size", "256KiB"])
+            race.make_source("f", round, 2500 << 10);
+            race.push(round, &["--if-exists", "replace", "--chunk-size", "1MiB"])
         },
         sent,
     );
@@ -192,7 +203,7 @@ fn nothing_outside_is_touched_while_files_in_chunks_come_and_fail() {
 #[test]
 fn nothing_outside_is_touched_while_modes_and_times_of_what_stands_are_fitted() {
     let race = Race { count: STANDING, ..Race::begin() };
-    race.make_source(0, 500);
+    race.make_source("f", 0, 500);
     race.run(
         |race, round| {
             for n in 0..STANDING {
@@ -209,7 +220,7 @@ fn nothing_outside_is_touched_while_modes_and_times_of_what_stands_are_fitted() 
 #[test]
 fn nothing_outside_is_touched_while_attributes_are_set() {
     let race = Race { count: STANDING, ..Race::begin() };
-    race.make_source(0, 500);
+    race.make_source("f", 0, 500);
     race.run(
         |race, round| {
             for path in (0..STANDING).map(name).chain(["d".to_owned()]) {

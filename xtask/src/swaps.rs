@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-/// What `swaps` takes.
+/// The arguments of `swaps`.
 #[derive(Args)]
 pub(crate) struct SwapsArgs {
     /// Seconds of each case

@@ -131,15 +131,9 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// It belongs to another user, where only our own files are believed.
-    #[error("'{path}' belongs to another user")]
+    /// It is another user's, or one may write to it, where only our own files are believed.
+    #[error("'{path}' belongs to another user, or other users may write to it")]
     Foreign {
-        /// The name.
-        path: PathText,
-    },
-    /// It belongs to us, but other users may write to it.
-    #[error("other users may write to '{path}', so what it says is not believed: chmod go-w")]
-    Shared {
         /// The name.
         path: PathText,
     },
@@ -316,7 +310,7 @@ impl DiskError {
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
             DiskError::Bounds { .. } => ErrorKind::Bounds,
-            DiskError::Foreign { .. } | DiskError::Shared { .. } => ErrorKind::Denied,
+            DiskError::Foreign { .. } => ErrorKind::Denied,
             DiskError::InUse { .. } => ErrorKind::InUse,
             DiskError::Abandoned { .. } | DiskError::Doubted { .. } => ErrorKind::Io,
         }
@@ -343,7 +337,6 @@ impl DiskError {
             | DiskError::TooDeep { path, .. }
             | DiskError::NoDirect { path, .. }
             | DiskError::Foreign { path }
-            | DiskError::Shared { path }
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
             | DiskError::Doubted { path }
@@ -382,7 +375,6 @@ impl DiskError {
             | DiskError::TooDeep { path, .. }
             | DiskError::NoDirect { path, .. }
             | DiskError::Foreign { path }
-            | DiskError::Shared { path }
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
             | DiskError::Doubted { path }

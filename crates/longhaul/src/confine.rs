@@ -78,6 +78,10 @@ pub enum Purpose {
 /// [`Error::BecomeUser`]; [`Error::UserLacks`] if the user may not use one of the places;
 /// [`Error::Unconfined`] if the config requires what the kernel has not.
 pub fn confine(wanted: &Confinement, needs: &[Need], purpose: Purpose) -> Result<Confined, Error> {
+    if purpose == Purpose::Serve {
+        let own = needs.iter().filter(|need| need.access == Access::Own);
+        own.into_iter().try_for_each(|need| make_for(wanted.user.as_ref(), &need.path))?;
+    }
     let user = become_user(wanted, needs, purpose)?;
     if wanted.when == Confine::Off {
         return Ok(Confined { user, landlock: Layer::Off, seccomp: Layer::Off, reach: None });
@@ -98,13 +102,8 @@ pub fn confine(wanted: &Confinement, needs: &[Need], purpose: Purpose) -> Result
 fn become_user(wanted: &Confinement, needs: &[Need], purpose: Purpose) -> Result<Became, Error> {
     let Some(user) = &wanted.user else { return Ok(Became::Same) };
     let can = geteuid().is_root() || geteuid().as_raw() == user.uid;
-    match purpose {
-        Purpose::Check if !can => return Ok(Became::Untried(user.clone())),
-        Purpose::Check => {}
-        Purpose::Serve => {
-            let own = needs.iter().filter(|need| need.access == Access::Own);
-            own.into_iter().try_for_each(|need| make_for(user, &need.path))?;
-        }
+    if purpose == Purpose::Check && !can {
+        return Ok(Became::Untried(user.clone()));
     }
     privileges::become_user(user).map_err(|source| Error::BecomeUser { user: name_of(user), source })?;
     needs.iter().try_for_each(|need| check_for(user, need, purpose))?;
@@ -120,14 +119,16 @@ fn alone() -> Result<(), String> {
     }
 }
 
-/// Makes a missing directory of the daemon's own, for the user that it becomes.
-fn make_for(user: &Account, dir: &Path) -> Result<(), Error> {
-    if dir.exists() || !geteuid().is_root() {
+/// Makes a missing directory of the daemon's own, for the user that it becomes. Later it could not
+/// be reached.
+fn make_for(user: Option<&Account>, dir: &Path) -> Result<(), Error> {
+    if dir.exists() {
         return Ok(());
     }
     let made = || {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        chown(dir, Some(user.uid), Some(user.gid))
+        let user = user.filter(|_| geteuid().is_root());
+        user.map_or(Ok(()), |user| chown(dir, Some(user.uid), Some(user.gid)))
     };
     made().map_err(Error::file("make the directory", dir))
 }

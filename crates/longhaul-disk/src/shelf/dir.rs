@@ -150,8 +150,8 @@ impl ShelfDir {
     ///
     /// # Errors
     /// The system's error; [`DiskError::NotAFile`] for anything but a regular file,
-    /// [`DiskError::Foreign`] for one that another user owns, [`DiskError::Shared`] for one that
-    /// others may write to, [`DiskError::Escape`] for a link.
+    /// [`DiskError::Foreign`] for one that another user owns or may write to, [`DiskError::Escape`]
+    /// for a link.
     pub(super) fn open(&self, tag: SessionTag) -> Result<Opening, DiskError> {
         let path = shown(tag);
         let Some(fd) = self.opened(tag)? else { return Ok(Opening::Gone) };
@@ -344,11 +344,11 @@ fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     if stat.st_uid == geteuid().as_raw() { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }
 
-/// Refuses also one of ours to which others may write: who is let into the directory can give a file
-/// that a client has sent the name of a journal.
+/// Refuses also one of ours to which others may write: who is let into the directory can give a
+/// file that a client has sent the name of a journal.
 fn ours_alone(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     ours(stat, path.clone())?;
-    if stat.st_mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(DiskError::Shared { path }) }
+    if stat.st_mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }
 
 /// The name of a journal on the shelf.

@@ -306,7 +306,7 @@ fn a_shelf_or_journal_that_others_may_write_to_is_not_believed() {
         drop(shelf.create(TAG).expect("create"));
         let at = place(&dir, TAG);
         mode(&at, open);
-        assert!(matches!(shelf.open(TAG).expect_err("a journal"), DiskError::Shared { .. }), "{open:o}");
+        assert!(matches!(shelf.open(TAG).expect_err("a journal"), DiskError::Foreign { .. }), "{open:o}");
         mode(&at, 0o644);
         assert!(matches!(shelf.open(TAG), Ok(Shelved::Free(_))), "others may read");
         mode(&dir.path().join(".longhaul"), 0o100 | open);

@@ -12,7 +12,7 @@ use rustix::fs::{FileType, ResolveFlags, mkdirat, mknodat, openat2, symlinkat};
 
 use super::*;
 
-/// What is put into a tree under a path, as far as that can be.
+/// A thing that is put into a tree under a path, as far as that can be.
 #[derive(Clone, Debug)]
 enum Made {
     Dir,

@@ -25,7 +25,9 @@ pub(super) fn restrict(needs: &[Need]) -> Result<(String, Reach), String> {
     let ruleset = needs.iter().try_fold(ruleset, |ruleset, need| allow(ruleset, need, &mut reach))?;
     let RestrictionStatus { ruleset, landlock, .. } = ruleset.restrict_self().map_err(refused)?;
     let version = match landlock {
-        LandlockStatus::NotImplemented => return Err("not in this kernel, or hidden by a filter of system calls".to_owned()),
+        LandlockStatus::NotImplemented => {
+            return Err("not in this kernel, or hidden by a filter of system calls".to_owned());
+        }
         LandlockStatus::NotEnabled => return Err("not enabled in this kernel (lsm= at its start)".to_owned()),
         LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
     };

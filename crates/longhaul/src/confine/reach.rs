@@ -100,6 +100,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
+    /// Adds a place, by device and inode.
     pub(super) fn add(&mut self, place: (u64, u64), access: Access) {
         let known = self.places.entry(place).or_insert(access);
         *known = access.max(*known);

@@ -30,13 +30,13 @@ pub(super) struct Sources {
     pub(super) config: Option<PathBuf>,
     /// The roots of the command line.
     pub(super) roots: Vec<CommandLineRoot>,
-    /// What of it cannot change.
+    /// The part of it that cannot change.
     pub(super) fixed: Fixed,
     /// The confinement of this process.
     pub(super) confined: Arc<Confined>,
 }
 
-/// What a running daemon keeps.
+/// The part of its configuration that a running daemon keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Fixed {
     /// The file of the identity that the daemon runs with.

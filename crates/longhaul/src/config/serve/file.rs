@@ -47,13 +47,6 @@ struct File {
     /// The user as whom the daemon goes on once it listens and has read its key, by name or number.
     /// It needs to be started as root for that. [default: none]
     user: Option<Text>,
-    /// Whether the daemon confines itself to its own files (Landlock) and to the system calls that
-    /// it needs (seccomp): `auto`, as far as the kernel can; `required`, or it does not start;
-    /// `off`. [default: "auto"]
-    confine: Option<Text>,
-    /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
-    /// [default: []]
-    reload_beneath: Option<Spanned<Vec<PathBuf>>>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -101,6 +94,13 @@ struct Limits {
     sync_bytes: Option<Text>,
     /// Bytes that one run of `bench net` moves at most; at least 1 MiB. [default: "64GiB"]
     bench_bytes: Option<Text>,
+    /// Whether the daemon confines itself to its own files (Landlock) and to the system calls that
+    /// it needs (seccomp): `auto`, as far as the kernel can; `required`, or it does not start;
+    /// `off`. [default: "auto"]
+    confine: Option<Text>,
+    /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
+    /// [default: []]
+    reload_beneath: Option<Spanned<Vec<PathBuf>>>,
 }
 
 /// A directory that is served.
@@ -199,8 +199,8 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
     let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
-    let (user, confine) = (file.user.as_ref(), file.confine.as_ref());
-    let confinement = confinement::judge(user, confine, file.reload_beneath.as_ref()).map_err(mistaken)?;
+    let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
+    let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let config = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, identity, state, admin_socket, confinement, root_places })
