@@ -197,17 +197,17 @@ fn a_user_that_lacks_something_is_told_before_anybody_connects() {
     let config =
         |rights, state: &str| DaemonConfig::default().line("user = 'nobody'").line(state).root("data", &root, rights);
     let start = |path: &Path| server.run(["serve", "--config"]).arg(path).finish();
-    for (path, lack) in [
-        (config("read", "").write(&server), "cannot read"),
-        (write(&config("read,create", ""), &server), "cannot write to"),
-        (write(&config("read", "state = 'state'"), &server), "cannot write to state (state)"),
+    for (rights, line, mode, lack) in [
+        ("read", "", 0o600, "cannot read"),
+        ("read,create", "", 0o644, "cannot write to"),
+        ("read", "state = 'state'", 0o644, "cannot write to state (state)"),
     ] {
+        let path = config(rights, line).write(&server);
+        files::set_mode(&path, mode);
         for outcome in [start(&path), server.run(["serve", "--check-config", "--config"]).arg(&path).finish()] {
-            assert!(outcome.code != 0 && outcome.stderr.contains("the user 'nobody' of the config"), "{outcome}");
+            assert!(outcome.code == 4 && outcome.stderr.contains("the user 'nobody' of the config"), "{outcome}");
             assert!(outcome.stderr.contains(lack) && outcome.stderr.contains("give it to that user"), "{outcome}");
         }
-        // The next case writes another one.
-        fs::remove_file(&path).unwrap();
     }
     let path = write(&config("read", ""), &server);
     let checked = server.run(["serve", "--check-config", "--config"]).arg(path).succeed();

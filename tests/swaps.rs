@@ -57,7 +57,9 @@ impl Swapper {
 
     fn stop(&mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().map(|thread| thread.join().unwrap());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
         self.swaps.load(Ordering::Relaxed)
     }
 }

@@ -53,11 +53,10 @@ pub struct Account {
 /// The system's error, if its databases cannot be asked.
 pub fn account(text: &str) -> io::Result<Option<Account>> {
     let Ok(name) = CString::new(text) else { return Ok(None) };
-    // SAFETY: the call succeeded, so that the name is a C string that lives on.
-    let take = |entry: &libc::passwd| Account {
-        name: unsafe { CStr::from_ptr(entry.pw_name) }.to_owned(),
-        uid: entry.pw_uid,
-        gid: entry.pw_gid,
+    let take = |entry: &libc::passwd| {
+        // SAFETY: as in `user_name`.
+        let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_owned();
+        Account { name, uid: entry.pw_uid, gid: entry.pw_gid }
     };
     let named = look_up(
         // SAFETY: as in `user_id`.
