@@ -14,6 +14,7 @@ use crate::cuts::{self, CutsArgs};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
 use crate::sim::{self, SimArgs};
+use crate::swaps::{self, SwapsArgs};
 
 /// What `long` takes.
 #[derive(Args)]
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("cuts", cuts::run(&CutsArgs { cuts: CUTS, seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
         ("fuzz", fuzz(args.fuzz)),
+        ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
     ];
     let failed: Vec<String> =
         checks.into_iter().filter_map(|(name, result)| Some(format!("{name}: {:#}", result.err()?))).collect();
@@ -61,5 +63,7 @@ const SEEDS: u64 = 200_000;
 /// Seeds of `sim --sets`: minutes on 2 cores.
 const SET_SEEDS: u64 = 1_000_000;
 const KILLS: u64 = 100;
+/// Seconds of each case of `swaps`.
+const SWAP_SECONDS: u64 = 15;
 /// Cuts on each file system. They need root.
 const CUTS: u64 = 400;

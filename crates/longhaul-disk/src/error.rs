@@ -139,8 +139,8 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// It belongs to another user, where only our own files are believed.
-    #[error("'{path}' belongs to another user")]
+    /// It is another user's, or one may write to it, where only our own files are believed.
+    #[error("'{path}' belongs to another user, or other users may write to it")]
     Foreign {
         /// The name.
         path: PathText,

@@ -71,7 +71,7 @@ pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Changes, ClientConfig, ClientFigures, FreeReserve,
     Liveness, MovedSums, PipeConfig, QuotaFile, RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget,
     ServeConfig, Service, ServiceFigures, ServiceHandle, ServiceSums, SessionFigures, SessionPace, Stored,
-    StoredFigures, Stuck, WatchFigures, serve_pipe,
+    StoredFigures, Stuck, WatchFigures, bind_addresses, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
@@ -87,7 +87,7 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
-pub use longhaul_sys::{ignores_hangup, take_sockets};
+pub use longhaul_sys::{accounts, ignores_hangup, privileges, take_sockets};
 pub use measure::lab;
 pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,

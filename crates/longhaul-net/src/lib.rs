@@ -48,7 +48,7 @@ pub use handle::{LaneHandle, LaneHold};
 pub use keys::Identity;
 pub use known_hosts::KnownHosts;
 pub use lane::LaneStream;
-pub use passed::listen_passed;
+pub use passed::{bind_pair, listen_passed};
 pub use path::{NetPath, PathError};
 pub use public_key::{BadKey, PublicKey};
 pub use quic::QuicListener;

@@ -36,6 +36,43 @@ pub fn user_id(name: &str) -> io::Result<Option<u32>> {
     )
 }
 
+/// A user of the system, as its databases have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The name, by which its supplementary groups are found.
+    pub name: CString,
+    /// Its number.
+    pub uid: u32,
+    /// The number of its first group.
+    pub gid: u32,
+}
+
+/// The user of this name, or else of this number. `None`: the system knows no such user.
+///
+/// # Errors
+/// The system's error, if its databases cannot be asked.
+pub fn account(text: &str) -> io::Result<Option<Account>> {
+    let Ok(name) = CString::new(text) else { return Ok(None) };
+    let take = |entry: &libc::passwd| {
+        // SAFETY: as in `user_name`.
+        let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_owned();
+        Account { name, uid: entry.pw_uid, gid: entry.pw_gid }
+    };
+    let named = look_up(
+        // SAFETY: as in `user_id`.
+        |entry, room, found| unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
+        },
+        take,
+    )?;
+    let Some(id) = text.parse::<u32>().ok().filter(|_| named.is_none()) else { return Ok(named) };
+    look_up(
+        // SAFETY: as in `user_name`.
+        |entry, room, found| unsafe { libc::getpwuid_r(id, entry, room.as_mut_ptr().cast(), room.len(), found) },
+        take,
+    )
+}
+
 /// The name of a group. `None`: the system knows none of this number.
 ///
 /// # Errors
@@ -105,5 +142,15 @@ mod tests {
             assert_eq!((user_id(name).expect("asked"), group_id(name).expect("asked")), (None, None), "{name:?}");
         }
         assert_eq!(user_name(u32::MAX - 7).expect("asked"), None);
+    }
+
+    #[test]
+    fn an_account_is_found_by_its_name_and_by_its_number() {
+        let root = Account { name: c"root".to_owned(), uid: 0, gid: 0 };
+        for (text, found) in
+            [("root", Some(&root)), ("0", Some(&root)), ("no such account", None), ("4294967288", None)]
+        {
+            assert_eq!(account(text).expect("asked").as_ref(), found, "{text:?}");
+        }
     }
 }

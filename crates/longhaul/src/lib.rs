@@ -10,6 +10,7 @@ pub mod audit;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod confine;
 pub mod destination;
 pub mod error;
 pub mod exit;

@@ -81,6 +81,7 @@ use shares::ClientShares;
 
 pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho};
 pub use bounds::{Bounds, FreeReserve};
+pub use door::bind_addresses;
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures, StoredFigures};
 pub use live::SessionPace;
 pub use liveness::{Liveness, Stuck};
@@ -257,8 +258,8 @@ impl Service {
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
-        let listeners =
-            if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
+        let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { passed };
+        let listeners = door::listen(sockets, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let quotas = Quotas::open(config.quotas.clone())?;

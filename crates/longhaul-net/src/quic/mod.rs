@@ -29,7 +29,7 @@ mod wait;
 
 pub(crate) use dial::dial;
 pub use listen::QuicListener;
-pub(crate) use socket::adopted;
+pub(crate) use socket::{adopted, listening};
 use stream::algorithm;
 
 use longhaul_core::Transport;

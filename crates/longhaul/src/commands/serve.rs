@@ -16,18 +16,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::FaultCode;
-use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing};
+use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing, bind_addresses};
 use longhaul_net::Identity;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use self::reload::{Reloader, Sources};
+use self::reload::{Fixed, Reloader, Sources};
 use self::upkeep::Asked;
 use self::watch::WatchParts;
 use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
 use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
+use crate::confine::{self, Confined, OwnFiles, Purpose};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
@@ -64,32 +65,51 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     }
     let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
     let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
-    let (config, watching, state) = (daemon.config, daemon.watching, daemon.state);
+    let (config, confinement, state, watching) = (daemon.config, daemon.confinement, daemon.state, daemon.watching);
+    let needed = || {
+        let (config_file, state) = (path.as_deref(), state.as_deref());
+        let (socket, audit, http) = (socket.as_deref(), watching.audit.as_deref(), watching.http_socket());
+        let files = OwnFiles { config: config_file, identity: &identity, state, socket, audit, http };
+        confine::needs(&config, &confinement, files)
+    };
     // A check looks at the file, whoever starts it.
-    let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
         check_identity(&identity)?;
         socket.as_deref().map_or(Ok(()), admin::check)?;
         watching.check()?;
         doubts.extend(check_targets(&config)?);
-        doubts.iter().for_each(|doubt| talker.warn(doubt));
-        let count = |number: usize, what| output::count(number as u64, what);
-        let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
-        let found = match doubts.len() {
-            0 => "nothing wrong".to_owned(),
-            some => format!("nothing wrong, {} to look at", count(some, "warning")),
-        };
-        talker.note(format_args!("{roots}, {clients}: {found}"));
-        return Ok(if talk.json { tell_checked(&doubts) } else { Exit::Complete });
+        let confined = confine::confine(&confinement, &needed(), Purpose::Check)?;
+        return Ok(tell_checked(&config, doubts, &confined, (talk, talker)));
     }
+    let passed = notify::sockets()?;
     for doubt in &doubts {
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
     tell_the_lonely(&config, path.as_deref(), talker);
     let loaded = keys::load_or_make(&identity, talker)?;
+    let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { tell_passed(passed, talker) };
+    // Here powers are given up, for good: what needs them stands above, and threads begin below.
+    let confined = confine::confine(&confinement, &needed(), Purpose::Serve)?;
+    tell_confined(&confined);
     let identity_default = identity_default().ok();
-    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket, watching, state };
-    super::block_on(listen_until_stopped((config, passed), loaded, sources, (talk, talker)))?
+    let fixed = Fixed { identity, identity_default, confinement, socket_named, socket, watching, state };
+    let sources = Sources { config: path, roots, fixed, confined: Arc::new(confined) };
+    super::block_on(listen_until_stopped((config, sockets), loaded, sources, (talk, talker)))?
+}
+
+/// Tells how this process is confined; what is missing is a warning.
+fn tell_confined(confined: &Confined) {
+    if confined.lacks() {
+        tracing::warn!(target: "longhaul::serve", "confinement: {confined}");
+    } else {
+        tracing::info!(target: "longhaul::serve", "confinement: {confined}");
+    }
+}
+
+fn tell_passed(passed: Vec<OwnedFd>, talker: Talker) -> Vec<OwnedFd> {
+    let count = output::count(passed.len() as u64, "socket");
+    talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
+    passed
 }
 
 /// The level from which on the log has lines.
@@ -117,8 +137,28 @@ fn check_targets(config: &ServeConfig) -> Result<Vec<String>, Error> {
     Ok(doubts)
 }
 
-/// Tells the doubts and the end of a check, as events.
-fn tell_checked(doubts: &[String]) -> Exit {
+/// Tells the doubts and the end of a check.
+fn tell_checked(
+    config: &ServeConfig,
+    mut doubts: Vec<String>,
+    confined: &Confined,
+    (talk, talker): (Talk, Talker),
+) -> Exit {
+    if confined.lacks() {
+        doubts.push(format!("the daemon would not be confined as it could be: {confined}"));
+    }
+    doubts.iter().for_each(|doubt| talker.warn(doubt));
+    let count = |number: usize, what| output::count(number as u64, what);
+    let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
+    let found = match doubts.len() {
+        0 => "nothing wrong".to_owned(),
+        some => format!("nothing wrong, {} to look at", count(some, "warning")),
+    };
+    talker.note(format_args!("confinement: {confined}"));
+    talker.note(format_args!("{roots}, {clients}: {found}"));
+    if !talk.json {
+        return Exit::Complete;
+    }
     let mut lines = JsonLines::new(io::stdout());
     let told = doubts.iter().try_for_each(|doubt| lines.warning(&output::clean(doubt)));
     let told = told.and_then(|()| lines.summary(&Summary::nothing(Exit::Complete)));
@@ -161,7 +201,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    (config, passed): (ServeConfig, Vec<OwnedFd>),
+    (config, sockets): (ServeConfig, Vec<OwnedFd>),
     identity: Arc<Identity>,
     sources: Sources,
     (talk, talker): (Talk, Talker),
@@ -173,14 +213,10 @@ async fn listen_until_stopped(
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
-    if !passed.is_empty() {
-        let count = output::count(passed.len() as u64, "socket");
-        talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
-    }
     let serving = serving(&config);
-    let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
-    let watch = WatchParts::begin(&sources.watching).await?;
-    let service = Service::start_at(config, identity, passed, watch.audit()).await?;
+    let (key, socket) = (identity.public(), sources.fixed.socket.as_deref().map(AdminSocket::bind).transpose()?);
+    let watch = WatchParts::begin(&sources.fixed.watching).await?;
+    let service = Service::start_at(config, identity, sockets, watch.audit()).await?;
     watch.runs(&service);
     let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {

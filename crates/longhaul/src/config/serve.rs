@@ -5,6 +5,7 @@
 //! column. Knows no sockets.
 
 mod bounds;
+mod confinement;
 mod doubts;
 mod file;
 mod grants;
@@ -27,6 +28,7 @@ use super::parse_rights;
 use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
 
+pub use confinement::{Confine, Confinement};
 pub use watch::{HttpPlace, Watching};
 
 /// A daemon ready to be started.
@@ -42,6 +44,8 @@ pub struct Daemon {
     pub admin_socket: Option<PathBuf>,
     /// Its logs and its listener for whoever watches.
     pub watching: Watching,
+    /// The powers that it gives up.
+    pub confinement: Confinement,
     /// Line and column of the `targets` of each root of the file.
     root_places: Vec<(usize, usize)>,
 }

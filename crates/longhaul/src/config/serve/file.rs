@@ -15,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::bounds::{self, Counts, Written};
+use super::confinement;
 use super::grants::{KnownRoots, OtherRoots};
 use super::policy::{self, Mask};
 use super::watch::{self, Watch};
@@ -47,6 +48,9 @@ struct File {
     state: Option<PathBuf>,
     /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
     admin_socket: Option<PathBuf>,
+    /// The user as whom the daemon goes on once it listens and has read its key, by name or number.
+    /// It needs to be started as root for that. [default: none]
+    user: Option<Text>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -97,6 +101,13 @@ struct Limits {
     sync_bytes: Option<Text>,
     /// Bytes that one run of `bench net` moves at most; at least 1 MiB. [default: "64GiB"]
     bench_bytes: Option<Text>,
+    /// Whether the daemon confines itself to its own files (Landlock) and to the system calls that
+    /// it needs (seccomp): `auto`, as far as the kernel can; `required`, or it does not start;
+    /// `off`. [default: "auto"]
+    confine: Option<Text>,
+    /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
+    /// [default: []]
+    reload_beneath: Option<Spanned<Vec<PathBuf>>>,
 }
 
 /// A directory that is served.
@@ -217,11 +228,13 @@ pub(super) struct Wrong {
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let mut file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
+    let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
+    let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
+    let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
-    let flawed = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
-    let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(flawed)?;
-    let config = judge(file, added).map_err(flawed)?;
-    Ok(Daemon { config, identity, state, admin_socket, watching, root_places })
+    let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
+    let config = judge(file, added).map_err(mistaken)?;
+    Ok(Daemon { config, identity, state, admin_socket, confinement, watching, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {

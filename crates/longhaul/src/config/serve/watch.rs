@@ -3,7 +3,7 @@
 //! In: the values of the table. Out: a [`Watching`]. Opens nothing.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -51,6 +51,16 @@ pub struct Watching {
     pub http: Option<HttpPlace>,
     /// Further names that requests may ask for.
     pub http_hosts: Vec<String>,
+}
+
+impl Watching {
+    /// The Unix socket at which it is told over HTTP.
+    pub fn http_socket(&self) -> Option<&Path> {
+        match &self.http {
+            Some(HttpPlace::Socket(path)) => Some(path),
+            Some(HttpPlace::Address(_)) | None => None,
+        }
+    }
 }
 
 /// The place of the HTTP listener.
