@@ -67,7 +67,6 @@ fn status_of(text: &str) -> Status {
             sent_per_s: vec![0.0, 1e9],
             sessions: vec![1.0, 1.0],
         },
-        ..Status::default()
     }
 }
 
