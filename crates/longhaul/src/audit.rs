@@ -78,14 +78,8 @@ struct AuditLine<'a> {
     /// RFC 3339, UTC.
     time: String,
     deed: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer: Option<String>,
+    #[serde(flatten)]
+    who: WhoseLine<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +96,19 @@ struct AuditLine<'a> {
     seconds: Option<f64>,
     /// `ok`, or the name of the reason why not.
     code: &'a str,
+}
+
+/// Whose deed a line tells of.
+#[derive(Debug, Default, Serialize)]
+struct WhoseLine<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<String>,
 }
 
 impl AuditFile {
@@ -311,10 +318,12 @@ fn line_of(record: &AuditRecord<'_>) -> String {
     rendered(&AuditLine {
         time: now(),
         deed: record.deed.name(),
-        session: record.who.session.filter(|name| !name.is_empty()),
-        client: record.who.client,
-        key: record.who.key.map(|key| key.to_string()),
-        peer: record.who.peer.map(|peer| peer.to_string()),
+        who: WhoseLine {
+            session: record.who.session.filter(|name| !name.is_empty()),
+            client: record.who.client,
+            key: record.who.key.map(|key| key.to_string()),
+            peer: record.who.peer.map(|peer| peer.to_string()),
+        },
         root: record.root,
         path: record.path,
         what: record.what,

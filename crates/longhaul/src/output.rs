@@ -40,6 +40,7 @@ pub use bench::{
 pub use check::{CheckTelling, Checked};
 pub use closing::EndOfStream;
 pub use events::{JsonLines, Listening, Summary};
+pub(crate) use human::without_numbers;
 pub use human::{Talker, clean};
 pub use label::set_color;
 pub use log::{ClientLog, JsonLog, LogLines, json_line};

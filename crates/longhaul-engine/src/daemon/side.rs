@@ -98,7 +98,7 @@ pub(super) async fn open(
                 return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
             }
             let caps = handshake::source_caps(&shape);
-            Ok((Side::Send(RecordedSource::new(source, audit.clone()), wanted, caps), what))
+            Ok((Side::Send(RecordedSource::over(source, audit.clone()), wanted, caps), what))
         }
         _ => Err(contradiction()),
     }

@@ -27,7 +27,7 @@ pub(super) fn page(status: &Status) -> String {
     html.raw("<meta name=\"color-scheme\" content=\"light dark\"><title>longhaul</title>");
     html.raw("<link rel=\"stylesheet\" href=\"/style.css\"><script src=\"/script.js\" defer></script></head><body>");
     html.raw("<a class=\"skip\" href=\"#main\">Skip to the figures</a><header><h1>longhaul <small>");
-    html.text(status.version).raw("</small></h1><nav aria-label=\"Tools\">");
+    html.text(status.head.version).raw("</small></h1><nav aria-label=\"Tools\">");
     html.raw("<span id=\"told\" role=\"status\"></span>");
     html.raw("<button id=\"pause\" type=\"button\" aria-pressed=\"false\" hidden>Pause</button>");
     html.raw("<a href=\"/\">Reload</a><a href=\"/status.json\">JSON</a><a href=\"/metrics\">Metrics</a>");
@@ -49,7 +49,10 @@ fn state(status: &Status) -> Html {
     let mut html = Html::default();
     html.raw("<div class=\"state\"><span class=\"pill ").raw(tone.class()).raw("\">").text(status.state);
     html.raw(if status.unready.is_empty() { ", ready" } else { ", not ready" }).raw("</span> ");
-    html.raw("<span class=\"soft\">for ").text(&span(status.seconds)).raw(" at ").text(&status.listen.join(", "));
+    html.raw("<span class=\"soft\">for ")
+        .text(&span(status.head.seconds))
+        .raw(" at ")
+        .text(&status.head.listen.join(", "));
     html.raw("</span>");
     if !status.unready.is_empty() {
         html.raw("<ul class=\"reasons\">");
@@ -91,7 +94,7 @@ fn tiles(status: &Status) -> Html {
     let resident = load.resident_bytes.map_or_else(|| "unknown".to_owned(), size);
     let cpu = load.cpu_s.map_or(String::new(), |seconds| format!("{} processor time", span(seconds)));
     tile("Process", resident, cpu, Tone::Plain);
-    let strangers = format!("{} unauthenticated now", load.unauthenticated);
+    let strangers = format!("{} connecting", load.unauthenticated);
     tile("Refused", totals.refused.to_string(), strangers, Tone::Plain);
     if let (Some(records), Some(lost)) = (totals.audit_records, totals.audit_lost) {
         let tone = if lost > 0 { Tone::Bad } else { Tone::Plain };
@@ -136,21 +139,28 @@ fn sessions(sessions: &[SessionState]) -> Html {
         empty: "No session runs.",
     };
     let row = |session: &SessionState| {
-        let part = if session.bytes_total == 0 { 0.0 } else { session.bytes_done as f64 / session.bytes_total as f64 };
-        let more = if session.scanned { "" } else { "+" };
-        let progress = format!("{} of {}{more}", size(session.bytes_done), size(session.bytes_total));
+        let part = if session.pace.bytes_total == 0 {
+            0.0
+        } else {
+            session.pace.bytes_done as f64 / session.pace.bytes_total as f64
+        };
+        let more = if session.pace.scanned { "" } else { "+" };
+        let progress = format!("{} of {}{more}", size(session.pace.bytes_done), size(session.pace.bytes_total));
         let arrow = if session.direction == IN { "in" } else { "out" };
-        let lanes = format!("{} {}, {}", session.lanes, session.transport, session.protect);
-        let silent =
-            if session.silent_s >= 5.0 { format!("silent for {}", span(session.silent_s)) } else { String::new() };
+        let lanes = format!("{} {}, {}", session.pace.lanes, session.transport, session.protect);
+        let silent = if session.pace.silent_s >= 5.0 {
+            format!("silent for {}", span(session.pace.silent_s))
+        } else {
+            String::new()
+        };
         let files = if session.files_failed > 0 { format!("{} failed", session.files_failed) } else { String::new() };
         vec![
             Cell::Two(session.client.clone(), session.peer.clone()),
             Cell::Two(session.what.clone(), session.session.chars().take(8).collect()),
             Cell::Bar(part, progress, Tone::Plain),
-            Cell::Two(bits(session.bytes_per_s as f64), arrow.to_owned()),
-            Cell::Text(session.eta_s.map_or_else(|| "unknown".to_owned(), span)),
-            Cell::Two(session.limited_by.unwrap_or("unknown").to_owned(), silent),
+            Cell::Two(bits(session.pace.bytes_per_s as f64), arrow.to_owned()),
+            Cell::Text(session.pace.eta_s.map_or_else(|| "unknown".to_owned(), span)),
+            Cell::Two(session.pace.limited_by.unwrap_or("unknown").to_owned(), silent),
             Cell::Text(lanes),
             Cell::Two(session.files_committed.to_string(), files),
             Cell::Text(span(session.seconds)),
@@ -275,11 +285,11 @@ fn faults(faults: &[FaultOf]) -> Html {
 
 fn foot(status: &Status) -> Html {
     let mut html = Html::default();
-    html.raw("<footer><p>As of <time>").text(&status.time).raw("</time>, process ").show(status.pid);
-    if let Some(begun) = &status.begun {
+    html.raw("<footer><p>As of <time>").text(&status.head.time).raw("</time>, process ").show(status.head.pid);
+    if let Some(begun) = &status.head.begun {
         html.raw(", serving since <time>").text(begun).raw("</time>");
     }
-    html.raw("</p><p>Key <code>").text(&status.key).raw("</code></p></footer>");
+    html.raw("</p><p>Key <code>").text(&status.head.key).raw("</code></p></footer>");
     html
 }
 
@@ -293,7 +303,7 @@ fn full(part: f64) -> Tone {
 }
 
 fn total(bytes: u64) -> String {
-    format!("{} since the start", size(bytes))
+    format!("{} so far", size(bytes))
 }
 
 /// Bytes as `1.18 GB`.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_core::Mtime;
-use longhaul_engine::{Protection, RecentFault, RootFigures, RootTarget, ServiceHandle, SessionFigures};
+use longhaul_engine::{Protection, RecentFault, RootFigures, RootTarget, ServiceHandle, SessionFigures, SessionPace};
 use serde::Serialize;
 
 use super::Watched;
@@ -20,26 +20,13 @@ use crate::output;
 /// The state of a daemon.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Status {
-    /// The version of this form; a change that scripts would have to follow gets the next number.
-    pub(super) v: u32,
-    /// When it was made, UTC.
-    pub(super) time: String,
-    /// The version of the program.
-    pub(super) version: &'static str,
-    /// The number of the process.
-    pub(super) pid: u32,
+    /// The daemon itself.
+    #[serde(flatten)]
+    pub(super) head: StatusHead,
     /// `starting`, `serving` or `draining`.
     pub(super) state: &'static str,
     /// The reasons why no session should be sent here.
     pub(super) unready: Vec<String>,
-    /// When it began to serve, UTC.
-    pub(super) begun: Option<String>,
-    /// For how long it has served.
-    pub(super) seconds: f64,
-    /// Its addresses.
-    pub(super) listen: Vec<String>,
-    /// Its public key.
-    pub(super) key: String,
     /// The load of the whole.
     pub(super) load: Load,
     /// The sums since it began.
@@ -54,6 +41,27 @@ pub(super) struct Status {
     pub(super) faults: Vec<FaultOf>,
     /// The last hour.
     pub(super) history: Hour,
+}
+
+/// The facts of a daemon that stay.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct StatusHead {
+    /// The version of this form; a change that scripts would have to follow gets the next number.
+    pub(super) v: u32,
+    /// When it was made, UTC.
+    pub(super) time: String,
+    /// The version of the program.
+    pub(super) version: &'static str,
+    /// The number of the process.
+    pub(super) pid: u32,
+    /// When it began to serve, UTC.
+    pub(super) begun: Option<String>,
+    /// For how long it has served.
+    pub(super) seconds: f64,
+    /// Its addresses.
+    pub(super) listen: Vec<String>,
+    /// Its public key.
+    pub(super) key: String,
 }
 
 /// The load of the whole.
@@ -125,14 +133,20 @@ pub(super) struct SessionState {
     pub(super) protect: &'static str,
     /// The kind of lane that it began with.
     pub(super) transport: &'static str,
-    /// Lanes that run.
-    pub(super) lanes: u32,
     /// For how long it has run.
     pub(super) seconds: f64,
     /// Files and links that it committed.
     pub(super) files_committed: u64,
     /// Files and links that failed.
     pub(super) files_failed: u64,
+    /// How far it is, and how fast.
+    #[serde(flatten)]
+    pub(super) pace: PaceState,
+}
+
+/// How far a session is, and how fast.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct PaceState {
     /// Bytes of files that are at the receiver, or will not come.
     pub(super) bytes_done: u64,
     /// Bytes of all files that are known.
@@ -147,6 +161,8 @@ pub(super) struct SessionState {
     pub(super) limited_by: Option<&'static str>,
     /// Seconds since its client was last heard of.
     pub(super) silent_s: f64,
+    /// Lanes that run.
+    pub(super) lanes: u32,
 }
 
 /// A root.
@@ -241,26 +257,31 @@ pub(super) struct Hour {
 impl Watched {
     /// The state now.
     pub(super) fn status(&self) -> Status {
-        let head = Status {
+        let head = StatusHead {
             v: 1,
             time: utc(SystemTime::now()),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            state: "starting",
-            unready: self.unready(),
-            ..Status::default()
+            ..StatusHead::default()
         };
-        let Some((service, _)) = self.0.running.get() else { return head };
+        let unready = self.unready();
+        let Some((service, _)) = self.0.running.get() else {
+            return Status { head, state: "starting", unready, ..Status::default() };
+        };
         let (status, sessions) = (service.status(), service.sessions());
         let sessions: Vec<_> = sessions.into_iter().map(session).collect();
         let caps: BTreeMap<_, _> = status.roots.iter().map(|(name, rate, _)| (name.clone(), *rate)).collect();
         let roots = self.0.roots.last().map(|(_, roots)| roots).unwrap_or_default();
         Status {
             state: if status.drains { "draining" } else { "serving" },
-            begun: Some(utc(status.begun)),
-            seconds: status.age.as_secs_f64(),
-            listen: status.listening.iter().map(|(address, _)| address.to_string()).collect(),
-            key: status.listening.first().map(|(_, key)| key.to_string()).unwrap_or_default(),
+            head: StatusHead {
+                begun: Some(utc(status.begun)),
+                seconds: status.age.as_secs_f64(),
+                listen: status.listening.iter().map(|(address, _)| address.to_string()).collect(),
+                key: status.listening.first().map(|(_, key)| key.to_string()).unwrap_or_default(),
+                ..head
+            },
+            unready,
             load: self.load(service, &sessions),
             totals: self.totals(service),
             roots: roots.iter().map(|root| self::root(root, caps.get(&root.name).copied().flatten())).collect(),
@@ -268,13 +289,12 @@ impl Watched {
             faults: service.recent_faults().into_iter().rev().map(fault).collect(),
             history: hour(&self.0.history.samples()),
             sessions,
-            ..head
         }
     }
 
     fn load(&self, service: &ServiceHandle, sessions: &[SessionState]) -> Load {
         let (status, process) = (service.status(), ProcessFigures::now());
-        let rate = |direction| sessions.iter().filter(|s| s.direction == direction).map(|s| s.bytes_per_s).sum();
+        let rate = |direction| sessions.iter().filter(|s| s.direction == direction).map(|s| s.pace.bytes_per_s).sum();
         Load {
             sessions: status.sessions as u64,
             sessions_max: status.sessions_max,
@@ -317,9 +337,6 @@ impl Watched {
 }
 
 fn session(session: SessionFigures) -> SessionState {
-    let done = session.pace.bytes_done.min(session.pace.bytes_total);
-    let rate = session.pace.mean_bytes_per_s;
-    let eta = (session.pace.scanned && rate > 0).then(|| (session.pace.bytes_total - done) as f64 / rate as f64);
     SessionState {
         session: session.name,
         client: session.client,
@@ -328,17 +345,24 @@ fn session(session: SessionFigures) -> SessionState {
         direction: if session.receives { IN } else { OUT },
         protect: if session.protection == Protection::Private { "private" } else { "safe" },
         transport: session.transport,
-        lanes: session.pace.lanes,
         seconds: session.age.as_secs_f64(),
         files_committed: session.files,
         files_failed: session.failed,
+        pace: pace(&session.pace),
+    }
+}
+
+fn pace(pace: &SessionPace) -> PaceState {
+    let (done, rate) = (pace.bytes_done.min(pace.bytes_total), pace.mean_bytes_per_s);
+    PaceState {
         bytes_done: done,
-        bytes_total: session.pace.bytes_total,
-        scanned: session.pace.scanned,
-        bytes_per_s: session.pace.bytes_per_s,
-        eta_s: eta,
-        limited_by: session.pace.limited_by.map(|limit| limit.name()),
-        silent_s: session.pace.silent_s,
+        bytes_total: pace.bytes_total,
+        scanned: pace.scanned,
+        bytes_per_s: pace.bytes_per_s,
+        eta_s: (pace.scanned && rate > 0).then(|| (pace.bytes_total - done) as f64 / rate as f64),
+        limited_by: pace.limited_by.map(|limit| limit.name()),
+        silent_s: pace.silent_s,
+        lanes: pace.lanes,
     }
 }
 
@@ -383,7 +407,7 @@ fn paths(sessions: &[SessionState]) -> Vec<PathOf> {
         let path = paths.entry(peer).or_default();
         path.peer = peer.to_owned();
         path.sessions += 1;
-        path.lanes += u64::from(session.lanes);
+        path.lanes += u64::from(session.pace.lanes);
         if !path.clients.contains(&session.client) {
             path.clients.push(session.client.clone());
         }
@@ -391,8 +415,8 @@ fn paths(sessions: &[SessionState]) -> Vec<PathOf> {
             path.transports.push(session.transport);
         }
         match session.direction {
-            IN => path.received_per_s += session.bytes_per_s,
-            _ => path.sent_per_s += session.bytes_per_s,
+            IN => path.received_per_s += session.pace.bytes_per_s,
+            _ => path.sent_per_s += session.pace.bytes_per_s,
         }
     }
     paths.into_values().collect()
@@ -400,7 +424,7 @@ fn paths(sessions: &[SessionState]) -> Vec<PathOf> {
 
 fn fault(fault: RecentFault) -> FaultOf {
     let RecentFault { at, client, what, code, message } = fault;
-    FaultOf { time: utc(at), code: code.name(), client, what, message: message.as_str().to_owned() }
+    FaultOf { time: utc(at), code: code.name(), client, what, message: output::without_numbers(&message).into_owned() }
 }
 
 fn hour(samples: &[HourSample]) -> Hour {

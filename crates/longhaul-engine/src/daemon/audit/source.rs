@@ -19,7 +19,7 @@ pub(in crate::daemon) struct RecordedSource {
 
 impl RecordedSource {
     /// Records what is opened of `tree`.
-    pub(in crate::daemon) fn new(tree: Arc<dyn SourceTree>, audit: Arc<SessionAudit>) -> Arc<dyn SourceTree> {
+    pub(in crate::daemon) fn over(tree: Arc<dyn SourceTree>, audit: Arc<SessionAudit>) -> Arc<dyn SourceTree> {
         if audit.log.is_none() { tree } else { Arc::new(RecordedSource { tree, audit }) }
     }
 

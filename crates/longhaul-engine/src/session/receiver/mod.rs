@@ -85,10 +85,7 @@ struct ReceiverLoop<'a> {
     workers: DestinationWorkers,
     intake: Intake,
     allowed: Allowed,
-    /// Whether the one source takes the destination's name.
-    renamed: bool,
-    /// Files under whose names something stands, as far as their renames are ordered.
-    replaced: HashSet<FileId>,
+    names: TakenNames,
     course: &'a mut ReceiveCourse,
     figures: ReceiveFigures,
     verdict: Option<Result<Ending, Fault>>,
@@ -96,6 +93,14 @@ struct ReceiverLoop<'a> {
     /// Whether the batch that was under way has ended.
     batch_over: bool,
     stream: Option<Arc<StreamOutput>>,
+}
+
+/// The names that files take at the destination.
+struct TakenNames {
+    /// Whether the one source takes the destination's name.
+    renamed: bool,
+    /// Files under whose names something stands, as far as their renames are ordered.
+    replaced: HashSet<FileId>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
@@ -133,8 +138,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         workers: writing,
         intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone()),
         allowed: receiving.allowed,
-        renamed,
-        replaced: HashSet::new(),
+        names: TakenNames { renamed, replaced: HashSet::new() },
         course,
         figures: ReceiveFigures::new(digests, targets, extras),
         verdict: None,
@@ -381,7 +385,7 @@ impl ReceiverLoop<'_> {
             }
             ReceiverAction::Publish(renames) => {
                 let replaces = renames.iter().filter(|(_, replace)| *replace == Replace::Allowed);
-                self.replaced.extend(replaces.map(|(file, _)| *file));
+                self.names.replaced.extend(replaces.map(|(file, _)| *file));
                 self.workers.publish(renames);
             }
             ReceiverAction::SyncDirs(_) => self.workers.sync_dirs(),
@@ -410,11 +414,11 @@ impl ReceiverLoop<'_> {
     }
 
     fn settled(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {
-        let own = OwnFacts { replaced: self.replaced.remove(&held.id), ..OwnFacts::default() };
+        let own = OwnFacts { replaced: self.names.replaced.remove(&held.id), ..OwnFacts::default() };
         self.course.settled(&held.entry, &outcome);
         self.workers.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
-            tell_settled((held, self.renamed), own, outcome, &mut self.course.totals, self.link.observer());
+            tell_settled((held, self.names.renamed), own, outcome, &mut self.course.totals, self.link.observer());
         }
     }
 }

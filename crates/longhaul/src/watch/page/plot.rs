@@ -44,7 +44,12 @@ impl Plot<'_> {
         html.raw("-h\"><h2>").raw(self.title).raw("</h2><ul class=\"legend\">");
         for line in self.series {
             html.raw("<li class=\"").raw(line.class).raw("\"><span class=\"key\" aria-hidden=\"true\"></span>");
-            html.raw(line.name).raw(" <b>").text(&self.now(line)).raw("</b> <span class=\"soft\">mean ");
+            html.raw(line.name);
+            if line.values.is_empty() {
+                html.raw(" <span class=\"soft\">no figures yet</span></li>");
+                continue;
+            }
+            html.raw(" <b>").text(&self.now(line)).raw("</b> <span class=\"soft\">mean ");
             html.text(&self.mean(line)).raw(", most ").text(&self.most(line)).raw("</span></li>");
         }
         html.raw("</ul></figcaption><div class=\"plot\"><div class=\"y\" aria-hidden=\"true\">");

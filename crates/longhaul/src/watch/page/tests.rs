@@ -1,7 +1,7 @@
 //! The page against names that would become markup, and by the rules of what people can read.
 
 use super::*;
-use crate::watch::status::{Hour, Load, Totals};
+use crate::watch::status::{Hour, Load, PaceState, StatusHead, Totals};
 
 /// A state in which every text that comes from elsewhere is this one.
 fn status_of(text: &str) -> Status {
@@ -14,17 +14,19 @@ fn status_of(text: &str) -> Status {
         direction: IN,
         protect: "private",
         transport: "tcp",
-        lanes: 4,
         seconds: 61.0,
         files_committed: 3,
         files_failed: 1,
-        bytes_done: 25,
-        bytes_total: 100,
-        scanned: true,
-        bytes_per_s: 5,
-        eta_s: Some(15.0),
-        limited_by: Some("target"),
-        silent_s: 9.0,
+        pace: PaceState {
+            bytes_done: 25,
+            bytes_total: 100,
+            scanned: true,
+            bytes_per_s: 5,
+            eta_s: Some(15.0),
+            limited_by: Some("target"),
+            silent_s: 9.0,
+            lanes: 4,
+        },
     };
     let target = TargetOf {
         target: 1,
@@ -44,12 +46,15 @@ fn status_of(text: &str) -> Status {
     let path = PathOf { peer: name(), clients: vec![name()], sessions: 1, lanes: 4, ..PathOf::default() };
     let fault = FaultOf { time: name(), code: "io", client: name(), what: name(), message: name() };
     Status {
-        version: "1.2.3",
+        head: StatusHead {
+            version: "1.2.3",
+            begun: Some(name()),
+            listen: vec![name()],
+            key: name(),
+            ..StatusHead::default()
+        },
         state: "serving",
         unready: vec![name()],
-        begun: Some(name()),
-        listen: vec![name()],
-        key: name(),
         load: Load { sessions: 1, sessions_max: 64, memory_bytes: 99, memory_max: 100, ..Load::default() },
         totals: Totals { audit_records: Some(5), audit_lost: Some(1), ..Totals::default() },
         sessions: vec![session],
@@ -62,7 +67,6 @@ fn status_of(text: &str) -> Status {
             sent_per_s: vec![0.0, 1e9],
             sessions: vec![1.0, 1.0],
         },
-        ..Status::default()
     }
 }
 
