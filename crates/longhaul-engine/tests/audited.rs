@@ -1,6 +1,8 @@
 //! Where no record may be lost, a session ends whose record is, and none begins while none can be
 //! kept.
 
+#![allow(clippy::disallowed_methods, reason = "the test makes the files that are served")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
