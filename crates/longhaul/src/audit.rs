@@ -106,9 +106,9 @@ struct WhoseLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     client: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
+    key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    peer: Option<String>,
+    peer: Option<&'a str>,
 }
 
 impl AuditFile {
@@ -314,21 +314,20 @@ fn write_some(file: &mut File, pending: &[u8]) -> ((usize, u64), Option<io::Erro
 }
 
 fn line_of(record: &AuditRecord<'_>) -> String {
-    let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect();
     rendered(&AuditLine {
         time: now(),
         deed: record.deed.name(),
         who: WhoseLine {
             session: record.who.session.filter(|name| !name.is_empty()),
             client: record.who.client,
-            key: record.who.key.map(|key| key.to_string()),
-            peer: record.who.peer.map(|peer| peer.to_string()),
+            key: record.who.key,
+            peer: record.who.peer,
         },
         root: record.root,
         path: record.path,
         what: record.what,
         bytes: record.bytes,
-        b3: record.b3.map(hex),
+        b3: record.b3.map(|digest| blake3::Hash::from_bytes(digest).to_hex().to_string()),
         count: record.count,
         seconds: record.seconds.map(|seconds| (seconds * 1e3).round() / 1e3),
         code: record.code.map_or("ok", FaultCode::name),

@@ -59,9 +59,10 @@ impl Asked {
 
     fn record(&self, daemon: &Daemon, deed: AuditDeed, code: Option<FaultCode>) {
         let client = daemon.client(&self.key).ok().map(|client| client.name.as_str());
+        let (key, peer) = (self.key.to_string(), self.peer.to_string());
         daemon.live.audit.keep(&AuditRecord {
             deed,
-            who: AuditWho { session: None, client, key: Some(self.key), peer: Some(self.peer) },
+            who: AuditWho { session: None, client, key: Some(&key), peer: Some(&peer) },
             root: self.root.as_deref(),
             path: self.path.as_deref(),
             what: Some(self.what),

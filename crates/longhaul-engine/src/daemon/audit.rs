@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use longhaul_core::{Escaped, Fault, FaultCode};
-use longhaul_net::PublicKey;
 
 use super::ClientConfig;
 use crate::api::{FileEvent, FileStatus, StopTrigger};
@@ -69,9 +68,9 @@ pub struct AuditWho<'a> {
     /// The name of the client in the configuration.
     pub client: Option<&'a str>,
     /// The key that it has proved.
-    pub key: Option<PublicKey>,
+    pub key: Option<&'a str>,
     /// The address that it came from.
-    pub peer: Option<SocketAddr>,
+    pub peer: Option<&'a str>,
 }
 
 /// The deed of a record.
@@ -145,8 +144,9 @@ impl Auditor {
         let session = SessionAudit {
             log: self.0.clone(),
             client: client.name.clone(),
-            key: client.key,
-            peer,
+            // As texts, once: each record has them.
+            key: client.key.to_string(),
+            peer: peer.to_string(),
             begun: Instant::now(),
             name: OnceLock::new(),
             end: OnceLock::new(),
@@ -160,8 +160,8 @@ impl Auditor {
 pub(super) struct SessionAudit {
     log: Option<Arc<dyn AuditLog>>,
     client: String,
-    key: PublicKey,
-    peer: SocketAddr,
+    key: String,
+    peer: String,
     begun: Instant,
     /// Its name, once it has one.
     name: OnceLock<String>,
@@ -233,8 +233,8 @@ impl SessionAudit {
             who: AuditWho {
                 session: self.name.get().map(String::as_str),
                 client: Some(&self.client),
-                key: Some(self.key),
-                peer: Some(self.peer),
+                key: Some(&self.key),
+                peer: Some(&self.peer),
             },
             seconds: Some(self.begun.elapsed().as_secs_f64()),
             ..record

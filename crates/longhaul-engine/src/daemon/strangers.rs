@@ -19,9 +19,10 @@ use longhaul_proto::Message;
 
 /// Refuses a stranger.
 pub(super) async fn refuse(daemon: &Daemon, control: Control) {
-    let (peer, key) = (Some(control.peer_addr), Some(control.peer_key));
     daemon.live.tallies.stranger();
     if daemon.notices.refused(control.peer_addr, control.peer_key) {
+        let (peer, key) = (control.peer_addr.to_string(), control.peer_key.to_string());
+        let (peer, key) = (Some(&*peer), Some(&*key));
         daemon.live.audit.keep(&AuditRecord {
             who: AuditWho { peer, key, ..AuditWho::default() },
             code: Some(FaultCode::Denied),

@@ -140,7 +140,9 @@ impl<I: Iterator<Item = (&'static str, Value)> + Clone> Serialize for JsonObject
 /// A value that JSON cannot have.
 pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
-    if !text.chars().any(is_deceptive) {
+    // JSON escapes the control characters of ASCII itself, all but the last one.
+    let is_plain = text.is_ascii() && !text.contains('\u{7f}');
+    if is_plain || !text.chars().any(is_deceptive) {
         return Ok(text);
     }
     // They stand only within texts: JSON itself has none.

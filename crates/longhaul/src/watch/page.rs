@@ -28,9 +28,9 @@ pub(super) fn page(status: &Status) -> String {
     html.raw("<link rel=\"stylesheet\" href=\"/style.css\"><script src=\"/script.js\" defer></script></head><body>");
     html.raw("<a class=\"skip\" href=\"#main\">Skip to the figures</a><header><h1>longhaul <small>");
     html.text(status.head.version).raw("</small></h1><nav aria-label=\"Tools\">");
-    html.raw("<span id=\"told\" role=\"status\"></span>");
     html.raw("<button id=\"pause\" type=\"button\" aria-pressed=\"false\" hidden>Pause</button>");
     html.raw("<a href=\"/\">Reload</a><a href=\"/status.json\">JSON</a><a href=\"/metrics\">Metrics</a>");
+    html.raw("<span id=\"told\" role=\"status\"></span>");
     html.raw("</nav></header><main id=\"main\" tabindex=\"-1\">");
     html.part(state(status)).part(tiles(status)).part(plots(status));
     html.part(sessions(&status.sessions)).part(roots(&status.roots)).part(paths(&status.paths));
