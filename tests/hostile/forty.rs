@@ -36,7 +36,7 @@ const FORTY: [(&str, Tested); 40] = [
     ("names that are none", Here(thrown::names_that_are_none)),
     ("names of odd bytes", Here(thrown::names_of_odd_bytes)),
     ("links that lead outside", Here(thrown::links_that_lead_outside)),
-    ("a parent that is exchanged for a link again and again", Elsewhere("hostile::races")),
+    ("a parent that is exchanged for a link again and again", Elsewhere("swaps")),
     ("fifos, devices, directories and foreign files", Here(thrown::things_that_are_no_files)),
     ("one path twice, and a file that is a directory", Here(thrown::one_path_twice)),
     ("counts and numbers that overflow", Here(thrown::numbers_that_overflow)),
@@ -79,8 +79,9 @@ const FORTY: [(&str, Tested); 40] = [
 /// pulls all the while.
 ///
 /// ```text
-/// data/steady   data/stands   data/dir/real   data/dir/deep -> ../../outside   data/out -> ../outside
-/// data/leaf -> ../outside/secret   data/foreign = outside/foreign   data/fifo
+/// data/steady   data/stands   data/dir/real   data/dir/deep -> ../../outside
+/// data/out -> ../outside   data/leaf -> ../outside/secret   data/magic -> /proc/self/mem
+/// data/foreign = outside/foreign   data/fifo
 /// ```
 pub(super) struct Ground {
     pub(super) site: Site,
