@@ -109,7 +109,7 @@ impl Ground {
         let before = Tree::of(&outside);
         fs::hard_link(outside.join("foreign"), root.join("foreign")).unwrap();
         let http = format!("http = 'unix:{}'", server.path("http.sock").display());
-        let config = DaemonConfig::default().watch("audit = 'audit.jsonl'").watch(&http);
+        let config = DaemonConfig::default().watch("audit = 'audit.jsonl'").watch(&http).root_line("reserve = '1%'");
         let config = config.root("data", &root, ALL_RIGHTS).root_protected(
             "strict",
             &server.make_dir("strict"),
