@@ -26,6 +26,7 @@ use tokio_rustls::{StartHandshake, TlsStream};
 use crate::control::Control;
 use crate::crowd::Source;
 use crate::error::NetError;
+use crate::handover::HeardSecrets;
 use crate::handshake::{Handshake, HandshakeTurn, Secured};
 use crate::incoming::Incoming;
 use crate::lane::LaneStream;
@@ -239,7 +240,12 @@ impl Greeting {
         first: turns::Turn,
     ) -> Result<Secured, NetError> {
         let peer = self.addr.to_string();
-        let mut handshake = Handshake::server(tls.lane.clone(), received, &peer)?;
+        let mut handshake = if tls.hands_over {
+            let (config, heard) = HeardSecrets::of(&tls.lane);
+            Handshake::server(config, received, &peer)?.heard_by(heard)
+        } else {
+            Handshake::server(tls.lane.clone(), received, &peer)?
+        };
         let mut say = Vec::new();
         let mut more = vec![0; HEARD_BYTES];
         let mut leave = first;

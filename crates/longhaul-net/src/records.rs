@@ -14,6 +14,7 @@ use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
+use crate::handover::HandedOverKeys;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, ExtractedSecrets, InvalidMessage, PeerMisbehaved};
 
 /// The record protection of both directions of one lane.
@@ -35,6 +36,8 @@ pub(crate) enum Schedule {
     Client(KernelConnection<ClientConnectionData>),
     /// The key schedule of the accepting side.
     Server(KernelConnection<ServerConnectionData>),
+    /// The key schedule of a lane that another process has accepted.
+    HandedOver(HandedOverKeys),
 }
 
 /// The meaning of a record without payload.
@@ -63,6 +66,18 @@ impl Records {
         Ok(Records { tx, rx, schedule, limit, owes_update: false, idle: 0 })
     }
 
+    /// Takes over where another process has left them.
+    pub(crate) fn handed_over(keys: HandedOverKeys, (tx, rx): (Direction, Direction)) -> Records {
+        let schedule = Schedule::HandedOver(keys);
+        Records { tx, rx, limit: schedule.limit(), schedule, owes_update: false, idle: 0 }
+    }
+
+    /// The numbers of the next records, to send and to receive, and how many one key may seal. They
+    /// are all that the keys of the handshake do not say as long as none of them was renewed.
+    pub(crate) fn numbers(&self) -> (u64, u64, u64) {
+        (self.tx.seq, self.rx.seq, self.limit)
+    }
+
     /// Seals up to [`FRAGMENT_BYTES_MAX`] of payload as one record at the start of `out`, where
     /// [`OVERHEAD`] more must fit. Call [`Records::renew`] before it.
     pub(crate) fn seal(&mut self, payload: &[u8], out: &mut [u8]) -> Result<usize, rustls::Error> {
@@ -77,7 +92,7 @@ impl Records {
             return Ok(0);
         }
         let written = self.tx.seal(HANDSHAKE, KEY_UPDATE, out)?;
-        self.tx = Direction::new(self.schedule.next_tx()?)?;
+        self.tx = self.schedule.next_tx()?;
         self.owes_update = false;
         Ok(written)
     }
@@ -120,7 +135,7 @@ impl Records {
         match (kind, content) {
             (ALERT, &[_, description]) => hear_alert(AlertDescription::from(description)),
             (HANDSHAKE, &[KEY_UPDATE_TYPE, 0, 0, 1, request @ (0 | 1)]) => {
-                self.rx = Direction::new(self.schedule.next_rx()?)?;
+                self.rx = self.schedule.next_rx()?;
                 self.owes_update |= request == 1;
                 Ok(Heard::Nothing)
             }
@@ -177,27 +192,30 @@ impl Schedule {
         let suite = match self {
             Schedule::Client(kernel) => kernel.negotiated_cipher_suite(),
             Schedule::Server(kernel) => kernel.negotiated_cipher_suite(),
+            Schedule::HandedOver(keys) => return keys.limit,
         };
         suite.tls13().map_or(1, |suite| suite.common.confidentiality_limit).min(RECORDS_PER_KEY_MAX)
     }
 
-    fn next_tx(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+    fn next_tx(&mut self) -> Result<Direction, rustls::Error> {
         match self {
-            Schedule::Client(kernel) => kernel.update_tx_secret(),
-            Schedule::Server(kernel) => kernel.update_tx_secret(),
+            Schedule::Client(kernel) => Direction::new(kernel.update_tx_secret()?),
+            Schedule::Server(kernel) => Direction::new(kernel.update_tx_secret()?),
+            Schedule::HandedOver(keys) => keys.next_tx(),
         }
     }
 
-    fn next_rx(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+    fn next_rx(&mut self) -> Result<Direction, rustls::Error> {
         match self {
-            Schedule::Client(kernel) => kernel.update_rx_secret(),
-            Schedule::Server(kernel) => kernel.update_rx_secret(),
+            Schedule::Client(kernel) => Direction::new(kernel.update_rx_secret()?),
+            Schedule::Server(kernel) => Direction::new(kernel.update_rx_secret()?),
+            Schedule::HandedOver(keys) => keys.next_rx(),
         }
     }
 }
 
 /// One direction's key and the number of the next record.
-struct Direction {
+pub(crate) struct Direction {
     key: LessSafeKey,
     iv: cipher::Iv,
     seq: u64,
@@ -213,6 +231,12 @@ impl Direction {
         };
         let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| rustls::Error::EncryptError)?;
         Ok(Direction { key: LessSafeKey::new(key), iv, seq })
+    }
+
+    /// The key of this algorithm, with the number of the next record.
+    pub(crate) fn of(algorithm: &'static aead::Algorithm, key: &[u8], iv: [u8; 12], seq: u64) -> Option<Direction> {
+        let key = UnboundKey::new(algorithm, key).ok()?;
+        Some(Direction { key: LessSafeKey::new(key), iv: cipher::Iv::from(iv), seq })
     }
 
     fn seal(&mut self, kind: u8, content: &[u8], out: &mut [u8]) -> Result<usize, rustls::Error> {
