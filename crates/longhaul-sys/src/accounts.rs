@@ -36,6 +36,79 @@ pub fn user_id(name: &str) -> io::Result<Option<u32>> {
     )
 }
 
+/// A user as the system's databases have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownUser {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The number.
+    pub uid: u32,
+    /// The number of the primary group.
+    pub gid: u32,
+}
+
+impl KnownUser {
+    /// The user of this name. `None`: the system knows none.
+    ///
+    /// # Errors
+    /// The system's error, if its databases cannot be asked.
+    pub fn of_name(name: &str) -> io::Result<Option<KnownUser>> {
+        let Ok(name) = CString::new(name) else { return Ok(None) };
+        look_up(
+            // SAFETY: as in `user_id`.
+            |entry, room, found| unsafe {
+                libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
+            },
+            KnownUser::of_entry,
+        )
+    }
+
+    /// The user of this number. `None`: the system knows none.
+    ///
+    /// # Errors
+    /// The system's error, if its databases cannot be asked.
+    pub fn of_number(uid: u32) -> io::Result<Option<KnownUser>> {
+        look_up(
+            // SAFETY: as in `user_name`.
+            |entry, room, found| unsafe { libc::getpwuid_r(uid, entry, room.as_mut_ptr().cast(), room.len(), found) },
+            KnownUser::of_entry,
+        )
+    }
+
+    fn of_entry(entry: &libc::passwd) -> KnownUser {
+        // SAFETY: as in `user_name`.
+        let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_bytes().to_vec();
+        KnownUser { name, uid: entry.pw_uid, gid: entry.pw_gid }
+    }
+
+    /// The groups that it is in, `gid` among them.
+    ///
+    /// # Errors
+    /// The system's error; `InvalidData` for a user of too many groups.
+    pub fn groups(&self, gid: u32) -> io::Result<Vec<u32>> {
+        let name = CString::new(self.name.as_slice())?;
+        let mut groups = vec![0; GROUPS_BEGIN];
+        loop {
+            let mut count = libc::c_int::try_from(groups.len()).map_err(|_| too_many_groups())?;
+            // SAFETY: `name` is a C string, and there is room for `count` groups. The call writes no
+            // more, and then the number that there are.
+            let got = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
+            if got >= 0 {
+                groups.truncate(usize::try_from(got).unwrap_or_default());
+                return Ok(groups);
+            }
+            if groups.len() > GROUPS_MAX {
+                return Err(too_many_groups());
+            }
+            groups.resize(groups.len() * 4, 0);
+        }
+    }
+}
+
+fn too_many_groups() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a user of more groups than a process can have")
+}
+
 /// The name of a group. `None`: the system knows none of this number.
 ///
 /// # Errors
@@ -89,6 +162,10 @@ fn look_up<E, T>(
 
 /// Room for an entry: enough for all but groups of many members.
 const ROOM_BYTES: usize = 4 << 10;
+/// Room for the groups of a user: enough for most.
+const GROUPS_BEGIN: usize = 64;
+/// The groups that a process can have (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
 /// The most room that an entry is given: a group of a hundred thousand members.
 const ROOM_BYTES_MAX: usize = 4 << 20;
 
@@ -105,5 +182,15 @@ mod tests {
             assert_eq!((user_id(name).expect("asked"), group_id(name).expect("asked")), (None, None), "{name:?}");
         }
         assert_eq!(user_name(u32::MAX - 7).expect("asked"), None);
+    }
+
+    #[test]
+    fn a_user_is_known_with_its_groups() {
+        let root = KnownUser::of_name("root").expect("asked").expect("known");
+        assert_eq!((root.name.as_slice(), root.uid, root.gid), (&b"root"[..], 0, 0));
+        assert_eq!(KnownUser::of_number(0).expect("asked").as_ref(), Some(&root));
+        assert!(root.groups(0).expect("asked").contains(&0));
+        assert_eq!(KnownUser::of_name("no such account").expect("asked"), None);
+        assert_eq!(KnownUser::of_number(u32::MAX - 7).expect("asked"), None);
     }
 }

@@ -15,7 +15,9 @@ use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection};
 use super::buffers::{Buffers, Need};
+use super::deputy::{DaemonLink, LinkedSession};
 use super::listing::{ListedNames, Places};
+use super::live::{MayModify, Needs};
 use super::memory::Measured;
 use super::rates::RateClaim;
 use super::request::hear_rest;
@@ -24,6 +26,7 @@ use super::runs::RunSeat;
 use super::shares::{Full, Share};
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon, RootConfig};
+use crate::api::StopTrigger;
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
@@ -54,6 +57,8 @@ pub(super) struct Admission {
     pub(super) machinery: SessionBuffers,
     /// Bytes of all of its buffers.
     pub(super) memory: ByteCount,
+    /// The rights that it begins with.
+    pub(super) needs: Needs,
     pub(super) holdings: Holdings,
 }
 
@@ -64,6 +69,9 @@ pub(super) struct Holdings {
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
     _root_places: Vec<RootPlace>,
+    /// In a deputy: what it has of the daemon, which is told before another session of the run
+    /// begins.
+    pub(super) linked: Option<LinkedSession>,
     pub(super) buffers: Buffers,
     pub(super) place: RunSeat,
 }
@@ -117,6 +125,11 @@ async fn prepare(
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
+    let needs = needs(daemon, client, &transfer)?;
+    let linked = match &daemon.link {
+        Some(link) => Some(begin(link, &transfer, needs.clone(), place.trigger()).await?),
+        None => None,
+    };
     let _root_places = root_places(daemon, client, &transfer)?;
     let (side, description) = match measured {
         Some(measured) => measured.side(&transfer),
@@ -126,6 +139,9 @@ async fn prepare(
     let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
     let needed = needed(memory_of(daemon, client), &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
+    if let Some(link) = &daemon.link {
+        link.reserve(needed.first()).await;
+    }
     let buffers = buffers(daemon, client.key, needed).await?;
     if let Some(claim) = rest.claim {
         buffers.absorb(claim);
@@ -134,7 +150,7 @@ async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { _session: session, _root_places, buffers, place };
+    let holdings = Holdings { _session: session, _root_places, linked, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -148,6 +164,7 @@ async fn prepare(
         chunk_max,
         machinery,
         memory,
+        needs,
         holdings,
     })
 }
@@ -178,11 +195,35 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this build does not know how to do what is asked";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
     }
+    if transfer.flow.transport == Transport::Quic && daemon.link.is_some() {
+        let why = "this key is served as a user of the daemon's host, over TCP alone";
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::EncryptOrUseTcp));
+    }
     need_allowed(daemon, client, transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
     Ok(())
+}
+
+/// The rights that a transfer begins with.
+fn needs(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Needs, Fault> {
+    let may_modify = match &transfer.far {
+        Far::Destination { root, .. } if daemon.root(client, root)?.1.modify => MayModify::Yes,
+        _ => MayModify::No,
+    };
+    Ok(Needs::of(transfer, may_modify).of_user(client.user.as_ref().map(|user| user.uid)))
+}
+
+/// Has the daemon let a session of a deputy begin.
+async fn begin(
+    link: &Arc<DaemonLink>,
+    transfer: &Transfer,
+    needs: Needs,
+    trigger: StopTrigger,
+) -> Result<LinkedSession, Fault> {
+    let protection = handshake::from_wire(transfer.protect);
+    link.begin((side::described(transfer), protection, needs), transfer.flow.rate, trigger).await
 }
 
 /// The facts of the transport that a session begins with.
@@ -264,7 +305,7 @@ async fn mapped(
 
 /// One of the sessions that there may be. Where all are taken, one in which nothing moves makes
 /// room for a client that has none.
-async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
+pub(super) async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
     match daemon.sessions.claim(client, 1) {
         Err(Full::Daemon) if !daemon.sessions.has_any(client) && daemon.runs.make_room(client).await => {
             daemon.sessions.claim(client, 1)

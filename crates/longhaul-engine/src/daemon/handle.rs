@@ -138,7 +138,7 @@ impl ServiceHandle {
         let daemon = self.0.current.now();
         let (memory_taken, memory_max) = daemon.memory.taken();
         let roots =
-            daemon.roots.named.keys().map(|name| (name.clone(), daemon.live.rates.cap(&Cap::Root(name.clone()))));
+            daemon.config.roots.iter().map(|root| (root.name.clone(), daemon.live.rates.cap(&Cap::Root(root.name.clone()))));
         ServiceFigures {
             listening: self.0.listening.clone(),
             begun: self.0.begun.1,
@@ -184,8 +184,16 @@ impl ServiceHandle {
         let _alone = self.0.changing.try_lock().map_err(|_| changing())?;
         let old = self.0.current.now();
         reload::need_same_listen(&old.config, &config)?;
+        reload::need_broker(&old.deputies, &config)?;
         // A disk that hangs holds nobody up but this change.
-        let next = blocking(move || reload::prepare(&old, config)).await?;
+        let next = blocking(move || {
+            // It takes what it read only once everything else was found right.
+            let broker = old.deputies.broker().cloned();
+            broker.iter().try_for_each(|broker| broker.read())?;
+            let next = reload::prepare(&old, config)?;
+            broker.iter().try_for_each(|broker| broker.take()).map(|()| next)
+        })
+        .await?;
         Ok(reload::put(&self.0.current, next))
     }
 
@@ -236,7 +244,7 @@ impl ServiceHandle {
                 let client = daemon.config.clients.iter().find(|client| client.name == *name);
                 Cap::Client(client.ok_or_else(|| no_client(name))?.key)
             }
-            RateOf::Root(name) if daemon.roots.named.contains_key(name) => Cap::Root(name.clone()),
+            RateOf::Root(name) if daemon.config.roots.iter().any(|root| root.name == *name) => Cap::Root(name.clone()),
             RateOf::Root(name) => {
                 let why = format_args!("this daemon has no root '{}'", Escaped(name.as_bytes()));
                 return Err(Fault::new(FaultCode::NotFound, Blame::Local, why));

@@ -12,6 +12,7 @@ use std::time::Instant;
 use longhaul_core::{FaultCode, IfExists, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
+use serde::{Deserialize, Serialize};
 
 use super::drain::Drain;
 use super::rates::RateLimits;
@@ -64,11 +65,13 @@ pub(super) struct LiveSeat {
 }
 
 /// The rights without which a session may not go on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Needs {
     roots: BTreeMap<String, Rights>,
     /// Whether it measures.
     bench: bool,
+    /// The number of the user of this host as which it runs. `None`: the daemon's.
+    uid: Option<u32>,
 }
 
 impl Needs {
@@ -80,16 +83,27 @@ impl Needs {
                 let modify = may_modify == MayModify::Yes && *if_exists != IfExists::Fail;
                 Needs {
                     roots: BTreeMap::from([(root.to_string(), Rights { read, create: true, modify })]),
-                    bench: false,
+                    ..Needs::default()
                 }
             }
             (Far::Sources { sources, .. }, _) => {
                 let read = Rights { read: true, create: false, modify: false };
                 let roots = sources.iter().map(|source| (source.root.to_string(), read));
-                Needs { roots: roots.collect(), bench: false }
+                Needs { roots: roots.collect(), ..Needs::default() }
             }
-            _ => Needs { roots: BTreeMap::new(), bench: true },
+            _ => Needs { bench: true, ..Needs::default() },
         }
+    }
+
+    /// The same of a session that runs as this user.
+    #[must_use]
+    pub(super) fn of_user(self, uid: Option<u32>) -> Needs {
+        Needs { uid, ..self }
+    }
+
+    /// The roots.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &str> {
+        self.roots.keys().map(String::as_str)
     }
 }
 
@@ -109,7 +123,8 @@ impl Daemon {
         let grants = |(root, rights): (&String, &Rights)| {
             self.root(client, root).is_ok_and(|(_, granted)| granted.and(*rights) == *rights)
         };
-        (client.bench || !needs.bench) && needs.roots.iter().all(grants)
+        let is_user = needs.uid == client.user.as_ref().map(|user| user.uid);
+        is_user && (client.bench || !needs.bench) && needs.roots.iter().all(grants)
     }
 }
 
@@ -175,7 +190,7 @@ impl Drop for LiveSeat {
 pub(super) struct SessionCounter(Mutex<Counts>);
 
 /// The figures of a session.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counts {
     /// Files and links that were committed.
     pub(super) files: u64,
@@ -197,6 +212,11 @@ impl SessionCounter {
     /// The figures now.
     pub(super) fn counts(&self) -> Counts {
         *self.lock()
+    }
+
+    /// Shows figures that were counted elsewhere.
+    pub(super) fn set(&self, counts: Counts) {
+        *self.lock() = counts;
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -266,6 +286,7 @@ mod tests {
             memory: None,
             weight: 1,
             bench: false,
+            user: None,
         });
         let config = ServeConfig {
             file: None,
@@ -287,7 +308,7 @@ mod tests {
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");
         let affinity = reload::affinity(&config).expect("any CPU");
-        Daemon::new(config, Roots { named, account: None }, affinity, Stop::new().1)
+        Daemon::new(config, Roots { named, ..Roots::default() }, affinity, Stop::new().1)
     }
 
     fn key() -> PublicKey {
@@ -306,7 +327,7 @@ mod tests {
             what: "pull".to_owned(),
             protection: Protection::Private,
             begun: Instant::now(),
-            needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), bench: false },
+            needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), ..Needs::default() },
             counter: Arc::default(),
             trigger,
         };

@@ -13,7 +13,8 @@
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
 //! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
-//! go. `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
+//! go. A client that has a user of this host is served by a `deputy`, a process of that user. `pipe`
+//! is a daemon for one client behind an ssh session, whose paths are an `account`'s;
 //! `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
@@ -22,6 +23,7 @@ mod admission;
 mod buffers;
 mod collect;
 mod current;
+mod deputy;
 mod door;
 mod drain;
 mod handle;
@@ -53,6 +55,7 @@ use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
 use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, TargetDirs, TargetSet, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
+use serde::{Deserialize, Serialize};
 
 use crate::api::{Stop, StopTrigger};
 use crate::budget;
@@ -60,6 +63,7 @@ use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use account::PipeAccount;
 use current::Current;
+use deputy::{Deputies, DaemonLink};
 use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;
@@ -67,13 +71,14 @@ use notices::Notices;
 use runs::Runs;
 use shares::ClientShares;
 
+pub use deputy::{Broker, BrokerAnswer, BrokerRequest, serve_deputy};
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
 pub use reload::{Changes, Reloaded};
 
 /// A directory tree offered under a name.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RootConfig {
     /// Its name.
     pub name: String,
@@ -92,7 +97,7 @@ pub struct RootConfig {
 }
 
 /// A client: a key that may come in.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientConfig {
     /// A name for the log.
     pub name: String,
@@ -112,10 +117,23 @@ pub struct ClientConfig {
     pub weight: u32,
     /// Whether it may measure: move bytes that are on no disk, to nowhere.
     pub bench: bool,
+    /// The user of this host as which its sessions run. `None`: the daemon's.
+    pub user: Option<ClientUser>,
+}
+
+/// A user of this host whose process serves a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientUser {
+    /// The number of the user. Never 0.
+    pub uid: u32,
+    /// The number of the primary group.
+    pub gid: u32,
+    /// The name by which its further groups are found. `None`: it has none.
+    pub name: Option<String>,
 }
 
 /// A daemon's configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServeConfig {
     /// The file from which it was read, named in the log where an administrator has to edit it.
     /// `None`: the command line alone.
@@ -182,6 +200,8 @@ struct Roots {
     named: BTreeMap<String, OpenRoot>,
     /// The places that the one client behind a pipe may name instead.
     account: Option<Arc<PipeAccount>>,
+    /// Roots that a deputy could not open.
+    failed: BTreeMap<String, Fault>,
 }
 
 /// The daemon as a conversation sees it: the configuration and the roots of one moment, and the
@@ -203,6 +223,10 @@ struct Daemon {
     /// Where the threads of all sessions work.
     affinity: Affinity,
     stop: Stop,
+    /// The processes that serve clients as users of this host.
+    deputies: Deputies,
+    /// In such a process: the way to the daemon.
+    link: Option<Arc<DaemonLink>>,
 }
 
 impl Service {
@@ -211,11 +235,11 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        Service::start_at(config, identity, Vec::new()).await
+        Service::start_at(config, identity, Vec::new(), None).await
     }
 
     /// The same at sockets that were passed to this process, in place of the configuration's
-    /// addresses, if there are any.
+    /// addresses, if there are any. Clients that have a user need a broker.
     ///
     /// # Errors
     /// The same, and a [`Fault`] that names a socket at which it cannot listen.
@@ -223,17 +247,22 @@ impl Service {
         config: ServeConfig,
         identity: Arc<Identity>,
         passed: Vec<OwnedFd>,
+        broker: Option<Broker>,
     ) -> Result<Service, Fault> {
+        let deputies = Deputies::of(broker);
+        reload::need_broker(&deputies, &config)?;
         let affinity = reload::affinity(&config)?;
         let roots = reload::open_roots(&config, &BTreeMap::new())?;
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
+        let tls = if deputies.broker().is_some() { tls.handing_over() } else { tls };
         let listeners =
             if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        let daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
+        let daemon = Daemon { deputies, ..daemon };
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
@@ -283,6 +312,8 @@ impl Daemon {
             config,
             affinity,
             stop,
+            deputies: Deputies::default(),
+            link: None,
         }
     }
 }

@@ -88,8 +88,8 @@ where
 /// The one client: whoever holds the other end of the pipe.
 fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
-    let (rate, sessions, memory) = (None, None, None);
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false }
+    let (rate, sessions, memory, user) = (None, None, None, None);
+    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false, user }
 }
 
 /// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes

@@ -265,6 +265,7 @@ mod tests {
             memory: None,
             weight: 1,
             bench: false,
+            user: None,
         };
         let (free, slow, slower) = (root("free", None), root("slow", Some(100)), root("slower", Some(50)));
         let caps = BTreeMap::from([(Cap::Root("slow".to_owned()), 100), (Cap::Root("slower".to_owned()), 50)]);

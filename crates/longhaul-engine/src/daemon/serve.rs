@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
 use super::current::Current;
-use super::live::{Counts, Live, LiveSeat, MayModify, Needs, SessionCounter};
+use super::live::{Counts, Live, LiveSeat, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
 use super::rates::Entered;
 use super::side::Side;
-use super::{Daemon, request, strangers};
+use super::{Daemon, deputy, request, strangers};
 use crate::budget::{self};
 use crate::cpu::Stage;
 use crate::lanes::event::LaneListener;
@@ -50,10 +50,15 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         return strangers::refuse(&daemon, control).await;
     }
     // Until it has a session, which is counted otherwise, or its answer.
+    let user = daemon.client(&control.peer_key).ok().and_then(|client| client.user.as_ref());
     let Some(place) = daemon.lobby.client(control.peer_key) else {
         daemon.notices.crowded(peer, control.peer_key);
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
+    // The user's own process hears it, if that is not this one.
+    if let Some(uid) = user.map(|user| user.uid).filter(|_| daemon.link.is_none()) {
+        return deputy::relay(current, control, uid, place).await;
+    }
     let heard = handshake::hear(&mut control.reader).await;
     let follows = heard.as_ref().map_or(Follows::Nothing, |(request, _)| request::follows(request));
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
@@ -111,7 +116,7 @@ fn busy(what: &str) -> Fault {
 async fn run_session(
     (daemon, current): (&Arc<Daemon>, &Current),
     control: Control,
-    admission: Admission,
+    mut admission: Admission,
     units: Units,
 ) {
     let begun = Instant::now();
@@ -120,6 +125,7 @@ async fn run_session(
     let protection = handshake::from_wire(admission.transfer.protect);
     tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
     let counter = Arc::new(SessionCounter::default());
+    admission.holdings.linked.iter_mut().for_each(|linked| linked.show(counter.clone()));
     if admission.measured.is_some() {
         // Its own time and the end are within that, or the client is not one that means well.
         admission.holdings.place.end_after(LONGEST + LONGEST / 10);
@@ -161,7 +167,10 @@ async fn welcome(
 ) -> Result<(ControlLink, (Registered, Entered, LiveSeat), Plan), Fault> {
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.live.rates.enter(admission.claim.clone(), events.0.clone());
-    let welcome = answer(admission, units, rate)?;
+    // A deputy is told both by the daemon.
+    let rate = admission.holdings.linked.as_ref().map_or(rate, |linked| linked.rate(events.0.clone()));
+    let session = daemon.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
+    let welcome = answer(admission, units, (session, rate));
     let live = daemon.live.enter(welcome.session, listed(&control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
@@ -190,10 +199,6 @@ async fn welcome(
 
 /// A session in the list of those that run.
 fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
-    let may_modify = match &admission.side {
-        Side::Receive(_, Policy { may_modify: true, .. }) => MayModify::Yes,
-        _ => MayModify::No,
-    };
     Live {
         key: control.peer_key,
         client: admission.client.clone(),
@@ -201,7 +206,7 @@ fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>
         what: admission.description.clone(),
         protection: handshake::from_wire(admission.transfer.protect),
         begun: Instant::now(),
-        needs: Needs::of(&admission.transfer, may_modify),
+        needs: admission.needs.clone(),
         counter,
         trigger: admission.holdings.place.trigger(),
     }
@@ -209,7 +214,7 @@ fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>
 
 /// Ends a session in order that was admitted by what is served no more, or while the daemon began
 /// to drain. Whoever changed that found it in no list yet.
-fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
+pub(super) fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
     let daemon = current.now();
     if !seat.is_allowed(&daemon) {
         seat.end(FaultCode::Denied);
@@ -218,25 +223,25 @@ fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
     }
 }
 
-/// The answer to an admitted request of a client that takes `units`; `rate` is what the daemon lets
-/// the session carry, bytes/s.
-fn answer(admission: &Admission, units: Units, rate: Option<u64>) -> Result<Welcome, Fault> {
+/// The answer to an admitted request of a client that takes `units`, with the name of the session;
+/// `rate` is what the daemon lets it carry, bytes/s.
+fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Option<u64>)) -> Welcome {
     let chunk = admission.transfer.chunk;
-    Ok(Welcome {
+    Welcome {
         version: VERSION,
         caps: extras_carried(admission.transfer.preserve)
             | match &admission.side {
                 Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
                 Side::Send(_, _, caps) => *caps,
             },
-        session: nonce()?,
+        session,
         chunk,
         chunk_max: admission.chunk_max,
         bundled_max: units.bundled_max(chunk),
         lanes_max: admission.lanes_max,
         rate: rate.unwrap_or(0),
         memory_bytes: admission.measured.map_or(0, |measured| measured.bytes),
-    })
+    }
 }
 
 /// The lanes that the registry is to bring to the session, which hears of them through `listener`.
@@ -272,7 +277,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         transport: transfer.flow.transport,
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
-        choose_transport: transfer.flow.choose,
+        choose_transport: transfer.flow.choose && daemon.link.is_none(),
         tunes: true,
         rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),

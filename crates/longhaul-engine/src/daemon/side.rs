@@ -58,17 +58,15 @@ pub(super) async fn open(
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
             let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());
-            let what = format!("push to {root}/{}", path.escaped());
             let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);
             let within = config.policy;
             let place = move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
             let destination = Destination { place: format!("root {root}"), ..destination };
-            Ok((Side::Receive(destination, policy), what))
+            Ok((Side::Receive(destination, policy), described(transfer)))
         }
         (Far::Sources { sources, rules, .. }, Role::Receiver) => {
-            let Some(first) = sources.first() else { return Err(contradiction()) };
             let mut roots = BTreeMap::new();
             for source in sources {
                 if !roots.contains_key(&source.root) {
@@ -82,8 +80,6 @@ pub(super) async fn open(
             };
             let places = sources.iter().map(place).collect::<Result<Vec<_>, Fault>>()?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
-            let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
             let (names, accounts) = (names.map(Arc::new), AccountMap::default());
             let wanted = ScanWish { filter, names, preserve: transfer.preserve, accounts };
             let open =
@@ -93,9 +89,22 @@ pub(super) async fn open(
                 // This fails before the client makes anything of its destination.
                 return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
             }
-            Ok((Side::Send(source, wanted, handshake::source_caps(&shape)), what))
+            Ok((Side::Send(source, wanted, handshake::source_caps(&shape)), described(transfer)))
         }
         _ => Err(contradiction()),
+    }
+}
+
+/// A transfer of files, as the log says it.
+pub(super) fn described(transfer: &Transfer) -> String {
+    match &transfer.far {
+        Far::Destination { root, path, .. } => format!("push to {root}/{}", path.escaped()),
+        Far::Sources { sources, .. } => {
+            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+            let first = sources.first().map(|first| format!("{}/{}", first.root, first.path.escaped()));
+            format!("pull from {}{more}", first.unwrap_or_default())
+        }
+        Far::Memory { .. } => "bench".to_owned(),
     }
 }
 
@@ -115,6 +124,9 @@ impl Daemon {
     /// A root's tree and its partials, if the directory that is open for it is still the one at its
     /// path.
     pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<TargetSet>, Arc<RootJournals>), Fault> {
+        if let Some(fault) = self.roots.failed.get(root) {
+            return Err(fault.clone());
+        }
         let known = self.roots.named.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
         let (set, store) =
             known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;
