@@ -85,6 +85,10 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
+pub use longhaul_sys::accounts::KnownUser;
+pub use longhaul_sys::passing::{Passing, pair as passing_pair, receive as receive_passed, send as send_passed};
+pub use longhaul_sys::privileges::{UserNumbers, become_user, may_become_others};
+pub use longhaul_sys::signals::outlive_signals;
 pub use longhaul_sys::{ignores_hangup, take_sockets};
 pub use measure::lab;
 pub use measure::{

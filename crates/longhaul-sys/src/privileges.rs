@@ -25,12 +25,12 @@ pub struct UserNumbers {
 }
 
 /// Makes this process one of this user, without any capability and without a way to get one, and
-/// looks whether that is so. It gets `parent_dies` when the process with this number, which started
-/// it, ends.
+/// looks whether that is so. It is asked to end (SIGTERM) when the process with the number `parent`,
+/// which started it, ends.
 ///
 /// # Errors
 /// The system's error. The process may be half of either then, and must end.
-pub fn become_user(user: &UserNumbers, parent: u32, parent_dies: Signal) -> io::Result<()> {
+pub fn become_user(user: &UserNumbers, parent: u32) -> io::Result<()> {
     if user.uid == 0 || user.uid == u32::MAX || user.gid == u32::MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a number that stands for no ordinary user"));
     }
@@ -51,11 +51,17 @@ pub fn become_user(user: &UserNumbers, parent: u32, parent_dies: Signal) -> io::
     set_capabilities(None, NO_CAPABILITIES)?;
     set_no_new_privs(true)?;
     // The kernel forgets it as the user changes.
-    rustix::process::set_parent_process_death_signal(Some(parent_dies))?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     if getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().unsigned_abs()) != Some(parent) {
         return Err(io::Error::other("whoever started it has ended"));
     }
     check(user)
+}
+
+/// Whether this process may become one of another user, for good.
+pub fn may_become_others() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETPCAP;
+    capabilities(None).is_ok_and(|held| held.effective.contains(needed))
 }
 
 /// Checks that this process is nothing but that user's.

@@ -11,10 +11,11 @@ use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::Arc;
 
 use longhaul_core::FaultCode;
-use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing};
+use longhaul_engine::{Broker, Marks, ServeConfig, Service, TargetSet, Writing};
 use longhaul_net::Identity;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
@@ -33,6 +34,9 @@ use crate::output::{self, JsonLines, Listening, Summary, Talker};
 use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
 
+/// The process that starts others for users, and the socket to it.
+type StartedBroker = (Child, OwnedFd);
+
 /// Runs the command.
 ///
 /// # Errors
@@ -43,12 +47,17 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
     if let Some(confined) = &args.ssh_only {
         return super::pipe::run(confined.as_deref(), talk, context);
     }
-    context.log(match talk.verbose {
+    context.log(log_level(talk));
+    Ok(serve(args, talk, context).unwrap_or_else(|error| output::refuse(talk.json, error)))
+}
+
+/// The level from which on a daemon logs.
+fn log_level(talk: Talk) -> &'static str {
+    match talk.verbose {
         _ if talk.quiet => "warn",
         0 => "info",
         _ => "debug",
-    });
-    Ok(serve(args, talk, context).unwrap_or_else(|error| output::refuse(talk.json, error)))
+    }
 }
 
 fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
@@ -86,10 +95,25 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
     tell_the_lonely(&config, path.as_deref(), talker);
+    // While this process has one thread, may change users and has no secret.
+    let broker = start_broker(&config, path.as_deref(), talk)?;
     let loaded = keys::load_or_make(&identity, talker)?;
     let identity_default = identity_default().ok();
     let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket };
-    super::block_on(listen_until_stopped((config, passed), loaded, sources, (talk, talker)))?
+    super::block_on(listen_until_stopped((config, passed, broker), loaded, sources, (talk, talker)))?
+}
+
+/// Starts the process that starts others for users, if a client has one.
+fn start_broker(config: &ServeConfig, path: Option<&Path>, talk: Talk) -> Result<Option<StartedBroker>, Error> {
+    let (Some(path), true) = (path, config.clients.iter().any(|client| client.user.is_some())) else {
+        return Ok(None);
+    };
+    if !longhaul_engine::may_become_others() {
+        let why = "clients have a user, and this process may not change to it";
+        let hint = "start the daemon as root, with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or take 'user' and 'uid' out";
+        return Err(Error::Combination { why, hint });
+    }
+    super::broker::start(path, log_level(talk)).map(Some)
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -152,7 +176,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    (config, passed): (ServeConfig, Vec<OwnedFd>),
+    (config, passed, broker): (ServeConfig, Vec<OwnedFd>, Option<StartedBroker>),
     identity: Arc<Identity>,
     sources: Sources,
     (talk, talker): (Talk, Talker),
@@ -170,7 +194,11 @@ async fn listen_until_stopped(
     }
     let serving = serving(&config);
     let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
-    let service = Service::start_at(config, identity, passed).await?;
+    let broker = broker.map(|(child, socket)| {
+        tokio::task::spawn_blocking(move || outlived(child));
+        Broker::over(socket)
+    });
+    let service = Service::start_at(config, identity, passed, broker).await?;
     let admin = look_after(Reloader::new(sources, key, service.handle()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
@@ -193,6 +221,22 @@ async fn listen_until_stopped(
         let _ = admin.await;
     }
     Ok(Exit::Complete)
+}
+
+/// Waits for the end of the process that starts others for users. The daemon cannot start another
+/// one: it has given up the right to.
+fn outlived(mut child: Child) {
+    let status = match child.wait() {
+        // It ends in order when this process does.
+        Ok(status) if status.success() => return,
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    tracing::error!(
+        target: "longhaul::serve",
+        status,
+        "the process that starts others for users has ended: clients with a user are refused until the daemon is started again"
+    );
 }
 
 /// The line that a service manager shows of a daemon that accepts.

@@ -8,6 +8,7 @@ mod doubts;
 mod file;
 mod nested;
 mod policy;
+mod user;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

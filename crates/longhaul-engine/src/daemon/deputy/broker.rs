@@ -1,7 +1,7 @@
 //! Owns the words between the daemon and the broker, the process that starts deputies.
 //!
 //! In: the number of a user, or the wish to read the configuration again. Out: the daemon's end of
-//! the socket of a new deputy, or a refusal. A request has [`REQUEST_BYTES`], of which a deputy's
+//! the socket of a new deputy, or a refusal. A request has [`BrokerRequest::BYTES`], of which a deputy's
 //! names one number; the broker decides by its own table. It must not know clients.
 
 use std::os::fd::OwnedFd;
@@ -42,6 +42,9 @@ pub enum BrokerAnswer {
 }
 
 impl BrokerRequest {
+    /// Bytes of a request.
+    pub const BYTES: usize = 8;
+
     /// The bytes of a request.
     pub fn encode(self) -> [u8; REQUEST_BYTES] {
         let (kind, uid) = match self {
@@ -143,8 +146,7 @@ fn failed(why: &str) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, why).hint(hint::Daemon::SeeItsLog)
 }
 
-/// Bytes of a request.
-pub const REQUEST_BYTES: usize = 8;
+const REQUEST_BYTES: usize = BrokerRequest::BYTES;
 /// Longer than the databases of users take, and as long as a client waits for a handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::policy::{self, Mask};
+use super::user;
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
@@ -24,7 +25,7 @@ use crate::error::{Error, Flaw};
 use crate::location::parse_root;
 use crate::values;
 
-type Text = Spanned<String>;
+pub(super) type Text = Spanned<String>;
 
 /// The keys at the top of the file, before the first table.
 #[derive(Deserialize)]
@@ -164,6 +165,14 @@ struct Client {
     /// false]
     #[serde(default)]
     bench: bool,
+    /// The user of this host as which the client's sessions run, in a process of that user with
+    /// its groups: files that it makes are that user's, and it reads what that user may. Never
+    /// root. The daemon must be started as root. [default: none, the daemon's own]
+    user: Option<Text>,
+    /// The number of such a user instead of its name, from 1000 on. [default: none]
+    uid: Option<Spanned<i64>>,
+    /// The number of the group of files that it makes. [default: the primary group of the user]
+    gid: Option<Spanned<i64>>,
 }
 
 /// A number, or a text with a unit.
@@ -360,6 +369,11 @@ enum OtherRoots {
 }
 
 impl KnownRoots<'_> {
+    /// Whether the root of this name lies on several targets.
+    fn is_set(&self, name: &str) -> bool {
+        self.roots.iter().any(|root| root.name == name && root.targets.dirs.len() > 1)
+    }
+
     /// The rights that a client is granted at a root by these words. A right that the root denies
     /// is a contradiction: one of the two is a mistake, and nobody can tell which.
     fn granted(&self, client: &str, root: &Text, words: &[Text]) -> Result<Rights, Wrong> {
@@ -400,8 +414,12 @@ fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) ->
     if let Some(same) = before.iter().find(|known| known.key == key) {
         return Err(wrong(&client.key, format!("this key is that of '{}' already", same.name.escape_debug())));
     }
+    let user = user::judge(client.user.as_ref(), client.uid.as_ref(), client.gid.as_ref(), before)?;
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
+        if user.is_some() && roots.is_set(root.get_ref()) {
+            return Err(wrong(root, "a target set has files of one user for all: give this client no user, or another root"));
+        }
         granted.insert(root.get_ref().clone(), roots.granted(&name, root, words)?);
     }
     let weight = match client.weight {
@@ -421,6 +439,7 @@ fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) ->
         memory,
         weight,
         bench: client.bench,
+        user,
     })
 }
 
