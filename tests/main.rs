@@ -56,5 +56,6 @@ mod stripes;
 mod terminal;
 mod trees;
 mod usage;
+mod users;
 mod verify;
 mod wan;

@@ -68,8 +68,9 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
-    Broker, BrokerAnswer, BrokerRequest, Changes, ClientConfig, ClientFigures, ClientUser, Liveness, PipeConfig, RateOf, Reloaded, RootConfig, ServeConfig, Service,
-    ServiceFigures, ServiceHandle, SessionFigures, Stuck, serve_deputy, serve_pipe,
+    Broker, BrokerAnswer, BrokerRequest, Changes, ClientConfig, ClientFigures, ClientUser, Liveness, PipeConfig,
+    RateOf, Reloaded, RootConfig, ServeConfig, Service, ServiceFigures, ServiceHandle, SessionFigures, Stuck,
+    serve_deputy, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{

@@ -179,12 +179,8 @@ struct Keys {
 impl Suite {
     fn of(suite: CipherSuite) -> Option<Suite> {
         match suite {
-            CipherSuite::TLS13_AES_128_GCM_SHA256 => {
-                Some(Suite { aead: &aead::AES_128_GCM, hkdf: hkdf::HKDF_SHA256 })
-            }
-            CipherSuite::TLS13_AES_256_GCM_SHA384 => {
-                Some(Suite { aead: &aead::AES_256_GCM, hkdf: hkdf::HKDF_SHA384 })
-            }
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => Some(Suite { aead: &aead::AES_128_GCM, hkdf: hkdf::HKDF_SHA256 }),
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => Some(Suite { aead: &aead::AES_256_GCM, hkdf: hkdf::HKDF_SHA384 }),
             CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => {
                 Some(Suite { aead: &aead::CHACHA20_POLY1305, hkdf: hkdf::HKDF_SHA256 })
             }

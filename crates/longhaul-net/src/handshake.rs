@@ -71,7 +71,8 @@ impl Handshake {
     }
 
     fn new(side: Result<Side, rustls::Error>, heard: Vec<u8>, peer: &str) -> Result<Handshake, NetError> {
-        side.map(|side| Handshake { side, received: heard, early: Vec::new(), heard: None }).map_err(|e| NetError::tls(peer, e))
+        side.map(|side| Handshake { side, received: heard, early: Vec::new(), heard: None })
+            .map_err(|e| NetError::tls(peer, e))
     }
 
     /// The same, of a lane that may be handed over to another process.

@@ -9,12 +9,12 @@
 //! twice each way. Sealing from the caller's buffer and opening into it takes 0.09 + 0.09 s/GB,
 //! rustls's unbuffered interface 0.15 + 0.10 (`tests::speed`, AES-128-GCM).
 
+use crate::handover::HandedOverKeys;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use crate::handover::HandedOverKeys;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, ExtractedSecrets, InvalidMessage, PeerMisbehaved};
 
 /// The record protection of both directions of one lane.

@@ -57,11 +57,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>)
 /// # Errors
 /// The system's error; `InvalidData` for a message that is longer than `room`, or that has a
 /// descriptor too many.
-pub fn receive(
-    socket: impl AsFd,
-    room: &mut [u8],
-    passing: Passing,
-) -> io::Result<Option<(usize, Option<OwnedFd>)>> {
+pub fn receive(socket: impl AsFd, room: &mut [u8], passing: Passing) -> io::Result<Option<(usize, Option<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut with = match passing {
         Passing::Taken => RecvAncillaryBuffer::new(&mut space),

@@ -74,7 +74,10 @@ fn check(user: &UserNumbers) -> io::Result<()> {
     {
         return wrong("a capability");
     }
-    if getuid() != uid || rustix::process::geteuid() != uid || set_thread_res_uid(None::<Uid>, Uid::ROOT, None::<Uid>).is_ok() {
+    if getuid() != uid
+        || rustix::process::geteuid() != uid
+        || set_thread_res_uid(None::<Uid>, Uid::ROOT, None::<Uid>).is_ok()
+    {
         return wrong("the user");
     }
     let mut groups: Vec<u32> = getgroups()?.into_iter().map(Gid::as_raw).collect();
@@ -95,9 +98,9 @@ fn check(user: &UserNumbers) -> io::Result<()> {
 /// The capabilities that this process, or what it starts, could ever have.
 fn all_capabilities() -> impl Iterator<Item = CapabilitySet> {
     // The system has fewer, and says so for those that it does not know.
-    (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)).filter(|one| {
-        capability_is_in_bounding_set(*one).is_ok_and(|is_in| is_in)
-    })
+    (0..64)
+        .map(|bit| CapabilitySet::from_bits_retain(1 << bit))
+        .filter(|one| capability_is_in_bounding_set(*one).is_ok_and(|is_in| is_in))
 }
 
 /// The threads of this process.

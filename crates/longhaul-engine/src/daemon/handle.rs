@@ -137,8 +137,11 @@ impl ServiceHandle {
     pub fn status(&self) -> ServiceFigures {
         let daemon = self.0.current.now();
         let (memory_taken, memory_max) = daemon.memory.taken();
-        let roots =
-            daemon.config.roots.iter().map(|root| (root.name.clone(), daemon.live.rates.cap(&Cap::Root(root.name.clone()))));
+        let roots = daemon
+            .config
+            .roots
+            .iter()
+            .map(|root| (root.name.clone(), daemon.live.rates.cap(&Cap::Root(root.name.clone()))));
         ServiceFigures {
             listening: self.0.listening.clone(),
             begun: self.0.begun.1,

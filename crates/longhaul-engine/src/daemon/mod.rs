@@ -63,7 +63,7 @@ use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use account::PipeAccount;
 use current::Current;
-use deputy::{Deputies, DaemonLink};
+use deputy::{DaemonLink, Deputies};
 use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;

@@ -275,6 +275,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         count: admission.lanes,
         most: admission.lanes_max,
         transport: transfer.flow.transport,
+        keeps_transport: daemon.link.is_some(),
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
         choose_transport: transfer.flow.choose && daemon.link.is_none(),

@@ -41,7 +41,12 @@ pub(super) fn start(path: &Path, level: &str) -> Result<(Child, OwnedFd), Error>
     let path = std::path::absolute(path).map_err(Error::file("find", path))?;
     // Its checks of files are not to be weakened by the environment.
     let mut broker = Command::new(PROGRAM);
-    broker.arg0(NAME).arg(path).arg(level).env_clear().envs(std::env::var_os("LONGHAUL_LOG").map(|log| ("LONGHAUL_LOG", log)));
+    broker
+        .arg0(NAME)
+        .arg(path)
+        .arg(level)
+        .env_clear()
+        .envs(std::env::var_os("LONGHAUL_LOG").map(|log| ("LONGHAUL_LOG", log)));
     let child = broker.stdin(theirs).stdout(Stdio::null()).spawn().map_err(failed())?;
     // Its own end is held by the command.
     drop(broker);

@@ -110,7 +110,8 @@ fn start_broker(config: &ServeConfig, path: Option<&Path>, talk: Talk) -> Result
     };
     if !longhaul_engine::may_become_others() {
         let why = "clients have a user, and this process may not change to it";
-        let hint = "start the daemon as root, with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or take 'user' and 'uid' out";
+        let hint =
+            "start the daemon as root, with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or take 'user' and 'uid' out";
         return Err(Error::Combination { why, hint });
     }
     super::broker::start(path, log_level(talk)).map(Some)

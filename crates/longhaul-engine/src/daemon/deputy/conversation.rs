@@ -142,17 +142,20 @@ impl Conversation {
         let (entered, rate) = daemon.live.rates.enter(RateClaim::new(client, &roots, own_rate), sink);
         let (trigger, stop) = Stop::new();
         let counter = Arc::new(SessionCounter::default());
-        let list = daemon.live.enter(self.session, Live {
-            key: self.key,
-            client: client.name.clone(),
-            peer: self.peer,
-            what: what.cut().to_string(),
-            protection,
-            begun: Instant::now(),
-            needs,
-            counter: counter.clone(),
-            trigger,
-        });
+        let list = daemon.live.enter(
+            self.session,
+            Live {
+                key: self.key,
+                client: client.name.clone(),
+                peer: self.peer,
+                what: what.cut().to_string(),
+                protection,
+                begun: Instant::now(),
+                needs,
+                counter: counter.clone(),
+                trigger,
+            },
+        );
         let tasks = [
             tokio::spawn(pass_rates(self.deputy.clone(), self.talk, rates)),
             tokio::spawn(pass_stop(self.deputy.clone(), self.talk, stop.or(daemon.stop.clone()))),

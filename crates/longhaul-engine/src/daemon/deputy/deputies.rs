@@ -59,7 +59,8 @@ struct Talks {
 impl Deputies {
     /// Deputies that this broker starts.
     pub(in super::super) fn of(broker: Option<Broker>) -> Deputies {
-        let running = |broker| Running { broker: Arc::new(broker), starting: AsyncMutex::default(), book: Mutex::default() };
+        let running =
+            |broker| Running { broker: Arc::new(broker), starting: AsyncMutex::default(), book: Mutex::default() };
         Deputies(broker.map(running).map(Arc::new))
     }
 
@@ -118,7 +119,12 @@ impl Deputies {
 
     /// Hands a safe lane over to the deputy in which its session runs. Gives it back if there is
     /// none.
-    pub(in super::super) fn bring_safe(&self, stream: LaneStream, session: &SessionName, opening: &[u8]) -> Option<LaneStream> {
+    pub(in super::super) fn bring_safe(
+        &self,
+        stream: LaneStream,
+        session: &SessionName,
+        opening: &[u8],
+    ) -> Option<LaneStream> {
         let deputy = self.0.as_ref().and_then(|running| running.book().by_session.get(session).cloned());
         let Some(deputy) = deputy else { return Some(stream) };
         deputy.bring(stream, None, opening);

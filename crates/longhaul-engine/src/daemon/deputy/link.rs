@@ -50,7 +50,12 @@ pub(in super::super) struct LinkedSession {
 
 impl DaemonLink {
     /// That of a conversation which begins with so many bytes of memory.
-    pub(super) fn new(talk: TalkId, session: SessionName, memory: u64, says: mpsc::UnboundedSender<ToDaemon>) -> DaemonLink {
+    pub(super) fn new(
+        talk: TalkId,
+        session: SessionName,
+        memory: u64,
+        says: mpsc::UnboundedSender<ToDaemon>,
+    ) -> DaemonLink {
         let (pool, answers) = (ClientShares::whole("memory", memory), watch::Sender::new(0));
         DaemonLink { talk, session, says, pool, answers, asking: AsyncMutex::default(), heard: Mutex::default() }
     }

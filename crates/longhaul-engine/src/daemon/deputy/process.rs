@@ -89,7 +89,13 @@ impl Deputy {
         match (message, descriptor) {
             (ToDeputy::Converse(opening), Some(stream)) => self.converse(*opening, stream),
             (ToDeputy::Lane { key, opening, from, parts }, Some(socket)) => {
-                tokio::spawn(bring(self.registry.clone(), (socket, parts), key.map(PublicKey::from_bytes), opening, from));
+                tokio::spawn(bring(
+                    self.registry.clone(),
+                    (socket, parts),
+                    key.map(PublicKey::from_bytes),
+                    opening,
+                    from,
+                ));
             }
             (ToDeputy::Granted(talk, granted), _) => self.tell(talk, |link| link.granted(granted)),
             (ToDeputy::Memory(talk, bytes), _) => self.tell(talk, |link| link.has_memory(bytes)),
@@ -151,7 +157,12 @@ impl Deputy {
 }
 
 /// Serves one client, whose roots are opened by what the daemon says of them now.
-async fn serve_one((daemon, opened): (Daemon, OpenedRoots), config: ServeConfig, control: Control, link: Arc<DaemonLink>) {
+async fn serve_one(
+    (daemon, opened): (Daemon, OpenedRoots),
+    config: ServeConfig,
+    control: Control,
+    link: Arc<DaemonLink>,
+) {
     let roots = open(&opened, config.clone()).await;
     let ahead = tokio::spawn(link.clone().keep_ahead());
     for fault in roots.1.values() {

@@ -51,8 +51,7 @@ async fn hand_over(
     (client, seat): (Talker, Seat),
 ) -> Result<(UnixStream, Entered), Fault> {
     let (config, session) = (config_for(daemon, daemon.client(&client.key)?), nonce()?);
-    let begin =
-        |talk, deputy: &Arc<_>| Conversation::new((talk, session), client, current.clone(), Arc::clone(deputy));
+    let begin = |talk, deputy: &Arc<_>| Conversation::new((talk, session), client, current.clone(), Arc::clone(deputy));
     let (deputy, conversation) = daemon.deputies.enter(client.uid, session, begin).await?;
     let entered = Entered(conversation.clone(), deputy.clone(), daemon.clone());
     let memory = conversation.hold(daemon, seat, BEGINS_WITH);

@@ -418,7 +418,10 @@ fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) ->
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
         if user.is_some() && roots.is_set(root.get_ref()) {
-            return Err(wrong(root, "a target set has files of one user for all: give this client no user, or another root"));
+            return Err(wrong(
+                root,
+                "a target set has files of one user for all: give this client no user, or another root",
+            ));
         }
         granted.insert(root.get_ref().clone(), roots.granted(&name, root, words)?);
     }
