@@ -389,13 +389,14 @@ fn an_administrator_sees_and_ends_the_sessions_of_users() {
         }
         assert!(Instant::now() < until, "{told}");
     };
-    assert_eq!((session["client"].as_str(), session["what"].as_str()), (Some("of alice"), Some("push to data/")));
+    assert_eq!(session["client"].as_str(), Some("of alice"));
+    assert!(session["what"].as_str().unwrap().starts_with("push to data/"), "{session}");
     assert_eq!(session["session"], running.wait_type("start")["session"]);
     let status = house.admin(&["status", "--json"]).succeed();
     assert!(status.events_of("admin_status")[0]["load"]["memory_bytes"].as_u64() > Some(0), "{status}");
     house.admin(&["kick", session["session"].as_str().unwrap()]).succeed();
     running.wait_stderr("the daemon's administrator ended this session");
-    house.daemon.wait_log("ended: push to data/: busy");
+    house.daemon.wait_log("busy: the daemon's administrator ended this session");
     // It dials again; a rate of the administrator holds for the session that runs.
     running.wait_event(|event| (event["type"] == "redial").then_some(()));
     house.admin(&["drain"]).succeed();
@@ -425,13 +426,7 @@ fn a_reload_reaches_the_process_that_starts_others() {
     files::make(carol.path("f"), 1, 1000);
     let rights = [("data", ALL_RIGHTS)];
     let root = house.server.path("data");
-    let listen = house.daemon.addr();
-    let rewrite = |config: DaemonConfig| {
-        let path = config.write(&house.server);
-        let text = fs::read_to_string(&path).unwrap().replace("127.0.0.1:0", "127.0.0.1:0");
-        files::write(&path, text);
-    };
-    let _ = listen;
+    let rewrite = |config: DaemonConfig| drop(config.write(&house.server));
     let with =
         |line: &str| config(&root, &house.alice, &house.bob).client("of carol", carol.key(), &rights).client_line(line);
     rewrite(with("uid = 61009\ngid = 61009"));

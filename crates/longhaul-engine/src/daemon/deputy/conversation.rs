@@ -49,6 +49,8 @@ struct Holds {
     seat: Option<Seat>,
     memory: Option<Share>,
     session: Option<Held>,
+    /// A session was asked for. There is one in a conversation.
+    is_asked: bool,
     /// Nothing is held any more, whatever comes.
     closed: bool,
 }
@@ -86,7 +88,7 @@ impl Conversation {
         deputy: Arc<Deputy>,
     ) -> Conversation {
         let Talker { key, uid, peer } = client;
-        let held = Mutex::new(Holds { seat: None, memory: None, session: None, closed: false });
+        let held = Mutex::new(Holds { seat: None, memory: None, session: None, is_asked: false, closed: false });
         Conversation { talk, session, key, uid, peer, current, deputy, over: Notify::new(), held }
     }
 
@@ -101,6 +103,9 @@ impl Conversation {
 
     /// Lets the session of the conversation begin, or not.
     pub(super) fn begin(self: &Arc<Self>, wish: SessionWish) {
+        if std::mem::replace(&mut self.lock().is_asked, true) {
+            return;
+        }
         let conversation = self.clone();
         tokio::spawn(async move {
             let granted = conversation.granted(wish).await;
@@ -115,7 +120,7 @@ impl Conversation {
         let (held, rate) = self.held(&daemon, place, wish)?;
         end_if_unwanted(&self.current, &held._list);
         let mut now = self.lock();
-        if now.closed || now.session.is_some() {
+        if now.closed {
             return Err(gone());
         }
         (now.session, now.seat) = (Some(held), None);

@@ -59,8 +59,10 @@ async fn hand_over(
     let (here, there) = UnixStream::pair().map_err(failed)?;
     let there = OwnedFd::from(there.into_std().map_err(failed)?);
     let opening = Opening { talk: conversation.talk, session, facts, config, memory };
-    super::channel::encode(&opening).map_err(failed)?;
-    deputy.say(ToDeputy::Converse(Box::new(opening)), Some(there))?;
+    let converse = ToDeputy::Converse(Box::new(opening));
+    // One that cannot be said would end all others of this user.
+    super::channel::encode(&converse).map_err(failed)?;
+    deputy.say(converse, Some(there))?;
     Ok((here, entered))
 }
 
@@ -84,12 +86,12 @@ async fn pass(control: Control, stream: UnixStream, conversation: &Entered) {
         let _ = writer.shutdown().await;
     };
     tokio::pin!(up, down);
-    let mut has_said = false;
+    let (mut has_heard, mut has_said) = (false, false);
     loop {
         tokio::select! {
+            () = &mut up, if !has_heard => has_heard = true,
             () = &mut down, if !has_said => has_said = true,
             () = conversation.0.over.notified() => break,
-            () = async { up.as_mut().await; std::future::pending::<()>().await } => {}
         }
     }
     if !has_said {
