@@ -37,8 +37,8 @@ pub(crate) struct HandedOverKeys {
     suite: u16,
     /// Records that one key may seal.
     pub(crate) limit: u64,
-    tx: Zeroizing<Vec<u8>>,
-    rx: Zeroizing<Vec<u8>>,
+    tx: Secret,
+    rx: Secret,
     /// The numbers of the next records.
     tx_seq: u64,
     rx_seq: u64,
@@ -46,13 +46,16 @@ pub(crate) struct HandedOverKeys {
 
 /// The secrets of one handshake of a server, as it tells them to its log of keys.
 #[derive(Default)]
-pub(crate) struct HeardSecrets(Mutex<(Zeroizing<Vec<u8>>, Zeroizing<Vec<u8>>)>);
+pub(crate) struct HeardSecrets(Mutex<(Secret, Secret)>);
+
+/// Bytes that are wiped when they are dropped.
+type Secret = Zeroizing<Vec<u8>>;
 
 /// Both secrets of a finished handshake, and its cipher suite.
 pub(crate) struct TrafficSecrets {
     suite: CipherSuite,
-    client: Zeroizing<Vec<u8>>,
-    server: Zeroizing<Vec<u8>>,
+    client: Secret,
+    server: Secret,
 }
 
 impl LaneStream {
@@ -152,7 +155,7 @@ impl HandedOverKeys {
     }
 }
 
-fn renewed(suite: u16, secret: &mut Zeroizing<Vec<u8>>) -> Result<Direction, rustls::Error> {
+fn renewed(suite: u16, secret: &mut Secret) -> Result<Direction, rustls::Error> {
     let suite = Suite::of(suite.into());
     let next = suite.and_then(|suite| {
         let next = suite.expanded(secret, b"traffic upd", secret.len())?;
@@ -172,7 +175,7 @@ struct Suite {
 
 /// A key, and what its nonces begin with.
 struct Keys {
-    key: Zeroizing<Vec<u8>>,
+    key: Secret,
     iv: [u8; 12],
 }
 
@@ -196,7 +199,7 @@ impl Suite {
     }
 
     /// `HKDF-Expand-Label` without a context (RFC 8446, 7.1).
-    fn expanded(&self, secret: &[u8], label: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
+    fn expanded(&self, secret: &[u8], label: &[u8], len: usize) -> Option<Secret> {
         let len_bytes = u16::try_from(len).ok()?.to_be_bytes();
         let label_len = [u8::try_from(LABEL.len() + label.len()).ok()?];
         let info: [&[u8]; 5] = [&len_bytes, &label_len, LABEL, label, &[0]];

@@ -262,7 +262,7 @@ impl ShelfDir {
             }
             return Ok(Some(dir));
         }
-        match self.kernel().mkdirat(&self.root, &*self.name, Mode::RWXU) {
+        match self.kernel().mkdirat(&self.root, &self.name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(DiskError::call("make the directory", self.path(), error)),
         }
@@ -344,7 +344,7 @@ impl ShelfDir {
         // Refused as long as there is another one. The tree looks as if there had never been one:
         // its top keeps its time.
         let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
-        if self.kernel().rmdirat(&self.root, &*self.name).is_ok()
+        if self.kernel().rmdirat(&self.root, &self.name).is_ok()
             && let Ok(before) = before
         {
             let meta = meta_of(&before);

@@ -200,10 +200,9 @@ async fn open(opened: &OpenedRoots, config: ServeConfig) -> OpenedOrNot {
     .await
     .unwrap_or_else(|fault| (BTreeMap::new(), every.into_iter().map(|name| (name, fault.clone())).collect()));
     for (name, root) in &now {
-        if known.insert(name.clone(), root.clone()).is_none() {
-            if let Some(age) = age {
-                collect(root.clone(), age);
-            }
+        let is_new = known.insert(name.clone(), root.clone()).is_none();
+        if let Some(age) = age.filter(|_| is_new) {
+            collect(root.clone(), age);
         }
     }
     (now, failed)
