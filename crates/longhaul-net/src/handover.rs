@@ -71,7 +71,8 @@ impl LaneStream {
             Some(private) => Some(private.into_parts()?),
             None => None,
         };
-        Some((wire.descriptor()?, LaneParts { peer, private }))
+        let socket = wire.observed().0.upgrade()?.try_clone().ok()?;
+        Some((OwnedFd::from(socket), LaneParts { peer, private }))
     }
 
     /// Puts a lane together that another process of this host has taken apart.

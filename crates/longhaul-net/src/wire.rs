@@ -7,7 +7,6 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -187,11 +186,6 @@ impl Wire {
             watched: false,
             passed: 0,
         }
-    }
-
-    /// Another descriptor of the socket, which outlives this one.
-    pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
-        self.socket.try_clone().ok().map(OwnedFd::from)
     }
 
     /// The name of the other end, for messages.

@@ -57,8 +57,6 @@ pub(super) struct Admission {
     pub(super) machinery: SessionBuffers,
     /// Bytes of all of its buffers.
     pub(super) memory: ByteCount,
-    /// The rights that it begins with.
-    pub(super) needs: Needs,
     pub(super) holdings: Holdings,
 }
 
@@ -125,9 +123,8 @@ async fn prepare(
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
-    let needs = needs(daemon, client, &transfer)?;
-    let linked = match &daemon.link {
-        Some(link) => Some(begin(link, &transfer, needs.clone(), place.trigger()).await?),
+    let linked = match &daemon.live.link {
+        Some(link) => Some(begin(link, &transfer, needs(daemon, client, &transfer)?, place.trigger()).await?),
         None => None,
     };
     let _root_places = root_places(daemon, client, &transfer)?;
@@ -139,7 +136,7 @@ async fn prepare(
     let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
     let needed = needed(memory_of(daemon, client), &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
-    if let Some(link) = &daemon.link {
+    if let Some(link) = &daemon.live.link {
         link.reserve(needed.first()).await;
     }
     let buffers = buffers(daemon, client.key, needed).await?;
@@ -164,7 +161,6 @@ async fn prepare(
         chunk_max,
         machinery,
         memory,
-        needs,
         holdings,
     })
 }
@@ -195,7 +191,7 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this build does not know how to do what is asked";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
     }
-    if transfer.flow.transport == Transport::Quic && daemon.link.is_some() {
+    if transfer.flow.transport == Transport::Quic && daemon.live.link.is_some() {
         let why = "this key is served as a user of the daemon's host, over TCP alone";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::EncryptOrUseTcp));
     }
@@ -212,7 +208,7 @@ fn needs(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<
         Far::Destination { root, .. } if daemon.root(client, root)?.1.modify => MayModify::Yes,
         _ => MayModify::No,
     };
-    Ok(Needs::of(transfer, may_modify).of_user(client.user.as_ref().map(|user| user.uid)))
+    Ok(Needs::of(transfer, may_modify).of_user(client.uid()))
 }
 
 /// Has the daemon let a session of a deputy begin.

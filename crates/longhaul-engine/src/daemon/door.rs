@@ -195,8 +195,8 @@ pub(super) async fn receive(current: Arc<Current>, stream: TcpStream, peer: Sock
 /// Brings a private lane to its session, if its key is a client's.
 pub(super) async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
     if let Ok(client) = daemon.client(&key) {
-        return match &client.user {
-            Some(user) => daemon.deputies.bring_private(user.uid, stream, key).await,
+        return match client.uid() {
+            Some(uid) => daemon.live.deputies.bring_private(uid, stream, key).await,
             None => daemon.registry.bring_private(stream, key).await,
         };
     }
@@ -207,7 +207,7 @@ pub(super) async fn bring_private(daemon: &Daemon, stream: LaneStream, key: Publ
 async fn bring_safe(daemon: &Daemon, stream: LaneStream, opening: &[u8], from: IpAddr) {
     let session = opening.first_chunk::<OPENING_BYTES>().map(|bytes| Opening::decode(bytes).session);
     let left = match session {
-        Some(session) => daemon.deputies.bring_safe(stream, &session, opening),
+        Some(session) => daemon.live.deputies.bring_safe(stream, &session, opening),
         None => None,
     };
     if let Some(stream) = left {

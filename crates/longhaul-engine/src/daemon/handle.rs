@@ -187,11 +187,11 @@ impl ServiceHandle {
         let _alone = self.0.changing.try_lock().map_err(|_| changing())?;
         let old = self.0.current.now();
         reload::need_same_listen(&old.config, &config)?;
-        reload::need_broker(&old.deputies, &config)?;
+        reload::need_broker(&old.live.deputies, &config)?;
         // A disk that hangs holds nobody up but this change.
         let next = blocking(move || {
             // It takes what it read only once everything else was found right.
-            let broker = old.deputies.broker().cloned();
+            let broker = old.live.deputies.broker().cloned();
             broker.iter().try_for_each(|broker| broker.read())?;
             let next = reload::prepare(&old, config)?;
             broker.iter().try_for_each(|broker| broker.take()).map(|()| next)

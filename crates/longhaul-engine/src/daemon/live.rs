@@ -14,6 +14,7 @@ use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 use serde::{Deserialize, Serialize};
 
+use super::deputy::{DaemonLink, Deputies};
 use super::drain::Drain;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
@@ -33,6 +34,10 @@ pub(super) struct LiveSessions {
     pub(super) rates: RateLimits,
     /// Their places on roots.
     pub(super) places: RootPlaces,
+    /// The processes of users of this host in which some run.
+    pub(super) deputies: Deputies,
+    /// In such a process: the way of one conversation to the daemon.
+    pub(super) link: Option<Arc<DaemonLink>>,
 }
 
 /// A session that runs.
@@ -123,7 +128,7 @@ impl Daemon {
         let grants = |(root, rights): (&String, &Rights)| {
             self.root(client, root).is_ok_and(|(_, granted)| granted.and(*rights) == *rights)
         };
-        let is_user = needs.uid == client.user.as_ref().map(|user| user.uid);
+        let is_user = needs.uid == client.uid();
         is_user && (client.bench || !needs.bench) && needs.roots.iter().all(grants)
     }
 }
@@ -134,6 +139,18 @@ impl LiveSessions {
         let sessions = LiveSessions::default();
         sessions.rates.set_all(config);
         sessions
+    }
+
+    /// The same sessions, of which some run in these processes.
+    #[must_use]
+    pub(super) fn served_by(self, deputies: Deputies) -> LiveSessions {
+        LiveSessions { deputies, ..self }
+    }
+
+    /// The same sessions, as a conversation of a deputy sees them.
+    #[must_use]
+    pub(super) fn linked(self, link: Arc<DaemonLink>) -> LiveSessions {
+        LiveSessions { link: Some(link), ..self }
     }
 
     /// Enters a session.

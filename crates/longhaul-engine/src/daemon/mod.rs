@@ -63,7 +63,7 @@ use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use account::PipeAccount;
 use current::Current;
-use deputy::{DaemonLink, Deputies};
+use deputy::Deputies;
 use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;
@@ -223,10 +223,13 @@ struct Daemon {
     /// Where the threads of all sessions work.
     affinity: Affinity,
     stop: Stop,
-    /// The processes that serve clients as users of this host.
-    deputies: Deputies,
-    /// In such a process: the way to the daemon.
-    link: Option<Arc<DaemonLink>>,
+}
+
+impl ClientConfig {
+    /// The number of the user of this host as which its sessions run. `None`: the daemon's.
+    fn uid(&self) -> Option<u32> {
+        self.user.as_ref().map(|user| user.uid)
+    }
 }
 
 impl Service {
@@ -262,7 +265,7 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
-        let daemon = Daemon { deputies, ..daemon };
+        let daemon = Daemon { live: daemon.live.clone().served_by(deputies), ..daemon };
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
@@ -312,8 +315,6 @@ impl Daemon {
             config,
             affinity,
             stop,
-            deputies: Deputies::default(),
-            link: None,
         }
     }
 }

@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
 use super::current::Current;
-use super::live::{Counts, Live, LiveSeat, SessionCounter, SessionName};
+use super::live::{Counts, Live, LiveSeat, MayModify, Needs, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
 use super::rates::Entered;
 use super::side::Side;
-use super::{Daemon, deputy, request, strangers};
+use super::{ClientConfig, Daemon, deputy, request, strangers};
 use crate::budget::{self};
 use crate::cpu::Stage;
 use crate::lanes::event::LaneListener;
@@ -50,13 +50,13 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         return strangers::refuse(&daemon, control).await;
     }
     // Until it has a session, which is counted otherwise, or its answer.
-    let user = daemon.client(&control.peer_key).ok().and_then(|client| client.user.as_ref());
+    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
     let Some(place) = daemon.lobby.client(control.peer_key) else {
         daemon.notices.crowded(peer, control.peer_key);
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     // The user's own process hears it, if that is not this one.
-    if let Some(uid) = user.map(|user| user.uid).filter(|_| daemon.link.is_none()) {
+    if let Some(uid) = uid.filter(|_| daemon.live.link.is_none()) {
         return deputy::relay(current, control, uid, place).await;
     }
     let heard = handshake::hear(&mut control.reader).await;
@@ -169,9 +169,9 @@ async fn welcome(
     let (entered, rate) = daemon.live.rates.enter(admission.claim.clone(), events.0.clone());
     // A deputy is told both by the daemon.
     let rate = admission.holdings.linked.as_ref().map_or(rate, |linked| linked.rate(events.0.clone()));
-    let session = daemon.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
+    let session = daemon.live.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
     let welcome = answer(admission, units, (session, rate));
-    let live = daemon.live.enter(welcome.session, listed(&control, admission, observer.clone()));
+    let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
@@ -198,7 +198,12 @@ async fn welcome(
 }
 
 /// A session in the list of those that run.
-fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
+fn listed(daemon: &Daemon, control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
+    let may_modify = match &admission.side {
+        Side::Receive(_, Policy { may_modify: true, .. }) => MayModify::Yes,
+        _ => MayModify::No,
+    };
+    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
     Live {
         key: control.peer_key,
         client: admission.client.clone(),
@@ -206,7 +211,7 @@ fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>
         what: admission.description.clone(),
         protection: handshake::from_wire(admission.transfer.protect),
         begun: Instant::now(),
-        needs: admission.needs.clone(),
+        needs: Needs::of(&admission.transfer, may_modify).of_user(uid),
         counter,
         trigger: admission.holdings.place.trigger(),
     }
@@ -275,10 +280,10 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         count: admission.lanes,
         most: admission.lanes_max,
         transport: transfer.flow.transport,
-        keeps_transport: daemon.link.is_some(),
+        keeps_transport: daemon.live.link.is_some(),
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
-        choose_transport: transfer.flow.choose && daemon.link.is_none(),
+        choose_transport: transfer.flow.choose && daemon.live.link.is_none(),
         tunes: true,
         rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),

@@ -42,7 +42,7 @@ impl Channel {
 
     /// Hears the next message. `None` when the other end is closed.
     pub(super) async fn hear<T: DeserializeOwned>(&self, passing: Passing) -> io::Result<Option<(T, Option<OwnedFd>)>> {
-        let mut room = vec![0; MESSAGE_BYTES_MAX];
+        let mut room = vec![0; SAID_BYTES_MAX];
         let hear = || passing::receive(&*self.0, &mut room, passing);
         let Some((len, descriptor)) = self.0.async_io(Interest::READABLE, hear).await? else { return Ok(None) };
         let message = postcard::from_bytes(&room[..len]);
@@ -53,11 +53,11 @@ impl Channel {
 /// The bytes of a message.
 pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let bytes = postcard::to_allocvec(message).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    match bytes.len() <= MESSAGE_BYTES_MAX {
+    match bytes.len() <= SAID_BYTES_MAX {
         true => Ok(bytes),
         false => Err(io::Error::new(io::ErrorKind::InvalidData, "a message that is longer than any may be")),
     }
 }
 
 /// Bytes of a message at most: the configuration of a client with some hundred roots.
-pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+pub(super) const SAID_BYTES_MAX: usize = 64 << 10;

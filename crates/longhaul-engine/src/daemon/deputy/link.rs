@@ -29,11 +29,11 @@ pub(in super::super) struct DaemonLink {
     answers: watch::Sender<u64>,
     /// Held while the daemon is asked for memory.
     asking: AsyncMutex<()>,
-    heard: Mutex<Heard>,
+    heard: Mutex<LinkState>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct LinkState {
     begin: Option<oneshot::Sender<Result<Granted, Fault>>>,
     rate: Option<u64>,
     sink: Option<mpsc::UnboundedSender<SessionEvent>>,
@@ -49,7 +49,7 @@ pub(in super::super) struct LinkedSession {
 }
 
 impl DaemonLink {
-    /// That of a conversation which begins with so many bytes of memory.
+    /// The link of a conversation which begins with so many bytes of memory.
     pub(super) fn new(
         talk: TalkId,
         session: SessionName,
@@ -161,7 +161,7 @@ impl DaemonLink {
         let _ = self.says.send(message);
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
+    fn heard(&self) -> MutexGuard<'_, LinkState> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,7 +22,7 @@ pub(super) type TalkId = u64;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToDeputy {
     /// A client has come: the descriptor leads to its control connection.
-    Converse(Box<Opening>),
+    Converse(Box<TalkOpening>),
     /// A lane has come: the descriptor is its socket. It has a key if it is private.
     Lane {
         /// The key that its dialler proved.
@@ -46,7 +46,7 @@ pub(super) enum ToDeputy {
 
 /// The beginning of a conversation.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Opening {
+pub(super) struct TalkOpening {
     /// Its number.
     pub(super) talk: TalkId,
     /// The name of its session, if it comes to one.
@@ -105,7 +105,7 @@ pub(super) struct SessionWish {
 }
 
 impl ControlFacts {
-    /// Those of a connection.
+    /// The facts of a connection.
     pub(super) fn of(control: &Control) -> ControlFacts {
         let Control { peer_key, exporter, peer_addr, local_addr, rtt, .. } = control;
         let (key, peer, here) = (*peer_key.as_bytes(), *peer_addr, *local_addr);

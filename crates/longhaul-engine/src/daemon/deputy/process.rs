@@ -21,7 +21,7 @@ use super::super::current::Current;
 use super::super::{DRAIN_MAX, Daemon, OpenRoot, Roots, ServeConfig, reload, serve};
 use super::channel::Channel;
 use super::link::DaemonLink;
-use super::message::{Opening, TalkId, ToDaemon, ToDeputy};
+use super::message::{TalkId, TalkOpening, ToDaemon, ToDeputy};
 use crate::api::{Stop, StopTrigger};
 use crate::lanes::registry::Registry;
 use crate::workers::blocking;
@@ -36,7 +36,7 @@ pub async fn serve_deputy(socket: OwnedFd, mut stop: Stop) -> Result<(), Fault> 
     let (says, said) = mpsc::unbounded_channel();
     let saying = tokio::spawn(say(channel.clone(), said));
     let (trigger, ends) = Stop::new();
-    let mut deputy = Deputy {
+    let mut deputy = DeputyProcess {
         says,
         registry: Registry::default(),
         accounts: None,
@@ -74,7 +74,7 @@ async fn say(channel: Channel, mut said: mpsc::UnboundedReceiver<ToDaemon>) {
 type OpenedRoots = Arc<Mutex<BTreeMap<String, OpenRoot>>>;
 
 /// See the module.
-struct Deputy {
+struct DeputyProcess {
     says: mpsc::UnboundedSender<ToDaemon>,
     registry: Registry,
     /// The accounts that all conversations share, since the first one.
@@ -84,7 +84,7 @@ struct Deputy {
     stop: Stop,
 }
 
-impl Deputy {
+impl DeputyProcess {
     fn hear(&mut self, message: ToDeputy, descriptor: Option<OwnedFd>) {
         match (message, descriptor) {
             (ToDeputy::Converse(opening), Some(stream)) => self.converse(*opening, stream),
@@ -115,8 +115,8 @@ impl Deputy {
     }
 
     /// Begins a conversation.
-    fn converse(&mut self, opening: Opening, stream: OwnedFd) {
-        let Opening { talk, session, facts, config, memory } = opening;
+    fn converse(&mut self, opening: TalkOpening, stream: OwnedFd) {
+        let TalkOpening { talk, session, facts, config, memory } = opening;
         let link = Arc::new(DaemonLink::new(talk, session, memory, self.says.clone()));
         self.talks.retain(|_, link| link.strong_count() > 0);
         self.talks.insert(talk, Arc::downgrade(&link));
@@ -135,7 +135,8 @@ impl Deputy {
             let daemon = Daemon::new(config.clone(), roots, affinity.clone(), self.stop.clone());
             Daemon { registry: self.registry.clone(), ..daemon }
         });
-        let daemon = Daemon { affinity, memory: link.pool().clone(), ..accounts.clone() };
+        let live = accounts.live.clone().linked(link.clone());
+        let daemon = Daemon { affinity, live, memory: link.pool().clone(), ..accounts.clone() };
         tokio::spawn(serve_one((daemon, self.opened.clone()), config, control, link));
     }
 
@@ -169,7 +170,7 @@ async fn serve_one(
         tracing::warn!(target: "longhaul::serve", %fault, "a root cannot be opened");
     }
     let roots = Roots { named: roots.0, failed: roots.1, ..Roots::default() };
-    let daemon = Daemon { config, roots, link: Some(link.clone()), ..daemon };
+    let daemon = Daemon { config, roots, ..daemon };
     serve::serve(Arc::new(Current::new(daemon)), control).await;
     ahead.abort();
     let _ = ahead.await;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::super::current::Current;
 use super::super::{ClientConfig, Daemon, ServeConfig, strangers};
 use super::conversation::{Conversation, Talker};
-use super::message::{ControlFacts, Opening, ToDeputy};
+use super::message::{ControlFacts, TalkOpening, ToDeputy};
 use crate::random::nonce;
 
 /// Serves a client as the user `uid`.
@@ -35,11 +35,11 @@ pub(in super::super) async fn serve(current: Arc<Current>, control: Control, uid
 }
 
 /// A conversation that is taken out as this is dropped.
-struct Entered(Arc<Conversation>, Arc<super::deputies::Deputy>, Arc<Daemon>);
+struct EnteredTalk(Arc<Conversation>, Arc<super::deputies::Deputy>, Arc<Daemon>);
 
-impl Drop for Entered {
+impl Drop for EnteredTalk {
     fn drop(&mut self) {
-        self.2.deputies.leave(&self.1, self.0.talk, &self.0.session);
+        self.2.live.deputies.leave(&self.1, self.0.talk, &self.0.session);
     }
 }
 
@@ -49,16 +49,16 @@ async fn hand_over(
     daemon: &Arc<Daemon>,
     facts: ControlFacts,
     (client, seat): (Talker, Seat),
-) -> Result<(UnixStream, Entered), Fault> {
+) -> Result<(UnixStream, EnteredTalk), Fault> {
     let (config, session) = (config_for(daemon, daemon.client(&client.key)?), nonce()?);
     let begin = |talk, deputy: &Arc<_>| Conversation::new((talk, session), client, current.clone(), Arc::clone(deputy));
-    let (deputy, conversation) = daemon.deputies.enter(client.uid, session, begin).await?;
-    let entered = Entered(conversation.clone(), deputy.clone(), daemon.clone());
+    let (deputy, conversation) = daemon.live.deputies.enter(client.uid, session, begin).await?;
+    let entered = EnteredTalk(conversation.clone(), deputy.clone(), daemon.clone());
     let memory = conversation.hold(daemon, seat, BEGINS_WITH);
     let failed = |error: std::io::Error| Fault::new(FaultCode::Io, Blame::Local, error);
     let (here, there) = UnixStream::pair().map_err(failed)?;
     let there = OwnedFd::from(there.into_std().map_err(failed)?);
-    let opening = Opening { talk: conversation.talk, session, facts, config, memory };
+    let opening = TalkOpening { talk: conversation.talk, session, facts, config, memory };
     let converse = ToDeputy::Converse(Box::new(opening));
     // One that cannot be said would end all others of this user.
     super::channel::encode(&converse).map_err(failed)?;
@@ -74,7 +74,7 @@ fn config_for(daemon: &Daemon, client: &ClientConfig) -> ServeConfig {
 }
 
 /// Passes bytes both ways until both sides have said everything, or one is gone.
-async fn pass(control: Control, stream: UnixStream, conversation: &Entered) {
+async fn pass(control: Control, stream: UnixStream, conversation: &EnteredTalk) {
     let Control { mut reader, mut writer, .. } = control;
     let (mut from, mut to) = stream.into_split();
     let up = async {

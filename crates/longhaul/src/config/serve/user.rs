@@ -39,7 +39,7 @@ fn named(name: &Text, gid: Option<u32>) -> Result<ClientUser, Wrong> {
     let text = name.get_ref();
     let shown = text.escape_debug();
     let is_name = !text.is_empty()
-        && text.len() <= NAME_BYTES_MAX
+        && text.len() <= USER_NAME_BYTES_MAX
         && !text.starts_with(['-', '.'])
         && !text.chars().any(|c| c.is_control() || c.is_whitespace() || [':', '/', ',', '\\'].contains(&c))
         && text.chars().any(|c| !c.is_ascii_digit());
@@ -85,4 +85,4 @@ fn group(number: &Spanned<i64>) -> Result<u32, Wrong> {
 /// Users of people have numbers from here on (`UID_MIN` of login.defs).
 const UID_MIN: u32 = 1000;
 /// The longest name of a user that systems take (`LOGIN_NAME_MAX`).
-const NAME_BYTES_MAX: usize = 255;
+const USER_NAME_BYTES_MAX: usize = 255;
