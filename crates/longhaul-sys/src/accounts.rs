@@ -90,8 +90,8 @@ impl KnownUser {
         let mut groups = vec![0; GROUPS_BEGIN];
         loop {
             let mut count = libc::c_int::try_from(groups.len()).map_err(|_| too_many_groups())?;
-            // SAFETY: `name` is a C string, and there is room for `count` groups. The call writes no
-            // more, and then the number that there are.
+            // SAFETY: `name` is a C string, and there is room for `count` groups. The call writes
+            // no more, and then the number that there are.
             let got = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
             if got >= 0 {
                 groups.truncate(usize::try_from(got).unwrap_or_default());

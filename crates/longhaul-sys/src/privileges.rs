@@ -25,8 +25,8 @@ pub struct UserNumbers {
 }
 
 /// Makes this process one of this user, without any capability and without a way to get one, and
-/// looks whether that is so. It is asked to end (SIGTERM) when the process with the number `parent`,
-/// which started it, ends.
+/// looks whether that is so. It is asked to end (SIGTERM) when the process with the number
+/// `parent`, which started it, ends.
 ///
 /// # Errors
 /// The system's error. The process may be half of either then, and must end.

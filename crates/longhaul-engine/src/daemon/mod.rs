@@ -13,8 +13,8 @@
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
 //! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
-//! go. A client that has a user of this host is served by a `deputy`, a process of that user. `pipe`
-//! is a daemon for one client behind an ssh session, whose paths are an `account`'s;
+//! go. A client that has a user of this host is served by a `deputy`, a process of that user.
+//! `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
 //! `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;

@@ -273,6 +273,19 @@ mod tests {
     use longhaul_net::Identity;
 
     #[test]
+    fn what_is_one_clients_alone_may_be_taken_whole_and_grows() {
+        let shares = ClientShares::whole("memory", 100);
+        let key = PublicKey::from_bytes([1; 32]);
+        let mut share = shares.claim(key, 60).expect("it fits");
+        let other = shares.claim(key, 40).expect("it fits too");
+        assert_eq!(share.grow(1).err(), Some(Full::Daemon));
+        shares.limit(150, HashMap::new());
+        assert!(share.grow(50).is_ok() && share.amount() == 110);
+        drop(other);
+        assert_eq!(shares.taken(), (110, 150));
+    }
+
+    #[test]
     fn a_client_gets_no_more_than_its_own_limit_and_others_do() {
         let shares = ClientShares::growing("memory", 1000, 100);
         let [bound, other] = [1, 2].map(|n| PublicKey::from_bytes([n; 32]));

@@ -2,7 +2,8 @@
 //! under another name, which the broker starts.
 //!
 //! In: the numbers of the user. Out: a process that is that user's and nothing more, and only then
-//! the socket to the daemon, over which the engine serves. It reads no configuration and has no key.
+//! the socket to the daemon, over which the engine serves. It reads no configuration and has no
+//! key.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,8 +1,8 @@
 //! Owns the words between the daemon and the broker, the process that starts deputies.
 //!
 //! In: the number of a user, or the wish to read the configuration again. Out: the daemon's end of
-//! the socket of a new deputy, or a refusal. A request has [`BrokerRequest::BYTES`], of which a deputy's
-//! names one number; the broker decides by its own table. It must not know clients.
+//! the socket of a new deputy, or a refusal. A request has [`BrokerRequest::BYTES`], and that for a
+//! deputy names one number; the broker decides by its own table. It must not know clients.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};

@@ -31,7 +31,9 @@ use crate::session::SessionEvent;
 
 /// A conversation. See the module.
 pub(super) struct Conversation {
+    /// Its number.
     pub(super) talk: TalkId,
+    /// The name of its session, if it comes to one.
     pub(super) session: SessionName,
     key: PublicKey,
     uid: u32,
@@ -74,8 +76,11 @@ impl Drop for Held {
 /// The client of a conversation.
 #[derive(Clone, Copy)]
 pub(super) struct Talker {
+    /// Its key.
     pub(super) key: PublicKey,
+    /// The number of its user.
     pub(super) uid: u32,
+    /// The address that it came from.
     pub(super) peer: SocketAddr,
 }
 

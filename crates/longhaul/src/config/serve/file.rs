@@ -25,6 +25,7 @@ use crate::error::{Error, Flaw};
 use crate::location::parse_root;
 use crate::values;
 
+/// A text, and its place in the file.
 pub(super) type Text = Spanned<String>;
 
 /// The keys at the top of the file, before the first table.
