@@ -63,6 +63,9 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let follows = heard.as_ref().map_or(Follows::Nothing, |(request, _)| request::follows(request));
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
+    if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
+        link.reserve_first().await;
+    }
     let admitted = match heard {
         Ok((request, _)) => admit(&daemon, &mut control, request).await,
         Err(fault) => Err(fault),

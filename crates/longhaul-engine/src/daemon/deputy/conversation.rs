@@ -97,13 +97,9 @@ impl Conversation {
         Conversation { talk, session, key, uid, peer, current, deputy, over: Notify::new(), held }
     }
 
-    /// Gives it its seat, and as much memory as it begins with, if that is there. Returns the
-    /// bytes.
-    pub(super) fn hold(&self, daemon: &Daemon, seat: Seat, bytes: u64) -> u64 {
-        let mut held = self.lock();
-        held.seat = Some(seat);
-        held.memory = daemon.memory.claim(self.key, bytes).ok();
-        if held.memory.is_some() { bytes } else { 0 }
+    /// Gives it its seat among those that have not begun a session.
+    pub(super) fn sit(&self, seat: Seat) {
+        self.lock().seat = Some(seat);
     }
 
     /// Lets the session of the conversation begin, or not.

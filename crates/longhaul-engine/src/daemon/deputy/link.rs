@@ -49,14 +49,9 @@ pub(in super::super) struct LinkedSession {
 }
 
 impl DaemonLink {
-    /// The link of a conversation which begins with so many bytes of memory.
-    pub(super) fn new(
-        talk: TalkId,
-        session: SessionName,
-        memory: u64,
-        says: mpsc::UnboundedSender<ToDaemon>,
-    ) -> DaemonLink {
-        let (pool, answers) = (ClientShares::whole("memory", memory), watch::Sender::new(0));
+    /// The link of a conversation, which has no memory yet.
+    pub(super) fn new(talk: TalkId, session: SessionName, says: mpsc::UnboundedSender<ToDaemon>) -> DaemonLink {
+        let (pool, answers) = (ClientShares::whole("memory", 0), watch::Sender::new(0));
         DaemonLink { talk, session, says, pool, answers, asking: AsyncMutex::default(), heard: Mutex::default() }
     }
 
@@ -96,6 +91,12 @@ impl DaemonLink {
         heard.rate = heard.rate.or(granted.rate);
         drop(heard);
         Ok(session)
+    }
+
+    /// Waits for the memory with which a request is answered, as far as the daemon has it. Who has
+    /// asked for nothing yet is given none.
+    pub(in super::super) async fn reserve_first(&self) {
+        self.reserve(AHEAD).await;
     }
 
     /// Waits until `bytes` of memory could be claimed, as far as the daemon has them.

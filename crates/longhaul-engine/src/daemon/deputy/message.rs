@@ -55,8 +55,6 @@ pub(super) struct TalkOpening {
     pub(super) facts: ControlFacts,
     /// The configuration, as far as it concerns the client.
     pub(super) config: ServeConfig,
-    /// Bytes of memory that it begins with.
-    pub(super) memory: u64,
 }
 
 /// A control connection without its bytes.

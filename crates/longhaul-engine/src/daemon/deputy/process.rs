@@ -116,8 +116,8 @@ impl DeputyProcess {
 
     /// Begins a conversation.
     fn converse(&mut self, opening: TalkOpening, stream: OwnedFd) {
-        let TalkOpening { talk, session, facts, config, memory } = opening;
-        let link = Arc::new(DaemonLink::new(talk, session, memory, self.says.clone()));
+        let TalkOpening { talk, session, facts, config } = opening;
+        let link = Arc::new(DaemonLink::new(talk, session, self.says.clone()));
         self.talks.retain(|_, link| link.strong_count() > 0);
         self.talks.insert(talk, Arc::downgrade(&link));
         let stream = std::os::unix::net::UnixStream::from(stream);

@@ -54,11 +54,11 @@ async fn hand_over(
     let begin = |talk, deputy: &Arc<_>| Conversation::new((talk, session), client, current.clone(), Arc::clone(deputy));
     let (deputy, conversation) = daemon.live.deputies.enter(client.uid, session, begin).await?;
     let entered = EnteredTalk(conversation.clone(), deputy.clone(), daemon.clone());
-    let memory = conversation.hold(daemon, seat, BEGINS_WITH);
+    conversation.sit(seat);
     let failed = |error: std::io::Error| Fault::new(FaultCode::Io, Blame::Local, error);
     let (here, there) = UnixStream::pair().map_err(failed)?;
     let there = OwnedFd::from(there.into_std().map_err(failed)?);
-    let opening = TalkOpening { talk: conversation.talk, session, facts, config, memory };
+    let opening = TalkOpening { talk: conversation.talk, session, facts, config };
     let converse = ToDeputy::Converse(Box::new(opening));
     // One that cannot be said would end all others of this user.
     super::channel::encode(&converse).map_err(failed)?;
@@ -100,7 +100,5 @@ async fn pass(control: Control, stream: UnixStream, conversation: &EnteredTalk) 
     }
 }
 
-/// Bytes of memory with which a conversation begins: what a session does.
-const BEGINS_WITH: u64 = 16 << 20;
 /// How long a client may take to hear the last words of a deputy that has closed its end.
 const LAST_WORDS: Duration = Duration::from_secs(10);

@@ -168,7 +168,7 @@ struct Client {
     bench: bool,
     /// The user of this host as which the client's sessions run, in a process of that user with
     /// its groups: files that it makes are that user's, and it reads what that user may. Never
-    /// root. The daemon must be started as root. [default: none, the daemon's own]
+    /// root. The daemon must be started as root. [default: none]
     user: Option<Text>,
     /// The number of such a user instead of its name, from 1000 on. [default: none]
     uid: Option<Spanned<i64>>,
