@@ -13,9 +13,9 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::error::NetError;
-use crate::handover::{HeardSecrets, TrafficSecrets};
 use crate::public_key::PublicKey;
 use crate::records::{Records, Schedule};
+use crate::secrets::{HeardSecrets, TrafficSecrets};
 use crate::tls::{LANE, nominal_name, proved_key};
 
 /// A handshake under way.

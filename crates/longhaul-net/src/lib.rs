@@ -30,6 +30,7 @@ mod quic;
 mod records;
 mod reverse;
 mod seats;
+mod secrets;
 mod seldom;
 mod silence;
 mod tcp;

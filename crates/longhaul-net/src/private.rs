@@ -12,11 +12,11 @@ use rustls::AlertDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::error::NetError;
-use crate::handover::{HandedOverKeys, TrafficSecrets};
 use crate::handshake::Secured;
 use crate::records::{
     BODY_BYTES_MAX, FRAGMENT_BYTES_MAX, HEADER_BYTES, Heard, PAYLOAD, RECORD_BYTES_MAX, Records, TAG_BYTES,
 };
+use crate::secrets::{HandedOverKeys, TrafficSecrets};
 use crate::wire::{More, Want, Wire};
 
 /// The state of a private lane beside its socket.
@@ -75,7 +75,7 @@ impl Private {
 
     /// Puts a lane together. `None` if its keys are none.
     pub(crate) fn from_parts(parts: PrivateParts) -> Option<Private> {
-        Some(Private::begin(parts.keys.into_records()?, &parts.plain, &parts.sealed))
+        Some(Private::begin(Records::handed_over(parts.keys)?, &parts.plain, &parts.sealed))
     }
 
     /// Seals and sends all of the parts. Each part begins a record, so that a receiver who asks for
