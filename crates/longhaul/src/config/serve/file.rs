@@ -172,7 +172,8 @@ struct Client {
     user: Option<Text>,
     /// The number of such a user instead of its name, from 1000 on. [default: none]
     uid: Option<Spanned<i64>>,
-    /// The number of the group of files that it makes. [default: the primary group of the user]
+    /// The number of the group of files that it makes, in place of the user's primary group.
+    /// [default: none]
     gid: Option<Spanned<i64>>,
 }
 
