@@ -2,8 +2,9 @@
 # Builds fuzz targets with Rust's stable toolchain and a C++ compiler, and runs each for so many seconds:
 #     fuzz/run.sh SECONDS [TARGET...]
 # As many run at a time as there are cores. With 0 seconds they are built and none is run.
-# Without names: all that parse what a peer sends or a disk gives back. `settings`, which parses what an operator writes,
-# takes minutes to build: the gate plays its seeds, damaged, in tests/noise.rs.
+# Without names: those that parse what a peer sends or a disk gives back, and build fast. `all` are these and what takes minutes
+# to build: `settings`, which parses what an operator writes (the gate plays its seeds, damaged, in tests/noise.rs), and
+# `greeting` and `quic`, which hear strangers through the libraries of TLS and QUIC.
 # Ends with 1 if one of them crashes, hangs or outgrows its memory; what did it is then in fuzz/artifacts/TARGET.
 # Seeds are in fuzz/seeds; what is found on the way stays in fuzz/corpus, for longer runs.
 set -euo pipefail
@@ -12,9 +13,11 @@ cd "$(dirname "$0")"
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
-if [ "${#targets[@]}" -eq 0 ]; then
-  targets=(bundle control filter header journal opening path receiver sender ssh words)
-fi
+fast=(bundle control filter header journal opening path receiver sender ssh words)
+case "${targets[*]}" in
+  "") targets=("${fast[@]}") ;;
+  all) targets=("${fast[@]}" greeting quic settings) ;;
+esac
 
 # What cargo-fuzz passes. Coverage is an unstable flag of a stable compiler, so it is told that this is fine.
 export RUSTC_BOOTSTRAP=1
@@ -26,7 +29,10 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 bins=()
 for target in "${targets[@]}"; do
   bins+=(--bin "$target")
-  [ "$target" != settings ] || bins+=(--features settings)
+  case $target in
+    settings) bins+=(--features settings) ;;
+    greeting | quic) bins+=(--features strangers) ;;
+  esac
 done
 cargo build --quiet --release --locked --target "$host" --target-dir target "${bins[@]}"
 
@@ -37,7 +43,7 @@ play() {
   local target=$1 max_len log status=0
   mkdir -p "corpus/$target" "artifacts/$target" "seeds/$target"
   case $target in
-    control | sender | receiver | bundle | journal | words) max_len=16384 ;;
+    control | sender | receiver | bundle | journal | words | greeting | quic) max_len=16384 ;;
     *) max_len=4400 ;;
   esac
   log=$(mktemp)

@@ -11,10 +11,12 @@
 mod fixture;
 
 mod admin;
+mod audit;
 mod bench;
 mod check;
 mod choice;
 mod compare;
+mod confinement;
 mod daemon;
 mod devices;
 mod events;
@@ -53,9 +55,11 @@ mod sizes;
 mod ssh;
 mod streams;
 mod stripes;
+mod swaps;
 mod terminal;
 mod trees;
 mod usage;
 mod users;
 mod verify;
 mod wan;
+mod watch;

@@ -82,6 +82,7 @@ fn look_at_contents(deb: &str) {
         ("-rw-r--r-- root/root", "./usr/share/longhaul/sysctl.conf"),
         ("-rw-r--r-- root/root", "./usr/share/longhaul/limits.conf"),
         ("-rw-r--r-- root/root", "./usr/share/longhaul/users.conf"),
+        ("-rw-r--r-- root/root", "./etc/logrotate.d/longhaul"),
         ("-rw-r--r-- root/root", "./usr/share/man/man1/longhaul.1.gz"),
         ("-rw-r--r-- root/root", "./usr/share/man/man1/longhaul-set-export.1.gz"),
         ("-rw-r--r-- root/root", "./usr/share/bash-completion/completions/longhaul"),
@@ -106,7 +107,10 @@ fn look_at_fields(deb: &str) {
     for script in ["postinst", "prerm", "postrm", "conffiles", "md5sums"] {
         assert!(info.contains(script), "{info}");
     }
-    assert_eq!(said("dpkg-deb", &["--info", deb, "conffiles"]).trim(), "/etc/longhaul/serve.toml");
+    assert_eq!(
+        said("dpkg-deb", &["--info", deb, "conffiles"]).trim(),
+        "/etc/longhaul/serve.toml\n/etc/logrotate.d/longhaul"
+    );
     if has("shellcheck") {
         let scripts = ["postinst", "prerm", "postrm"].map(|name| repository().join("packaging/deb").join(name));
         scripts.iter().for_each(|script| drop(said("shellcheck", &[script.to_str().unwrap()])));

@@ -33,6 +33,11 @@ impl Scene {
         })
     }
 
+    /// A line that lets a reload add roots anywhere on the daemon's host.
+    fn anywhere(&self) -> String {
+        format!("[limits]\nreload_beneath = ['{}']", self.server.dir().display())
+    }
+
     fn start(&self, config: &DaemonConfig) -> Daemon {
         config.start_as(&self.server, |run| run.beneath(hearing_hangups()))
     }
@@ -173,10 +178,13 @@ fn roots_come_go_and_move_and_a_session_goes_on_where_it_began() {
     fs::write(scene.clients[0].path("f"), &bytes).unwrap();
     let (elsewhere, more) = (scene.server.make_dir("elsewhere"), scene.server.make_dir("more"));
     let key = scene.clients[0].key();
-    let daemon = scene.start(&scene.config("64KiB/s", &[0]));
+    let daemon = scene.start(&scene.config("64KiB/s", &[0]).line(&scene.anywhere()));
     let running = scene.run(0, &daemon, &["push", "--json", "f", "URL/"]).start();
     running.wait_type("start");
-    let config = DaemonConfig::default().root("data", &elsewhere, ALL_RIGHTS).root("more", &more, ALL_RIGHTS);
+    let config = DaemonConfig::default()
+        .line(&scene.anywhere())
+        .root("data", &elsewhere, ALL_RIGHTS)
+        .root("more", &more, ALL_RIGHTS);
     let said = scene.reload(&daemon, &config.client("client0", key, &[("data", ALL_RIGHTS), ("more", "create")]));
     for part in ["new roots: more", "changed roots: data", "changed clients: client0"] {
         assert!(said.contains(part) && !said.contains("denied"), "{part}: {said}");
@@ -188,7 +196,7 @@ fn roots_come_go_and_move_and_a_session_goes_on_where_it_began() {
         scene.run(0, &daemon, &["push", "f", &to]).succeed();
     }
     assert!(elsewhere.join("g").exists() && more.join("g").exists());
-    scene.reload(&daemon, &scene.config("", &[0]));
+    scene.reload(&daemon, &scene.config("", &[0]).line(&scene.anywhere()));
     scene.run(0, &daemon, &["push", "f", &daemon.url("more/h")]).fail(4);
     scene.run(0, &daemon, &["ls", "URL/f"]).succeed();
 }
@@ -196,7 +204,7 @@ fn roots_come_go_and_move_and_a_session_goes_on_where_it_began() {
 #[test]
 fn a_root_whose_directory_was_replaced_is_served_again_after_a_reload() {
     let scene = Scene::new();
-    let config = scene.config("", &[0]);
+    let config = scene.config("", &[0]).line(&scene.anywhere());
     let daemon = scene.start(&config);
     fs::rename(&scene.root, scene.server.path("away")).unwrap();
     fs::create_dir(&scene.root).unwrap();
@@ -204,6 +212,34 @@ fn a_root_whose_directory_was_replaced_is_served_again_after_a_reload() {
     scene.run(0, &daemon, &["ls", "URL/f"]).fail(7);
     scene.reload(&daemon, &config);
     scene.run(0, &daemon, &["ls", "URL/f"]).succeed();
+}
+
+#[test]
+fn a_root_that_a_confined_daemon_cannot_reach_takes_a_start_and_all_stays_as_it_was() {
+    let scene = Scene::new();
+    let granted = |rights| DaemonConfig::default().root("data", &scene.root, rights);
+    let with = |config: DaemonConfig, rights| config.client("client0", scene.clients[0].key(), &[("data", rights)]);
+    let daemon = scene.start(&with(granted("read"), "read"));
+    if !daemon.wait_log("confinement: ").contains("landlock: active") {
+        eprintln!("SKIPPED: landlock is not active");
+        return;
+    }
+    let elsewhere = Host::new();
+    let more = elsewhere.make_dir("more");
+    for (config, root) in
+        [(granted("read").root("more", &more, "read"), "root 'more'"), (granted("read,create"), "root 'data'")]
+    {
+        let said = scene.reload(&daemon, &with(config, "read").client("client1", scene.clients[1].key(), &[]));
+        for part in
+            ["everything stays as it was", root, "lies beyond the places", "start the daemon again", "reload_beneath"]
+        {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        scene.run(0, &daemon, &["ls", "URL/"]).succeed();
+        scene.run(1, &daemon, &["ls", "URL/"]).fail(4);
+    }
+    let inner = with(DaemonConfig::default().root("data", &scene.server.make_dir("data/inner"), "read"), "read");
+    assert!(scene.reload(&daemon, &inner).contains("changed roots: data"), "what lies within reach is reached");
 }
 
 #[test]

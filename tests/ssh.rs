@@ -333,8 +333,46 @@ fn what_no_file_may_be_called_is_2_and_means_nothing_else() {
         hosts.run("push").args(["f", &format!("{NEAR}:{to}")]).fail(2);
         hosts.run("pull").args([&format!("{NEAR}:{to}"), "got"]).fail(2);
     }
-    hosts.run("push").args(["--path", "127.0.0.1", "f", &format!("{NEAR}:")]).fail(2);
     assert!(!hosts.home().join("f").exists());
+}
+
+#[test]
+fn lanes_take_the_addresses_that_the_user_names_also_where_ssh_leads_to_none() {
+    let hosts = Hosts::new();
+    files::make(hosts.client.path("f"), 1, 9 << 20);
+    let paths = ["--path", "127.0.0.1=127.0.0.2", "--path", "127.0.0.1=127.0.0.3", "--lanes", "4"];
+    for host in [NEAR, FAR] {
+        let to = format!("{host}:d {host}/");
+        let carried = |outcome: &crate::fixture::Outcome| {
+            assert_eq!(outcome.events_of("start")[0]["transport"], "tcp", "{outcome}");
+            let paths = outcome.summary()["paths"].as_array().unwrap().clone();
+            assert_eq!(paths.len(), 2, "{outcome}");
+            paths.iter().map(|path| path["bytes"].as_u64().unwrap()).sum::<u64>()
+        };
+        let push = hosts.run("push").args(paths).args(["f", &to]).succeed();
+        assert!(carried(&push) >= 9 << 20, "{push}");
+        let pull = hosts.run("pull").args(paths).args([&format!("{to}f"), &format!("got {host}/")]).succeed();
+        assert!(carried(&pull) >= 9 << 20, "{pull}");
+    }
+    // One that is not there carries nothing, and the other one carries everything.
+    let odd = ["--path", "127.0.0.1=192.0.2.1", "--path", "127.0.0.1=127.0.0.2", "--lanes", "2"];
+    hosts.run("push").args(odd).args(["f", &format!("{NEAR}:odd/")]).succeed();
+    hosts.assert_ends();
+}
+
+#[test]
+fn the_summary_says_what_went_through_ssh_and_what_that_cost() {
+    let hosts = Hosts::new();
+    files::make(hosts.client.path("f"), 1, 9 << 20);
+    let through = |host: &str| {
+        let outcome = hosts.run("push").args(["--if-exists", "replace", "f", &format!("{host}:")]).succeed();
+        assert!(outcome.summary()["ssh"]["cpu_s"].is_number(), "{outcome}");
+        (outcome.summary()["ssh"]["bytes"].as_u64().unwrap(), outcome.stderr)
+    };
+    let (bytes, said) = through(FAR);
+    assert!(bytes > 9 << 20 && said.contains("through ssh at"), "{bytes}: {said}");
+    let (bytes, said) = through(NEAR);
+    assert!(bytes < 1 << 20 && !said.contains("through ssh at"), "{bytes}: {said}");
 }
 
 #[test]

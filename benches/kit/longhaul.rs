@@ -205,6 +205,11 @@ impl Daemon {
         cpu_s(self.child.0.id())
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
     /// The most memory it ever held, in bytes.
     pub(crate) fn peak_rss(&self) -> Result<u64> {
         peak_rss(self.child.0.id())

@@ -7,12 +7,15 @@
 
 mod adversary;
 mod bench;
+mod bounds;
 mod churn;
 mod damage;
 mod descriptors;
 mod durable;
 mod escapes;
+mod flood;
 mod folding;
+mod forty;
 mod frames;
 mod full;
 mod joins;

@@ -179,18 +179,23 @@ fn a_daemon_that_does_not_know_the_metadata_that_is_asked_for_is_left_before_any
 #[test]
 fn what_a_client_did_not_ask_for_it_does_not_agree_to() {
     for (what, welcome, lanes) in [
-        ("a version never offered", Welcome { version: 9, ..fair() }, 1),
-        ("larger chunks", Welcome { chunk: ChunkSize::from_log2(22).unwrap(), ..fair() }, 1),
-        ("chunks too small to be true", Welcome { chunk: ChunkSize::from_log2(10).unwrap(), ..fair() }, 1),
-        ("no lanes", fair(), 0),
-        ("more lanes than there are", fair(), LANES_MAX + 1),
-        ("more lanes than were asked for", fair(), LANES_MAX),
+        ("a version never offered", Welcome { version: 9, ..fair() }, (0, 1)),
+        ("larger chunks", Welcome { chunk: ChunkSize::from_log2(22).unwrap(), ..fair() }, (0, 1)),
+        ("chunks too small to be true", Welcome { chunk: ChunkSize::from_log2(10).unwrap(), ..fair() }, (0, 1)),
+        ("no lanes", fair(), (0, 0)),
+        ("more lanes than there are", fair(), (0, LANES_MAX + 1)),
+        ("more lanes than were asked for", fair(), (0, LANES_MAX)),
+        ("lanes beyond all that may ever be", fair(), (u32::MAX, 1)),
     ] {
         let host = Host::new();
         let outcome = pull(&host, &[], "f", |_, mut speech| {
             speech.hear();
             speech.say(&Message::Welcome(welcome));
-            speech.say(&Message::Lanes(GrantedLanes { first: LaneId(0), count: lanes, transport: Transport::Tcp }));
+            speech.say(&Message::Lanes(GrantedLanes {
+                first: LaneId(lanes.0),
+                count: lanes.1,
+                transport: Transport::Tcp,
+            }));
             speech.end();
         });
         assert_eq!(outcome.code, 1, "{what}: {outcome}");

@@ -213,22 +213,66 @@ fn a_transfer_leaves_ssh_when_a_port_is_opened_in_its_middle() {
         files::make(site.client.path("f"), 1, 96 << 20);
         files::make(to.join("f"), 1, 96 << 20);
         let ends = ends.map(|end| end.replace("TO", to.to_str().unwrap()));
-        let run = site.run(verb).args(["--rate", "8MB/s", "--if-exists", "replace"]).args(ends);
+        let run = site.run(verb).args(["--rate", "8MB/s", "--chunk-size", "1MiB", "--if-exists", "replace"]).args(ends);
         let running = run.start();
         assert_eq!(running.wait_type("start")["transport"], "ssh");
         running
             .wait_event(|event| event["bytes_received"].as_u64().or(event["bytes_sent"].as_u64()).filter(|n| *n > 0));
         site.net.close("near", false);
         site.net.close("far", false);
-        if verb == "push" {
-            let lanes = running.wait_type("lanes");
-            assert!(lanes["change"].as_str().unwrap().contains("straight"), "{lanes}");
-        }
+        let lanes = running.wait_type("lanes");
+        assert!(lanes["change"].as_str().unwrap().contains("straight"), "{verb}: {lanes}");
         let pid = running.pid().as_raw_nonzero().get();
         wait_for_lanes(&site.net.at("near"), pid);
         let outcome = running.fail(0);
         assert_eq!(outcome.summary()["bytes_resent"], 0, "nothing is lost on the way: {outcome}");
     }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn no_port_stays_open_at_the_client_once_lanes_came_back_to_it() {
+    let site = Site::new();
+    let to = site.server.make_dir("d");
+    site.net.close("near", true);
+    files::make(site.client.path("f"), 1, 48 << 20);
+    let running = site.run("push").args(["--rate", "8MB/s", "f", &format!("far:{}/", to.display())]).start();
+    let (near, pid) = (site.net.at("near"), running.pid().as_raw_nonzero().get());
+    wait_for_lanes(&near, pid);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !tool_output("ip", &["netns", "exec", &near, "ss", "-Hltn"]).trim().is_empty() {
+        assert!(std::time::Instant::now() < until, "a port is open still");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let outcome = running.fail(0);
+    assert_eq!(outcome.summary()["files_committed"], 1, "{outcome}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_transfer_whose_way_is_closed_goes_on_through_ssh_and_leaves_it_when_the_way_opens_again() {
+    let site = Site::new();
+    let to = site.server.make_dir("d");
+    files::make(site.client.path("f"), 1, 64 << 20);
+    let running = site.run("push").args(["--rate", "4MB/s", "f", &format!("far:{}/", to.display())]).start();
+    let (near, pid) = (site.net.at("near"), running.pid().as_raw_nonzero().get());
+    wait_for_lanes(&near, pid);
+    site.net.close("near", true);
+    site.net.close("far", true);
+    // What stands is broken off, as by a gate that forgets its connections.
+    for end in ["near", "far"] {
+        let ports = "( sport >= 50000 and sport <= 50099 ) or ( dport >= 50000 and dport <= 50099 )";
+        tool("ip", &["netns", "exec", &site.net.at(end), "ss", "-K", ports]);
+    }
+    let before = running.wait_type("progress")["bytes_sent"].as_u64().unwrap();
+    running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > before + (8 << 20)));
+    site.net.close("near", false);
+    site.net.close("far", false);
+    wait_for_lanes(&near, pid);
+    let outcome = running.fail(0);
+    assert_eq!(outcome.summary()["files_committed"], 1, "{outcome}");
+    let through = outcome.summary()["ssh"]["bytes"].as_u64().unwrap();
+    assert!(through > 8 << 20, "{through}: {outcome}");
 }
 
 /// Waits until a process has connections to ports of lanes.

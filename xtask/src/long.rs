@@ -1,17 +1,20 @@
 //! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and
-//! with seeds that were not played before.
+//! with seeds that were not played before, and every fuzz target.
 //!
 //! Runs the other chores one after the other; must not know their asserts.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use crate::cuts::{self, CutsArgs};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
 use crate::sim::{self, SimArgs};
+use crate::swaps::{self, SwapsArgs};
 
 /// What `long` takes.
 #[derive(Args)]
@@ -19,6 +22,9 @@ pub(crate) struct LongArgs {
     /// The first seed of each check [default: the seconds since 1970]
     #[arg(long, value_name = "SEED")]
     from: Option<u64>,
+    /// Seconds for each fuzz target, of which as many run at a time as there are processors
+    #[arg(long, value_name = "SECONDS", default_value_t = FUZZ_SECONDS)]
+    fuzz: u64,
 }
 
 /// Runs every check to its end, and then says which failed.
@@ -32,12 +38,24 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("sets", sim::run(&SimArgs { seeds: SET_SEEDS, from, trace: false, sets: true })),
         ("cuts", cuts::run(&CutsArgs { cuts: CUTS, seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
+        ("fuzz", fuzz(args.fuzz)),
+        ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
     ];
     let failed: Vec<String> =
         checks.into_iter().filter_map(|(name, result)| Some(format!("{name}: {:#}", result.err()?))).collect();
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }
 
+/// Runs all fuzz targets, the slow ones to build too.
+fn fuzz(seconds: u64) -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/run.sh");
+    let status = Command::new(&script).args([&seconds.to_string(), "all"]).status()?;
+    ensure!(status.success(), "{}: {status}", script.display());
+    Ok(())
+}
+
+/// Seconds of each fuzz target: 20 minutes.
+const FUZZ_SECONDS: u64 = 1200;
 /// Worlds of `medium`: two minutes on 2 cores.
 const WORLDS: u64 = 5_000;
 /// Seeds of `sim`: an hour on 2 cores in a debug build, a quarter of that with `--release`.
@@ -45,5 +63,7 @@ const SEEDS: u64 = 200_000;
 /// Seeds of `sim --sets`: minutes on 2 cores.
 const SET_SEEDS: u64 = 1_000_000;
 const KILLS: u64 = 100;
+/// Seconds of each case of `swaps`.
+const SWAP_SECONDS: u64 = 15;
 /// Cuts on each file system. They need root.
 const CUTS: u64 = 400;

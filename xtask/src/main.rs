@@ -12,6 +12,7 @@ mod long;
 mod medium;
 mod peers;
 mod sim;
+mod swaps;
 
 use anyhow::Result;
 use clap::Parser;
@@ -32,7 +33,7 @@ enum Xtask {
     /// promised is kept
     Kills(kills::KillsArgs),
     /// Play everything that is played from seeds for long: simulated worlds, media, power cuts,
-    /// kills
+    /// kills, fuzz targets, exchanges of names
     Long(long::LongArgs),
     /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a
     /// promise
@@ -43,6 +44,8 @@ enum Xtask {
     /// Play both machines in simulated worlds, a seed each, and print what led to the first broken
     /// promise
     Sim(sim::SimArgs),
+    /// Exchange directories with links that lead out of a root while a daemon works beneath them
+    Swaps(swaps::SwapsArgs),
 }
 
 fn main() -> Result<()> {
@@ -55,5 +58,6 @@ fn main() -> Result<()> {
         Xtask::Medium(args) => medium::run(&args),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),
+        Xtask::Swaps(args) => swaps::run(&args),
     }
 }

@@ -179,6 +179,7 @@ hints! {
     /// Disks, file systems and limits of a host.
     Storage
     FreeSpace "free space or raise the quota, then run the same transfer again",
+    AskForRoom "ask the administrator of the daemon for room, then run the same transfer again: it goes on where this ended",
     FreeInodes "remove files there, or take a file system with more inodes, then run the same transfer again",
     CheckPermissions "check the permissions of it and of the directories above it",
     MountForWriting "mount it for writing",

@@ -63,6 +63,14 @@ pub enum DiskError {
         /// The rule that it breaks.
         why: &'static str,
     },
+    /// It is more than the operator of the tree lets be stored.
+    #[error("'{path}' is not taken: {why}")]
+    OutOfBounds {
+        /// The name.
+        path: PathText,
+        /// The bound that stands in the way.
+        why: String,
+    },
     /// The name is taken, by something that may not be replaced.
     #[error("'{path}' exists: {what}")]
     Exists {
@@ -131,8 +139,8 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// It belongs to another user, where only our own files are believed.
-    #[error("'{path}' belongs to another user")]
+    /// It is another user's, or one may write to it, where only our own files are believed.
+    #[error("'{path}' belongs to another user, or other users may write to it")]
     Foreign {
         /// The name.
         path: PathText,
@@ -270,6 +278,39 @@ impl From<DiskError> for Fault {
     }
 }
 
+/// The path in an error, borrowed as the error is. `None` if there is none.
+macro_rules! path_of {
+    ($error:expr) => {
+        match $error {
+            DiskError::Call { path, .. }
+            | DiskError::Changed { path, .. }
+            | DiskError::Vanished { path }
+            | DiskError::Escape { path }
+            | DiskError::LinkRefused { path, .. }
+            | DiskError::OutOfBounds { path, .. }
+            | DiskError::Exists { path, .. }
+            | DiskError::Appeared { path }
+            | DiskError::OtherSpelling { path }
+            | DiskError::Alias { path }
+            | DiskError::OnlyReplaces { path }
+            | DiskError::Moved { path }
+            | DiskError::NotADirectory { path }
+            | DiskError::NoContents { path }
+            | DiskError::NotAFile { path }
+            | DiskError::Name { path, .. }
+            | DiskError::TooDeep { path, .. }
+            | DiskError::NoDirect { path, .. }
+            | DiskError::Foreign { path }
+            | DiskError::InUse { path }
+            | DiskError::Abandoned { path }
+            | DiskError::Doubted { path }
+            | DiskError::TwoTargets { path, .. }
+            | DiskError::Bounds { path, .. } => Some(path),
+            DiskError::Engine { .. } | DiskError::Set(_) => None,
+        }
+    };
+}
+
 impl DiskError {
     /// The error of a failed call on a path.
     pub(crate) fn call(call: &'static str, path: impl Into<PathText>, source: impl Into<io::Error>) -> DiskError {
@@ -301,6 +342,7 @@ impl DiskError {
                 ErrorKind::Exists
             }
             DiskError::Alias { .. } => ErrorKind::Alias,
+            DiskError::OutOfBounds { .. } => ErrorKind::NoSpace,
             DiskError::TwoTargets { .. } => ErrorKind::TwoTargets,
             DiskError::Set(_) => ErrorKind::Set,
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
@@ -318,32 +360,7 @@ impl DiskError {
 
     /// The path it concerns, if any.
     pub fn path(&self) -> Option<&PathText> {
-        match self {
-            DiskError::Call { path, .. }
-            | DiskError::Changed { path, .. }
-            | DiskError::Vanished { path }
-            | DiskError::Escape { path }
-            | DiskError::LinkRefused { path, .. }
-            | DiskError::Exists { path, .. }
-            | DiskError::Appeared { path }
-            | DiskError::OtherSpelling { path }
-            | DiskError::Alias { path }
-            | DiskError::OnlyReplaces { path }
-            | DiskError::Moved { path }
-            | DiskError::NotADirectory { path }
-            | DiskError::NoContents { path }
-            | DiskError::NotAFile { path }
-            | DiskError::Name { path, .. }
-            | DiskError::TooDeep { path, .. }
-            | DiskError::NoDirect { path, .. }
-            | DiskError::Foreign { path }
-            | DiskError::InUse { path }
-            | DiskError::Abandoned { path }
-            | DiskError::Doubted { path }
-            | DiskError::TwoTargets { path, .. }
-            | DiskError::Bounds { path, .. } => Some(path),
-            DiskError::Engine { .. } | DiskError::Set(_) => None,
-        }
+        path_of!(self)
     }
 
     /// The same error with its path beneath `prefix`, as users know it; an empty one adds nothing.
@@ -356,32 +373,7 @@ impl DiskError {
     }
 
     fn path_mut(&mut self) -> Option<&mut PathText> {
-        match self {
-            DiskError::Call { path, .. }
-            | DiskError::Changed { path, .. }
-            | DiskError::Vanished { path }
-            | DiskError::Escape { path }
-            | DiskError::LinkRefused { path, .. }
-            | DiskError::Exists { path, .. }
-            | DiskError::Appeared { path }
-            | DiskError::OtherSpelling { path }
-            | DiskError::Alias { path }
-            | DiskError::OnlyReplaces { path }
-            | DiskError::Moved { path }
-            | DiskError::NotADirectory { path }
-            | DiskError::NoContents { path }
-            | DiskError::NotAFile { path }
-            | DiskError::Name { path, .. }
-            | DiskError::TooDeep { path, .. }
-            | DiskError::NoDirect { path, .. }
-            | DiskError::Foreign { path }
-            | DiskError::InUse { path }
-            | DiskError::Abandoned { path }
-            | DiskError::Doubted { path }
-            | DiskError::TwoTargets { path, .. }
-            | DiskError::Bounds { path, .. } => Some(path),
-            DiskError::Engine { .. } | DiskError::Set(_) => None,
-        }
+        path_of!(self)
     }
 
     /// The form that people and peers get.
@@ -415,6 +407,7 @@ impl DiskError {
                 (FaultCode::Unsupported, hint::Storage::TakeLargerFiles.into())
             }
             DiskError::NoContents { .. } => (FaultCode::InTheWay, hint::Names::SendFileItself.into()),
+            DiskError::OutOfBounds { .. } => (FaultCode::NoSpace, hint::Storage::AskForRoom.into()),
             DiskError::TwoTargets { .. } => (FaultCode::InTheWay, hint::Names::SeeBothTargets.into()),
             DiskError::Set(error) => return (error.code(), error.hint()),
             _ => return (self.kind().code(), self.kind().hint()),

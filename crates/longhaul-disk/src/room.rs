@@ -13,6 +13,8 @@ pub struct Room {
     pub device: u64,
     /// Free bytes.
     pub bytes: u64,
+    /// Bytes of the whole file system.
+    pub total: u64,
     /// Free inodes. `None` where their number is not fixed.
     pub inodes: Option<u64>,
     /// Whether more than `bytes` certainly cannot fit. False where files may be compressed.
@@ -26,6 +28,11 @@ pub(crate) enum Asker {
     Root,
     /// Anybody else.
     Others,
+}
+
+/// Bytes of the whole file system.
+pub(crate) fn total_of(stat: &StatVfs) -> u64 {
+    stat.f_blocks.saturating_mul(stat.f_frsize)
 }
 
 /// Bytes and inodes that are free to this user. `None` where the file system reports no size:

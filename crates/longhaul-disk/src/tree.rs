@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Clock, RelPath, TempName};
-use rustix::fs::{AtFlags, FileType, Stat, fstatvfs, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, Stat, StatVfsMountFlags, fstatvfs, readlinkat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -27,6 +27,17 @@ pub struct Tree {
     named: PathBuf,
     /// The user who alone uses the shelf. `None`: it is everybody's who may.
     shelf_of: Option<u32>,
+}
+
+/// The room on the file system of a tree.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TreeRoom {
+    /// Bytes free, as this user may take them. `None`: not known.
+    pub(crate) free_bytes: Option<u64>,
+    /// Bytes in all. `None`: not known.
+    pub(crate) total_bytes: Option<u64>,
+    /// Whether nothing can be written there.
+    pub(crate) read_only: bool,
 }
 
 impl Tree {
@@ -75,8 +86,18 @@ impl Tree {
 
     /// Bytes free on its file system, as this user may take them. `None` if that is not known.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.room().free_bytes
+    }
+
+    /// The room on its file system.
+    pub(crate) fn room(&self) -> TreeRoom {
         let asker = if geteuid().is_root() { Asker::Root } else { Asker::Others };
-        room_of(&fstatvfs(self.walk.root().as_ref()).ok()?, asker).map(|(bytes, _)| bytes)
+        let Ok(stat) = fstatvfs(self.walk.root().as_ref()) else { return TreeRoom::default() };
+        TreeRoom {
+            free_bytes: room_of(&stat, asker).map(|(bytes, _)| bytes),
+            total_bytes: (stat.f_blocks > 0).then(|| stat.f_blocks.saturating_mul(stat.f_frsize)),
+            read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
+        }
     }
 
     /// Its top.

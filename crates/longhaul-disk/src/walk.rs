@@ -333,6 +333,9 @@ const CACHED_DIRS_MAX: usize = 512;
 const CACHED_DIRS_MIN: usize = 32;
 
 #[cfg(test)]
+mod oracle;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::ErrorKind;

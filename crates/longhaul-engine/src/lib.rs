@@ -57,9 +57,9 @@ mod workers;
 pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
     LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, Metadata, MetadataLoss, Observer,
-    PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason, SshHost, Start,
-    StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget,
-    Trust, Verify,
+    OwnFacts, PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, Settings, SkipReason,
+    SshFigures, SshHost, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState,
+    Transport, TroubledTarget, Trust, Verify, WayFigures,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -68,9 +68,11 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
-    Broker, BrokerAnswer, BrokerRequest, Changes, ClientConfig, ClientFigures, ClientUser, Liveness, PipeConfig,
-    RateOf, Reloaded, RootConfig, ServeConfig, Service, ServiceFigures, ServiceHandle, SessionFigures, Stuck,
-    serve_deputy, serve_pipe,
+    AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
+    ClientConfig, ClientFigures, ClientUser, FreeReserve, Liveness, MovedSums, PipeConfig, QuotaFile, RateOf,
+    RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures, ServiceHandle,
+    ServiceSums, SessionFigures, SessionPace, Stored, StoredFigures, Stuck, WatchFigures, bind_addresses, serve_deputy,
+    serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
@@ -86,11 +88,9 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
-pub use longhaul_sys::accounts::KnownUser;
 pub use longhaul_sys::passing::{Passing, pair as passing_pair, receive as receive_passed, send as send_passed};
-pub use longhaul_sys::privileges::{UserNumbers, become_user, may_become_others};
 pub use longhaul_sys::signals::outlive_signals;
-pub use longhaul_sys::{ignores_hangup, take_sockets};
+pub use longhaul_sys::{accounts, ignores_hangup, privileges, take_sockets};
 pub use measure::lab;
 pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,

@@ -427,6 +427,11 @@ fn opened_in_tree(
         return written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (store, who, run), dir);
     }
     let target = FsTarget::beneath(root.first(), &dir, opening.direct, policy)?;
+    // All sessions on it are one load.
+    let target = match root.loads().next() {
+        Some(load) => target.as_part_of(load),
+        None => target,
+    };
     let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
     written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (store, who, run), dir)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    DirectMode, EngineKind, Pin, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TargetDirs,
+    Bounds, DirectMode, EngineKind, Pin, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TargetDirs,
     TreePolicy,
 };
 use longhaul_net::Identity;
@@ -34,6 +34,8 @@ fn config(root: &Path) -> ServeConfig {
         protect: vec![Protection::Private],
         rate: None,
         sessions: None,
+        memory: None,
+        bounds: Bounds::default(),
         policy: TreePolicy::served(),
     };
     ServeConfig {
@@ -52,6 +54,7 @@ fn config(root: &Path) -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
+        quotas: None,
         bench_bytes: ByteCount(1 << 20),
     }
 }

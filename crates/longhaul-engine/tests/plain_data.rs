@@ -10,7 +10,7 @@ use longhaul_core::hint::Network;
 use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, Word};
 use longhaul_engine::{
     Event, FileEvent, FileStatus, Job, LanesChange, LanesReason, LanesTuned, LocalDest, LocalSource, Observer,
-    Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, TargetDirs, Verify, Why,
+    OwnFacts, Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, TargetDirs, Verify, Why,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -98,6 +98,7 @@ fn events_are_read_back_as_they_were_written_down() {
             b3: Some([7; 32]),
             regular: true,
             renamed: false,
+            own: OwnFacts { replaced: true, source: Some(b"data/a".to_vec()) },
         }));
     }
 }

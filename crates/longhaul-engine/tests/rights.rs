@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use longhaul_core::{ByteCount, Fault};
 use longhaul_engine::{
-    ClientConfig, Credentials, DirectMode, EngineKind, ListedKind, Pin, Protection, Reach, Rights, RootConfig,
+    Bounds, ClientConfig, Credentials, DirectMode, EngineKind, ListedKind, Pin, Protection, Reach, Rights, RootConfig,
     ServeConfig, Service, Stop, SyncGroup, TargetDirs, TreePolicy, Trust, list,
 };
 use longhaul_net::{Identity, PublicKey};
@@ -40,6 +40,7 @@ fn config(roots: Vec<RootConfig>, client: ClientConfig) -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
+        quotas: None,
         bench_bytes: ByteCount(1 << 20),
     }
 }
@@ -54,6 +55,8 @@ async fn a_root_that_allows_less_than_its_client_has_decides() {
         protect: vec![Protection::Private],
         rate: None,
         sessions: None,
+        memory: None,
+        bounds: Bounds::default(),
         policy: TreePolicy::served(),
     };
     let [ours, theirs] = [(); 2].map(|()| Arc::new(Identity::generate().expect("a key")));
@@ -64,6 +67,7 @@ async fn a_root_that_allows_less_than_its_client_has_decides() {
         rate: None,
         sessions: None,
         memory: None,
+        bounds: Bounds::default(),
         weight: 1,
         bench: false,
         user: None,

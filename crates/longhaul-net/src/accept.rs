@@ -58,13 +58,7 @@ impl Listener {
     /// Outside a Tokio runtime.
     pub fn bind(addr: SocketAddr) -> Result<Listener, NetError> {
         let failed = |source| NetError::Socket { addr: addr.to_string(), doing: "listen", source };
-        let socket = match listening_socket(addr) {
-            Err(e) if has_no_ipv6(&e) && addr.ip().is_unspecified() => {
-                listening_socket(SocketAddr::from((Ipv4Addr::UNSPECIFIED, addr.port())))
-            }
-            other => other,
-        };
-        socket.and_then(Listener::over).map_err(failed)
+        listening(addr).and_then(Listener::over).map_err(failed)
     }
 
     /// Accepts at a socket that listens already.
@@ -349,6 +343,16 @@ fn feed(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<usize> {
         }
     }
     Ok(len - bytes.len())
+}
+
+/// A socket that listens at `addr`, as [`Listener::bind`] says.
+pub(crate) fn listening(addr: SocketAddr) -> io::Result<Socket> {
+    match listening_socket(addr) {
+        Err(e) if has_no_ipv6(&e) && addr.ip().is_unspecified() => {
+            listening_socket(SocketAddr::from((Ipv4Addr::UNSPECIFIED, addr.port())))
+        }
+        other => other,
+    }
 }
 
 fn listening_socket(addr: SocketAddr) -> io::Result<Socket> {

@@ -51,7 +51,7 @@ pub use handover::LaneParts;
 pub use keys::Identity;
 pub use known_hosts::KnownHosts;
 pub use lane::LaneStream;
-pub use passed::listen_passed;
+pub use passed::{bind_pair, listen_passed};
 pub use path::{NetPath, PathError};
 pub use public_key::{BadKey, PublicKey};
 pub use quic::QuicListener;
@@ -66,3 +66,19 @@ pub use wire::{Congestion, LaneOptions, More};
 
 #[cfg(test)]
 mod tests;
+
+/// Configurations for fuzz targets, as a daemon has them.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use crate::error::NetError;
+    use crate::{GreetLimits, Identity, ServerTls};
+
+    /// The configurations of a port that listens over QUIC.
+    ///
+    /// # Errors
+    /// [`NetError::Crypto`].
+    pub fn quic_server() -> Result<(quinn_proto::EndpointConfig, quinn_proto::ServerConfig), NetError> {
+        let tls = ServerTls::new(&Identity::generate()?, GreetLimits::default())?;
+        crate::quic::server_configs(&tls)
+    }
+}

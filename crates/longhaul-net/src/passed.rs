@@ -1,7 +1,8 @@
-//! Sockets that listen already: whoever started the process made them and passed them on.
+//! Sockets that listen already: whoever started the process made them and passed them on, or this
+//! process made them before it gave up the right to.
 //!
-//! In: descriptors. Out: to `engine` pairs that it listens at as at sockets of its own, TCP and UDP
-//! at one address. Knows nothing of who passed them.
+//! In: addresses, or descriptors. Out: to `engine` pairs that it listens at, TCP and UDP at one
+//! address. Knows nothing of who passed them.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,10 +11,30 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::sockopt;
 use socket2::{Domain, Socket, Type};
 
-use crate::accept::Listener;
+use crate::accept::{Listener, listening};
 use crate::error::NetError;
-use crate::quic::{QuicListener, adopted};
+use crate::quic::{self, QuicListener, adopted};
 use crate::tls::ServerTls;
+
+/// Makes the sockets for an address, TCP and UDP, and needs no runtime. For port 0 a port is looked
+/// for that is free for both.
+///
+/// # Errors
+/// [`NetError::Socket`] if the address is taken or is not this host's.
+pub fn bind_pair(addr: SocketAddr) -> Result<[OwnedFd; 2], NetError> {
+    let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
+    let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
+    loop {
+        tries -= 1;
+        let tcp = listening(addr).map_err(failed("listen"))?;
+        let at = tcp.local_addr().map_err(failed("listen"))?.as_socket().unwrap_or(addr);
+        match quic::listening(at) {
+            Ok(udp) => return Ok([tcp.into(), udp.into()]),
+            Err(error) if tries == 0 => return Err(failed("listen over UDP")(error)),
+            Err(_) => {}
+        }
+    }
+}
 
 /// Listens at sockets that were passed on. Where TCP has no UDP socket at the same address, one is
 /// made.
@@ -71,6 +92,9 @@ fn refused(addr: String, source: io::Error) -> NetError {
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
+
+/// Free TCP ports to try, as the UDP port of the same number may be taken.
+const PORTS_TRIED: u32 = 16;
 
 #[cfg(test)]
 mod tests {

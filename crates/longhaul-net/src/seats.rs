@@ -72,6 +72,12 @@ impl Seats {
         self.lock().crowd.seats()
     }
 
+    /// The number of seats that are taken.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.lock().crowd.len()
+    }
+
     /// The seats lost since the last call, by source.
     #[must_use]
     pub fn take_lost(&self) -> Tally {

@@ -134,6 +134,13 @@ impl ServerTls {
         ServerTls { hands_over: true, ..self }
     }
 
+    /// The connections that have not shown yet whose they are, and as many as there may be.
+    #[must_use]
+    pub fn greeting(&self) -> (usize, usize) {
+        let crowds = [&self.silent, &self.handshakes, &self.quic];
+        (crowds.iter().map(|seats| seats.taken()).sum(), crowds.iter().map(|seats| seats.seats()).sum())
+    }
+
     /// The connections that gave way to others since this was last asked.
     #[must_use]
     pub fn take_lost(&self) -> Tally {

@@ -13,6 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
+use tokio_util::io::{InspectReader, InspectWriter};
 use yamux::{Config, Connection, Mode, Stream};
 
 use crate::error::NetError;
@@ -41,6 +43,8 @@ pub struct Tunnel {
     wanted: mpsc::Sender<OpenReply>,
     /// Held by each connection that this side opened, until both directions of it have ended.
     open: Arc<watch::Sender<usize>>,
+    /// Bytes that went through the pipes below it, in both directions.
+    carried: Arc<AtomicU64>,
     end: End,
 }
 
@@ -68,8 +72,24 @@ impl Tunnel {
         // It opens none, and whatever came would be dropped.
         let (arrived, _) = mpsc::channel(1);
         let (going, end) = watch::channel(());
-        tokio::spawn(drive(pipes(reader, writer), Mode::Client, asked, arrived, going));
-        Tunnel { wanted, open: Arc::new(watch::Sender::new(0)), end }
+        let carried = Arc::<AtomicU64>::default();
+        let count = |carried: Arc<AtomicU64>| {
+            move |bytes: &[u8]| {
+                carried.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+        };
+        let pipes = pipes(
+            InspectReader::new(reader, count(carried.clone())),
+            InspectWriter::new(writer, count(carried.clone())),
+        );
+        tokio::spawn(drive(pipes, Mode::Client, asked, arrived, going));
+        Tunnel { wanted, open: Arc::new(watch::Sender::new(0)), carried, end }
+    }
+
+    /// Bytes that went through the pipes below it so far, in both directions: everything of all of
+    /// its connections.
+    pub fn carried(&self) -> u64 {
+        self.carried.load(Ordering::Relaxed)
     }
 
     /// Opens a connection to whoever takes it at the other side, where it arrives with the first

@@ -36,30 +36,41 @@ pub fn user_id(name: &str) -> io::Result<Option<u32>> {
     )
 }
 
-/// A user as the system's databases have it.
+/// A user of the system, as its databases have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownUser {
-    /// The name.
-    pub name: Vec<u8>,
-    /// The number.
+pub struct Account {
+    /// The name, by which its supplementary groups are found.
+    pub name: CString,
+    /// Its number.
     pub uid: u32,
-    /// The number of the primary group.
+    /// The number of its first group.
     pub gid: u32,
 }
 
-impl KnownUser {
+/// The user of this name, or else of this number. `None`: the system knows no such user.
+///
+/// # Errors
+/// The system's error, if its databases cannot be asked.
+pub fn account(text: &str) -> io::Result<Option<Account>> {
+    match (Account::of_name(text)?, text.parse()) {
+        (None, Ok(id)) => Account::of_number(id),
+        (named, _) => Ok(named),
+    }
+}
+
+impl Account {
     /// The user of this name. `None`: the system knows none.
     ///
     /// # Errors
     /// The system's error, if its databases cannot be asked.
-    pub fn of_name(name: &str) -> io::Result<Option<KnownUser>> {
+    pub fn of_name(name: &str) -> io::Result<Option<Account>> {
         let Ok(name) = CString::new(name) else { return Ok(None) };
         look_up(
             // SAFETY: as in `user_id`.
             |entry, room, found| unsafe {
                 libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
             },
-            KnownUser::of_entry,
+            Account::of_entry,
         )
     }
 
@@ -67,18 +78,18 @@ impl KnownUser {
     ///
     /// # Errors
     /// The system's error, if its databases cannot be asked.
-    pub fn of_number(uid: u32) -> io::Result<Option<KnownUser>> {
+    pub fn of_number(uid: u32) -> io::Result<Option<Account>> {
         look_up(
             // SAFETY: as in `user_name`.
             |entry, room, found| unsafe { libc::getpwuid_r(uid, entry, room.as_mut_ptr().cast(), room.len(), found) },
-            KnownUser::of_entry,
+            Account::of_entry,
         )
     }
 
-    fn of_entry(entry: &libc::passwd) -> KnownUser {
+    fn of_entry(entry: &libc::passwd) -> Account {
         // SAFETY: as in `user_name`.
-        let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_bytes().to_vec();
-        KnownUser { name, uid: entry.pw_uid, gid: entry.pw_gid }
+        let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_owned();
+        Account { name, uid: entry.pw_uid, gid: entry.pw_gid }
     }
 
     /// The groups that it is in, `gid` among them.
@@ -86,13 +97,12 @@ impl KnownUser {
     /// # Errors
     /// The system's error; `InvalidData` for a user of too many groups.
     pub fn groups(&self, gid: u32) -> io::Result<Vec<u32>> {
-        let name = CString::new(self.name.as_slice())?;
         let mut groups = vec![0; GROUPS_BEGIN];
         loop {
             let mut count = libc::c_int::try_from(groups.len()).map_err(|_| too_many_groups())?;
-            // SAFETY: `name` is a C string, and there is room for `count` groups. The call writes
+            // SAFETY: the name is a C string, and there is room for `count` groups. The call writes
             // no more, and then the number that there are.
-            let got = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
+            let got = unsafe { libc::getgrouplist(self.name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
             if got >= 0 {
                 groups.truncate(usize::try_from(got).unwrap_or_default());
                 return Ok(groups);
@@ -185,12 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_known_with_its_groups() {
-        let root = KnownUser::of_name("root").expect("asked").expect("known");
-        assert_eq!((root.name.as_slice(), root.uid, root.gid), (&b"root"[..], 0, 0));
-        assert_eq!(KnownUser::of_number(0).expect("asked").as_ref(), Some(&root));
+    fn an_account_is_found_by_its_name_and_by_its_number_and_has_its_groups() {
+        let root = Account { name: c"root".to_owned(), uid: 0, gid: 0 };
+        for (text, found) in
+            [("root", Some(&root)), ("0", Some(&root)), ("no such account", None), ("4294967288", None)]
+        {
+            assert_eq!(account(text).expect("asked").as_ref(), found, "{text:?}");
+        }
+        assert_eq!(Account::of_name("0").expect("asked"), None);
         assert!(root.groups(0).expect("asked").contains(&0));
-        assert_eq!(KnownUser::of_name("no such account").expect("asked"), None);
-        assert_eq!(KnownUser::of_number(u32::MAX - 7).expect("asked"), None);
     }
 }

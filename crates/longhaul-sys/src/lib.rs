@@ -1,6 +1,6 @@
 //! The unsafe code of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
-//! about descriptors and connections, file locks, limits, dispositions of signals,
-//! accounts, privileges, messages with descriptors.
+//! about descriptors and connections, file locks, limits, dispositions of signals, accounts, the
+//! process's own user, messages with descriptors.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain
 //! answers. Knows nothing of names of files, of chunks, peers or transfers.

@@ -1,17 +1,76 @@
-//! The user, groups and capabilities of this process. Gives them away for good; takes none.
+//! The user as whom a process goes on, and the powers that it gives up for good.
 //!
-//! In: the numbers of a user. Out: a process of that user, or an error that it must end for. The
-//! kernel keeps all of this for each thread, so there may be only one.
+//! In: an account, or the numbers of a user. Out: a process that has its numbers and groups and no
+//! capability, or an error, after which it must not go on. The kernel keeps most of this for each
+//! thread, so there may be only one. Knows nothing of why, nor of files.
 
 use std::io;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Gid, Pid, Signal, Uid, getgid, getgroups, getppid, getuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
     no_new_privs, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
 };
+
+use crate::accounts::Account;
+
+/// Goes on as this user: with its supplementary groups, its group and its number, without any
+/// capability, and without a way to get one (`no_new_privs`). The kernel keeps capabilities and
+/// `no_new_privs` for each thread, so a process that has begun others is refused.
+///
+/// # Errors
+/// `ResourceBusy` if there is another thread; the system's error, as `PermissionDenied` for a
+/// process that is neither root nor this user already. Then some of it may have been done.
+pub fn become_user(account: &Account) -> io::Result<()> {
+    if threads()? != 1 {
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the process has begun other threads"));
+    }
+    // Only who may still change them gives these up; nobody gets one back without them.
+    let _ = give_up_bounding_set();
+    if !is_only(account) {
+        // SAFETY: the name is a C string that outlives the call; the others take numbers alone.
+        unsafe {
+            checked(libc::initgroups(account.name.as_ptr(), account.gid))?;
+            checked(libc::setresgid(account.gid, account.gid, account.gid))?;
+            checked(libc::setresuid(account.uid, account.uid, account.uid))?;
+        }
+    }
+    give_up_capabilities()?;
+    if is_only(account) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Keeps this thread, and those that it begins, from getting powers by running another program.
+///
+/// # Errors
+/// The system's error.
+pub fn refuse_new_privileges() -> io::Result<()> {
+    Ok(set_no_new_privs(true)?)
+}
+
+/// The number of threads of this process.
+///
+/// # Errors
+/// The system's error, where `/proc` is missing.
+#[expect(clippy::disallowed_methods, reason = "the kernel's own directory, which is no destination's")]
+pub fn threads() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Whether the real, the effective and the saved user and group are this account's.
+fn is_only(account: &Account) -> bool {
+    let (mut users, mut groups) = ([u32::MAX; 3], [u32::MAX; 3]);
+    // SAFETY: each pointer is valid for writes of one number.
+    let asked = unsafe {
+        libc::getresuid(&mut users[0], &mut users[1], &mut users[2])
+            | libc::getresgid(&mut groups[0], &mut groups[1], &mut groups[2])
+    };
+    asked == 0 && users == [account.uid; 3] && groups == [account.gid; 3]
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
 
 /// A user of the host, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +89,7 @@ pub struct UserNumbers {
 ///
 /// # Errors
 /// The system's error. The process may be half of either then, and must end.
-pub fn become_user(user: &UserNumbers, parent: u32) -> io::Result<()> {
+pub fn become_deputy(user: &UserNumbers, parent: u32) -> io::Result<()> {
     if user.uid == 0 || user.uid == u32::MAX || user.gid == u32::MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a number that stands for no ordinary user"));
     }
@@ -41,15 +100,11 @@ pub fn become_user(user: &UserNumbers, parent: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     let groups: Vec<Gid> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     // While it may still be done.
-    for capability in all_capabilities() {
-        remove_capability_from_bounding_set(capability)?;
-    }
+    give_up_bounding_set()?;
     set_thread_groups(&groups)?;
     set_thread_res_gid(gid, gid, gid)?;
     set_thread_res_uid(uid, uid, uid)?;
-    clear_ambient_capability_set()?;
-    set_capabilities(None, NO_CAPABILITIES)?;
-    set_no_new_privs(true)?;
+    give_up_capabilities()?;
     // The kernel forgets it as the user changes.
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     if getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().unsigned_abs()) != Some(parent) {
@@ -95,22 +150,24 @@ fn check(user: &UserNumbers) -> io::Result<()> {
     Ok(())
 }
 
+/// Empties the set of all that this process, or what it starts, could ever have.
+fn give_up_bounding_set() -> io::Result<()> {
+    all_capabilities().try_for_each(|capability| Ok(remove_capability_from_bounding_set(capability)?))
+}
+
+/// Gives up all capabilities, and the ways to get one.
+fn give_up_capabilities() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    set_capabilities(None, NO_CAPABILITIES)?;
+    refuse_new_privileges()
+}
+
 /// The capabilities that this process, or what it starts, could ever have.
 fn all_capabilities() -> impl Iterator<Item = CapabilitySet> {
     // The system has fewer, and says so for those that it does not know.
     (0..64)
         .map(|bit| CapabilitySet::from_bits_retain(1 << bit))
         .filter(|one| capability_is_in_bounding_set(*one).is_ok_and(|is_in| is_in))
-}
-
-/// The threads of this process.
-fn threads() -> io::Result<u64> {
-    let file = openat(CWD, "/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut room = [0; 8 << 10];
-    let len = rustix::io::read(file, &mut room)?;
-    let status = String::from_utf8_lossy(&room[..len]);
-    let count = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok());
-    count.ok_or_else(|| io::Error::other("/proc does not say how many threads there are"))
 }
 
 const NO_CAPABILITIES: CapabilitySets = CapabilitySets {

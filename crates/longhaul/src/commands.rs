@@ -25,7 +25,7 @@ use crate::cli::{Cli, Verb};
 use crate::config::{ClientFile, Places};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::output::{self, ClientLog, LogLines};
+use crate::output::{self, ClientLog, JsonLog, LogLines};
 use crate::settings::{Layers, Talk};
 use crate::values::{Environment, variable};
 
@@ -36,6 +36,15 @@ pub struct Context<'a> {
     pub line: &'a [OsString],
     /// The environment variables.
     pub environment: Environment<'a>,
+}
+
+/// The form of a daemon's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogForm {
+    /// Lines for people.
+    Text,
+    /// An object a line.
+    Json,
 }
 
 impl<'a> Context<'a> {
@@ -69,11 +78,15 @@ impl<'a> Context<'a> {
     }
 
     /// Starts log lines on standard error, from the level `level` on or as `LONGHAUL_LOG` says.
-    fn log(&self, level: &str) {
+    fn log(&self, level: &str, form: LogForm) {
         let filter = self.log_filter(level);
         let lines = || LogLines::new(std::io::stderr());
         // A subscriber that exists already was set by the program that embeds this library.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(false).try_init();
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(false);
+        let _ = match form {
+            LogForm::Text => log.try_init(),
+            LogForm::Json => log.event_format(JsonLog).try_init(),
+        };
     }
 }
 

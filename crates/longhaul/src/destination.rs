@@ -110,12 +110,21 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::location::Location;
-    use longhaul_engine::FileStatus;
+    use longhaul_engine::{FileStatus, OwnFacts};
 
     /// A settled file of one byte.
     pub(crate) fn event(path: &[u8], placed: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
         let path_of = |bytes: &[u8]| RelPath::new(bytes).unwrap();
-        FileEvent { path: path_of(path), placed: path_of(placed), status, bytes: 1, b3, regular: true, renamed: false }
+        FileEvent {
+            path: path_of(path),
+            placed: path_of(placed),
+            status,
+            bytes: 1,
+            b3,
+            regular: true,
+            renamed: false,
+            own: OwnFacts::default(),
+        }
     }
 
     fn destination(text: &str) -> Destination {

@@ -215,6 +215,47 @@ pub enum Error {
         /// The searched files, none of which exists.
         looked_for: Vec<String>,
     },
+    /// The daemon cannot go on as the user of its config.
+    #[error("cannot go on as the user '{user}'")]
+    BecomeUser {
+        /// The name of the user.
+        user: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The user as whom the daemon goes on may not use something that it needs.
+    #[error("the user '{user}' of the config cannot {doing} {} ({of})", path.display())]
+    UserLacks {
+        /// The name of the user.
+        user: String,
+        /// The use that is refused.
+        doing: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// Its name in the config.
+        of: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The config requires a confinement that the kernel has not.
+    #[error("{layer} is not active, and the config says confine = \"required\": {why}")]
+    Unconfined {
+        /// The part that is missing.
+        layer: &'static str,
+        /// The reason.
+        why: String,
+    },
+    /// A reload names a root that a confined daemon cannot reach.
+    #[error(
+        "{of}: {} lies beyond the places to which this daemon has confined itself: those of its roots as it \
+         started, with their rights, and those of 'reload_beneath'", path.display()
+    )]
+    BeyondReach {
+        /// The directory.
+        path: PathBuf,
+        /// The root.
+        of: String,
+    },
     /// The engine's fault.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -230,6 +271,7 @@ impl Error {
     fn code(&self) -> FaultCode {
         match self {
             Error::File { source, .. } => code_of(source),
+            Error::BecomeUser { .. } | Error::UserLacks { .. } => FaultCode::Denied,
             Error::NoIdentity { .. } | Error::RootDir { .. } => FaultCode::NotFound,
             Error::Net(NetError::KeyFile { source, .. }) => code_of(source),
             Error::Net(NetError::KnownHostConflict { .. }) => FaultCode::Denied,
@@ -265,6 +307,15 @@ impl Error {
             }
             Error::Manifest { .. } => {
                 "give a list as --manifest or b3sum writes it, and the directory in which its names lie"
+            }
+            Error::BecomeUser { .. } => "start it as root, or as that user and without 'user' in the config",
+            Error::UserLacks { .. } => {
+                "give it to that user, or let the user's group in; each directory above needs x for that user"
+            }
+            Error::Unconfined { .. } => "use a kernel with it, or 'auto' for whatever the kernel has",
+            Error::BeyondReach { .. } => {
+                "start the daemon again for that, or leave it as it was; with the directory above it in 'reload_beneath' \
+                 the next reload needs no start"
             }
             Error::NoHome { .. } => "set HOME, or name the file with its option",
             _ => "",

@@ -136,6 +136,7 @@ fn nothing_existed(report: &Report, sources: usize) -> bool {
 pub(crate) mod tests {
     use super::*;
     use longhaul_core::{Blame, Fault};
+    use longhaul_engine::WayFigures;
 
     /// The report of a run in which nothing happened.
     pub(crate) fn report() -> Report {
@@ -165,7 +166,7 @@ pub(crate) mod tests {
             limits: Vec::new(),
             stages: Vec::new(),
             io: None,
-            paths: Vec::new(),
+            ways: WayFigures::default(),
             troubled_targets: Vec::new(),
             files_at_risk: 0,
         }

@@ -2,12 +2,15 @@
 //!
 //! In: the process's arguments, environment and config files. Out: jobs to `longhaul-engine`, lines
 //! to people and scripts, an exit code. Only this crate knows clap, JSON output and the
-//! environment; it touches no payload, and no socket but that of an administrator.
+//! environment; it touches no payload, and no socket but those of an administrator and of
+//! whoever watches.
 
 pub mod admin;
+pub mod audit;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod confine;
 pub mod destination;
 pub mod error;
 pub mod exit;
@@ -22,6 +25,7 @@ mod reference;
 pub mod settings;
 pub mod signals;
 pub mod values;
+pub mod watch;
 
 use std::env;
 use std::ffi::OsString;

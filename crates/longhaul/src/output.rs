@@ -31,7 +31,7 @@ mod words;
 
 pub use admin::{
     AdminClientBody, AdminDoneBody, AdminForm, AdminGrantBody, AdminLoadBody, AdminRootBody, AdminSessionBody,
-    AdminStatusBody, AdminTelling,
+    AdminStatusBody, AdminStoredBody, AdminTelling,
 };
 pub use bench::{
     FillTelling, IopsTelling, LabTelling, MatrixCell, MatrixTelling, NetTelling, PileupTelling, ScanTelling,
@@ -40,15 +40,17 @@ pub use bench::{
 pub use check::{CheckTelling, Checked};
 pub use closing::EndOfStream;
 pub use events::{JsonLines, Listening, Summary};
+pub(crate) use human::without_numbers;
 pub use human::{Talker, clean};
 pub use label::set_color;
-pub use log::{ClientLog, LogLines};
+pub use log::{ClientLog, JsonLog, LogLines, json_line};
 pub use narrator::{End, Narrator, Telling};
 pub use plot::plot_text;
 pub use progress::Show;
 pub use screen::leave_screen;
 pub use set::{SetTelling, TellsFiles};
 pub use speaker::Speaker;
+pub(crate) use units::{bits, bytes_rate, span};
 pub use units::{count, rate, time};
 pub use version::VersionBody;
 

@@ -36,7 +36,7 @@ use crate::error::{DiskError, ErrorKind};
 use crate::fill::Back;
 use crate::kernel::{Interposer, Kernel};
 use crate::load::TargetLoad;
-use crate::room::{Asker, room_of};
+use crate::room::{Asker, room_of, total_of};
 use crate::shelf::Shelf;
 use crate::stat::{Identity, Standing, type_of};
 use crate::tree::{Tree, examine};
@@ -519,8 +519,8 @@ impl TargetTree for FsTarget {
         };
         let stat = fstatvfs(&*dir).ok()?;
         let asker = if geteuid().is_root() { Asker::Root } else { Asker::Others };
-        let is_firm = device::stores_all(self.kernel().file_system_type(&*dir).ok()?);
-        room_of(&stat, asker).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, inodes, is_firm })
+        let (total, is_firm) = (total_of(&stat), device::stores_all(self.kernel().file_system_type(&*dir).ok()?));
+        room_of(&stat, asker).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, total, inodes, is_firm })
     }
 
     fn has_temp(&self, path: &RelPath, temp: &TempName) -> Result<bool, DiskError> {

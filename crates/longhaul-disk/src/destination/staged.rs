@@ -155,6 +155,14 @@ impl Staged {
         &self.path
     }
 
+    /// The length of a large file. `None` of others.
+    pub fn length_of_large(&self) -> Option<u64> {
+        match &self.content {
+            StagedContent::Large(file) => Some(file.len()),
+            StagedContent::Void | StagedContent::Small { .. } | StagedContent::Given(_) => None,
+        }
+    }
+
     /// Its bytes on each target, in order, as far as they are no files of this host: the bodies of
     /// a large file, or those that [`Staged::of`] was given.
     pub fn bytes(&self) -> impl Iterator<Item = &Arc<dyn WriteAt>> {

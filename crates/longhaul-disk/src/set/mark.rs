@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use longhaul_core::Mtime;
 use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::{Errno, pread};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -142,6 +142,10 @@ impl SetMark {
         let stat = fstat(&fd).map_err(failed)?;
         if type_of(&stat) != FileType::RegularFile {
             return Err(bad("it is no regular file"));
+        }
+        let top = fstat(root).map_err(failed)?;
+        for held in [fstat(&own).map_err(failed)?, stat] {
+            is_trusted(&held, &top).map_err(bad)?;
         }
         if len_of(&stat) > MARK_BYTES_MAX as u64 {
             return Err(bad("it is longer than any mark"));
@@ -295,6 +299,19 @@ pub(super) fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Refuses what another user can have written: a mark, or the directory in which it lies, that
+/// belongs neither to this user, nor to root, nor to whoever owns the whole target, or to which
+/// others than its owner may write.
+fn is_trusted(stat: &Stat, top: &Stat) -> Result<(), &'static str> {
+    if ![geteuid().as_raw(), 0, top.st_uid].contains(&stat.st_uid) {
+        return Err("it, or '.longhaul-set', belongs to another user");
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return Err("other users may write to it, or to '.longhaul-set': chmod go-w");
+    }
+    Ok(())
 }
 
 const PUBLIC: Mode = Mode::from_raw_mode(0o644);

@@ -37,7 +37,7 @@ use crate::load::{TargetCondition, TargetLoad};
 use crate::shelf::{Reach, Shelf, remove_idle};
 use crate::stat::Standing;
 use crate::stripe::Stripes;
-use crate::tree::Tree;
+use crate::tree::{Tree, TreeRoom};
 use crate::walk::Dir;
 
 pub use bodies::{BodySurvey, Orphan, Orphans};
@@ -109,6 +109,10 @@ pub struct TargetRoom {
     pub dir: PathBuf,
     /// Bytes free on its file system, as this user may take them. `None`: not known.
     pub free_bytes: Option<u64>,
+    /// Bytes that its file system has in all. `None`: not known.
+    pub total_bytes: Option<u64>,
+    /// Whether nothing can be written there.
+    pub read_only: bool,
 }
 
 impl TargetSet {
@@ -192,10 +196,9 @@ impl TargetSet {
 
     /// The room on each target that is there.
     pub fn rooms(&self) -> impl Iterator<Item = TargetRoom> {
-        self.targets.iter().map(|target| TargetRoom {
-            id: target.id,
-            dir: target.tree.named().to_owned(),
-            free_bytes: target.tree.free_bytes(),
+        self.targets.iter().map(|target| {
+            let TreeRoom { free_bytes, total_bytes, read_only } = target.tree.room();
+            TargetRoom { id: target.id, dir: target.tree.named().to_owned(), free_bytes, total_bytes, read_only }
         })
     }
 

@@ -453,6 +453,7 @@ impl TargetTree for SpreadTarget {
         by_device.into_values().reduce(|sum, room| Room {
             device: sum.device,
             bytes: sum.bytes.saturating_add(room.bytes),
+            total: sum.total.saturating_add(room.total),
             inodes: sum.inodes.zip(room.inodes).map(|(sum, more)| sum.saturating_add(more)),
             is_firm: sum.is_firm && room.is_firm,
         })

@@ -172,7 +172,8 @@ impl ShelfDir {
     ///
     /// # Errors
     /// The system's error; [`DiskError::NotAFile`] for anything but a regular file,
-    /// [`DiskError::Foreign`] for one that another user owns, [`DiskError::Escape`] for a link.
+    /// [`DiskError::Foreign`] for one that another user owns or may write to, [`DiskError::Escape`]
+    /// for a link.
     pub(super) fn open(&self, tag: SessionTag) -> Result<Opening, DiskError> {
         let path = self.shown(tag);
         let Some(fd) = self.opened(tag)? else { return Ok(Opening::Gone) };
@@ -225,7 +226,7 @@ impl ShelfDir {
         if type_of(&stat) != FileType::RegularFile {
             return Err(DiskError::NotAFile { path });
         }
-        ours(&stat, path)?;
+        ours_alone(&stat, path)?;
         Ok(Some(fd))
     }
 
@@ -245,7 +246,7 @@ impl ShelfDir {
             Err(error) => return Err(DiskError::call("open", self.path(), error)),
         };
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", self.path(), error))?;
-        ours(&stat, self.path())?;
+        ours_alone(&stat, self.path())?;
         if self.is_of_user() {
             private(&stat, self.path())?;
         }
@@ -375,6 +376,13 @@ fn private(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     if stat.st_mode & 0o077 == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }
 
+/// Refuses also one of ours to which others may write: who is let into the directory can give a
+/// file that a client has sent the name of a journal.
+fn ours_alone(stat: &Stat, path: PathText) -> Result<(), DiskError> {
+    ours(stat, path.clone())?;
+    if stat.st_mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
+}
+
 /// The name of a journal on the shelf.
 pub(super) fn file_name(tag: SessionTag) -> Vec<u8> {
     [tag.to_string().as_bytes(), SUFFIX].concat()
@@ -398,6 +406,8 @@ pub(crate) const ALIASES: &[&[u8]] = &[
     b" .longhaul",
     b"..longhaul",
 ];
+/// The bits of a mode by which others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
 /// The end of the name of a journal.
 pub(super) const SUFFIX: &[u8] = b".journal";
 /// The number of times that a shelf or journal is made again after another process removed it. A

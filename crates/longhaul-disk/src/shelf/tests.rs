@@ -297,6 +297,55 @@ fn another_users_shelf_or_journal_is_refused() {
 }
 
 #[test]
+fn a_shelf_or_journal_that_others_may_write_to_is_not_believed() {
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    for open in [0o620, 0o602] {
+        let (dir, shelf) = shelf();
+        drop(shelf.create(TAG).expect("create"));
+        let at = place(&dir, TAG);
+        mode(&at, open);
+        assert!(matches!(shelf.open(TAG).expect_err("a journal"), DiskError::Foreign { .. }), "{open:o}");
+        mode(&at, 0o644);
+        assert!(matches!(shelf.open(TAG), Ok(Shelved::Free(_))), "others may read");
+        mode(&dir.path().join(".longhaul"), 0o100 | open);
+        for error in [shelf.open(TAG).expect_err("a shelf"), shelf.create(OTHER).expect_err("a shelf")] {
+            assert_eq!(
+                (error.kind(), error.path().map(ToString::to_string)),
+                (ErrorKind::Denied, Some(".longhaul".into()))
+            );
+        }
+        mode(&dir.path().join(".longhaul"), 0o755);
+        assert!(matches!(shelf.open(TAG), Ok(Shelved::Free(_))), "others may enter");
+    }
+}
+
+/// Where every user may make names, a thing that another user has planted costs the continuation of
+/// what is cut off, and nothing else.
+#[test]
+fn whatever_another_user_has_planted_in_place_of_the_shelf_is_denied_and_not_in_the_way() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: cannot give files away (needs root)");
+        return;
+    }
+    for kind in [FileType::RegularFile, FileType::Fifo, FileType::Socket, FileType::Symlink, FileType::Directory] {
+        let (dir, shelf) = shelf();
+        let at = dir.path().join(".longhaul");
+        match kind {
+            FileType::Symlink => symlink("/", &at).expect("link"),
+            FileType::Directory => std::fs::create_dir(&at).expect("directory"),
+            kind => rustix::fs::mknodat(rustix::fs::CWD, &at, kind, Mode::RWXU, 0).expect("node"),
+        }
+        std::os::unix::fs::lchown(&at, Some(12345), None).expect("chown");
+        for error in [shelf.create(TAG).expect_err("planted"), shelf.list().expect_err("planted")] {
+            assert!(matches!(error, DiskError::Foreign { .. }), "{kind:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{kind:?}");
+        }
+    }
+}
+
+#[test]
 fn a_link_or_file_in_place_of_the_shelf_is_not_entered() {
     let outside = tempfile::tempdir().expect("tempdir");
     let (dir, shelf) = shelf();

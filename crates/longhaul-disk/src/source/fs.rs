@@ -250,6 +250,11 @@ impl SourceTree for FsSource {
     fn losses(&self) -> Losses {
         self.losses.so_far()
     }
+
+    fn shown(&self, at: &SourceRef) -> Vec<u8> {
+        let prefix = if self.bases.has(at.source) { self.bases.prefix(at.source) } else { b"" };
+        PathText::from(&at.path).beneath(prefix).as_bytes().to_vec()
+    }
 }
 
 impl FsSource {

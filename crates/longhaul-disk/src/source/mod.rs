@@ -128,6 +128,11 @@ pub trait SourceTree: Send + Sync + 'static {
         Ok(SmallFile::of(self.open(at, expect)?, &at.path, expect))
     }
 
+    /// The path of an entry, as messages show it. Default: the one by which the tree finds it.
+    fn shown(&self, at: &SourceRef) -> Vec<u8> {
+        at.path.as_bytes().to_vec()
+    }
+
     /// The extras that scans so far could not read, or that may not travel. Default: none.
     fn losses(&self) -> Losses {
         Losses::default()

@@ -19,6 +19,9 @@ use super::{FilesAtRisk, MetadataLoss, TargetFigures};
 pub trait Observer: Send + Sync {
     /// Hears one event.
     fn event(&self, event: Event);
+
+    /// Hears about once a second how many lanes run. By default it does not care.
+    fn lanes(&self, _count: u32) {}
 }
 
 /// One thing that happened. Kinds of events may be added.
@@ -149,7 +152,7 @@ pub struct Start {
 /// A fact of a session that a person would not guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartNote {
-    /// Fewer lanes than were asked for: more do not fit the memory of one side.
+    /// Fewer lanes than were asked for: more do not fit the memory or the limits of one side.
     FewerLanes {
         /// Lanes that there are.
         lanes: u32,
@@ -226,6 +229,17 @@ pub struct PathFigures {
     pub bytes: u64,
     /// It did not answer when a lane was last dialled over it; it is tried again and again.
     pub is_down: bool,
+}
+
+/// The cost of the ssh sessions of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SshFigures {
+    /// Bytes that went through ssh in both directions: messages, and the data of lanes that had no
+    /// way beside it.
+    pub bytes: u64,
+    /// CPU seconds of its processes on this host. `None` where it is not known. The cost of a
+    /// process that several connections share (`ControlMaster`), or of a jump host, is not in it.
+    pub cpu_s: Option<f64>,
 }
 
 /// A change of the lanes, with its reason.
@@ -387,6 +401,19 @@ pub struct FileEvent {
     /// Whether the one source took the destination's name: `placed` then begins in the directory
     /// that holds the destination, not in the destination.
     pub renamed: bool,
+    /// Facts that only this side knows.
+    #[serde(default)]
+    pub own: OwnFacts,
+}
+
+/// Facts of a settled name that only the side knows which reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnFacts {
+    /// This side receives, and something stood under the name when it was committed.
+    pub replaced: bool,
+    /// This side sends, and read it from here: the path as messages show it. At a daemon it begins
+    /// with the name of the root.
+    pub source: Option<Vec<u8>>,
 }
 
 /// The outcome of a name.

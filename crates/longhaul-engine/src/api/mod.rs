@@ -13,14 +13,14 @@ mod targets;
 
 pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
-    PathFigures, Progress, Redial, SkipReason, Start, StartNote,
+    OwnFacts, PathFigures, Progress, Redial, SkipReason, SshFigures, Start, StartNote,
 };
 pub use job::{
     Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
     StreamDest, StreamPlace, Trust,
 };
 pub use losses::{LossAt, MetadataLoss};
-pub use report::Report;
+pub use report::{Report, WayFigures};
 pub use settings::{Metadata, RATE_MIN, Settings, Transport, Verify};
 pub(crate) use stop::KICKED;
 pub use stop::{Stop, StopTrigger};

@@ -6,7 +6,7 @@ use longhaul_core::{Fault, FaultCode};
 use longhaul_disk::EngineReport;
 use serde::{Deserialize, Serialize};
 
-use super::event::{Limited, PathFigures};
+use super::event::{Limited, PathFigures, SshFigures};
 use super::targets::TroubledTarget;
 use crate::cpu::Stage;
 
@@ -68,11 +68,20 @@ pub struct Report {
     pub stages: Vec<(Stage, f64)>,
     /// The I/O engine of this side, and what it really did.
     pub io: Option<EngineReport>,
-    /// The figures of each of several paths. Empty where there was one.
-    pub paths: Vec<PathFigures>,
+    /// The ways that its data took, where there was more than one.
+    pub ways: WayFigures,
     /// Targets of the destination that were slow, full or failed for some time, by their numbers.
     pub troubled_targets: Vec<TroubledTarget>,
     /// Files that were committed on targets of this side that failed afterwards; a striped file is
     /// counted for each of them.
     pub files_at_risk: u64,
+}
+
+/// The ways that the data of a run took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WayFigures {
+    /// The figures of each of several paths. Empty where there was one.
+    pub paths: Vec<PathFigures>,
+    /// The cost of ssh. `None` where it led nowhere in this run.
+    pub ssh: Option<SshFigures>,
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::retry::Patience;
-use super::ssh::{self, NearSide, Ways};
+use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
@@ -95,7 +95,7 @@ impl Run {
         self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
         let Reached { mut control, ways } =
-            connect_over(remote, self.paths.as_slice(), again, Some(self.near())).await?;
+            connect_over(remote, self.paths.as_slice(), again, Some((self.near(), &self.ssh))).await?;
         if !control.peer_addr.ip().is_unspecified() {
             self.paths.lead_to(control.peer_addr)?;
         }
@@ -132,11 +132,17 @@ impl Run {
         let events = mpsc::unbounded_channel();
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
         replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
-        if let Some(ways) = ways.filter(|_| is_over_ssh) {
+        if let Some(ways) = ways {
             let wanted = self.transport();
             match role {
                 Role::Sender => ways.when_found(wanted, move || listener.hear(LaneEvent::WayFound(wanted))),
-                Role::Receiver => ways.when_found(wanted, ways.tell_far_side(wanted)),
+                Role::Receiver => {
+                    let tell = ways.tell_far_side(wanted);
+                    ways.when_found(wanted, move || {
+                        listener.hear(LaneEvent::WayFound(wanted));
+                        tell();
+                    });
+                }
             }
         }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
@@ -192,7 +198,7 @@ impl Run {
     }
 
     /// This side of its lanes.
-    fn near(&self) -> Near {
+    fn near(&self) -> (Protection, LaneOptions) {
         (self.protection(), LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() })
     }
 
@@ -260,7 +266,7 @@ impl Run {
         let one = |_| {
             let ((tell, told), connect, paths) = (bounded(1), connect.clone(), self.paths.clone());
             tokio::task::spawn_blocking(move || {
-                let chosen = paths.choose();
+                let chosen = if transport == message::Transport::Ssh { None } else { paths.choose() };
                 let connected = connect(chosen.as_ref(), transport, None);
                 let _ = tell.send((chosen, connected));
             });
@@ -280,6 +286,8 @@ impl Run {
             let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok()) {
                 Some((chosen, connected)) => (chosen, Some(connected)),
+                // Ssh chooses its own path.
+                None if transport == message::Transport::Ssh => (None, None),
                 None => (paths.choose(), None),
             };
             let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
@@ -339,8 +347,8 @@ impl Run {
 /// that takes.
 type Connect =
     Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
-/// How lanes are protected, and their options.
-type Near = (Protection, LaneOptions);
+/// How lanes are protected, and their options; and where is counted what ssh costs.
+type Near<'a> = ((Protection, LaneOptions), &'a SshCosts);
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
 type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
@@ -353,6 +361,9 @@ fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes)
     }
     if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > transfer.lanes {
         return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
+    }
+    if granted.first.0.checked_add(granted.count).is_none_or(|end| end > LANES_EVER_MAX) {
+        return Err(Fault::protocol("the other side grants lanes beyond those that there may ever be"));
     }
     let refused = extras_refused(transfer.preserve, welcome.caps).extras_names();
     if !refused.is_empty() {
@@ -393,15 +404,22 @@ pub(crate) struct Reached {
 }
 
 /// Dials, for the first time in this run or `again`. Without `near`, no lanes will be wanted.
-async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool, near: Option<Near>) -> Result<Reached, Fault> {
+async fn connect_over(
+    remote: &Remote,
+    paths: &[NetPath],
+    again: bool,
+    near: Option<Near<'_>>,
+) -> Result<Reached, Fault> {
     let (host, port) = match &remote.reach {
         Reach::Address { host, port } => (host, port),
         Reach::Ssh(host) => {
             let has_lanes = near.is_some();
-            let (protection, options) = near.unwrap_or((Protection::Private, LaneOptions::default()));
+            let uncounted = SshCosts::default();
+            let ((protection, options), costs) =
+                near.unwrap_or(((Protection::Private, LaneOptions::default()), &uncounted));
             let (identity, ports) = (remote.credentials.identity.clone(), host.ports.map(|(low, high)| low..=high));
             let near = NearSide { identity, protection, options, ports };
-            let (control, ways) = ssh::dial(host, &remote.credentials, near).await?;
+            let (control, ways) = ssh::dial(host, &remote.credentials, near, paths, costs).await?;
             if has_lanes {
                 ways.find();
                 ways.give_time(control.rtt).await;

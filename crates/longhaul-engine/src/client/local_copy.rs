@@ -16,7 +16,7 @@ use longhaul_proto::wire::message::{VERSION, Welcome};
 use super::Run;
 use super::missing;
 use super::session::start;
-use crate::api::{Direction, Event, FileEvent, FileStatus, LaneKind, LocalDest, LocalSource, Observer, Start};
+use crate::api::{Direction, Event, FileStatus, LaneKind, LocalDest, LocalSource, Observer, Start};
 use crate::budget::{self, LANES_DEFAULT, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
@@ -275,9 +275,11 @@ struct OneHost(Arc<dyn Observer>);
 impl Observer for OneHost {
     fn event(&self, event: Event) {
         self.0.event(match event {
-            Event::File(FileEvent { status: FileStatus::Failed(fault), path, placed, regular, renamed, bytes, b3 }) => {
-                let status = FileStatus::Failed(fault.said_here());
-                Event::File(FileEvent { status, path, placed, regular, renamed, bytes, b3 })
+            Event::File(mut file) => {
+                if let FileStatus::Failed(fault) = file.status {
+                    file.status = FileStatus::Failed(fault.said_here());
+                }
+                Event::File(file)
             }
             Event::Fault(fault) => Event::Fault(fault.said_here()),
             other => other,

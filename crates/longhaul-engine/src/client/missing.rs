@@ -8,7 +8,7 @@ use longhaul_core::hint::Names;
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, Hint, RelPath};
 use longhaul_disk::Shape;
 
-use crate::api::{Event, FileEvent, FileStatus, Observer, Remote, RemotePath};
+use crate::api::{Event, FileEvent, FileStatus, Observer, OwnFacts, Remote, RemotePath};
 use crate::session::totals::Totals;
 
 /// The totals of a run with sources of this host. `None` if any of them exists.
@@ -45,7 +45,16 @@ fn tell(missing: impl Iterator<Item = (RelPath, Fault)>, observer: &dyn Observer
         let status = FileStatus::Failed(fault);
         totals.settled(&EntryKind::Dir, &status);
         let (bytes, b3, regular, renamed) = (0, None, false, false);
-        observer.event(Event::File(FileEvent { path: placed.clone(), placed, status, bytes, b3, regular, renamed }));
+        observer.event(Event::File(FileEvent {
+            path: placed.clone(),
+            placed,
+            status,
+            bytes,
+            b3,
+            regular,
+            renamed,
+            own: OwnFacts::default(),
+        }));
     }
     totals
 }

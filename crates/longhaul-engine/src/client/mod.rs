@@ -37,7 +37,7 @@ use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
     Credentials, Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote, RemotePath,
-    Report, Settings, Stop, Transport,
+    Report, Settings, Stop, Transport, WayFigures,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
@@ -56,6 +56,7 @@ use crate::workers::blocking;
 use connect::{Agreed, Dialling};
 use local_copy::Nobody;
 use retry::Patience;
+use ssh::SshCosts;
 use udp_way::UdpWay;
 use wish::Wish;
 
@@ -77,7 +78,9 @@ pub async fn run(
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
     let (paths_of_run, udp) = (paths.clone(), UdpWay::default());
-    let run = Run { settings, observer: telling, stop, paths: paths_of_run, segments, udp, affinity, watch: None };
+    let ssh = SshCosts::default();
+    let costs = ssh.clone();
+    let run = Run { settings, observer: telling, stop, paths: paths_of_run, segments, udp, ssh, affinity, watch: None };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
             Ok(remote) => run.push(sources, &remote, path).await,
@@ -106,7 +109,8 @@ pub async fn run(
                 .hint(hint::Program::PullThenPush))
         }
     };
-    Report { paths: paths.figures(), ..conclude(result, &*observer, begun) }
+    let ways = WayFigures { paths: paths.figures(), ssh: costs.figures() };
+    Report { ways, ..conclude(result, &*observer, begun) }
 }
 
 /// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any
@@ -210,6 +214,8 @@ pub(crate) struct Run {
     pub(crate) paths: Paths,
     pub(crate) segments: Segments,
     pub(crate) udp: UdpWay,
+    /// The cost of ssh, where that leads to the other host.
+    pub(crate) ssh: SshCosts,
     /// Where the threads of its sessions work.
     pub(crate) affinity: Affinity,
     /// Hears of the lanes that this side dials.
@@ -223,7 +229,8 @@ impl Run {
     /// A usage fault for CPUs that this process may not use.
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
-        Ok(Run { settings, observer, stop, paths, segments, udp: UdpWay::default(), affinity, watch: None })
+        let (udp, ssh) = (UdpWay::default(), SshCosts::default());
+        Ok(Run { settings, observer, stop, paths, segments, udp, ssh, affinity, watch: None })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {

@@ -18,8 +18,8 @@ use longhaul_net::Protection;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Placing, Transfer};
 
-use super::RootConfig;
 use super::side::{Side, contradiction};
+use super::{Bounds, RootConfig};
 use crate::api::{LocalDest, LocalSource};
 use crate::journals::{Principal, RootJournals, run_of};
 use crate::place::{self, EARLIER_SESSION_ENDS, LocalSite, Opening};
@@ -178,7 +178,17 @@ fn whole() -> RootConfig {
     let allow = Rights { read: true, create: true, modify: true };
     let protect = vec![Protection::Private, Protection::Safe];
     let (name, targets) = ("this account".to_owned(), TargetDirs::one("."));
-    RootConfig { name, targets, allow, protect, rate: None, sessions: None, policy: TreePolicy::default() }
+    RootConfig {
+        name,
+        targets,
+        allow,
+        protect,
+        rate: None,
+        sessions: None,
+        memory: None,
+        bounds: Bounds::default(),
+        policy: TreePolicy::default(),
+    }
 }
 
 /// A path as a shell of the user would take it; the process was started in the user's home.

@@ -14,6 +14,8 @@ use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection};
+use super::audit::SessionAudit;
+use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
 use super::deputy::{DaemonLink, LinkedSession};
 use super::listing::{ListedNames, Places};
@@ -64,12 +66,14 @@ pub(super) struct Admission {
 /// declaration: first its place among the sessions, then its memory, and last its place among the
 /// runs, as a session that waits for that may begin at once.
 pub(super) struct Holdings {
+    /// Its records.
+    pub(super) audit: Arc<SessionAudit>,
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
-    _root_places: Vec<RootPlace>,
     /// In a deputy: what it has of the daemon, which is told before another session of the run
     /// begins.
     pub(super) linked: Option<LinkedSession>,
+    _watch: Option<Watch>,
     pub(super) buffers: Buffers,
     pub(super) place: RunSeat,
 }
@@ -97,7 +101,8 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
-            let prepared = prepare(daemon, &client, *transfer, &mut control.reader).await;
+            let audit = daemon.live.audit.session(&client, control.peer_addr);
+            let prepared = prepare((daemon, audit), &client, *transfer, &mut control.reader).await;
             prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
     }
@@ -106,7 +111,7 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
 /// Admits a transfer: it is authorised, its places are reserved, its side is opened, and its
 /// buffers are mapped, in this order.
 async fn prepare(
-    daemon: &Arc<Daemon>,
+    (daemon, audit): (&Arc<Daemon>, Arc<SessionAudit>),
     client: &ClientConfig,
     mut transfer: Transfer,
     reader: &mut ReadHalf,
@@ -127,27 +132,31 @@ async fn prepare(
         Some(link) => Some(begin(link, &transfer, needs(daemon, client, &transfer)?, place.trigger()).await?),
         None => None,
     };
-    let _root_places = root_places(daemon, client, &transfer)?;
-    let (side, description) = match measured {
+    let root_places = root_places(daemon, client, &transfer)?;
+    let (mut side, description) = match measured {
         Some(measured) => measured.side(&transfer),
-        None => side::open(daemon, client, &transfer, rest.names).await?,
+        None => side::open(daemon, client, &transfer, rest.names, &audit).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
-    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(memory_of(daemon, client), transfer.chunk));
-    let needed = needed(memory_of(daemon, client), &transfer, &side, measured, chunk_max)?;
+    let roots = roots_of(daemon, client, &transfer)?;
+    let _watch = bounds::within(daemon, client, roots.first().copied(), &mut side, place.trigger());
+    let all = memory_of(daemon, client, &roots);
+    let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(all, transfer.chunk));
+    let needed = needed(all, &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
     if let Some(link) = &daemon.live.link {
         link.reserve(needed.first()).await;
     }
-    let buffers = buffers(daemon, client.key, needed).await?;
+    let buffers = buffers(daemon, client.key, (needed, root_places)).await?;
     if let Some(claim) = rest.claim {
         buffers.absorb(claim);
     }
     let plan = memory_plan(daemon, &transfer, measured, (memory, chunk_max))?;
+    let plan = MemoryPlan { lanes: plan.lanes.min(bounds::lanes_max(client, &roots)), ..plan };
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { _session: session, _root_places, linked, buffers, place };
+    let holdings = Holdings { audit, _session: session, linked, _watch, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -219,7 +228,8 @@ async fn begin(
     trigger: StopTrigger,
 ) -> Result<LinkedSession, Fault> {
     let protection = handshake::from_wire(transfer.protect);
-    link.begin((side::described(transfer), protection, needs), transfer.flow.rate, trigger).await
+    let receives = transfer.role == Role::Sender;
+    link.begin((side::described(transfer), receives, protection, needs), transfer.flow.rate, trigger).await
 }
 
 /// The facts of the transport that a session begins with.
@@ -227,9 +237,10 @@ fn facts(transfer: &Transfer) -> TransportFacts {
     TransportFacts::of(transfer.flow.transport)
 }
 
-/// The memory that the sessions of a client may have together.
-fn memory_of(daemon: &Daemon, client: &ClientConfig) -> ByteCount {
-    daemon.config.memory.min(client.memory.unwrap_or(ByteCount(u64::MAX)))
+/// The memory that the sessions of a client on these roots may have together.
+fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
+    let bounds = roots.iter().map(|root| root.memory).chain([client.memory]);
+    bounds.flatten().fold(daemon.config.memory, ByteCount::min)
 }
 
 /// The memory that a session needs, where there are `all` bytes for it and others: for its chunks,
@@ -314,8 +325,13 @@ pub(super) async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<
 /// The memory that a session begins with. Where nothing is left, one in which nothing moves makes
 /// room for a client that has none; but not for one that wants much more than others, which would
 /// have to send several away.
-async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buffers, Fault> {
-    let claim = || Buffers::claim(&daemon.memory, client, needed);
+async fn buffers(
+    daemon: &Daemon,
+    client: PublicKey,
+    (needed, mut roots): (Need, Vec<RootPlace>),
+) -> Result<Buffers, Fault> {
+    roots.iter_mut().try_for_each(|root| root.begin(needed.first()))?;
+    let mut claim = || Buffers::claim(&daemon.memory, client, needed, &mut roots);
     let modest = needed.first() <= 2 * budget::memory_for(ChunkSize::DEFAULT).get();
     match claim() {
         Err(Full::Daemon) if modest && !daemon.memory.has_any(client) && daemon.runs.make_room(client).await => claim(),

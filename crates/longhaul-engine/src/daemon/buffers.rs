@@ -12,6 +12,7 @@ use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, hint};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
+use super::root_places::RootPlace;
 use super::shares::{ClientShares, Full, Share};
 use crate::budget::{self, MEMORY_DEFAULT};
 use crate::session::overhead;
@@ -28,10 +29,28 @@ pub(super) struct Need {
 }
 
 /// The memory of one session. Dropping it gives everything back.
-#[derive(Debug)]
 pub(super) struct Buffers {
-    share: Arc<Mutex<Share>>,
+    share: Arc<Mutex<Claimed>>,
     chunk: u64,
+}
+
+/// The bytes of a session: out of its client's share of the daemon's, and out of those of each root
+/// that it is on.
+struct Claimed {
+    share: Share,
+    roots: Vec<RootPlace>,
+}
+
+impl Claimed {
+    /// Claims more of all of them, or of none. Returns whether it has them.
+    fn grow(&mut self, bytes: u64) -> bool {
+        let has = self.roots.iter_mut().position(|root| !root.grow(bytes)).unwrap_or(self.roots.len());
+        let fits = has == self.roots.len() && self.share.grow(bytes).is_ok();
+        if !fits {
+            self.roots[..has].iter_mut().for_each(|root| root.shrink(bytes));
+        }
+        fits
+    }
 }
 
 /// Bytes of all buffers of one session: the default, or four of its chunks if those are more, but
@@ -64,19 +83,25 @@ impl Need {
 }
 
 impl Buffers {
-    /// Claims the memory with which a session begins.
+    /// Claims the memory with which a session begins. The `roots` that it is on have taken it.
     ///
     /// # Errors
     /// The limit that stands in the way.
-    pub(super) fn claim(memory: &ClientShares, client: PublicKey, need: Need) -> Result<Buffers, Full> {
+    pub(super) fn claim(
+        memory: &ClientShares,
+        client: PublicKey,
+        need: Need,
+        roots: &mut Vec<RootPlace>,
+    ) -> Result<Buffers, Full> {
         let chunk = need.chunk.bytes();
         let share = memory.claim(client, need.first())?;
-        Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
+        let roots = std::mem::take(roots);
+        Ok(Buffers { share: Arc::new(Mutex::new(Claimed { share, roots })), chunk })
     }
 
     /// Adds another claim of the session's client to this one.
     pub(super) fn absorb(&self, share: Share) {
-        lock(&self.share).absorb(share);
+        lock(&self.share).share.absorb(share);
     }
 
     /// Has `slab` use the claimed bytes, and claim more for each further buffer that must be there
@@ -85,8 +110,7 @@ impl Buffers {
         let (share, chunk) = (Arc::downgrade(&self.share), self.chunk);
         // The claim ends with the session, even where a buffer stays behind in the kernel for a
         // moment.
-        let grow =
-            move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk).is_ok());
+        let grow = move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk));
         slab.grow_from(MEMORY_CHUNKS_MIN as usize, Box::new(grow));
     }
 
@@ -94,7 +118,7 @@ impl Buffers {
     /// returns whether they are there.
     pub(super) fn more(&self) -> overhead::ClaimMemory {
         let share = Arc::downgrade(&self.share);
-        Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok()))
+        Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes)))
     }
 
     /// A function that claims `bytes` bytes more when it is first called, for lanes that keep
@@ -102,13 +126,13 @@ impl Buffers {
     pub(super) fn room(&self, bytes: u64) -> Box<dyn FnMut() -> bool + Send> {
         let (share, mut has) = (Arc::downgrade(&self.share), false);
         Box::new(move || {
-            has = has || share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok());
+            has = has || share.upgrade().is_some_and(|share| lock(&share).grow(bytes));
             has
         })
     }
 }
 
-fn lock(share: &Mutex<Share>) -> MutexGuard<'_, Share> {
+fn lock(share: &Mutex<Claimed>) -> MutexGuard<'_, Claimed> {
     share.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -130,7 +154,7 @@ mod tests {
     /// A session's memory, and the slab that it feeds. No page of the slab is touched.
     fn session(memory: &ClientShares, client: PublicKey, all: u64) -> Option<(Buffers, Arc<Slab>)> {
         let need = need(all);
-        let buffers = Buffers::claim(memory, client, need).ok()?;
+        let buffers = Buffers::claim(memory, client, need, &mut Vec::new()).ok()?;
         let slots = budget::slots(need.memory, need.chunk).expect("slots");
         let slab = Slab::new(need.chunk.bytes() as usize, slots).expect("a slab");
         buffers.feed(&slab);

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use longhaul_core::hint::Network;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode};
 use longhaul_net::{
-    GreetLimits, Greeted, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls, greet,
+    GreetLimits, Greeted, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls, bind_pair, greet,
     system_words,
 };
 use longhaul_proto::join::{OPENING_BYTES, Opening};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::audit::AuditRecord;
 use super::current::Current;
 use super::liveness::{Liveness, LoopQuestions};
 use super::notices::LOOK_EVERY;
@@ -49,24 +50,28 @@ pub(super) fn limits(config: &ServeConfig, descriptors: Option<u64>) -> GreetLim
     limits
 }
 
-/// Listens over TCP, and over UDP at the port of the same number.
-pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
-    let mut listeners = Vec::new();
+/// Makes the sockets for these addresses, over TCP, and over UDP at the port of the same number. It
+/// needs no runtime, so that a process can do it before it gives up its rights.
+///
+/// # Errors
+/// A [`Fault`] that names the address that cannot be had.
+pub fn bind_addresses(addresses: &[String]) -> Result<Vec<OwnedFd>, Fault> {
+    let mut sockets = Vec::new();
     for address in addresses {
-        let before = listeners.len();
+        let before = sockets.len();
         for addr in address.to_socket_addrs().map_err(|e| misnamed(address, &e))? {
-            listeners.push(listen_twice(addr, tls).map_err(|e| cannot_listen(address, addr, &e))?);
+            sockets.extend(bind_pair(addr).map_err(|e| cannot_listen(address, addr, &e))?);
         }
-        if listeners.len() == before {
+        if sockets.len() == before {
             return Err(refusal(Escaped(address.as_bytes()), "the name has no address").hint(Network::NameOwnAddress));
         }
     }
-    Ok(listeners)
+    Ok(sockets)
 }
 
-/// Listens at sockets that were passed to this process.
-pub(super) fn listen_passed(passed: Vec<OwnedFd>, tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
-    longhaul_net::listen_passed(passed, tls).map_err(|error| match error {
+/// Listens at sockets that were made before.
+pub(super) fn listen(sockets: Vec<OwnedFd>, tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
+    longhaul_net::listen_passed(sockets, tls).map_err(|error| match error {
         NetError::Socket { addr, source, .. } => refusal(addr, system_words(&source)),
         other => refusal("a socket that was passed on", other),
     })
@@ -74,16 +79,9 @@ pub(super) fn listen_passed(passed: Vec<OwnedFd>, tls: &ServerTls) -> Result<Vec
 
 /// Listens over both. For port 0 a port is looked for that is free for both.
 pub(super) fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
-    let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
-    loop {
-        tries -= 1;
-        let listener = Listener::bind(addr)?;
-        match QuicListener::bind(listener.local_addr(), tls) {
-            Ok(quic) => return Ok((listener, quic)),
-            Err(error) if tries == 0 => return Err(error),
-            Err(_) => {}
-        }
-    }
+    let mut listening = longhaul_net::listen_passed(bind_pair(addr)?.into(), tls)?;
+    // Two sockets at one address are one pair.
+    listening.pop().ok_or(NetError::BadAddress { addr: addr.to_string() })
 }
 
 fn misnamed(address: &str, error: &io::Error) -> Fault {
@@ -143,7 +141,12 @@ async fn tell(current: Arc<Current>, tls: Arc<ServerTls>) {
         let mut lost = tls.take_lost();
         lost.merge(daemon.lobby.take_lost());
         lost.merge(daemon.registry.take_lost());
-        daemon.notices.tell(lost);
+        daemon.live.tallies.gave_way(lost.total());
+        let unsaid = daemon.notices.tell(lost);
+        if unsaid > 0 {
+            let code = Some(FaultCode::Denied);
+            daemon.live.audit.keep(&AuditRecord { count: Some(unsaid), code, ..AuditRecord::default() });
+        }
     }
 }
 
@@ -215,8 +218,6 @@ async fn bring_safe(daemon: &Daemon, stream: LaneStream, opening: &[u8], from: I
     }
 }
 
-/// Free TCP ports to try, as the UDP port of the same number may be taken.
-const PORTS_TRIED: u32 = 16;
 /// A listener that fails for another reason than a shortage is tried again after this.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const FAILURES_TOLD_EVERY: Duration = Duration::from_secs(60);

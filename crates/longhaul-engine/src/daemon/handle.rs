@@ -8,17 +8,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
-use longhaul_net::{Protection, PublicKey};
-use longhaul_proto::wire::message::Limit;
+use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, Rights, hint};
+use longhaul_net::{Protection, PublicKey, ServerTls};
 use tokio::sync::Mutex;
 
 use super::current::Current;
 use super::drain::DrainWish;
-use super::live::{Counts, Live, SessionName};
+use super::live::{Live, SessionName, SessionPace};
 use super::rates::Cap;
 use super::reload::{self, Reloaded};
-use super::{ClientConfig, Daemon, ServeConfig};
+use super::{Bounds, ClientConfig, Daemon, ServeConfig, Stored};
 use crate::api::KICKED;
 use crate::workers::blocking;
 
@@ -29,6 +28,7 @@ pub struct ServiceHandle(Arc<Upkeep>);
 struct Upkeep {
     current: Arc<Current>,
     listening: Vec<(SocketAddr, PublicKey)>,
+    tls: Arc<ServerTls>,
     begun: (Instant, SystemTime),
     /// Held while what is served changes: one change follows the other.
     changing: Mutex<()>,
@@ -58,8 +58,8 @@ pub struct ServiceFigures {
     pub memory_max: u64,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
-    /// The roots, each with its rate in bytes/s, if it has one.
-    pub roots: Vec<(String, Option<u64>)>,
+    /// The roots, each with its rate in bytes/s, if it has one, and what is stored in it.
+    pub roots: Vec<(String, Option<u64>, Option<StoredFigures>)>,
     /// The number of clients.
     pub clients: usize,
 }
@@ -83,14 +83,12 @@ pub struct SessionFigures {
     pub files: u64,
     /// Files and links that failed.
     pub failed: u64,
-    /// Bytes of committed files.
-    pub bytes_committed: u64,
-    /// Payload bytes that were sent or received.
-    pub bytes_moved: u64,
-    /// Payload bytes of the last second.
-    pub bytes_per_s: u64,
-    /// The part that limited the last second, as far as known.
-    pub limited_by: Option<Limit>,
+    /// How far it is, and how fast.
+    pub pace: SessionPace,
+    /// Whether the daemon receives.
+    pub receives: bool,
+    /// The kind of lane that it began with.
+    pub transport: &'static str,
 }
 
 /// A client that may connect.
@@ -108,6 +106,26 @@ pub struct ClientFigures {
     pub rate: Option<u64>,
     /// Its sessions that run.
     pub sessions: usize,
+    /// The count of what it has stored in all roots. `None` where nothing bounds that.
+    pub stored: Option<StoredFigures>,
+}
+
+/// The count of what is stored, and what may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredFigures {
+    /// Files that stand, and those that are about to.
+    pub has: Stored,
+    /// Bytes that there may be. `None`: no limit.
+    pub bytes_max: Option<u64>,
+    /// Files that there may be. `None`: no limit.
+    pub files_max: Option<u64>,
+}
+
+impl StoredFigures {
+    fn within(bounds: &Bounds, has: Stored) -> Option<StoredFigures> {
+        let (bytes_max, files_max) = (bounds.stored.map(ByteCount::get), bounds.files);
+        (bytes_max.is_some() || files_max.is_some()).then_some(StoredFigures { has, bytes_max, files_max })
+    }
 }
 
 /// The sessions whose rate is set.
@@ -123,9 +141,13 @@ pub enum RateOf {
 
 impl ServiceHandle {
     /// A handle of a daemon that has begun to listen there.
-    pub(super) fn new(current: Arc<Current>, listening: Vec<(SocketAddr, PublicKey)>) -> ServiceHandle {
+    pub(super) fn new(
+        current: Arc<Current>,
+        listening: Vec<(SocketAddr, PublicKey)>,
+        tls: Arc<ServerTls>,
+    ) -> ServiceHandle {
         let begun = (Instant::now(), SystemTime::now());
-        ServiceHandle(Arc::new(Upkeep { current, listening, begun, changing: Mutex::default() }))
+        ServiceHandle(Arc::new(Upkeep { current, listening, tls, begun, changing: Mutex::default() }))
     }
 
     /// The addresses on which it accepts, and its key.
@@ -133,15 +155,24 @@ impl ServiceHandle {
         &self.0.listening
     }
 
+    /// The daemon as it is served now.
+    pub(super) fn current(&self) -> Arc<Daemon> {
+        self.0.current.now()
+    }
+
+    /// The connections that have not shown yet whose they are, and as many as there may be.
+    pub(super) fn greeting(&self) -> (usize, usize) {
+        self.0.tls.greeting()
+    }
+
     /// The daemon as a whole.
     pub fn status(&self) -> ServiceFigures {
         let daemon = self.0.current.now();
         let (memory_taken, memory_max) = daemon.memory.taken();
-        let roots = daemon
-            .config
-            .roots
-            .iter()
-            .map(|root| (root.name.clone(), daemon.live.rates.cap(&Cap::Root(root.name.clone()))));
+        let roots = daemon.config.roots.iter().map(|root| {
+            let stored = StoredFigures::within(&root.bounds, daemon.live.quotas.of_root(&root.name));
+            (root.name.clone(), daemon.live.rates.cap(&Cap::Root(root.name.clone())), stored)
+        });
         ServiceFigures {
             listening: self.0.listening.clone(),
             begun: self.0.begun.1,
@@ -174,6 +205,7 @@ impl ServiceHandle {
             bench: client.bench,
             rate: daemon.live.rates.cap(&Cap::Client(client.key)),
             sessions: live.iter().filter(|(_, live)| live.key == client.key).count(),
+            stored: StoredFigures::within(&client.bounds, daemon.live.quotas.of_client(&client.key)),
         };
         daemon.config.clients.iter().map(figures).collect()
     }
@@ -288,7 +320,7 @@ async fn end_at(current: Arc<Current>, wish: DrainWish, deadline: Duration) {
 }
 
 fn figures(name: &SessionName, live: Live) -> SessionFigures {
-    let Counts { files, failed, committed, moved, bytes_per_s, limited_by, .. } = live.counter.counts();
+    let counts = live.counter.counts();
     SessionFigures {
         name: shown(name),
         client: live.client,
@@ -296,17 +328,16 @@ fn figures(name: &SessionName, live: Live) -> SessionFigures {
         what: live.what,
         protection: live.protection,
         age: live.begun.elapsed(),
-        files,
-        failed,
-        bytes_committed: committed,
-        bytes_moved: moved,
-        bytes_per_s,
-        limited_by,
+        files: counts.files,
+        failed: counts.failed,
+        receives: live.receives,
+        transport: live.transport,
+        pace: counts.pace,
     }
 }
 
 /// A session's name for people.
-fn shown(name: &SessionName) -> String {
+pub(super) fn shown(name: &SessionName) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

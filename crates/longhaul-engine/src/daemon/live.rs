@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -14,12 +15,15 @@ use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 use serde::{Deserialize, Serialize};
 
+use super::audit::{Auditor, SessionAudit};
 use super::deputy::{DaemonLink, Deputies};
 use super::drain::Drain;
+use super::quotas::Quotas;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
+use super::tallies::{MovedSums, Tallies};
 use super::{Daemon, ServeConfig};
-use crate::api::{Event, FileStatus, Observer, Progress, StopTrigger};
+use crate::api::{Event, FileEvent, FileStatus, Observer, Progress, StopTrigger};
 
 /// The name of a session: the number that its client is told, too.
 pub(super) type SessionName = [u8; 16];
@@ -38,6 +42,12 @@ pub(super) struct LiveSessions {
     pub(super) deputies: Deputies,
     /// In such a process: the way of one conversation to the daemon.
     pub(super) link: Option<Arc<DaemonLink>>,
+    /// Sums of what they did, and of what was refused.
+    pub(super) tallies: Tallies,
+    /// Records of the same.
+    pub(super) audit: Auditor,
+    /// The counts of what they store.
+    pub(super) quotas: Quotas,
 }
 
 /// A session that runs.
@@ -53,6 +63,10 @@ pub(super) struct Live {
     pub(super) what: String,
     /// The protection of its lanes.
     pub(super) protection: Protection,
+    /// The kind of lane that it began with.
+    pub(super) transport: &'static str,
+    /// Whether the daemon receives.
+    pub(super) receives: bool,
     /// When it began.
     pub(super) begun: Instant,
     /// The rights that it began with.
@@ -202,9 +216,53 @@ impl Drop for LiveSeat {
     }
 }
 
-/// Counts what a session does: for the log line at its end, and for its figures until then.
+/// Counts what a session does: for the log line at its end, for its figures until then, and for the
+/// daemon's sums. It passes settled names on to the session's records.
 #[derive(Default)]
-pub(super) struct SessionCounter(Mutex<Counts>);
+pub(super) struct SessionCounter {
+    counts: Mutex<Counts>,
+    account: Option<SessionAccount>,
+}
+
+/// The accounts that a session's deeds go to.
+pub(super) struct SessionAccount {
+    /// Its records.
+    pub(super) audit: Arc<SessionAudit>,
+    /// The daemon's sums.
+    pub(super) tallies: Tallies,
+    /// The root and the client that it counts for.
+    pub(super) whose: (String, String),
+    /// Whether the daemon receives.
+    pub(super) receives: bool,
+    /// Whether a file failed already: the first one is among the daemon's last faults, and not
+    /// each.
+    pub(super) told: AtomicBool,
+}
+
+/// How far a session is, and how fast.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct SessionPace {
+    /// Bytes of committed files.
+    pub bytes_committed: u64,
+    /// Payload bytes that were sent or received.
+    pub bytes_moved: u64,
+    /// Payload bytes of the last second.
+    pub bytes_per_s: u64,
+    /// The same as a mean in which the last ten seconds count most.
+    pub mean_bytes_per_s: u64,
+    /// Bytes of files that are at the receiver, or will not come.
+    pub bytes_done: u64,
+    /// Bytes of all files that are known so far.
+    pub bytes_total: u64,
+    /// Whether all files are known.
+    pub scanned: bool,
+    /// Lanes that run.
+    pub lanes: u32,
+    /// Seconds since the other side was last heard of.
+    pub silent_s: f64,
+    /// The part that limited the last second, as far as known.
+    pub limited_by: Option<Limit>,
+}
 
 /// The figures of a session.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -213,71 +271,136 @@ pub(super) struct Counts {
     pub(super) files: u64,
     /// Files and links that failed.
     pub(super) failed: u64,
-    /// Bytes of committed files.
-    pub(super) committed: u64,
-    /// Payload bytes that were sent or received.
-    pub(super) moved: u64,
-    /// Payload bytes of the last second.
-    pub(super) bytes_per_s: u64,
-    /// The part that limited the last second.
-    pub(super) limited_by: Option<Limit>,
+    /// Files of which the digest is known, among those that were committed.
+    pub(super) digests: u64,
+    /// How far it is, and how fast.
+    pub(super) pace: SessionPace,
+    /// The mean of its rate, in which the last ten seconds count most.
+    mean_bytes_per_s: f64,
     /// When the last second ended, since the session began.
     seconds: f64,
 }
 
 impl SessionCounter {
+    /// No counts yet, of a session whose deeds go to these accounts.
+    pub(super) fn new(account: SessionAccount) -> SessionCounter {
+        SessionCounter { counts: Mutex::default(), account: Some(account) }
+    }
+
+    /// Counts the bytes that moved since the last second of a session that is over.
+    pub(super) fn close(&self, bytes_moved: u64) {
+        let more = {
+            let mut counts = self.lock();
+            let more = bytes_moved.saturating_sub(counts.pace.bytes_moved);
+            counts.pace.bytes_moved += more;
+            more
+        };
+        self.account.iter().for_each(|account| account.moved(more));
+    }
+
     /// The figures now.
     pub(super) fn counts(&self) -> Counts {
         *self.lock()
     }
 
-    /// Shows figures that were counted elsewhere.
-    pub(super) fn set(&self, counts: Counts) {
-        *self.lock() = counts;
+    /// Shows figures that were counted elsewhere. Returns those before.
+    pub(super) fn set(&self, counts: Counts) -> Counts {
+        std::mem::replace(&mut *self.lock(), counts)
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionAccount {
+    fn moved(&self, bytes: u64) {
+        let more = match self.receives {
+            true => MovedSums { received_bytes: bytes, ..MovedSums::default() },
+            false => MovedSums { sent_bytes: bytes, ..MovedSums::default() },
+        };
+        if bytes > 0 {
+            self.tallies.moved(&self.whose, more);
+        }
+    }
+
+    fn settled(&self, file: &FileEvent) {
+        let (files_committed, files_failed) = match &file.status {
+            FileStatus::Committed => (1, 0),
+            FileStatus::Failed(fault) => {
+                if !self.told.swap(true, Ordering::Relaxed) {
+                    self.tallies.fault(&self.whose.1, &file.placed.escaped().to_string(), fault);
+                }
+                (0, 1)
+            }
+            FileStatus::Skipped | FileStatus::Planned => return,
+        };
+        self.tallies.moved(&self.whose, MovedSums { files_committed, files_failed, ..MovedSums::default() });
+        self.audit.settled(file);
     }
 }
 
 impl Counts {
-    fn hear(&mut self, progress: &Progress) {
-        let moved = progress.bytes_sent.max(progress.bytes_received);
-        let (bytes, seconds) = (moved.saturating_sub(self.moved), progress.seconds - self.seconds);
-        if seconds > 0.0 {
-            self.bytes_per_s = (bytes as f64 / seconds) as u64;
-            (self.moved, self.seconds) = (moved, progress.seconds);
+    fn settled(&mut self, file: &FileEvent) {
+        match file.status {
+            FileStatus::Committed if file.regular => {
+                self.files += 1;
+                self.pace.bytes_committed += file.bytes;
+                self.digests += u64::from(file.b3.is_some());
+            }
+            FileStatus::Failed(_) => self.failed += 1,
+            _ => {}
         }
-        self.limited_by = progress.limited_by.map(|limited| limited.by);
+    }
+
+    /// Takes in the counters of a moment. Returns the payload bytes that moved since the last ones.
+    fn hear(&mut self, progress: &Progress) -> u64 {
+        let pace = &mut self.pace;
+        let moved = progress.bytes_sent.max(progress.bytes_received);
+        let (bytes, seconds) = (moved.saturating_sub(pace.bytes_moved), progress.seconds - self.seconds);
+        let is_over = seconds > 0.0;
+        if is_over {
+            let rate = bytes as f64 / seconds;
+            let weight = if self.seconds > 0.0 { 1.0 - (-seconds / MEAN_SECONDS).exp() } else { 1.0 };
+            self.mean_bytes_per_s += weight * (rate - self.mean_bytes_per_s);
+            (pace.bytes_per_s, pace.mean_bytes_per_s) = (rate as u64, self.mean_bytes_per_s as u64);
+            (pace.bytes_moved, self.seconds) = (moved.max(pace.bytes_moved), progress.seconds);
+        }
+        pace.limited_by = progress.limited_by.map(|limited| limited.by);
+        (pace.bytes_total, pace.scanned, pace.silent_s) = (progress.bytes_total, progress.scanned, progress.silent_s);
+        pace.bytes_done = progress.bytes_arrived.saturating_add(progress.bytes_done_without);
+        if is_over { bytes } else { 0 }
     }
 }
 
 impl Observer for SessionCounter {
     fn event(&self, event: Event) {
         match event {
-            Event::Progress(progress) => self.lock().hear(&progress),
+            Event::Progress(progress) => {
+                let more = self.lock().hear(&progress);
+                self.account.iter().for_each(|account| account.moved(more));
+            }
             Event::File(file) => {
-                let mut counts = self.lock();
-                match file.status {
-                    FileStatus::Committed if file.regular => {
-                        counts.files += 1;
-                        counts.committed += file.bytes;
-                    }
-                    FileStatus::Failed(_) => counts.failed += 1,
-                    _ => {}
-                }
+                self.lock().settled(&file);
+                self.account.iter().for_each(|account| account.settled(&file));
             }
             _ => {}
         }
     }
+
+    fn lanes(&self, count: u32) {
+        self.lock().pace.lanes = count;
+    }
 }
+
+/// The time by which the weight of a second in the mean has fallen to a third.
+const MEAN_SECONDS: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::Stop;
-    use crate::daemon::{ClientConfig, RootConfig, Roots, reload};
+    use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
     use longhaul_core::ByteCount;
     use longhaul_disk::{TargetDirs, TreePolicy};
 
@@ -292,6 +415,8 @@ mod tests {
             protect: vec![Protection::Private],
             rate: None,
             sessions: None,
+            memory: None,
+            bounds: Bounds::default(),
             policy: TreePolicy::served(),
         };
         let client = client.map(|rights| ClientConfig {
@@ -301,6 +426,7 @@ mod tests {
             rate: None,
             sessions: None,
             memory: None,
+            bounds: Bounds::default(),
             weight: 1,
             bench: false,
             user: None,
@@ -321,6 +447,7 @@ mod tests {
             depth: None,
             pin: longhaul_disk::Pin::Auto,
             rate: None,
+            quotas: None,
             bench_bytes: ByteCount(1 << 20),
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");
@@ -343,6 +470,8 @@ mod tests {
             peer: ([127, 0, 0, 1], 1).into(),
             what: "pull".to_owned(),
             protection: Protection::Private,
+            transport: "tcp",
+            receives: false,
             begun: Instant::now(),
             needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), ..Needs::default() },
             counter: Arc::default(),

@@ -36,6 +36,11 @@ impl Lobby {
         self.strangers.enter(Source::of(addr))
     }
 
+    /// The connections of clients that have not begun anything.
+    pub(super) fn waiting(&self) -> usize {
+        self.clients.taken()
+    }
+
     /// The strangers that had to give way since the last call.
     pub(super) fn take_lost(&self) -> Tally {
         self.strangers.take_lost()

@@ -11,21 +11,28 @@
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, and `listing` answers requests to list. `runs` lets a client take over
 //! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
-//! `root_places` the sessions of a root; `buffers` is the memory of one session; `memory` grants
+//! `root_places` the sessions of a root and their memory; `buffers` is the memory of one session;
+//! `bounds` has a destination seem smaller than its disk, by what `quotas` counts; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
-//! go. A client that has a user of this host is served by a `deputy`, a process of that user.
-//! `pipe` is a daemon for one client behind an ssh session, whose paths are an `account`'s;
-//! `liveness` shows whether all of it lives. It knows no command line.
+//! go. `audit` records what clients do to files, `asked` a request before it is judged, `tallies`
+//! counts, `ending` tells the end of a session, and `watch` has figures for whoever watches. A
+//! client that has a user of this host is served by a `deputy`, a process of that user. `pipe` is a
+//! daemon for one client behind an ssh session, whose paths are an `account`'s; `liveness` shows
+//! whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
 mod admission;
+mod asked;
+mod audit;
+mod bounds;
 mod buffers;
 mod collect;
 mod current;
 mod deputy;
 mod door;
 mod drain;
+mod ending;
 mod handle;
 mod listing;
 mod live;
@@ -34,6 +41,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod pipe;
+mod quotas;
 mod rates;
 mod reload;
 mod request;
@@ -43,6 +51,8 @@ mod serve;
 mod shares;
 mod side;
 mod strangers;
+mod tallies;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -62,20 +72,29 @@ use crate::budget;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use account::PipeAccount;
+use audit::Auditor;
 use current::Current;
 use deputy::Deputies;
 use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
+use quotas::Quotas;
 use runs::Runs;
 use shares::ClientShares;
 
+pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho};
+pub use bounds::{Bounds, FreeReserve};
 pub use deputy::{Broker, BrokerAnswer, BrokerRequest, serve_deputy};
-pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures};
+pub use door::bind_addresses;
+pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures, StoredFigures};
+pub use live::SessionPace;
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
+pub use quotas::{QuotaFile, Stored};
 pub use reload::{Changes, Reloaded};
+pub use tallies::{MovedSums, RecentFault, ServiceSums};
+pub use watch::{RootFigures, RootTarget, WatchFigures};
 
 /// A directory tree offered under a name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +111,10 @@ pub struct RootConfig {
     pub rate: Option<u64>,
     /// Sessions on it at a time. `None`: as many as the daemon has.
     pub sessions: Option<usize>,
+    /// Bytes of memory of all sessions on it together. `None`: as much as the daemon has.
+    pub memory: Option<ByteCount>,
+    /// Bounds on what all clients together leave in it.
+    pub bounds: Bounds,
     /// The modes and links that are taken from clients.
     pub policy: TreePolicy,
 }
@@ -112,6 +135,8 @@ pub struct ClientConfig {
     /// Bytes of memory of its sessions and listings together. `None`: as much as the daemon leaves
     /// it.
     pub memory: Option<ByteCount>,
+    /// Bounds on what it leaves in all roots together.
+    pub bounds: Bounds,
     /// The weight of each of its sessions where a rate is shared with others: 1 to 1000 (default
     /// 1).
     pub weight: u32,
@@ -178,6 +203,10 @@ pub struct ServeConfig {
     pub pin: Pin,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
+    /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
+    /// keeps the first.
+    #[serde(skip)]
+    pub quotas: Option<Arc<dyn QuotaFile>>,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
     /// before its time on a fast link.
     pub bench_bytes: ByteCount,
@@ -238,11 +267,12 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        Service::start_at(config, identity, Vec::new(), None).await
+        Service::start_at(config, identity, Vec::new(), (None, None)).await
     }
 
     /// The same at sockets that were passed to this process, in place of the configuration's
-    /// addresses, if there are any. Clients that have a user need a broker.
+    /// addresses, if there are any. Records of what clients do go to `audit`. Clients that have a
+    /// user need a broker.
     ///
     /// # Errors
     /// The same, and a [`Fault`] that names a socket at which it cannot listen.
@@ -250,7 +280,7 @@ impl Service {
         config: ServeConfig,
         identity: Arc<Identity>,
         passed: Vec<OwnedFd>,
-        broker: Option<Broker>,
+        (audit, broker): (Option<Arc<dyn AuditLog>>, Option<Broker>),
     ) -> Result<Service, Fault> {
         let deputies = Deputies::of(broker);
         reload::need_broker(&deputies, &config)?;
@@ -260,17 +290,21 @@ impl Service {
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
         let tls = if deputies.broker().is_some() { tls.handing_over() } else { tls };
-        let listeners =
-            if passed.is_empty() { door::listen(&config.listen, &tls)? } else { door::listen_passed(passed, &tls)? };
+        let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { passed };
+        let listeners = door::listen(sockets, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
-        let daemon = Daemon { live: daemon.live.clone().served_by(deputies), ..daemon };
+        let quotas = Quotas::open(config.quotas.clone())?;
+        let mut daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
+        daemon.live = daemon.live.clone().served_by(deputies);
+        daemon.live.audit = Auditor::new(audit);
+        daemon.live.quotas = quotas;
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));
-        let task = tokio::spawn(run(current.clone(), listeners, Arc::new(tls), liveness.clone()));
-        Ok(Service { handle: ServiceHandle::new(current, listening), trigger, task, liveness })
+        let tls = Arc::new(tls);
+        let task = tokio::spawn(run(current.clone(), listeners, tls.clone(), liveness.clone()));
+        Ok(Service { handle: ServiceHandle::new(current, listening, tls), trigger, task, liveness })
     }
 
     /// Shows whether it lives.
@@ -323,12 +357,15 @@ impl Daemon {
 async fn run(current: Arc<Current>, listeners: Vec<Listening>, tls: Arc<ServerTls>, liveness: Liveness) {
     let accepting = door::open(&current, listeners, &tls, &liveness);
     let collecting = tokio::spawn(collect::collect(current.clone()));
+    let keeping = tokio::spawn(quotas::keep(current.now().live.quotas.clone()));
     let daemon = current.now();
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // The sessions hear the same stop.
     let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.all_given_back()).await;
+    keeping.abort();
+    quotas::store(&daemon.live.quotas).await;
 }
 
 /// How long sessions may take to end when the daemon stops.

@@ -32,14 +32,17 @@ impl Notices {
         Notices { config, ..Notices::default() }
     }
 
-    /// Records that a key that is no client's was refused.
-    pub(super) fn refused(&self, peer: SocketAddr, key: PublicKey) {
-        if self.book().refused(Instant::now(), Source::of(peer.ip())) {
+    /// Records that a key that is no client's was refused. Returns whether it had a line of its
+    /// own.
+    pub(super) fn refused(&self, peer: SocketAddr, key: PublicKey) -> bool {
+        let has_line = self.book().refused(Instant::now(), Source::of(peer.ip()));
+        if has_line {
             let config = self.config.as_str();
             tracing::warn!(target: "longhaul::session", %peer, %key, config, "an unknown key was refused: the config names no client of this key");
         } else {
             tracing::debug!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
         }
+        has_line
     }
 
     /// Records that a connection was turned away because its client's key has too many that wait to
@@ -54,9 +57,9 @@ impl Notices {
     }
 
     /// Logs the counts that have come together, if it is time. `lost`: connections that gave way to
-    /// others meanwhile.
-    pub(super) fn tell(&self, lost: Tally) {
-        let Some(Due { unsaid, lost, minute }) = self.book().due(Instant::now(), lost) else { return };
+    /// others meanwhile. Returns the number of refusals among them.
+    pub(super) fn tell(&self, lost: Tally) -> u64 {
+        let Some(Due { unsaid, lost, minute }) = self.book().due(Instant::now(), lost) else { return 0 };
         let within = if minute { "within the last minute" } else { "just now" };
         if unsaid.total() > 0 {
             let (refused, most) = (unsaid.total(), most(&unsaid));
@@ -67,6 +70,7 @@ impl Notices {
             let text = "connections had to give way to others before it was known whose they are";
             tracing::warn!(target: "longhaul::serve", closed, %most, "{text}, {within}");
         }
+        unsaid.total()
     }
 
     /// No code that holds the lock can panic halfway.

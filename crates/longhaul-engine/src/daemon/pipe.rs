@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::{Greeted, Identity, NetError, PublicKey, ServerTls, TunnelDoor, first_free, greet_tunnelled};
-use longhaul_proto::wire::ssh::{ClientHello, FarHello, SIGNAL_BYTES, SshSignal};
+use longhaul_proto::wire::ssh::{ADDRESSES_MAX, ClientHello, FarHello, SIGNAL_BYTES, SshSignal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore};
@@ -24,7 +24,7 @@ use super::account::PipeAccount;
 use super::current::Current;
 use super::door::{self, Listening};
 use super::liveness::Liveness;
-use super::{ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
+use super::{Bounds, ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
 use crate::api::Stop;
 use crate::ssh::{ConnectionKind, read_hello};
 
@@ -68,8 +68,8 @@ where
     let at = between.map(|(_, here)| here);
     // Ports below 1024 are the administrator's to give.
     let ports = hello.ports.map(|(low, high)| low.max(1024)..=high);
-    let listening = at.and_then(|at| listen(at, ports, &tls));
-    let port = listening.as_ref().map(|(tcp, _)| tcp.local_addr().port());
+    let listening = listen(addresses(at, &hello.at), ports, &tls);
+    let port = listening.first().map(|(tcp, _)| tcp.local_addr().port());
     let roots = Roots { account: Some(Arc::new(account)), ..Roots::default() };
     let affinity = super::reload::affinity(&serve)?;
     let daemon = Daemon::new(serve, roots, affinity, stop);
@@ -89,22 +89,42 @@ where
 fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
     let (rate, sessions, memory, user) = (None, None, None, None);
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, weight: 1, bench: false, user }
+    let bounds = Bounds::default();
+    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, bounds, weight: 1, bench: false, user }
 }
 
-/// Listens at the address that ssh uses, on a port of the range. `None` if there is none: lanes
-/// over ssh are left.
-fn listen(at: IpAddr, ports: Option<RangeInclusive<u16>>, tls: &ServerTls) -> Option<Listening> {
-    let listened = first_free(ports, |port| {
-        door::listen_twice(SocketAddr::new(at, port), tls).map_err(|error| match error {
-            NetError::Socket { source, .. } => source,
-            error => io::Error::other(error),
-        })
-    });
-    let refused = |error: &io::Error| {
-        tracing::info!(target: "longhaul::serve", %at, %error, "no port for lanes: they go over ssh");
-    };
-    listened.inspect_err(refused).ok()
+/// The addresses to listen at: the one that ssh uses, and those that the client's user named.
+fn addresses(of_ssh: Option<IpAddr>, named: &[IpAddr]) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = of_ssh.into_iter().collect();
+    for at in named.iter().take(ADDRESSES_MAX) {
+        if !all.contains(at) {
+            all.push(*at);
+        }
+    }
+    all
+}
+
+/// Listens at these addresses, on one port of the range. An address at which it cannot is left out;
+/// where none is left, lanes over ssh are.
+fn listen(at: Vec<IpAddr>, ports: Option<RangeInclusive<u16>>, tls: &ServerTls) -> Vec<Listening> {
+    let mut listening: Vec<Listening> = Vec::new();
+    for at in at {
+        let ports = match listening.first() {
+            Some((tcp, _)) => Some(tcp.local_addr().port()..=tcp.local_addr().port()),
+            None => ports.clone(),
+        };
+        let listened = first_free(ports, |port| {
+            door::listen_twice(SocketAddr::new(at, port), tls).map_err(|error| match error {
+                NetError::Socket { source, .. } => source,
+                error => io::Error::other(error),
+            })
+        });
+        match listened {
+            Ok(door) => listening.push(door),
+            Err(error) => tracing::info!(target: "longhaul::serve", %at, %error, "no port for lanes at this address"),
+        }
+    }
+    listening
 }
 
 /// A pipe that is served. See the module.
@@ -122,12 +142,12 @@ struct Pipe {
 }
 
 impl Pipe {
-    async fn serve(self, mut door: TunnelDoor, listening: Option<Listening>) {
+    async fn serve(self, mut door: TunnelDoor, listening: Vec<Listening>) {
         let daemon = self.current.now();
         let mut stop = daemon.stop.clone();
         // Nobody asks whether it lives: it lasts as long as its client.
         let liveness = Liveness::of(daemon.runs.rounds().clone());
-        let accepting = door::open(&self.current, listening.into_iter().collect(), &self.tls, &liveness);
+        let accepting = door::open(&self.current, listening, &self.tls, &liveness);
         let (begun, over) = (self.begun.clone(), self.over.clone());
         let unbegun = async {
             if timeout(HELLO, begun.notified()).await.is_ok() {

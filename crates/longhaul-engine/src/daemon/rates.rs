@@ -254,6 +254,8 @@ mod tests {
             protect: Vec::new(),
             rate,
             sessions: None,
+            memory: None,
+            bounds: crate::Bounds::default(),
             policy: longhaul_disk::TreePolicy::default(),
         };
         let client = ClientConfig {
@@ -263,6 +265,7 @@ mod tests {
             rate: None,
             sessions: None,
             memory: None,
+            bounds: crate::Bounds::default(),
             weight: 1,
             bench: false,
             user: None,

@@ -109,7 +109,9 @@ pub(super) fn put(current: &Current, next: Daemon) -> Reloaded {
 
 /// Sets the limits of all clients together, and of each.
 pub(super) fn set_limits(daemon: &Daemon) {
-    let ServeConfig { clients, memory, sessions, .. } = &daemon.config;
+    let ServeConfig { clients, memory, sessions, roots, .. } = &daemon.config;
+    daemon.live.quotas.bound(clients, roots);
+    daemon.live.places.bound(roots);
     let of_memory = clients.iter().filter_map(|client| Some((client.key, client.memory?.get())));
     daemon.memory.limit(memory.get(), of_memory.collect());
     let of_sessions = clients.iter().filter_map(|client| Some((client.key, client.sessions? as u64)));
@@ -134,7 +136,7 @@ pub(super) fn open_roots(
     open: &BTreeMap<String, OpenRoot>,
 ) -> Result<BTreeMap<String, OpenRoot>, Fault> {
     let mut roots = BTreeMap::new();
-    for root in config.roots.iter().filter(|root| is_served_here(root, config)) {
+    for root in config.roots.iter().filter(|root| config.opens(root)) {
         let (set, store) = match standing(root, open) {
             Some((_, set, store)) => (set.clone(), store.clone()),
             None => {
@@ -169,11 +171,14 @@ pub(super) fn open_for_user(
     Ok((root.clone(), set, store))
 }
 
-/// Whether the daemon itself serves a root: its clients with a user may all be others'.
-fn is_served_here(root: &RootConfig, config: &ServeConfig) -> bool {
-    let has = |client: &&ClientConfig| client.roots.contains_key(&root.name);
-    let (with, without): (Vec<_>, Vec<_>) = config.clients.iter().filter(has).partition(|client| client.user.is_some());
-    with.is_empty() || !without.is_empty()
+impl ServeConfig {
+    /// Whether the daemon itself opens a root: all who have rights on it may be clients with a user.
+    pub fn opens(&self, root: &RootConfig) -> bool {
+        let has = |client: &&ClientConfig| client.roots.contains_key(&root.name);
+        let (with, without): (Vec<_>, Vec<_>) =
+            self.clients.iter().filter(has).partition(|client| client.user.is_some());
+        with.is_empty() || !without.is_empty()
+    }
 }
 
 /// Looks at the sets that are to be opened, and writes nothing.

@@ -5,26 +5,30 @@
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, hint};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, Transport, hint};
 use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{Follows, GrantedLanes, VERSION, Welcome, extras_carried};
+use longhaul_proto::wire::message::{Far, Follows, GrantedLanes, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
+use super::asked::Asked;
+use super::audit::{AuditDeed, AuditRecord};
 use super::current::Current;
-use super::live::{Counts, Live, LiveSeat, MayModify, Needs, SessionCounter, SessionName};
+use super::ending::EndedSession;
+use super::handle::shown;
+use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
 use super::rates::Entered;
 use super::side::Side;
 use super::{ClientConfig, Daemon, deputy, request, strangers};
 use crate::budget::{self};
-use crate::cpu::Stage;
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
@@ -53,6 +57,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
     let Some(place) = daemon.lobby.client(control.peer_key) else {
         daemon.notices.crowded(peer, control.peer_key);
+        daemon.live.tallies.crowded();
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     // The user's own process hears it, if that is not this one.
@@ -66,13 +71,16 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
         link.reserve_first().await;
     }
-    let admitted = match heard {
+    let asked = Asked::new(heard.as_ref().ok().map(|(request, _)| request), control.peer_key, peer);
+    let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
         Ok((request, _)) => admit(&daemon, &mut control, request).await,
         Err(fault) => Err(fault),
     };
     match admitted {
         Ok(Admitted::Listing(names)) => {
-            if let Err(fault) = names.tell(&mut control.writer).await {
+            let told = names.tell(&mut control.writer).await;
+            asked.listed(&daemon, told.as_ref().err().map(|fault| fault.code));
+            if let Err(fault) = told {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
             }
         }
@@ -87,6 +95,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
             tracing::info!(target: "longhaul::session", %peer, key = %control.peer_key, "{why}");
         }
         Err(fault) => {
+            asked.refused(&daemon, &fault);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
             if follows == Follows::Nothing {
                 drop(place);
@@ -124,10 +133,12 @@ async fn run_session(
 ) {
     let begun = Instant::now();
     let peer = control.peer_addr;
+    let (key, audit, account) = (control.peer_key, admission.holdings.audit.clone(), account(daemon, &admission));
     let (client, what) = (admission.client.clone(), admission.description.clone());
+    let transport = transport_name(admission.transfer.flow.transport);
     let protection = handshake::from_wire(admission.transfer.protect);
     tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
-    let counter = Arc::new(SessionCounter::default());
+    let counter = Arc::new(SessionCounter::new(account));
     admission.holdings.linked.iter_mut().for_each(|linked| linked.show(counter.clone()));
     if admission.measured.is_some() {
         // Its own time and the end are within that, or the client is not one that means well.
@@ -143,21 +154,40 @@ async fn run_session(
         }
         Err(fault) => Totals::ended_by(fault),
     };
-    let seconds = begun.elapsed().as_secs_f64();
-    let Counts { files, failed, committed, .. } = counter.counts();
-    let bytes = if measured.is_some() { totals.bytes_moved() } else { committed };
+    counter.close(totals.bytes_moved());
+    let mut counts = counter.counts();
+    let bytes = if measured.is_some() { totals.bytes_moved() } else { counts.pace.bytes_committed };
     // That a source ends by the clock is no failure.
-    let failed = if measured.is_some_and(Measured::is_timed) { 0 } else { failed };
-    let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
-    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(totals.costs.stages()), "ended: {what}: {end}");
+    counts.failed = if measured.is_some_and(Measured::is_timed) { 0 } else { counts.failed };
+    let (client, what, totals) = (&client, &what, &totals);
+    EndedSession { client, key, peer, what, transport, begun, counts, bytes, totals }.tell(daemon, &audit);
 }
 
-/// CPU seconds of this side by stage, as a word of a log line: `hash:0.412,net:0.360,files:0.020`.
-fn cpu_seconds(stages: &[(Stage, f64)]) -> String {
-    if stages.is_empty() {
-        return "none".to_owned();
+/// The accounts of a session.
+fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
+    let root = match &admission.transfer.far {
+        Far::Destination { root, .. } => root.to_string(),
+        Far::Sources { sources, .. } => match sources.split_first() {
+            Some((first, more)) if more.iter().all(|other| other.root == first.root) => first.root.to_string(),
+            _ => "(several)".to_owned(),
+        },
+        Far::Memory { .. } => "(memory)".to_owned(),
+    };
+    SessionAccount {
+        audit: admission.holdings.audit.clone(),
+        told: AtomicBool::default(),
+        tallies: daemon.live.tallies.clone(),
+        whose: (root, admission.client.clone()),
+        receives: matches!(admission.side, Side::Receive(..)),
     }
-    stages.iter().map(|(stage, seconds)| format!("{stage}:{seconds:.3}")).collect::<Vec<_>>().join(",")
+}
+
+fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "tcp",
+        Transport::Quic => "quic",
+        Transport::Ssh => "ssh",
+    }
 }
 
 /// Welcomes the client, names its lanes, and starts the control link.
@@ -174,6 +204,9 @@ async fn welcome(
     let rate = admission.holdings.linked.as_ref().map_or(rate, |linked| linked.rate(events.0.clone()));
     let session = daemon.live.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
     let welcome = answer(admission, units, (session, rate));
+    admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
+    let what = Some(admission.description.as_str());
+    admission.holdings.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
     let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
@@ -213,6 +246,8 @@ fn listed(daemon: &Daemon, control: &Control, admission: &Admission, counter: Ar
         peer: control.peer_addr,
         what: admission.description.clone(),
         protection: handshake::from_wire(admission.transfer.protect),
+        transport: transport_name(admission.transfer.flow.transport),
+        receives: matches!(admission.side, Side::Receive(..)),
         begun: Instant::now(),
         needs: Needs::of(&admission.transfer, may_modify).of_user(uid),
         counter,
@@ -267,6 +302,7 @@ fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneLis
             Role::Sender => Congestion::Auto,
         },
         listener,
+        way_told: None,
     }
 }
 

@@ -13,6 +13,8 @@ use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
 
 use super::account::Spot;
+use super::audit::SessionAudit;
+use super::audit::source::RecordedSource;
 use super::{ClientConfig, Daemon};
 use crate::journals::{Principal, RootJournals, run_of};
 use crate::place::{self, Opening};
@@ -41,12 +43,13 @@ impl Side {
 }
 
 /// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, if any
-/// are given.
+/// are given. Its files are recorded in `audit`.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
     transfer: &Transfer,
     names: Option<PathList>,
+    audit: &Arc<SessionAudit>,
 ) -> Result<(Side, String), Fault> {
     if let Some(account) = &daemon.roots.account {
         return account.side(transfer, names).await;
@@ -63,6 +66,7 @@ pub(super) async fn open(
             let within = config.policy;
             let place = move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
+            audit.placed(root, &destination.base);
             let destination = Destination { place: format!("root {root}"), ..destination };
             Ok((Side::Receive(destination, policy), described(transfer)))
         }
@@ -89,7 +93,8 @@ pub(super) async fn open(
                 // This fails before the client makes anything of its destination.
                 return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
             }
-            Ok((Side::Send(source, wanted, handshake::source_caps(&shape)), described(transfer)))
+            let caps = handshake::source_caps(&shape);
+            Ok((Side::Send(RecordedSource::over(source, audit.clone()), wanted, caps), described(transfer)))
         }
         _ => Err(contradiction()),
     }

@@ -12,13 +12,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::Daemon;
+use super::audit::{AuditRecord, AuditWho};
 use crate::session::channel::write_message;
 use crate::session::handshake::HANDSHAKE;
 use longhaul_proto::Message;
 
 /// Refuses a stranger.
 pub(super) async fn refuse(daemon: &Daemon, control: Control) {
-    daemon.notices.refused(control.peer_addr, control.peer_key);
+    let (peer, key) = (Some(control.peer_addr), Some(control.peer_key));
+    daemon.live.tallies.stranger();
+    if daemon.notices.refused(control.peer_addr, control.peer_key) {
+        daemon.live.audit.keep(&AuditRecord {
+            who: AuditWho { peer, key, ..AuditWho::default() },
+            code: Some(FaultCode::Denied),
+            ..AuditRecord::default()
+        });
+    }
     let fault = unknown(&control.peer_key);
     turn_away(daemon, control, fault).await;
 }

@@ -147,28 +147,39 @@ impl Lanes {
         if over != transport && transport == first_transport && self.role == Role::Sender && over != Transport::Ssh {
             self.retire(id);
         }
-        self.retire_ssh();
+        if over != Transport::Ssh {
+            self.retire_ssh();
+        }
         Ok(())
     }
 
-    /// Ends lanes over ssh in order once one goes straight to the other host.
+    /// Ends lanes over ssh in order: one has joined that goes straight to the other host.
     fn retire_ssh(&mut self) {
-        let over_ssh = |lane: &StandingLane| lane.facts().transport == Transport::Ssh;
-        if self.role == Role::Sender && self.running.values().any(|lane| !over_ssh(lane) && !lane.is_retiring()) {
-            self.running.values_mut().filter(|lane| over_ssh(lane)).for_each(StandingLane::retire);
+        if self.role == Role::Sender {
+            self.running.values_mut().filter(|lane| is_over_ssh(lane)).for_each(StandingLane::retire);
         }
     }
 
     /// Has lanes go over `transport` from now on instead of over ssh: as many as such a session
-    /// begins with, or as were asked for. Returns false if they do not go over ssh.
+    /// begins with, or as were asked for. If lanes went over ssh for want of another way, one of
+    /// them makes room. Returns false if none goes over ssh.
     pub(crate) fn leave_ssh(&mut self, transport: Transport) -> bool {
-        if self.wanted.transport != Transport::Ssh {
-            return false;
+        if self.wanted.transport == Transport::Ssh {
+            self.wanted.first_transport = transport;
+            let count = if self.wanted.is_given { self.wanted.most } else { LANES_FAR };
+            self.set_target(count, transport);
+            return true;
         }
-        self.wanted.first_transport = transport;
-        let count = if self.wanted.is_given { self.wanted.most } else { LANES_FAR };
-        self.set_target(count, transport);
-        true
+        let sends = self.role == Role::Sender;
+        let over_ssh = self.running.values_mut().find(|lane| is_over_ssh(lane) && !lane.is_retiring());
+        if let Some(lane) = over_ssh {
+            // The lane that comes in its place goes straight, and the others end by that.
+            if sends {
+                lane.retire();
+            }
+            return true;
+        }
+        false
     }
 
     /// Gives each lane that stands its share of the rate and of the memory for windows.
@@ -400,6 +411,10 @@ impl Lanes {
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 /// Time between two looks at what the lanes do.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+fn is_over_ssh(lane: &StandingLane) -> bool {
+    lane.facts().transport == Transport::Ssh
+}
+
 #[cfg(test)]
 mod tests {
     use crossbeam_channel::bounded;

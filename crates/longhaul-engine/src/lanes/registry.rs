@@ -56,6 +56,8 @@ pub(crate) struct Expecting {
     pub(crate) congestion: Congestion,
     /// Where joined lanes go.
     pub(crate) listener: Arc<dyn LaneListener>,
+    /// When it last heard of a way beside the ssh session.
+    pub(crate) way_told: Option<Instant>,
 }
 
 /// Takes a session out of the registry when it ends.
@@ -100,9 +102,15 @@ impl Registry {
         Some(id)
     }
 
-    /// Tells every session that lanes over `transport` have a way beside the ssh session.
+    /// Tells every session that lanes over `transport` have a way beside the ssh session. Each
+    /// hears it once a second: its client may say it as often as it likes, and what a session is to
+    /// hear waits in memory. (A client that lost a way looks for another one for 3 s at least.)
     pub(crate) fn way_found(&self, transport: Transport) {
-        self.lock().values().for_each(|session| session.listener.hear(LaneEvent::WayFound(transport)));
+        let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= WAY_TOLD_EVERY);
+        for session in self.lock().values_mut().filter(|session| is_due(session.way_told)) {
+            session.way_told = Some(Instant::now());
+            session.listener.hear(LaneEvent::WayFound(transport));
+        }
     }
 
     /// Has a safe lane from a host, whose first bytes are `opening`, prove where it belongs, and
@@ -202,3 +210,34 @@ const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
 const PRIVATE_JOINING_MAX: usize = 256;
 /// Safe lanes that prove at a time: as many as one session may have.
 const SAFE_JOINING_MAX: usize = LANES_MAX as usize;
+/// A session hears of ways no more often.
+const WAY_TOLD_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+    #[test]
+    fn of_the_ways_that_a_client_says_were_found_a_session_hears_the_first() {
+        let (registry, (sender, mut heard)) = (Registry::default(), unbounded_channel::<LaneEvent>());
+        let expect = |listener: UnboundedSender<LaneEvent>| Expecting {
+            key: JoinKey([1; 32]),
+            peer: PublicKey::from_bytes([2; 32]),
+            protection: Protection::Private,
+            open: Expecting::ids(1),
+            next: 1,
+            congestion: Congestion::Auto,
+            listener: Arc::new(listener),
+            way_told: None,
+        };
+        // A session that begins later hears of a way, too.
+        let _first = registry.expect([1; 16], expect(sender.clone()));
+        (0..1000).for_each(|_| registry.way_found(Transport::Tcp));
+        let _second = registry.expect([2; 16], expect(sender));
+        (0..1000).for_each(|_| registry.way_found(Transport::Quic));
+        let told: Vec<_> = std::iter::from_fn(|| heard.try_recv().ok()).collect();
+        let want = [LaneEvent::WayFound(Transport::Tcp), LaneEvent::WayFound(Transport::Quic)];
+        assert_eq!(format!("{told:?}"), format!("{want:?}"));
+    }
+}

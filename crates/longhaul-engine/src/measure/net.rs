@@ -20,6 +20,7 @@ use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, 
 use crate::budget;
 use crate::client::Run;
 use crate::client::connect::Agreed;
+use crate::client::ssh::SshCosts;
 use crate::client::udp_way::UdpWay;
 use crate::cpu::Stage;
 use crate::lanes::dial::paths::Paths;
@@ -116,6 +117,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         paths,
         segments,
         udp: UdpWay::default(),
+        ssh: SshCosts::default(),
         affinity: Affinity::default(),
         watch: Some(watch.clone()),
     };

@@ -9,12 +9,13 @@ use longhaul_proto::wire::message::Outcome;
 
 use super::totals::Totals;
 use super::unsent;
-use crate::api::{Event, FileEvent, FileStatus, Observer};
+use crate::api::{Event, FileEvent, FileStatus, Observer, OwnFacts};
 
 /// Counts a settled entry and tells observers of it. They hear of a directory only if it failed.
-/// `renamed`: the one source took the destination's name.
+/// `renamed`: the one source took the destination's name; `own`: what only this side knows of it.
 pub(super) fn tell_settled(
     (held, renamed): (&EntryRef, bool),
+    own: OwnFacts,
     outcome: Outcome,
     totals: &mut Totals,
     observer: &dyn Observer,
@@ -38,7 +39,7 @@ pub(super) fn tell_settled(
     totals.settled(&held.entry.kind, &status);
     let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
     if !dir || matches!(status, FileStatus::Failed(_)) {
-        observer.event(Event::File(FileEvent { renamed, ..file_event(held, status, b3) }));
+        observer.event(Event::File(FileEvent { renamed, own, ..file_event(held, status, b3) }));
     }
 }
 
@@ -48,5 +49,5 @@ fn file_event(held: &EntryRef, status: FileStatus, b3: Option<[u8; 32]>) -> File
         _ => (false, 0),
     };
     let (path, placed) = (held.entry.path.clone(), held.placed.clone());
-    FileEvent { path, placed, status, bytes, b3, regular, renamed: false }
+    FileEvent { path, placed, status, bytes, b3, regular, renamed: false, own: OwnFacts::default() }
 }

@@ -111,6 +111,11 @@ impl SourceWorkers {
         self.shared.tree.losses()
     }
 
+    /// The path of an entry, as messages show it.
+    pub(crate) fn shown(&self, origin: &Origin) -> Vec<u8> {
+        self.shared.tree.shown(&origin.at)
+    }
+
     /// Starts the source side.
     pub(crate) fn start(
         tree: Arc<dyn SourceTree>,

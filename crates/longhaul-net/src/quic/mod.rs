@@ -29,7 +29,7 @@ mod wait;
 
 pub(crate) use dial::dial;
 pub use listen::QuicListener;
-pub(crate) use socket::adopted;
+pub(crate) use socket::{adopted, listening};
 use stream::algorithm;
 
 use longhaul_core::Transport;
@@ -46,6 +46,17 @@ impl Congestion {
     pub(crate) fn try_over_quic(&self) -> Result<(), NetError> {
         algorithm(self).map(drop)
     }
+}
+
+/// The configurations of a port that listens.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn server_configs(
+    tls: &crate::ServerTls,
+) -> Result<(quinn_proto::EndpointConfig, quinn_proto::ServerConfig), NetError> {
+    let mut server = config::server(tls.lane.clone())?;
+    let figures = std::sync::Arc::default();
+    server.transport_config(std::sync::Arc::new(config::transport(&figures, socket::PAYLOAD_MAX)));
+    Ok((config::endpoint(), server))
 }
 
 /// The facts of lanes over QUIC.

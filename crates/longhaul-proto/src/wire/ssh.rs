@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{self, FrameError};
 
 /// The line before the first message of either end. Its number changes with the messages' form.
-pub const SSH_LINE: &[u8] = b"\nlonghaul-ssh 1\n";
+pub const SSH_LINE: &[u8] = b"\nlonghaul-ssh 2\n";
 /// The part of [`SSH_LINE`] that every form has.
 pub const SSH_LINE_ANY: &[u8] = b"\nlonghaul-ssh ";
 
@@ -29,6 +29,9 @@ pub struct ClientHello {
     pub places: Vec<Vec<u8>>,
     /// Ports of which one is to be listened at, from and to. `None` for any.
     pub ports: Option<(u16, u16)>,
+    /// Addresses of the far host at which lanes are to be accepted too, beside the one to which ssh
+    /// came: those that the user named. Of more than [`ADDRESSES_MAX`] the others are ignored.
+    pub at: Vec<IpAddr>,
 }
 
 /// The first message of the end that ssh started.
@@ -129,6 +132,8 @@ fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
     }
 }
 
+/// Addresses that an end accepts lanes at because it was asked to.
+pub const ADDRESSES_MAX: usize = 16;
 /// The number of a hello.
 const HELLO: u8 = 1;
 /// Bytes of a signal: its number and a port, little endian.
@@ -149,7 +154,13 @@ mod tests {
     #[test]
     fn both_hellos_are_read_back_and_nothing_else_is_one() {
         let places = vec![b"a b\n".to_vec(), Vec::new()];
-        let client = ClientHello { version: "1".into(), key: [1; 32], places, ports: Some((5, 9)) };
+        let client = ClientHello {
+            version: "1".into(),
+            key: [1; 32],
+            places,
+            ports: Some((5, 9)),
+            at: vec![[192, 0, 2, 9].into()],
+        };
         let encoded = client.encode().expect("it fits");
         assert_eq!(ClientHello::decode(body(&encoded)), Ok(client));
         let at = Some([192, 0, 2, 1].into());
@@ -165,7 +176,7 @@ mod tests {
     #[test]
     fn more_places_than_a_message_holds_are_refused() {
         let places = vec![vec![b'x'; 4096]; 1024];
-        let hello = ClientHello { version: String::new(), key: [0; 32], places, ports: None };
+        let hello = ClientHello { version: String::new(), key: [0; 32], places, ports: None, at: Vec::new() };
         assert!(matches!(hello.encode(), Err(FrameError::TooLong { .. })));
     }
 

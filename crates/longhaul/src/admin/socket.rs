@@ -80,14 +80,30 @@ impl AdminSocket {
     /// # Errors
     /// As [`check`]; [`Error::File`] also where another daemon listens.
     pub fn bind(path: &Path) -> Result<AdminSocket, Error> {
+        AdminSocket::bind_as(path, 0o600)
+    }
+
+    /// The same with a socket of this mode.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn bind_as(path: &Path, mode: u32) -> Result<AdminSocket, Error> {
         let dir = directory(path);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(Error::file("make the directory", dir))?;
         check(path)?;
-        AdminSocket::bind_in(path).map_err(Error::file("listen at the socket", path))
+        AdminSocket::bind_in(path, mode).map_err(Error::file("listen at the socket", path))
     }
 
-    fn bind_in(path: &Path) -> io::Result<AdminSocket> {
+    /// Waits for a connection. Cancelled, it loses none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn accept(&self) -> io::Result<tokio::net::UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+
+    fn bind_in(path: &Path, mode: u32) -> io::Result<AdminSocket> {
         match UnixStream::connect(path) {
             Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -102,7 +118,7 @@ impl AdminSocket {
             return Err(error);
         }
         let listener = UnixListener::bind(&new)?;
-        fs::set_permissions(&new, PermissionsExt::from_mode(0o600))?;
+        fs::set_permissions(&new, PermissionsExt::from_mode(mode))?;
         fs::rename(&new, path)?;
         Ok(AdminSocket { listener, path: path.to_owned(), id: id(path)? })
     }

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use longhaul_engine::accounts::Account;
 use longhaul_engine::{
-    BrokerAnswer, BrokerRequest, ClientUser, KnownUser, Passing, outlive_signals, passing_pair, receive_passed,
-    send_passed,
+    BrokerAnswer, BrokerRequest, ClientUser, Passing, outlive_signals, passing_pair, receive_passed, send_passed,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::{Context, deputy};
+use super::{Context, LogForm, deputy};
 use crate::config::Daemon;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -66,7 +66,7 @@ pub(crate) fn run(line: &[OsString], context: Context) -> Result<Exit, Error> {
         let why = "the process that starts others for users is started by a daemon alone";
         return Err(Error::Combination { why, hint: "run 'longhaul serve'" });
     };
-    context.log(level);
+    context.log(level, LogForm::Text);
     let failed = || Error::file("use", "the socket to the daemon");
     outlive_signals().map_err(failed())?;
     let path = PathBuf::from(path);
@@ -225,7 +225,7 @@ impl Broker {
 /// The groups of a user, now.
 fn groups_of(user: &ClientUser) -> io::Result<Vec<u32>> {
     let Some(name) = &user.name else { return Ok(vec![user.gid]) };
-    match KnownUser::of_name(name)? {
+    match Account::of_name(name)? {
         Some(known) if known.uid == user.uid => known.groups(user.gid),
         _ => Err(io::Error::other("the name of this user stands for another one by now, or for none")),
     }

@@ -9,10 +9,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use longhaul_engine::{Passing, Stop, UserNumbers, become_user, receive_passed, serve_deputy};
+use longhaul_engine::privileges::{UserNumbers, become_deputy};
+use longhaul_engine::{Passing, Stop, receive_passed, serve_deputy};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use super::Context;
+use super::{Context, LogForm};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::signals::{self, Asking, Hangup};
@@ -30,10 +31,10 @@ pub(super) const SOCKET: &[u8] = b"socket";
 pub(crate) fn run(line: &[OsString], context: Context) -> Result<Exit, Error> {
     let failed = || Error::file("become", "a process of a user of this host");
     let (user, broker, level) = parse(line).ok_or_else(|| failed()(io::ErrorKind::InvalidInput.into()))?;
-    become_user(&user, broker).map_err(failed())?;
+    become_deputy(&user, broker).map_err(failed())?;
     // The user may not look into it either: it has secrets of lanes, and a socket to the daemon.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| failed()(error.into()))?;
-    context.log(&level);
+    context.log(&level, LogForm::Text);
     let Some(socket) = socket().map_err(Error::file("receive", "the socket to the daemon"))? else {
         return Ok(Exit::Complete);
     };

@@ -83,6 +83,7 @@ fn list(args: &KeyListArgs, context: Context) -> Result<Exit, Error> {
         roots: client.roots.into_iter().map(|(root, rights)| AdminGrantBody { root, rights }).collect(),
         bench: client.bench,
         rate_per_s: client.rate,
+        stored: None,
         sessions: None,
     };
     let bodies: Vec<_> = daemon.config.clients.into_iter().map(body).collect();

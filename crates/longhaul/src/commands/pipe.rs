@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::Context;
+use super::{Context, LogForm};
 use crate::config::{CommandLineRoot, Daemon};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -28,7 +28,7 @@ use crate::signals::{self, Asking, Hangup};
 /// # Errors
 /// An error of the arguments, or of a session that could not begin.
 pub(super) fn run(confined: Option<&OsStr>, talk: Talk, context: Context) -> Result<Exit, Error> {
-    context.log(if talk.verbose > 1 { "debug" } else { "warn" });
+    context.log(if talk.verbose > 1 { "debug" } else { "warn" }, LogForm::Text);
     if io::stdin().is_terminal() || io::stdout().is_terminal() {
         let why = "--ssh-only speaks with longhaul at the other end of ssh, and here is a terminal";
         return Err(Error::Combination { why, hint: "write HOST:PATH in push, pull, copy or ls at the other host" });

@@ -2,10 +2,12 @@
 //!
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
 //! `listening` events on standard output. `reload` reads the config again, `upkeep` does what an
-//! administrator asks for. The service itself is the engine's.
+//! administrator asks for, `watch` has the audit log and the listener of whoever watches. The
+//! service itself is the engine's.
 
 mod reload;
 mod upkeep;
+mod watch;
 
 use std::future::pending;
 use std::io;
@@ -15,17 +17,19 @@ use std::process::Child;
 use std::sync::Arc;
 
 use longhaul_core::FaultCode;
-use longhaul_engine::{Broker, Marks, ServeConfig, Service, TargetSet, Writing};
+use longhaul_engine::{Broker, Marks, ServeConfig, Service, TargetSet, Writing, bind_addresses, privileges};
 use longhaul_net::Identity;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use self::reload::{Reloader, Sources};
+use self::reload::{Fixed, Reloader, Sources};
 use self::upkeep::Asked;
-use super::Context;
+use self::watch::WatchParts;
+use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
 use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
+use crate::confine::{self, Confined, OwnFiles, Purpose};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
@@ -47,17 +51,7 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
     if let Some(confined) = &args.ssh_only {
         return super::pipe::run(confined.as_deref(), talk, context);
     }
-    context.log(log_level(talk));
     Ok(serve(args, talk, context).unwrap_or_else(|error| output::refuse(talk.json, error)))
-}
-
-/// The level from which on a daemon logs.
-fn log_level(talk: Talk) -> &'static str {
-    match talk.verbose {
-        _ if talk.quiet => "warn",
-        0 => "info",
-        _ => "debug",
-    }
 }
 
 fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
@@ -65,6 +59,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let path = config_path(args, context)?;
     let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let daemon = Daemon::load(path.as_deref(), roots.clone())?;
+    context.log(level(talk), if daemon.watching.log_json { LogForm::Json } else { LogForm::Text });
     let identity_default = || context.places().serve_identity(path.as_deref());
     let identity = daemon.identity.clone().map_or_else(identity_default, Ok)?;
     let files: Vec<&Path> = path.as_deref().into_iter().chain([identity.as_path()]).collect();
@@ -74,23 +69,23 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     }
     let socket_named = args.socket.clone().or_else(|| context.variable("socket")).map(PathBuf::from);
     let socket = place(socket_named.clone(), daemon.admin_socket.as_deref(), daemon.state.as_deref());
-    let config = daemon.config;
+    let (config, confinement, state, watching) = (daemon.config, daemon.confinement, daemon.state, daemon.watching);
+    let needed = || {
+        let (config_file, state) = (path.as_deref(), state.as_deref());
+        let (socket, audit, http) = (socket.as_deref(), watching.audit.as_deref(), watching.http_socket());
+        let files = OwnFiles { config: config_file, identity: &identity, state, socket, audit, http };
+        confine::needs(&config, &confinement, files)
+    };
     // A check looks at the file, whoever starts it.
-    let passed = if args.check_config { Vec::new() } else { notify::sockets()? };
     if args.check_config {
         check_identity(&identity)?;
         socket.as_deref().map_or(Ok(()), admin::check)?;
+        watching.check()?;
         doubts.extend(check_targets(&config)?);
-        doubts.iter().for_each(|doubt| talker.warn(doubt));
-        let count = |number: usize, what| output::count(number as u64, what);
-        let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
-        let found = match doubts.len() {
-            0 => "nothing wrong".to_owned(),
-            some => format!("nothing wrong, {} to look at", count(some, "warning")),
-        };
-        talker.note(format_args!("{roots}, {clients}: {found}"));
-        return Ok(if talk.json { tell_checked(&doubts) } else { Exit::Complete });
+        let confined = confine::confine(&confinement, &needed(), Purpose::Check)?;
+        return Ok(tell_checked(&config, doubts, &confined, (talk, talker)));
     }
+    let passed = notify::sockets()?;
     for doubt in &doubts {
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
@@ -98,9 +93,14 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     // While this process has one thread, may change users and has no secret.
     let broker = start_broker(&config, path.as_deref(), talk)?;
     let loaded = keys::load_or_make(&identity, talker)?;
+    let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { tell_passed(passed, talker) };
+    // Here powers are given up, for good: what needs them stands above, and threads begin below.
+    let confined = confine::confine(&confinement, &needed(), Purpose::Serve)?;
+    tell_confined(&confined);
     let identity_default = identity_default().ok();
-    let sources = Sources { config: path, roots, identity, identity_default, socket_named, socket };
-    super::block_on(listen_until_stopped((config, passed, broker), loaded, sources, (talk, talker)))?
+    let fixed = Fixed { identity, identity_default, confinement, socket_named, socket, watching, state };
+    let sources = Sources { config: path, roots, fixed, confined: Arc::new(confined) };
+    super::block_on(listen_until_stopped((config, sockets, broker), loaded, sources, (talk, talker)))?
 }
 
 /// Starts the process that starts others for users, if a client has one.
@@ -108,13 +108,37 @@ fn start_broker(config: &ServeConfig, path: Option<&Path>, talk: Talk) -> Result
     let (Some(path), true) = (path, config.clients.iter().any(|client| client.user.is_some())) else {
         return Ok(None);
     };
-    if !longhaul_engine::may_become_others() {
+    if !privileges::may_become_others() {
         let why = "clients have a user, and this process may not change to it";
         let hint =
             "start the daemon as root, with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or take 'user' and 'uid' out";
         return Err(Error::Combination { why, hint });
     }
-    super::broker::start(path, log_level(talk)).map(Some)
+    super::broker::start(path, level(talk)).map(Some)
+}
+
+/// Tells how this process is confined; what is missing is a warning.
+fn tell_confined(confined: &Confined) {
+    if confined.lacks() {
+        tracing::warn!(target: "longhaul::serve", "confinement: {confined}");
+    } else {
+        tracing::info!(target: "longhaul::serve", "confinement: {confined}");
+    }
+}
+
+fn tell_passed(passed: Vec<OwnedFd>, talker: Talker) -> Vec<OwnedFd> {
+    let count = output::count(passed.len() as u64, "socket");
+    talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
+    passed
+}
+
+/// The level from which on the log has lines.
+fn level(talk: Talk) -> &'static str {
+    match talk.verbose {
+        _ if talk.quiet => "warn",
+        0 => "info",
+        _ => "debug",
+    }
 }
 
 /// Looks at the targets of all sets, and writes nothing. Returns what is missing.
@@ -133,8 +157,28 @@ fn check_targets(config: &ServeConfig) -> Result<Vec<String>, Error> {
     Ok(doubts)
 }
 
-/// Tells the doubts and the end of a check, as events.
-fn tell_checked(doubts: &[String]) -> Exit {
+/// Tells the doubts and the end of a check.
+fn tell_checked(
+    config: &ServeConfig,
+    mut doubts: Vec<String>,
+    confined: &Confined,
+    (talk, talker): (Talk, Talker),
+) -> Exit {
+    if confined.lacks() {
+        doubts.push(format!("the daemon would not be confined as it could be: {confined}"));
+    }
+    doubts.iter().for_each(|doubt| talker.warn(doubt));
+    let count = |number: usize, what| output::count(number as u64, what);
+    let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
+    let found = match doubts.len() {
+        0 => "nothing wrong".to_owned(),
+        some => format!("nothing wrong, {} to look at", count(some, "warning")),
+    };
+    talker.note(format_args!("confinement: {confined}"));
+    talker.note(format_args!("{roots}, {clients}: {found}"));
+    if !talk.json {
+        return Exit::Complete;
+    }
     let mut lines = JsonLines::new(io::stdout());
     let told = doubts.iter().try_for_each(|doubt| lines.warning(&output::clean(doubt)));
     let told = told.and_then(|()| lines.summary(&Summary::nothing(Exit::Complete)));
@@ -177,7 +221,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    (config, passed, broker): (ServeConfig, Vec<OwnedFd>, Option<StartedBroker>),
+    (config, sockets, broker): (ServeConfig, Vec<OwnedFd>, Option<StartedBroker>),
     identity: Arc<Identity>,
     sources: Sources,
     (talk, talker): (Talk, Talker),
@@ -189,18 +233,16 @@ async fn listen_until_stopped(
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
-    if !passed.is_empty() {
-        let count = output::count(passed.len() as u64, "socket");
-        talker.note(format_args!("the service manager passed {count}: `listen` of the configuration is not used"));
-    }
     let serving = serving(&config);
-    let (key, socket) = (identity.public(), sources.socket.as_deref().map(AdminSocket::bind).transpose()?);
+    let (key, socket) = (identity.public(), sources.fixed.socket.as_deref().map(AdminSocket::bind).transpose()?);
+    let watch = WatchParts::begin(&sources.fixed.watching).await?;
     let broker = broker.map(|(child, socket)| {
         tokio::task::spawn_blocking(move || outlived(child));
         Broker::over(socket)
     });
-    let service = Service::start_at(config, identity, passed, broker).await?;
-    let admin = look_after(Reloader::new(sources, key, service.handle()), asked, socket);
+    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker)).await?;
+    watch.runs(&service);
+    let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
@@ -216,6 +258,7 @@ async fn listen_until_stopped(
     notify::stopping("ending every session in order");
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
+    watch.end().await;
     // Its socket goes with it.
     if let Some(admin) = admin {
         admin.abort();

@@ -168,10 +168,6 @@ fn consider(
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     let talker = Talker::new(talk);
-    if matches!(ends.far(), Some(Far::Ssh(_))) && !settings.engine.paths.is_empty() {
-        let why = "--path names ways to a daemon, and the way to this host is ssh's";
-        return Err(Error::Combination { why, hint: "leave it out; BindAddress in ~/.ssh/config chooses the address" });
-    }
     if let Some(given) = ends.given() {
         given.check(ends.here(), settings)?;
     }

@@ -45,7 +45,9 @@ pub fn revoke(path: &Path, client: &str) -> Result<String, Error> {
 fn is_same_without(daemon: &Daemon, number: usize, left: &Daemon) -> bool {
     let mut wanted = daemon.config.clone();
     wanted.clients.remove(number);
-    let others = |daemon: &Daemon| (daemon.identity.clone(), daemon.state.clone(), daemon.admin_socket.clone());
+    let others = |daemon: &Daemon| {
+        (daemon.identity.clone(), daemon.state.clone(), daemon.admin_socket.clone(), daemon.watching.clone())
+    };
     format!("{wanted:?}") == format!("{:?}", left.config) && others(daemon) == others(left)
 }
 

@@ -4,11 +4,16 @@
 //! `commands::serve`. Every mistake is found before anything is served, and named with line and
 //! column. Knows no sockets.
 
+mod bounds;
+mod confinement;
 mod doubts;
 mod file;
+mod grants;
 mod nested;
 mod policy;
+mod stored;
 mod user;
+mod watch;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,12 +22,15 @@ use std::time::Duration;
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, SyncGroup, TargetDirs, TreePolicy,
+    Bounds, DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, SyncGroup, TargetDirs, TreePolicy,
 };
 
 use super::parse_rights;
 use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
+
+pub use confinement::{Confine, Confinement};
+pub use watch::{HttpPlace, Watching};
 
 /// A daemon ready to be started.
 #[derive(Debug)]
@@ -35,6 +43,10 @@ pub struct Daemon {
     pub state: Option<PathBuf>,
     /// The socket of the administrator, if the config names one.
     pub admin_socket: Option<PathBuf>,
+    /// Its logs and its listener for whoever watches.
+    pub watching: Watching,
+    /// The powers that it gives up.
+    pub confinement: Confinement,
     /// Line and column of the `targets` of each root of the file.
     root_places: Vec<(usize, usize)>,
 }
@@ -95,8 +107,9 @@ fn root(name: String, text: &[u8]) -> Result<CommandLineRoot, Option<Flaw>> {
     let allow = parse_rights(&String::from_utf8_lossy(rights))?;
     let dir = PathBuf::from(OsStr::from_bytes(dir));
     let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
-    let (targets, rate, sessions) = (TargetDirs::one(dir), None, None);
-    Ok(CommandLineRoot(RootConfig { name, targets, allow, protect, rate, sessions, policy }))
+    let (targets, rate, sessions, memory) = (TargetDirs::one(dir), None, None, None);
+    let bounds = Bounds::default();
+    Ok(CommandLineRoot(RootConfig { name, targets, allow, protect, rate, sessions, memory, bounds, policy }))
 }
 
 impl Daemon {
@@ -113,6 +126,7 @@ impl Daemon {
             None => Daemon::parse(Path::new("serve.toml"), "", roots)?,
         };
         daemon.config.file = path.map(Path::to_owned);
+        daemon.config.quotas = daemon.state.as_deref().map(stored::file_in);
         for root in &daemon.config.roots {
             // Of a set a target may be missing; the engine looks at all of them.
             let [dir] = root.targets.dirs.as_slice() else { continue };
@@ -199,6 +213,7 @@ fn defaults() -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
+        quotas: None,
         bench_bytes: BENCH_BYTES_DEFAULT,
     }
 }

@@ -62,6 +62,21 @@ pub struct AdminRootBody {
     pub name: String,
     /// The rate of all sessions on it, in bytes per second. Null: no limit.
     pub rate_per_s: Option<u64>,
+    /// The count of what clients have stored in it. Null where nothing bounds that.
+    pub stored: Option<AdminStoredBody>,
+}
+
+/// The count of what is stored by transfers, and what may be.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct AdminStoredBody {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Bytes that there may be. Null: no limit.
+    pub bytes_max: Option<u64>,
+    /// Files and links.
+    pub files: u64,
+    /// Files and links that there may be. Null: no limit.
+    pub files_max: Option<u64>,
 }
 
 /// A session that runs (`admin sessions`).
@@ -108,6 +123,9 @@ pub struct AdminClientBody {
     pub rate_per_s: Option<u64>,
     /// Its sessions that run. Null where a file was asked and no daemon.
     pub sessions: Option<u64>,
+    /// The count of what it has stored in all roots. Null where nothing bounds that, or no daemon
+    /// was asked.
+    pub stored: Option<AdminStoredBody>,
 }
 
 /// The rights of a client at a root.
@@ -182,9 +200,10 @@ impl<W: Write> AdminTelling<W> {
             ("rate", rate(rate_per_s)),
             ("clients", body.clients.to_string()),
         ];
-        let root = |root: &AdminRootBody| match root.rate_per_s {
-            Some(_) => format!("{} ({})", root.name, rate(root.rate_per_s)),
-            None => root.name.clone(),
+        let root = |root: &AdminRootBody| {
+            let rate = root.rate_per_s.map(|_| rate(root.rate_per_s));
+            let facts: Vec<String> = rate.into_iter().chain(root.stored.as_ref().map(stored)).collect();
+            if facts.is_empty() { root.name.clone() } else { format!("{} ({})", root.name, facts.join(", ")) }
         };
         lines.push(("roots", body.roots.iter().map(root).collect::<Vec<_>>().join(", ")));
         self.rows = lines.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
@@ -224,6 +243,10 @@ impl<W: Write> AdminTelling<W> {
         if knows_sessions {
             heads.insert(1, "SESSIONS");
         }
+        let bounds_stored = bodies.iter().any(|body| body.stored.is_some());
+        if bounds_stored {
+            heads.insert(heads.len() - 1, "STORED");
+        }
         self.rows = vec![heads.into_iter().map(str::to_owned).collect()];
         self.rows.extend(bodies.iter().map(|body| {
             let grant = |grant: &AdminGrantBody| {
@@ -234,6 +257,10 @@ impl<W: Write> AdminTelling<W> {
             let mut row = vec![body.client.clone(), body.key.clone(), rate(body.rate_per_s), rights.join(" ")];
             if knows_sessions {
                 row.insert(1, body.sessions.unwrap_or(0).to_string());
+            }
+            if bounds_stored {
+                let stored = body.stored.as_ref().map_or_else(|| "-".to_owned(), stored);
+                row.insert(row.len() - 1, stored);
             }
             row
         }));
@@ -290,6 +317,14 @@ impl<W: Write> AdminTelling<W> {
             self.written = writeln!(self.out, "{}", clean(text));
         }
     }
+}
+
+/// The count against what may be, as `3.0 GiB of 10 GiB, 12 files`.
+fn stored(body: &AdminStoredBody) -> String {
+    let of = |has: String, most: Option<String>| most.map_or(has.clone(), |most| format!("{has} of {most}"));
+    let bytes = of(ByteCount(body.bytes).to_string(), body.bytes_max.map(|most| ByteCount(most).to_string()));
+    let files = of(body.files.to_string(), body.files_max.map(|most| most.to_string()));
+    format!("{bytes}, {files} files")
 }
 
 fn rate(bytes_per_s: Option<u64>) -> String {

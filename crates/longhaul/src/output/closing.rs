@@ -4,7 +4,7 @@
 
 use longhaul_core::{ByteCount, Escaped, LossKind, LossReason, RelPath};
 use longhaul_engine::{
-    BoundThreads, DeviceDepth, EngineReport, FilesAtRisk, LossAt, MetadataLoss, Report, StreamFigures,
+    BoundThreads, DeviceDepth, EngineReport, FilesAtRisk, LossAt, MetadataLoss, Report, SshFigures, StreamFigures,
 };
 
 use super::events::engine as engine_name;
@@ -123,12 +123,27 @@ pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
     if run.end == EndOfStream::NotProven && files_committed > 0 {
         line.push_str(", end of stream not proven");
     }
+    line.push_str(&through_ssh(report));
     if let Some(limited) = report.limits.first() {
         let by = words::limit(limited.by, run.capped);
         line.push_str(&format!(", limited by {by} ({:.0} % of the time)", limited.share * 100.0));
     }
     line
 }
+
+/// The data that ssh carried and what that cost here, unless it was messages alone.
+fn through_ssh(report: &Report) -> String {
+    match report.ways.ssh {
+        Some(SshFigures { bytes, cpu_s }) if bytes >= SSH_TOLD => {
+            let cost = cpu_s.map(|seconds| format!(" at {seconds:.1} CPU s of it here")).unwrap_or_default();
+            format!(", {} through ssh{cost}", ByteCount(bytes))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The messages of a run are some hundred KB, unless it has a great many files.
+const SSH_TOLD: u64 = 1 << 20;
 
 /// Metadata of one kind that could not be kept, in one line.
 pub(super) fn not_kept(loss: &MetadataLoss) -> String {

@@ -7,6 +7,7 @@
 mod bodies;
 mod not_kept;
 mod printable;
+mod ways;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -30,10 +31,10 @@ use super::words::note;
 use crate::exit::Exit;
 use bodies::{
     AtRiskBody, AtRiskNameBody, BoundBody, DepthBody, EntryBody, FaultBody, FileBody, IoBody, LanesBody, Line,
-    PartialBody, PathBody, PathsBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody,
-    TroubledBody, WarningBody,
+    PartialBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
 };
 use printable::Printable;
+use ways::{PathsBody, WaysBody, path_bodies};
 
 pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
@@ -255,7 +256,7 @@ impl Summary<'_> {
             limits: &[],
             stages: &[],
             io: None,
-            paths: Vec::new(),
+            ways: WaysBody::default(),
             troubled_targets: Vec::new(),
             files_at_risk: 0,
         }
@@ -290,7 +291,7 @@ impl Summary<'_> {
             limits: &report.limits,
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
-            paths: path_bodies(&report.paths),
+            ways: WaysBody::of(report),
             troubled_targets: report.troubled_targets.iter().map(troubled_body).collect(),
             files_at_risk: report.files_at_risk,
             ..Summary::nothing(exit)
@@ -314,14 +315,6 @@ pub(super) fn protection(level: Protection) -> &'static str {
         Protection::Private => "private",
         Protection::Safe => "safe",
     }
-}
-
-fn path_bodies(figures: &[PathFigures]) -> Vec<PathBody> {
-    let body = |figure: &PathFigures| {
-        let PathFigures { path, lanes, bytes, is_down } = figure.clone();
-        PathBody { path, lanes, bytes, down: is_down }
-    };
-    figures.iter().map(body).collect()
 }
 
 fn target_body(figures: &TargetFigures) -> TargetBody<'_> {

@@ -101,6 +101,10 @@ fn names(hint: &Names) -> Cow<'static, str> {
 fn storage(hint: &Storage) -> Cow<'static, str> {
     let words = match hint {
         Storage::FreeSpace => "free space or raise the quota, then run the same command again",
+        Storage::AskForRoom => {
+            "ask the administrator of the daemon for room (stored, files, reserve in serve.toml), then run the same command \
+             again: it goes on where this ended"
+        }
         Storage::FreeInodes => {
             "remove files there, or take a file system with more inodes, then run the same command again"
         }

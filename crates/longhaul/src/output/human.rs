@@ -105,7 +105,7 @@ pub fn clean(text: &str) -> PlainText {
 
 /// The text without the numbers that the standard library writes behind the system's words, ` (os
 /// error 28)`: the words say the same. They end a text, or a part of one.
-pub(super) fn without_numbers(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_numbers(text: &str) -> Cow<'_, str> {
     let mut kept = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(SYSTEM_NUMBER) {

@@ -8,9 +8,13 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use longhaul_core::PlainText;
+use longhaul_core::{PlainText, is_deceptive};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -59,6 +63,100 @@ impl Write for ClientLog {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The log of a daemon as JSON: an object a line, with `time`, `level`, `target`, `message`, and
+/// the facts of the event by their names.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonLog;
+
+impl<S, N> FormatEvent<S, N> for JsonLog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let (mut time, mut facts) = (String::new(), Facts::default());
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        event.record(&mut facts);
+        let metadata = event.metadata();
+        let head = [("time", time), ("level", metadata.level().to_string()), ("target", metadata.target().to_owned())];
+        let head = head.map(|(name, text)| (name, Value::String(text)));
+        let message = Some(("message", Value::String(facts.message)));
+        let line = JsonObject(head.into_iter().chain(message).chain(facts.others));
+        writeln!(to, "{}", json_line(&line).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// The message of an event, and its other fields in their order.
+#[derive(Default)]
+struct Facts {
+    message: String,
+    others: Vec<(&'static str, Value)>,
+}
+
+impl Visit for Facts {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.others.push((field.name(), value.into()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.others.push((field.name(), value.into()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.others.push((field.name(), value.into()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.others.push((field.name(), value.into()));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.others.push((name, Value::String(format!("{value:?}")))),
+        }
+    }
+}
+
+/// An object with these members, in this order.
+struct JsonObject<I>(I);
+
+impl<I: Iterator<Item = (&'static str, Value)> + Clone> Serialize for JsonObject<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.clone())
+    }
+}
+
+/// A value as JSON on one line, in which no character moves a cursor, turns the direction of
+/// writing or shows nothing: each is written as `\\uNNNN`.
+///
+/// # Errors
+/// A value that JSON cannot have.
+pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(value)?;
+    if !text.chars().any(is_deceptive) {
+        return Ok(text);
+    }
+    // They stand only within texts: JSON itself has none.
+    let mut plain = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_deceptive(character) {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                // Writing to a String cannot fail.
+                let _ = fmt::Write::write_fmt(&mut plain, format_args!("\\u{unit:04x}"));
+            }
+        } else {
+            plain.push(character);
+        }
+    }
+    Ok(plain)
 }
 
 /// Writes log lines to `out`, each in one write.
@@ -118,6 +216,14 @@ mod tests {
     }
 
     #[test]
+    fn json_has_no_character_that_deceives_and_stays_the_same_value() {
+        let said = "a\nb\u{1b}[2J\u{202e}\u{e0041}\"\\";
+        let line = json_line(&said).unwrap();
+        assert!(!line.chars().any(is_deceptive), "{line}");
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), said);
+    }
+
+    #[test]
     fn a_subscriber_writes_what_peers_say_in_one_line() {
         use std::sync::{Arc, Mutex};
         #[derive(Clone)]
@@ -135,6 +241,18 @@ mod tests {
         let to = shared.clone();
         let subscriber =
             tracing_subscriber::fmt().with_writer(move || LogLines::new(to.clone())).with_ansi(false).finish();
+        let json = Shared(Arc::default());
+        let to = json.clone();
+        let as_json = tracing_subscriber::fmt().event_format(JsonLog);
+        let as_json = as_json.with_writer(move || LogLines::new(to.clone())).finish();
+        tracing::subscriber::with_default(as_json, || {
+            let reason = "closed\nINFO opened: push to x\u{202e}\u{9b}";
+            tracing::info!(name = reason, count = 3u64, why = %reason, "{reason}");
+        });
+        let written = String::from_utf8(json.0.lock().expect("no panic").clone()).expect("text");
+        let told: Value = serde_json::from_str(&written).expect("one object");
+        assert_eq!((told["count"].as_u64(), told["level"].as_str()), (Some(3), Some("INFO")));
+        assert_eq!(told["message"], "closed\nINFO opened: push to x\u{202e}\u{9b}");
         tracing::subscriber::with_default(subscriber, || {
             let reason = "closed\nINFO opened: push to x\u{202e}\u{9b}";
             tracing::info!(name = reason, why = %reason, "{reason}");

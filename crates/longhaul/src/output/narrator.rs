@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode};
 use longhaul_engine::{
-    Event, FileEvent, FileStatus, FilesAtRisk, LanesTuned, MetadataLoss, PathFigures, Progress, Redial, Report, Start,
-    StopTrigger, TargetFigures,
+    Event, FileEvent, FileStatus, FilesAtRisk, LanesChange, LanesTuned, MetadataLoss, PathFigures, Progress, Redial,
+    Report, Start, StopTrigger, TargetFigures,
 };
 
 use super::causes::Causes;
@@ -319,10 +319,11 @@ impl Narrator {
         }
     }
 
-    /// Tells a change of lanes. It is news only for users who ask for details, and for scripts.
+    /// Tells a change of lanes. It is news only for users who ask for details, and for scripts; but
+    /// who was told that data goes through ssh hears when it does no longer.
     fn lanes(&mut self, tuned: &LanesTuned) {
         let LanesTuned { lanes, change, reason, .. } = tuned;
-        if self.telling.talker.names_files() {
+        if self.telling.talker.names_files() || matches!(change, LanesChange::Straight(_)) {
             self.telling.talker.note(format_args!("lanes {change} ({lanes} before): {reason}"));
         }
         if self.telling.json {

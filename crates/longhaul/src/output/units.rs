@@ -12,12 +12,12 @@ pub fn rate(bytes_per_s: f64) -> String {
 }
 
 /// A rate as `1.18 GB/s`, where there is no room for both units.
-pub(super) fn bytes_rate(bytes_per_s: f64) -> String {
+pub(crate) fn bytes_rate(bytes_per_s: f64) -> String {
     format!("{}B/s", decimal(bytes_per_s))
 }
 
 /// A rate as `9.41 Gbit/s`, where a table has no room for both units.
-pub(super) fn bits(bytes_per_s: f64) -> String {
+pub(crate) fn bits(bytes_per_s: f64) -> String {
     format!("{}bit/s", decimal(bytes_per_s * 8.0))
 }
 
@@ -44,7 +44,7 @@ fn decimal(value: f64) -> String {
 }
 
 /// `0:42`, `1:02:03`, `3d 04:05:06`.
-pub(super) fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     let total = if seconds.is_finite() && seconds > 0.0 { seconds.min(1e15) as u64 } else { 0 };
     let (days, hours, minutes, seconds) = (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
     match (days, hours) {

@@ -47,6 +47,16 @@ impl VersionBody {
         }
     }
 
+    /// The facts that tell builds apart, by name: for labels of metrics.
+    pub fn labels(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("version", self.version.to_owned()),
+            ("commit", self.commit.unwrap_or("unknown").to_owned()),
+            ("protocol", self.protocol.to_string()),
+            ("profile", self.profile.to_owned()),
+        ]
+    }
+
     /// One line: name, version, the commit that it was built from, and the protocol that it speaks.
     pub fn line(&self) -> String {
         let VersionBody { version, commit, protocol, profile, .. } = self;

@@ -28,7 +28,8 @@ pub(super) fn note(note: StartNote) -> Cow<'static, str> {
     match note {
         StartNote::FewerLanes { lanes, wanted } => {
             let plural = if lanes == 1 { "" } else { "s" };
-            format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side").into()
+            format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory or the limits of one side")
+                .into()
         }
         StartNote::NotEncrypted => {
             "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified".into()

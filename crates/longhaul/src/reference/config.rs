@@ -14,6 +14,7 @@ use crate::config::{Daemon, client_keys};
 
 const FILE_SOURCE: &str = "crates/longhaul/src/config/serve/file.rs";
 const POLICY_SOURCE: &str = "crates/longhaul/src/config/serve/policy.rs";
+const WATCH_SOURCE: &str = "crates/longhaul/src/config/serve/watch.rs";
 
 /// The struct of the whole file.
 const FILE: &str = "File";
@@ -31,20 +32,20 @@ fn stated_defaults_change_nothing() {
         literals.filter_map(|(part, default)| assignment(&part.name, default)).collect()
     };
     let key = Identity::generate().expect("random bytes").public();
-    let whole = |file: &str, limits: &str, root: &str, client: &str| {
+    let whole = |file: &str, limits: &str, watch: &str, root: &str, client: &str| {
         let text = format!(
-            "{file}[limits]\n{limits}[[root]]\nname = \"r\"\ntargets = [\"/\"]\n{root}[[client]]\nname = \"c\"\n\
+            "{file}[limits]\n{limits}[watch]\n{watch}[[root]]\nname = \"r\"\ntargets = [\"/\"]\n{root}[[client]]\nname = \"c\"\n\
              key = \"{key}\"\n{client}"
         );
         let daemon = Daemon::parse_alone(Path::new("serve.toml"), &text);
         let daemon = daemon.unwrap_or_else(|error| panic!("{text}{error}"));
-        format!("{:?} {:?} {:?}", daemon.config, daemon.identity, (daemon.state, daemon.admin_socket))
+        format!("{:?} {:?} {:?}", daemon.config, daemon.identity, (daemon.state, daemon.admin_socket, daemon.watching))
     };
-    let [file, limits, root, client] = [FILE, "Limits", "Root", "Client"].map(stated);
-    for (stated, least) in [(&file, 4), (&limits, 8), (&root, 3), (&client, 3)] {
+    let [file, limits, watch, root, client] = [FILE, "Limits", "Watch", "Root", "Client"].map(stated);
+    for (stated, least) in [(&file, 4), (&limits, 8), (&watch, 3), (&root, 3), (&client, 3)] {
         assert!(stated.lines().count() >= least, "fewer defaults than there are: {stated}");
     }
-    assert_eq!(whole(&file, &limits, &root, &client), whole("", "", "", ""));
+    assert_eq!(whole(&file, &limits, &watch, &root, &client), whole("", "", "", "", ""));
 }
 
 fn document() -> String {
@@ -103,7 +104,7 @@ const HEADS: [&str; 4] = ["key", "type", "default", "meaning"];
 
 /// The structs and enums that serde reads.
 fn declared() -> Vec<Shape> {
-    let texts = [super::read(FILE_SOURCE), super::read(POLICY_SOURCE)];
+    let texts = [FILE_SOURCE, POLICY_SOURCE, WATCH_SOURCE].map(super::read);
     texts.iter().flat_map(|text| shapes(text)).filter(|shape| shape.has("Deserialize")).collect()
 }
 

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeSet;
 
-const SERVE_SOURCE: &str = "crates/longhaul-engine/src/daemon/serve.rs";
+const OPENED_SOURCE: &str = "crates/longhaul-engine/src/daemon/serve.rs";
+const ENDED_SOURCE: &str = "crates/longhaul-engine/src/daemon/ending.rs";
 const HEADING: &str = "## The log of sessions";
 
 #[test]
 fn the_log_section_lists_the_fields_of_each_line() {
-    let source = super::read(SERVE_SOURCE);
     let document = super::read("docs/SERVING.md");
-    for line in ["opened", "ended"] {
+    for (line, source) in [("opened", OPENED_SOURCE), ("ended", ENDED_SOURCE)] {
+        let source = super::read(source);
         assert_eq!(listed(&document, line), logged(&source, line), "docs/SERVING.md, {HEADING}: fields of '{line}:'");
     }
 }

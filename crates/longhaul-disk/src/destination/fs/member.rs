@@ -25,6 +25,12 @@ impl FsTarget {
         FsTarget { load, walk, ..self }
     }
 
+    /// The same destination, as part of the load of the target that it lies on.
+    #[must_use]
+    pub fn as_part_of(self, load: &Arc<TargetLoad>) -> FsTarget {
+        FsTarget { load: Arc::clone(load), ..self }
+    }
+
     /// The number of this target.
     pub(crate) fn load_id(&self) -> TargetId {
         self.load.id()

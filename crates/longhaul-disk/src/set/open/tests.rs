@@ -1,6 +1,8 @@
 //! Tests of opening sets: the right directories make one, and every wrong one is named before
 //! anything is written.
 
+use std::os::unix::fs::PermissionsExt;
+
 use longhaul_core::RelPath;
 use longhaul_core::limits::SET_DIR_NAME as DIR_NAME;
 
@@ -130,4 +132,31 @@ fn a_mark_that_is_torn_or_a_link_is_no_mark() {
         std::os::unix::fs::symlink(scene.dirs[0].join(".longhaul-set/mark"), &at).expect("linked");
         assert!(matches!(open(&scene.dirs), Err(SetError::BadMark { .. })));
     }
+}
+
+#[test]
+fn a_mark_that_another_user_can_have_written_is_none() {
+    let scene = scene(2);
+    open(&scene.dirs).expect("a set");
+    let own = scene.dirs[1].join(".longhaul-set");
+    for (at, kept) in [(own.join("mark"), 0o644), (own, 0o755)] {
+        let mode = |mode| std::fs::set_permissions(&at, PermissionsExt::from_mode(mode)).expect("chmod");
+        for open_to_others in [kept | 0o020, kept | 0o002] {
+            mode(open_to_others);
+            let refused = open(&scene.dirs).expect_err("forged");
+            assert!(matches!(&refused, SetError::BadMark { why, .. } if why.contains("chmod go-w")), "{refused}");
+        }
+        mode(kept);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&at, Some(12345), None).expect("chown");
+            let refused = open(&scene.dirs).expect_err("forged");
+            assert!(matches!(&refused, SetError::BadMark { why, .. } if why.contains("another user")), "{refused}");
+            std::os::unix::fs::chown(&scene.dirs[1], Some(12345), None).expect("chown");
+            open(&scene.dirs).expect("it belongs to whoever owns the target");
+            for given in [&at, &scene.dirs[1]] {
+                std::os::unix::fs::chown(given, Some(0), None).expect("chown");
+            }
+        }
+    }
+    open(&scene.dirs).expect("the set as it was");
 }

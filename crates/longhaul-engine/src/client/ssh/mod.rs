@@ -2,11 +2,12 @@
 //! and finds ways for lanes.
 //!
 //! In: an [`SshHost`] and this run's one-time key. Out: a control connection through the tunnel,
-//! and the [`Ways`] of its lanes. `process` runs ssh, `failure` words its end, `install` puts
-//! longhaul there, `address` finds out which host ssh dials, `ways` races the ways. It knows no
-//! sessions and no disks.
+//! and the [`Ways`] of its lanes. `process` runs ssh, `cost` counts what it costs, `failure`
+//! words its end, `install` puts longhaul there, `address` finds out which host ssh dials, `ways`
+//! races the ways. It knows no sessions and no disks.
 
 mod address;
+mod cost;
 mod failure;
 mod install;
 mod process;
@@ -18,23 +19,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode, hint};
-use longhaul_net::{Control, ControlEnds, PeerCheck, PublicKey, Tunnel, control_over};
+use longhaul_net::{Control, ControlEnds, NetPath, PeerCheck, PublicKey, Tunnel, control_over};
 use longhaul_proto::wire::ssh::{ClientHello, FarHello};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
+pub(crate) use self::cost::SshCosts;
 use self::failure::EndOfSsh;
 use self::install::{ABSENT, ThisProgram};
 use self::process::{SshProcess, Started, has_terminal, start};
-use self::ways::FarSide;
 pub(crate) use self::ways::NearSide;
 pub(crate) use self::ways::Ways;
+use self::ways::{FarDoor, FarSide};
 use crate::api::{Credentials, SshHost, Trust};
 use crate::ssh::{ConnectionKind, read_hello};
 
 /// Starts longhaul at the far host and begins a control connection with it. Lanes are protected as
-/// `near` says.
+/// `near` says, and go straight over these `paths` if there are any.
 ///
 /// # Errors
 /// A [`Fault`] that says what ssh, the far shell or the far longhaul could not do.
@@ -42,6 +44,8 @@ pub(super) async fn dial(
     host: &SshHost,
     credentials: &Credentials,
     near: NearSide,
+    paths: &[NetPath],
+    costs: &SshCosts,
 ) -> Result<(Control, Arc<Ways>), Fault> {
     let addresses = tokio::spawn(address::of(host.clone()));
     let hello = ClientHello {
@@ -49,6 +53,7 @@ pub(super) async fn dial(
         key: *credentials.identity.public().as_bytes(),
         places: host.places.clone(),
         ports: host.ports,
+        at: paths.iter().filter_map(|path| path.remote).collect(),
     };
     let many = |e| Fault::new(FaultCode::Usage, Blame::Local, format_args!("the sources: {e}"));
     let hello = hello.encode().map_err(many)?;
@@ -60,8 +65,8 @@ pub(super) async fn dial(
     stream.write_all(&[ConnectionKind::Greeted.byte()]).await.map_err(|_| ended())?;
     let addresses = addresses.await.unwrap_or_default();
     let key = PublicKey::from_bytes(far.key);
-    let to = far.port.map(|port| addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect());
-    let ways = Ways::new(tunnel, process, FarSide { key, to: to.unwrap_or_default(), addresses }, near);
+    let doors = far.port.map_or_else(Vec::new, |port| FarDoor::all(port, &addresses, paths));
+    let ways = Ways::new(tunnel, process, FarSide { key, doors, addresses }, near, costs);
     let peer_addr = ways.first().unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0));
     let ends = ControlEnds { peer_addr, local_addr: peer_addr, rtt: Duration::ZERO };
     let begun = Instant::now();

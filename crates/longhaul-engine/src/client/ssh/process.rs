@@ -94,6 +94,11 @@ pub(super) fn has_terminal() -> bool {
 }
 
 impl SshProcess {
+    /// Its number. `None` once it was waited for.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Waits for the end of an ssh that has so long for it.
     pub(super) async fn ended(mut self, patience: Duration) -> EndOfSsh {
         let status = self.end(patience).await;

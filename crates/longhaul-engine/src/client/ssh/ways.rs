@@ -1,25 +1,30 @@
 //! Races the ways that a lane may take to a far host: straight to it, back from it, or through ssh.
 //!
 //! In: the tunnel, the addresses to which ssh leads, and the far side's one-time key. Out: lanes
-//! over the way that was found, or through the tunnel as long as there is none. The far host is
-//! asked to dial back at a port that is open for as long as nobody has found a better way, and only
-//! whoever holds the far side's key gets in there. It knows no sessions.
+//! over the way that was found, or through the tunnel as long as there is none. A way over which no
+//! lane comes to stand any more is forgotten and looked for again. The far host is asked to dial
+//! back at a port that is open only while a lane is expected there, and only whoever holds the far
+//! side's key gets in. It knows no sessions.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::Transport;
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_net::{Identity, LaneOptions, LaneStream, NetError, Protection, PublicKey, ReverseListener, Tunnel};
+use longhaul_net::{
+    Identity, LaneOptions, LaneStream, NetError, NetPath, Protection, PublicKey, ReverseListener, Tunnel,
+};
 use longhaul_proto::wire::ssh::SshSignal;
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::cost::{CostPlace, SshCosts};
 use super::process::SshProcess;
 use crate::lanes::dial::paths::Chosen;
 use crate::ssh::ConnectionKind;
@@ -28,10 +33,39 @@ use crate::ssh::ConnectionKind;
 pub(super) struct FarSide {
     /// Its one-time key.
     pub(super) key: PublicKey,
-    /// Where it listens, by the addresses to which ssh leads.
-    pub(super) to: Vec<SocketAddr>,
-    /// These addresses.
+    /// Where it listens.
+    pub(super) doors: Vec<FarDoor>,
+    /// The addresses to which ssh leads.
     pub(super) addresses: Vec<IpAddr>,
+}
+
+/// An address at which the far side accepts lanes, and the one of this host from which it is
+/// dialled (`None`: the route chooses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FarDoor {
+    local: Option<IpAddr>,
+    to: SocketAddr,
+}
+
+impl FarDoor {
+    /// The doors of a far side that listens at this port: those of the paths that the user gave, or
+    /// else those to which ssh leads. No other host is dialled.
+    pub(super) fn all(port: u16, addresses: &[IpAddr], paths: &[NetPath]) -> Vec<FarDoor> {
+        let of_route = [NetPath::default()];
+        let paths = if paths.is_empty() { &of_route[..] } else { paths };
+        let doors = paths.iter().flat_map(|path| {
+            let to: Vec<IpAddr> = match path.remote {
+                Some(remote) => vec![remote],
+                None => addresses.iter().copied().filter(|to| is_alike(path.local, *to)).collect(),
+            };
+            to.into_iter().map(|to| FarDoor { local: path.local, to: SocketAddr::new(to, port) })
+        });
+        doors.collect()
+    }
+}
+
+fn is_alike(local: Option<IpAddr>, to: IpAddr) -> bool {
+    local.is_none_or(|local| local.is_ipv4() == to.is_ipv4())
 }
 
 /// This side of the lanes.
@@ -51,7 +85,7 @@ pub(crate) struct NearSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaneWay {
     /// The far host is dialled at this address.
-    Straight(SocketAddr),
+    Straight(FarDoor),
     /// The far host dials.
     Back,
 }
@@ -61,8 +95,10 @@ struct LaneDialer {
     near: NearSide,
     far: FarSide,
     signals: mpsc::UnboundedSender<SshSignal>,
-    /// The port at which the far host may dial. `None` if it need not.
-    back: Mutex<Option<Arc<ReverseListener>>>,
+    /// The address of this host at which the far host may dial. `None` if it need not.
+    back_at: Mutex<Option<IpAddr>>,
+    /// The port at which lanes from there are expected now.
+    back: Mutex<Weak<ReverseListener>>,
 }
 
 /// The way that was found, and lanes that were connected to find it.
@@ -72,6 +108,8 @@ struct FoundWay {
     /// Dials straight to the far host that failed.
     failed: watch::Sender<usize>,
     ready: Mutex<Vec<(LaneStream, Instant)>>,
+    /// Lanes that did not come to stand over the way since the last one that did.
+    refused: AtomicUsize,
 }
 
 /// See the module. When it is dropped, the far process ends.
@@ -81,17 +119,28 @@ pub(crate) struct Ways {
     /// `None` once the ways are closed.
     tunnel: Mutex<Option<Tunnel>>,
     process: Mutex<Option<SshProcess>>,
+    /// Lanes that were connected through ssh so far.
+    through: Arc<AtomicUsize>,
+    cost: CostPlace,
     runtime: Handle,
 }
 
 impl Ways {
     /// Takes over an ssh session. It looks for no way yet.
-    pub(super) fn new(tunnel: Tunnel, process: SshProcess, far: FarSide, near: NearSide) -> Arc<Ways> {
+    pub(super) fn new(
+        tunnel: Tunnel,
+        process: SshProcess,
+        far: FarSide,
+        near: NearSide,
+        costs: &SshCosts,
+    ) -> Arc<Ways> {
         let (signals, to_say) = mpsc::unbounded_channel();
         tokio::spawn(say(tunnel.clone(), to_say));
         Arc::new(Ways {
-            dialer: Arc::new(LaneDialer { near, far, signals, back: Mutex::default() }),
+            dialer: Arc::new(LaneDialer { near, far, signals, back_at: Mutex::default(), back: Mutex::default() }),
             found: Arc::default(),
+            through: Arc::default(),
+            cost: costs.enter(tunnel.clone(), process.id()),
             tunnel: Mutex::new(Some(tunnel)),
             process: Mutex::new(Some(process)),
             runtime: Handle::current(),
@@ -100,22 +149,28 @@ impl Ways {
 
     /// Begins to look for ways.
     pub(crate) fn find(self: &Arc<Ways>) {
+        self.find_after(Duration::ZERO);
+    }
+
+    fn find_after(self: &Arc<Ways>, pause: Duration) {
         let far = &self.dialer.far;
-        for to in far.to.clone() {
-            let found = self.found.clone();
-            self.try_out(std::future::ready(()), move |dialer| {
-                let lane = dialer.straight((to, None), Transport::Tcp, Protection::Private, None);
-                lane.map(|lane| (LaneWay::Straight(to), lane)).inspect_err(|_| found.failed.send_modify(|n| *n += 1))
+        for door in far.doors.clone() {
+            let found = Arc::downgrade(&self.found);
+            self.try_out(tokio::time::sleep(pause), move |dialer| {
+                let lane = dialer.straight((door.local, door.to), Transport::Tcp, Protection::Private, None);
+                let failed = |_: &NetError| found.upgrade().into_iter().for_each(|f| f.failed.send_modify(|n| *n += 1));
+                lane.map(|lane| (LaneWay::Straight(door), lane)).inspect_err(failed)
             });
         }
-        if let Some(local) = far.addresses.iter().find_map(|far| local_to(*far))
-            && let Ok(back) = ReverseListener::bind(local, self.dialer.near.ports.clone())
-        {
-            *lock(&self.dialer.back) = Some(Arc::new(back));
+        if let Some(local) = far.addresses.iter().find_map(|far| local_to(*far)) {
+            *lock(&self.dialer.back_at) = Some(local);
             // A straight way is the better one, and is there by then where no packet is lost.
-            let (mut failed, straight) = (self.found.failed.subscribe(), far.to.len());
+            let mut failed = self.found.failed.subscribe();
+            let (straight, failed_before) = (far.doors.len(), *failed.borrow());
             let first = async move {
-                let _ = timeout(BACK_AFTER, failed.wait_for(|failed| *failed >= straight)).await;
+                tokio::time::sleep(pause).await;
+                let all = failed.wait_for(|failed| *failed >= failed_before + straight);
+                let _ = timeout(BACK_AFTER, all).await;
             };
             self.try_out(first, |dialer| dialer.back(Protection::Private).map(|lane| (LaneWay::Back, lane)));
         }
@@ -123,7 +178,7 @@ impl Ways {
 
     /// The address to dial first. `None` if none is known.
     pub(super) fn first(&self) -> Option<SocketAddr> {
-        self.dialer.far.to.first().copied()
+        self.dialer.far.doors.first().map(|door| door.to)
     }
 
     /// Connects a lane on a thread of its own, and tries again as long as there is no way. The far
@@ -135,6 +190,7 @@ impl Ways {
     ) {
         // A dial that is under way must not keep the session from its end.
         let (ways, mut wait) = (Arc::downgrade(self), AGAIN_FIRST);
+        let mut way = self.found.way.subscribe();
         self.runtime.spawn(async move {
             first.await;
             while let Some(tried) = ways.upgrade().filter(|ways| ways.way().is_none()) {
@@ -147,7 +203,10 @@ impl Ways {
                 if trying.await.is_err() {
                     return;
                 }
-                tokio::time::sleep(wait).await;
+                // It ends with the ways, or when there is one.
+                if timeout(wait, way.wait_for(Option::is_some)).await.is_ok() {
+                    return;
+                }
                 wait = (wait * 2).min(AGAIN_MAX);
             }
         });
@@ -168,19 +227,30 @@ impl Ways {
         self.way().is_some_and(|way| way.carries(transport))
     }
 
-    /// Calls `then` once lanes over `transport` have a way, unless these ways are dropped before.
-    pub(crate) fn when_found(&self, transport: Transport, then: impl FnOnce() + Send + 'static) {
-        let mut found = self.found.way.subscribe();
+    /// Calls `then` whenever lanes over `transport` have found a way, until these ways are dropped,
+    /// and again if lanes were connected through ssh meanwhile: those that were on their way there.
+    pub(crate) fn when_found(&self, transport: Transport, then: impl Fn() + Send + 'static) {
+        let (mut found, through) = (self.found.way.subscribe(), self.through.clone());
         tokio::spawn(async move {
             let is_one = |way: &Option<LaneWay>| way.is_some_and(|way| way.carries(transport));
-            if found.wait_for(is_one).await.is_ok() {
+            while found.wait_for(is_one).await.is_ok() {
+                let before = through.load(Ordering::Relaxed);
                 then();
+                let went_another = async {
+                    while through.load(Ordering::Relaxed) == before {
+                        tokio::time::sleep(AGAIN_FIRST).await;
+                    }
+                };
+                tokio::select! {
+                    lost = found.wait_for(Option::is_none) => if lost.is_err() { return },
+                    () = went_another => {}
+                }
             }
         });
     }
 
     /// Tells the far side that lanes over `transport` may be granted.
-    pub(crate) fn tell_far_side(&self, transport: Transport) -> impl FnOnce() + Send + 'static {
+    pub(crate) fn tell_far_side(&self, transport: Transport) -> impl Fn() + Send + 'static {
         let signals = self.dialer.signals.clone();
         move || {
             // Where the session is over, nobody needs to know.
@@ -191,7 +261,7 @@ impl Ways {
     /// Connects a lane over `transport`: over the way that was found, and through ssh if there is
     /// none, or if it is of no use any more. Blocks.
     pub(crate) fn connect(
-        &self,
+        self: &Arc<Ways>,
         chosen: Option<&Chosen>,
         transport: Transport,
         segment_max: Option<u32>,
@@ -199,11 +269,12 @@ impl Ways {
         let protection = self.dialer.near.protection;
         let over_way = match (transport, self.way()) {
             (Transport::Ssh, _) | (_, None) => return self.through_ssh(),
-            (Transport::Tcp, Some(_)) if let Some(lane) = self.found.take_ready(segment_max, protection) => {
+            (Transport::Tcp, Some(_)) if let Some(lane) = self.found.take_ready(segment_max, protection, chosen) => {
                 return Ok(lane);
             }
-            (transport, Some(LaneWay::Straight(to))) => {
-                self.dialer.straight((to, chosen), transport, protection, segment_max)
+            (transport, Some(LaneWay::Straight(door))) => {
+                let ends = chosen.map_or((door.local, door.to), |path| path.addresses(door.to));
+                self.dialer.straight(ends, transport, protection, segment_max)
             }
             (Transport::Tcp, Some(LaneWay::Back)) => self.dialer.back(protection),
             (_, Some(LaneWay::Back)) => Err(NetError::Unreachable {
@@ -213,12 +284,33 @@ impl Ways {
         };
         match over_way {
             Err(NetError::Unreachable { .. } | NetError::NoAnswer { .. } | NetError::TimedOut { .. })
-                if transport == Transport::Tcp =>
+                if transport == Transport::Tcp && self.give_up(chosen) =>
             {
                 self.through_ssh()
             }
-            lane => lane,
+            lane => {
+                if lane.is_ok() {
+                    self.found.refused.store(0, Ordering::Relaxed);
+                }
+                lane
+            }
         }
+    }
+
+    /// Forgets the way and looks for one again, if no lane came to stand over any path of late.
+    /// Returns false if other paths are to be tried first.
+    fn give_up(self: &Arc<Ways>, chosen: Option<&Chosen>) -> bool {
+        let refused = self.found.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if refused < chosen.map_or(1, Chosen::siblings) {
+            return false;
+        }
+        // Several dials may fail at the same time: one of them begins to look.
+        if self.found.forget() {
+            tracing::debug!(target: "longhaul::session", "the way beside ssh carries nothing any more");
+            let (ways, runtime) = (self.clone(), self.runtime.clone());
+            runtime.spawn(async move { ways.find_after(AGAIN_FIRST) });
+        }
+        true
     }
 
     fn through_ssh(&self) -> Result<LaneStream, NetError> {
@@ -230,6 +322,7 @@ impl Ways {
         stream.set_nonblocking(false).map_err(failed)?;
         let time = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
         let LaneDialer { near, far, .. } = &*self.dialer;
+        self.through.fetch_add(1, Ordering::Relaxed);
         LaneStream::over_tunnel(stream, near.protection, &near.identity, far.key, time)
     }
 }
@@ -265,15 +358,28 @@ impl FoundWay {
         lock(&self.ready).push((lane, Instant::now()));
         if let LaneWay::Straight(_) = way {
             // Nobody shall dial back any more.
-            *lock(&dialer.back) = None;
+            *lock(&dialer.back_at) = None;
         }
     }
 
-    /// A lane that was connected to find the way, if it is not too old to join.
-    fn take_ready(&self, segment_max: Option<u32>, protection: Protection) -> Option<LaneStream> {
+    /// Forgets the way. Returns false if there was none.
+    fn forget(&self) -> bool {
+        lock(&self.ready).clear();
+        self.refused.store(0, Ordering::Relaxed);
+        self.way.send_if_modified(|way| way.take().is_some())
+    }
+
+    /// A lane that was connected to find the way, if it is not too old to join. It took the first
+    /// path, so that it is none for a path that was `chosen`.
+    fn take_ready(
+        &self,
+        segment_max: Option<u32>,
+        protection: Protection,
+        chosen: Option<&Chosen>,
+    ) -> Option<LaneStream> {
         let mut ready = lock(&self.ready);
         ready.retain(|(_, since)| since.elapsed() < READY_FOR);
-        let is_fit = segment_max.is_none() && protection == Protection::Private;
+        let is_fit = segment_max.is_none() && protection == Protection::Private && chosen.is_none();
         if is_fit { ready.pop().map(|(lane, _)| lane) } else { None }
     }
 }
@@ -281,28 +387,41 @@ impl FoundWay {
 impl LaneDialer {
     fn straight(
         &self,
-        (to, chosen): (SocketAddr, Option<&Chosen>),
+        (local, to): (Option<IpAddr>, SocketAddr),
         transport: Transport,
         protection: Protection,
         segment_max: Option<u32>,
     ) -> Result<LaneStream, NetError> {
-        let (local, to) = chosen.map_or((None, to), |path| path.addresses(to));
         // Ssh is there for a lane that has no answer in this time.
         let options = LaneOptions { local, segment_max, deadline: STRAIGHT_ANSWERS, ..self.near.options.clone() };
         LaneStream::dial((transport, protection), to, &self.near.identity, self.far.key, &options)
     }
 
     fn back(&self, protection: Protection) -> Result<LaneStream, NetError> {
-        let gone = || NetError::TimedOut { peer: "the other host".to_owned(), doing: "dialling back" };
-        let back = lock(&self.back).clone().ok_or_else(gone)?;
+        // It closes when the last lane that is expected has come or is waited for no more.
+        let back = self.listen()?;
         let _ = self.signals.send(SshSignal::DialBack { port: back.port() });
         let congestion = &self.near.options.congestion;
         back.lane((protection, congestion), &self.near.identity, self.far.key, STRAIGHT_ANSWERS)
+    }
+
+    /// The port that is listened at already, or else a new one.
+    fn listen(&self) -> Result<Arc<ReverseListener>, NetError> {
+        let gone = || NetError::TimedOut { peer: "the other host".to_owned(), doing: "dialling back" };
+        let at = lock(&self.back_at).ok_or_else(gone)?;
+        let mut back = lock(&self.back);
+        if let Some(open) = back.upgrade() {
+            return Ok(open);
+        }
+        let open = Arc::new(ReverseListener::bind(at, self.near.ports.clone())?);
+        *back = Arc::downgrade(&open);
+        Ok(open)
     }
 }
 
 impl Drop for Ways {
     fn drop(&mut self) {
+        self.cost.end();
         let (tunnel, process) = (lock(&self.tunnel).take(), lock(&self.process).take());
         let (Some(tunnel), Some(mut process)) = (tunnel, process) else { return };
         self.runtime.spawn(async move {

@@ -217,7 +217,7 @@ impl Deputy {
     fn hear(self: &Arc<Self>, message: ToDaemon) {
         let talk = match &message {
             ToDaemon::Begin(talk, _) | ToDaemon::Memory(talk, _) | ToDaemon::Figures(talk, _) => *talk,
-            ToDaemon::Ended(talk) | ToDaemon::Over(talk) => *talk,
+            ToDaemon::Ended(talk) | ToDaemon::Outcome(talk, _) | ToDaemon::Over(talk) => *talk,
         };
         // It may be over here, and the deputy has not heard of it yet.
         let Some(conversation) = self.talks().open.get(&talk).cloned() else { return };
@@ -226,6 +226,7 @@ impl Deputy {
             ToDaemon::Memory(_, bytes) => conversation.grow(bytes),
             ToDaemon::Figures(_, counts) => conversation.count(counts),
             ToDaemon::Ended(_) => conversation.end(),
+            ToDaemon::Outcome(_, outcome) => conversation.has_outcome(outcome),
             ToDaemon::Over(_) => conversation.is_over(),
         }
     }

@@ -14,7 +14,7 @@ use tokio::time::{interval, sleep};
 
 use super::super::live::{Needs, SessionCounter, SessionName};
 use super::super::shares::ClientShares;
-use super::message::{Granted, SessionWish, TalkId, ToDaemon};
+use super::message::{Granted, Outcome, SessionWish, TalkId, ToDaemon};
 use crate::api::StopTrigger;
 use crate::session::SessionEvent;
 use longhaul_net::Protection;
@@ -68,7 +68,7 @@ impl DaemonLink {
     /// Asks the daemon to let the session begin, and to end it by `trigger`.
     pub(in super::super) async fn begin(
         self: &Arc<Self>,
-        (what, protection, needs): (String, Protection, Needs),
+        (what, receives, protection, needs): (String, bool, Protection, Needs),
         own_rate: u64,
         trigger: StopTrigger,
     ) -> Result<LinkedSession, Fault> {
@@ -80,7 +80,7 @@ impl DaemonLink {
             }
             (heard.begin, heard.trigger) = (Some(answer), Some(trigger));
         }
-        let wish = SessionWish { what: PlainText::from(what), protection, needs, own_rate: Some(own_rate) };
+        let wish = SessionWish { what: PlainText::from(what), protection, receives, needs, own_rate: Some(own_rate) };
         self.say(ToDaemon::Begin(self.talk, wish));
         // From now on the daemon may have given something.
         let session = LinkedSession { link: self.clone(), figures: None };
@@ -155,6 +155,11 @@ impl DaemonLink {
         if let Some(trigger) = &heard.trigger {
             trigger.stop(code);
         }
+    }
+
+    /// Tells the daemon the outcome of what the client asked for.
+    pub(in super::super) fn outcome(&self, outcome: Outcome) {
+        self.say(ToDaemon::Outcome(self.talk, outcome));
     }
 
     fn say(&self, message: ToDaemon) {

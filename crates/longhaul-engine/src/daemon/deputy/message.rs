@@ -85,8 +85,32 @@ pub(super) enum ToDaemon {
     Figures(TalkId, Counts),
     /// The session has ended, and holds nothing any more.
     Ended(TalkId),
+    /// The outcome of what the client asked for.
+    Outcome(TalkId, Outcome),
     /// The conversation is over.
     Over(TalkId),
+}
+
+/// The outcome of a request, for the daemon's records and sums.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) enum Outcome {
+    /// Names were told, or not all of them for this reason.
+    Listed(AskedWords, Option<FaultCode>),
+    /// It was refused.
+    Refused(AskedWords, FaultCode),
+    /// Its session is over, with these figures.
+    Ended(Counts, Option<FaultCode>),
+}
+
+/// A request in words.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct AskedWords {
+    /// The root.
+    pub(in super::super) root: Option<PlainText>,
+    /// The path beneath it, escaped.
+    pub(in super::super) path: Option<PlainText>,
+    /// The kind of request.
+    pub(in super::super) what: PlainText,
 }
 
 /// A session that wants to begin.
@@ -96,6 +120,8 @@ pub(super) struct SessionWish {
     pub(super) what: PlainText,
     /// The protection of its lanes.
     pub(super) protection: Protection,
+    /// Whether the daemon's side receives.
+    pub(super) receives: bool,
     /// The rights that it begins with.
     pub(super) needs: Needs,
     /// The rate that its client keeps by itself, bytes/s.

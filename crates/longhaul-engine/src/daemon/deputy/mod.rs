@@ -21,5 +21,6 @@ mod relay;
 pub use broker::{Broker, BrokerAnswer, BrokerRequest};
 pub(super) use deputies::Deputies;
 pub(super) use link::{DaemonLink, LinkedSession};
+pub(super) use message::{AskedWords, Outcome};
 pub use process::serve_deputy;
 pub(super) use relay::serve as relay;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncWriteExt, copy};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::super::audit::{AuditDeed, AuditRecord, AuditWho};
 use super::super::current::Current;
 use super::super::{ClientConfig, Daemon, ServeConfig, strangers};
 use super::conversation::{Conversation, Talker};
@@ -29,6 +30,12 @@ pub(in super::super) async fn serve(current: Arc<Current>, control: Control, uid
         Err(fault) => {
             let (peer, code) = (control.peer_addr, fault.code.name());
             tracing::info!(target: "longhaul::session", %peer, code, "refused: {fault}");
+            daemon.live.tallies.refused(fault.code);
+            let name = daemon.client(&client.key).ok().map(|client| client.name.as_str());
+            let who = AuditWho { session: None, client: name, key: Some(client.key), peer: Some(peer) };
+            let (deed, what) = (AuditDeed::Refused, Some("a connection of a client with a user"));
+            let record = AuditRecord { deed, who, what, code: Some(fault.code), ..AuditRecord::default() };
+            daemon.live.audit.keep(&record);
             strangers::turn_away(&daemon, control, fault).await;
         }
     }

@@ -130,6 +130,11 @@ impl Chosen {
         (path.local, path.remote.map_or(addr, |remote| SocketAddr::new(remote, addr.port())))
     }
 
+    /// How many paths the run has.
+    pub(crate) fn siblings(&self) -> usize {
+        self.paths.0.len()
+    }
+
     /// The index of the path, from 0.
     pub(crate) fn place(&self) -> usize {
         self.place

@@ -177,6 +177,14 @@ fn stopped(code: FaultCode) -> Fault {
             let why = "the daemon's administrator has changed what this key may do, and this is not allowed any more";
             return Fault::new(code, Blame::Local, why).hint(hint::Daemon::AskForRight);
         }
+        FaultCode::Io => {
+            let why = "the daemon must record what is done to its files, and its audit log cannot be written";
+            return Fault::new(code, Blame::Local, why).hint(hint::Again::Later);
+        }
+        FaultCode::NoSpace => {
+            let why = "others have filled the file system of this root down to what its daemon keeps in reserve";
+            return Fault::new(code, Blame::Local, why).hint(hint::Storage::AskForRoom);
+        }
         FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",
     };

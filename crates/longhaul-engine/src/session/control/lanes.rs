@@ -189,14 +189,16 @@ impl SessionLanes {
 
     /// Has lanes go straight to the other host from now on, beside those over ssh until the first
     /// of them has joined. Returns the number to ask the other side for, if that side provides
-    /// lanes.
+    /// lanes. Where this side receives, the other one decides, which was told.
     pub(super) fn way_found(&mut self, transport: Transport) -> Option<LaneTarget> {
-        if self.role != Role::Sender || !self.pool.leave_ssh(transport) {
+        // A side that grants lanes to the sender hears from it how many it wants.
+        let is_told = self.role == Role::Receiver && self.pool.grants();
+        if is_told || !self.pool.leave_ssh(transport) {
             return None;
         }
         let target = LaneTarget { count: self.pool.target(), transport: self.pool.transport() };
         self.tell(LanesChange::Straight(target.count), LanesReason::WayFound);
-        (!self.pool.grants()).then_some(target)
+        (self.role == Role::Sender && !self.pool.grants()).then_some(target)
     }
 
     fn tell(&self, change: LanesChange, reason: LanesReason) {

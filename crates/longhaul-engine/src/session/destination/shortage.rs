@@ -33,7 +33,8 @@ impl Whereabouts {
     /// Has a fault for want of room say on which file system of which host, and what is short.
     /// Other faults stay as they are.
     pub(crate) fn name_shortage(&self, tree: &dyn TargetTree, fault: &mut Fault) {
-        if fault.code != FaultCode::NoSpace || fault.message.as_str().starts_with(&self.name) {
+        let is_bound = fault.hint == Some(hint::Storage::AskForRoom.into());
+        if fault.code != FaultCode::NoSpace || is_bound || fault.message.as_str().starts_with(&self.name) {
             return;
         }
         let room = tree.room(&RelPath::root());

@@ -114,6 +114,7 @@ impl ReceiverLoop<'_> {
             bytes_digested: tally.standing,
             ..Progress::default()
         });
+        self.link.observer().lanes(self.link.lanes());
         self.link.observer().event(api::Event::Progress(progress));
         let seconds = self.link.seconds();
         if let Some(figures) = self.figures.targets.look(seconds) {

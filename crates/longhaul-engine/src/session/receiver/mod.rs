@@ -9,13 +9,14 @@ mod figures;
 mod intake;
 mod targets;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{AccountMap, Fault};
+use longhaul_core::{AccountMap, Fault, FileId};
 use longhaul_disk::{ChunkIo, StreamOutput, TargetTree};
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig};
+use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig, Replace};
 use longhaul_proto::wire::message::{Ending, Outcome};
 use longhaul_sys::Slab;
 
@@ -30,6 +31,7 @@ use super::course::ReceiveCourse;
 use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Whereabouts};
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
+use crate::api::OwnFacts;
 use crate::journals::SessionJournal;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
@@ -83,8 +85,7 @@ struct ReceiverLoop<'a> {
     workers: DestinationWorkers,
     intake: Intake,
     allowed: Allowed,
-    /// Whether the one source takes the destination's name.
-    renamed: bool,
+    names: TakenNames,
     course: &'a mut ReceiveCourse,
     figures: ReceiveFigures,
     verdict: Option<Result<Ending, Fault>>,
@@ -92,6 +93,14 @@ struct ReceiverLoop<'a> {
     /// Whether the batch that was under way has ended.
     batch_over: bool,
     stream: Option<Arc<StreamOutput>>,
+}
+
+/// The names that files take at the destination.
+struct TakenNames {
+    /// Whether the one source takes the destination's name.
+    renamed: bool,
+    /// Files under whose names something stands, as far as their renames are ordered.
+    replaced: HashSet<FileId>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
@@ -129,7 +138,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         workers: writing,
         intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone()),
         allowed: receiving.allowed,
-        renamed,
+        names: TakenNames { renamed, replaced: HashSet::new() },
         course,
         figures: ReceiveFigures::new(digests, targets, extras),
         verdict: None,
@@ -374,7 +383,11 @@ impl ReceiverLoop<'_> {
                 self.batch_over = false;
                 self.workers.barrier(&files);
             }
-            ReceiverAction::Publish(renames) => self.workers.publish(renames),
+            ReceiverAction::Publish(renames) => {
+                let replaces = renames.iter().filter(|(_, replace)| *replace == Replace::Allowed);
+                self.names.replaced.extend(replaces.map(|(file, _)| *file));
+                self.workers.publish(renames);
+            }
             ReceiverAction::SyncDirs(_) => self.workers.sync_dirs(),
             ReceiverAction::SyncDirsAgain(_) => self.workers.sync_dirs_again(),
             ReceiverAction::FinishDirs(dirs) => self.workers.finish_dirs(dirs),
@@ -401,10 +414,11 @@ impl ReceiverLoop<'_> {
     }
 
     fn settled(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {
+        let own = OwnFacts { replaced: self.names.replaced.remove(&held.id), ..OwnFacts::default() };
         self.course.settled(&held.entry, &outcome);
         self.workers.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
-            tell_settled((held, self.renamed), outcome, &mut self.course.totals, self.link.observer());
+            tell_settled((held, self.names.renamed), own, outcome, &mut self.course.totals, self.link.observer());
         }
     }
 }

@@ -68,6 +68,7 @@ impl SenderLoop<'_> {
             limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
         });
+        self.link.observer().lanes(self.link.lanes());
         self.link.observer().event(api::Event::Progress(progress));
     }
 

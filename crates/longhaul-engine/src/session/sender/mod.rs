@@ -36,6 +36,7 @@ use super::settled::tell_settled;
 use super::source::{Origin, SourceDone, SourceWorkers};
 use super::timed_source::TimedSourceEnd;
 use super::{SessionEvent, unsent};
+use crate::api::OwnFacts;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
@@ -427,6 +428,11 @@ impl SenderLoop<'_> {
             stream.close();
         }
         let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
+        let source = match &known.source {
+            EntrySource::Readable(origin) => Some(self.workers.shown(origin)),
+            _ => None,
+        };
+        let own = OwnFacts { source, ..OwnFacts::default() };
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) if self.course.stream.is_some() => {
@@ -445,7 +451,7 @@ impl SenderLoop<'_> {
             }
             (other, _) => other,
         };
-        tell_settled((&held, self.offered.are_renamed()), outcome, &mut self.course.totals, self.link.observer());
+        tell_settled((&held, self.offered.are_renamed()), own, outcome, &mut self.course.totals, self.link.observer());
     }
 }
 

@@ -90,7 +90,7 @@ impl TransferCosts {
     }
 
     /// The share of the time for which each part was the limit.
-    pub(super) fn limits(&self) -> Vec<Limited> {
+    pub(crate) fn limits(&self) -> Vec<Limited> {
         self.limits.shares().into_iter().map(Limited::from).collect()
     }
 }

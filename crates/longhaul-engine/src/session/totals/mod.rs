@@ -25,7 +25,7 @@ pub(crate) use self::moving::MovingUnits;
 pub(crate) use self::sessions::Moved;
 use self::sessions::SessionSums;
 pub(crate) use self::troubles::TargetTroubles;
-use crate::api::{FileStatus, Progress, Report};
+use crate::api::{FileStatus, Progress, Report, WayFigures};
 
 /// The counters of one side of a transfer.
 #[derive(Clone, Debug, Default)]
@@ -198,7 +198,7 @@ impl Totals {
             limits: self.costs.limits(),
             stages: self.costs.stages().to_vec(),
             io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
-            paths: Vec::new(),
+            ways: WayFigures::default(),
             troubled_targets: self.troubles.into_report(),
             files_at_risk: self.files_at_risk,
         }

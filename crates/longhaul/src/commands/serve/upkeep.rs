@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::Fault;
-use longhaul_engine::{ClientFigures, Protection, RateOf, SessionFigures};
+use longhaul_engine::{ClientFigures, Protection, RateOf, SessionFigures, StoredFigures};
 
 use super::reload::{Reloader, changes};
 use crate::admin::{Answer, Request, Upkeep};
 use crate::output::{
     self, AdminClientBody, AdminDoneBody, AdminGrantBody, AdminLoadBody, AdminRootBody, AdminSessionBody,
-    AdminStatusBody,
+    AdminStatusBody, AdminStoredBody,
 };
 
 /// A running daemon, as its administrator asks it.
@@ -117,7 +117,7 @@ impl Asked {
                 memory_max: figures.memory_max,
                 rate_per_s: figures.rate,
             },
-            roots: figures.roots.into_iter().map(|(name, rate_per_s)| AdminRootBody { name, rate_per_s }).collect(),
+            roots: figures.roots.into_iter().map(|(name, rate_per_s, has)| root_body(name, rate_per_s, has)).collect(),
             clients: figures.clients as u64,
         }
     }
@@ -137,10 +137,10 @@ fn body(session: SessionFigures) -> AdminSessionBody {
         seconds: session.age.as_secs_f64(),
         files_committed: session.files,
         files_failed: session.failed,
-        bytes_committed: session.bytes_committed,
-        bytes_moved: session.bytes_moved,
-        bytes_per_s: session.bytes_per_s,
-        limited_by: session.limited_by.map(|limit| limit.name().to_owned()),
+        bytes_committed: session.pace.bytes_committed,
+        bytes_moved: session.pace.bytes_moved,
+        bytes_per_s: session.pace.bytes_per_s,
+        limited_by: session.pace.limited_by.map(|limit| limit.name().to_owned()),
     }
 }
 
@@ -152,5 +152,15 @@ fn client_body(client: ClientFigures) -> AdminClientBody {
         bench: client.bench,
         rate_per_s: client.rate,
         sessions: Some(client.sessions as u64),
+        stored: client.stored.map(stored_body),
     }
+}
+
+fn root_body(name: String, rate_per_s: Option<u64>, stored: Option<StoredFigures>) -> AdminRootBody {
+    AdminRootBody { name, rate_per_s, stored: stored.map(stored_body) }
+}
+
+fn stored_body(figures: StoredFigures) -> AdminStoredBody {
+    let StoredFigures { has, bytes_max, files_max } = figures;
+    AdminStoredBody { bytes: has.bytes, bytes_max, files: has.files, files_max }
 }

@@ -22,9 +22,9 @@ impl Daemon {
             .flat_map(|root| root.targets.dirs.iter().map(move |dir| (root, real(dir))))
             .collect();
         let mut doubts = Vec::new();
-        if geteuid().is_root() {
+        if geteuid().is_root() && self.confinement.user.is_none() {
             doubts.push(
-                "it runs as root: whatever a client sends is root's, and whatever root may read is served; run it as a user \
+                "it runs as root: whatever a client sends is root's, and whatever root may read is served; name a 'user' \
                  of its own that owns the roots and nothing else"
                     .to_owned(),
             );

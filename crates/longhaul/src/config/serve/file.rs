@@ -14,8 +14,12 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::bounds::{self, Counts, Written};
+use super::confinement;
+use super::grants::{KnownRoots, OtherRoots};
 use super::policy::{self, Mask};
 use super::user;
+use super::watch::{self, Watch};
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
@@ -25,7 +29,7 @@ use crate::error::{Error, Flaw};
 use crate::location::parse_root;
 use crate::values;
 
-/// A text, and its place in the file.
+/// A text, and its place.
 pub(super) type Text = Spanned<String>;
 
 /// The keys at the top of the file, before the first table.
@@ -39,12 +43,15 @@ struct File {
     /// file `identity` beside it; beneath systemd the one that `LoadCredential=identity:FILE` hands
     /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it. It is
-    /// made if it does not exist, and only root and the daemon's user may write to it. [default:
-    /// none]
+    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it, and the
+    /// counts for `stored` and `files`. It is made if it does not exist, and only root and the
+    /// daemon's user may write to it. [default: none]
     state: Option<PathBuf>,
     /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
     admin_socket: Option<PathBuf>,
+    /// The user as whom the daemon goes on once it listens and has read its key, by name or number.
+    /// It needs to be started as root for that. [default: none]
+    user: Option<Text>,
     /// How files are read and written: `direct`, `buffered`, or `auto`, which is direct where the
     /// file system takes it. [default: "auto"]
     io: Option<Text>,
@@ -58,6 +65,9 @@ struct File {
     /// The bounds of the daemon as a whole.
     #[serde(default)]
     limits: Limits,
+    /// The logs of the daemon, and its listener for whoever watches.
+    #[serde(default)]
+    watch: Watch,
     /// A directory that is served. There is one table for each.
     #[serde(default)]
     root: Vec<Root>,
@@ -92,6 +102,13 @@ struct Limits {
     sync_bytes: Option<Text>,
     /// Bytes that one run of `bench net` moves at most; at least 1 MiB. [default: "64GiB"]
     bench_bytes: Option<Text>,
+    /// Whether the daemon confines itself to its own files (Landlock) and to the system calls that
+    /// it needs (seccomp): `auto`, as far as the kernel can; `required`, or it does not start;
+    /// `off`. [default: "auto"]
+    confine: Option<Text>,
+    /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
+    /// [default: []]
+    reload_beneath: Option<Spanned<Vec<PathBuf>>>,
 }
 
 /// A directory that is served.
@@ -127,6 +144,19 @@ struct Root {
     rate: Option<Text>,
     /// Transfers on this root at a time, 1 to `sessions` of `[limits]`. [default: none]
     sessions: Option<Spanned<i64>>,
+    /// Bytes of memory of all transfers on this root together, 16 MiB to `memory` of `[limits]`.
+    /// [default: none]
+    memory: Option<Text>,
+    /// Lanes of one transfer on this root, 1 to 128. [default: none]
+    lanes: Option<Spanned<i64>>,
+    /// Bytes of files that all clients together may have stored in this root, as counted since a
+    /// bound is set; needs `state`. [default: none]
+    stored: Option<Text>,
+    /// Files and links that they may have stored, likewise. [default: none]
+    files: Option<Spanned<i64>>,
+    /// Space of the file system that transfers leave free: a size, or `1%` to `99%` of it.
+    /// [default: none]
+    reserve: Option<Text>,
     /// The permissions that are taken from clients: an octal mask, `"keep"`, or a table with one
     /// mask for directories and one for files. [default: `0755` less the umask]
     mode_mask: Option<Spanned<Mask>>,
@@ -159,6 +189,16 @@ struct Client {
     /// Bytes of memory of its transfers and listings together, 16 MiB to `memory` of `[limits]`.
     /// [default: none]
     memory: Option<Text>,
+    /// Lanes of one transfer of this client, 1 to 128. [default: none]
+    lanes: Option<Spanned<i64>>,
+    /// Bytes of files that this client may have stored in all roots together, as counted since a
+    /// bound is set; needs `state`. [default: none]
+    stored: Option<Text>,
+    /// Files and links that it may have stored, likewise. [default: none]
+    files: Option<Spanned<i64>>,
+    /// Space of the file system that transfers of this client leave free: a size, or `1%` to `99%`
+    /// of it. [default: none]
+    reserve: Option<Text>,
     /// The share of this client in a rate that it shares with others, against theirs, 1 to 1000.
     /// [default: 1]
     weight: Option<Spanned<i64>>,
@@ -196,12 +236,16 @@ pub(super) struct Wrong {
 /// Judges the text of the file at `path`. If the command line's roots are not known (`None`),
 /// clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
-    let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
+    let mut file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
+    let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
+    let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
+    let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
-    let config =
-        judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity, state, admin_socket, root_places })
+    let has_users = file.client.iter().any(|client| client.user.is_some() || client.uid.is_some());
+    let watching = watch::judge(std::mem::take(&mut file.watch), has_users).map_err(mistaken)?;
+    let config = judge(file, added).map_err(mistaken)?;
+    Ok(Daemon { config, identity, state, admin_socket, confinement, watching, root_places })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
@@ -226,15 +270,16 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
         config.pin = at(word, values::pin(word.get_ref()))?;
     }
     limits(file.limits, &mut config)?;
+    let counts = if file.state.is_some() { Counts::Kept } else { Counts::Lost };
     for root in file.root {
-        let root = judge_root(root, &config)?;
+        let root = judge_root(root, &config, counts)?;
         config.roots.push(root);
     }
     let of_line = added.into_iter().flatten().map(|root| &root.0);
     let others = if added.is_some() { OtherRoots::None } else { OtherRoots::Perhaps };
     let known = KnownRoots { roots: config.roots.iter().chain(of_line).collect(), others };
     for client in file.client {
-        let client = judge_client(client, &known, &config)?;
+        let client = judge_client(client, &known, &config, counts)?;
         config.clients.push(client);
     }
     Ok(config)
@@ -306,7 +351,7 @@ fn memory(size: Option<Text>, config: &ServeConfig) -> Result<Option<ByteCount>,
     Ok(Some(bytes))
 }
 
-fn judge_root(root: Root, config: &ServeConfig) -> Result<RootConfig, Wrong> {
+fn judge_root(root: Root, config: &ServeConfig, counts: Counts) -> Result<RootConfig, Wrong> {
     let name = parse_root(root.name.get_ref().as_bytes())
         .map_err(|_| wrong(&root.name, "a root's name is one printable path component"))?;
     if config.roots.iter().any(|known| known.name == name) {
@@ -317,7 +362,15 @@ fn judge_root(root: Root, config: &ServeConfig) -> Result<RootConfig, Wrong> {
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
     let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref(), root.preserve.as_deref())?;
     let (rate, sessions) = (rate(root.rate)?, sessions(root.sessions, config)?);
-    Ok(RootConfig { name, targets, allow, protect, rate, sessions, policy })
+    let memory = memory(root.memory, config)?;
+    let written = Written {
+        stored: root.stored.as_ref(),
+        files: root.files.as_ref(),
+        reserve: root.reserve.as_ref(),
+        lanes: root.lanes.as_ref(),
+    };
+    let bounds = bounds::judge(&written, counts)?;
+    Ok(RootConfig { name, targets, allow, protect, rate, sessions, memory, bounds, policy })
 }
 
 fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
@@ -356,57 +409,12 @@ fn judge_targets(root: &Root) -> Result<TargetDirs, Wrong> {
     Ok(targets)
 }
 
-/// The roots that a client may name.
-struct KnownRoots<'a> {
-    roots: Vec<&'a RootConfig>,
-    others: OtherRoots,
-}
-
-/// Whether there may be roots besides the known ones.
-enum OtherRoots {
-    /// There are none.
-    None,
-    /// There may be some, of a command line that is not known here.
-    Perhaps,
-}
-
-impl KnownRoots<'_> {
-    /// Whether the root of this name lies on several targets.
-    fn is_set(&self, name: &str) -> bool {
-        self.roots.iter().any(|root| root.name == name && root.targets.dirs.len() > 1)
-    }
-
-    /// The rights that a client is granted at a root by these words. A right that the root denies
-    /// is a contradiction: one of the two is a mistake, and nobody can tell which.
-    fn granted(&self, client: &str, root: &Text, words: &[Text]) -> Result<Rights, Wrong> {
-        let name = root.get_ref().escape_debug();
-        let Some(config) = self.roots.iter().find(|config| config.name == *root.get_ref()) else {
-            return match self.others {
-                OtherRoots::Perhaps => rights(words),
-                OtherRoots::None => Err(wrong(
-                    root,
-                    format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR"),
-                )),
-            };
-        };
-        for word in words {
-            let right = at(word, grant(Rights::default(), word.get_ref()))?;
-            if right.and(config.allow) != right {
-                let (client, word_text) = (client.escape_debug(), word.get_ref());
-                let allowed: Vec<_> = config.allow.names().collect();
-                let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
-                let message = format!(
-                    "client '{client}' has '{word_text}' in root '{name}', which allows {allowed}: take it out here, or \
-                     add it to 'allow' of that root"
-                );
-                return Err(wrong(word, message));
-            }
-        }
-        rights(words)
-    }
-}
-
-fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) -> Result<ClientConfig, Wrong> {
+fn judge_client(
+    client: Client,
+    roots: &KnownRoots<'_>,
+    config: &ServeConfig,
+    counts: Counts,
+) -> Result<ClientConfig, Wrong> {
     let (name, before) = (client.name.get_ref().clone(), &config.clients);
     let key: PublicKey =
         client.key.get_ref().parse().map_err(|_| wrong(&client.key, "this is not a public key (lhk1:...)"))?;
@@ -435,6 +443,13 @@ fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) ->
             .ok_or_else(|| wrong(&weight, format!("weight must be 1 to {WEIGHT_MAX}")))?,
     };
     let (sessions, memory) = (sessions(client.sessions, config)?, memory(client.memory, config)?);
+    let written = Written {
+        stored: client.stored.as_ref(),
+        files: client.files.as_ref(),
+        reserve: client.reserve.as_ref(),
+        lanes: client.lanes.as_ref(),
+    };
+    let bounds = bounds::judge(&written, counts)?;
     Ok(ClientConfig {
         name,
         key,
@@ -442,6 +457,7 @@ fn judge_client(client: Client, roots: &KnownRoots<'_>, config: &ServeConfig) ->
         rate: rate(client.rate)?,
         sessions,
         memory,
+        bounds,
         weight,
         bench: client.bench,
         user,
@@ -452,7 +468,8 @@ fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
     word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
 }
 
-fn rights(words: &[Text]) -> Result<Rights, Wrong> {
+/// The rights of these words.
+pub(super) fn rights(words: &[Text]) -> Result<Rights, Wrong> {
     words.iter().try_fold(Rights::default(), |rights, word| at(word, grant(rights, word.get_ref())))
 }
 

@@ -4,7 +4,8 @@
 //! A name that the system does not know, or that stands for root, gets no session at all: a
 //! mistake in a mapping of users denies. It asks the system's databases, and opens nothing.
 
-use longhaul_engine::{ClientConfig, ClientUser, KnownUser};
+use longhaul_engine::accounts::Account;
+use longhaul_engine::{ClientConfig, ClientUser};
 use toml::Spanned;
 
 use super::file::{Text, Wrong, at, wrong};
@@ -46,9 +47,9 @@ fn named(name: &Text, gid: Option<u32>) -> Result<ClientUser, Wrong> {
     if !is_name {
         return Err(wrong(name, format!("'{shown}' is not the name of a user")));
     }
-    let known = KnownUser::of_name(text);
+    let known = Account::of_name(text);
     let known = at(name, known.map_err(|error| format!("the system cannot be asked for user '{shown}': {error}")))?;
-    let Some(KnownUser { uid, gid: primary, .. }) = known else {
+    let Some(Account { uid, gid: primary, .. }) = known else {
         return Err(wrong(name, format!("this host knows no user '{shown}'")));
     };
     if uid == 0 || uid == u32::MAX {
@@ -68,9 +69,9 @@ fn numbered(number: &Spanned<i64>, gid: Option<u32>) -> Result<ClientUser, Wrong
         Ok(uid) if uid < u32::MAX => uid,
         _ => return Err(wrong(number, "a uid is a number from 1000 on")),
     };
-    let known = KnownUser::of_number(uid);
+    let known = Account::of_number(uid);
     let known = at(number, known.map_err(|error| format!("the system cannot be asked for user {uid}: {error}")))?;
-    let name = known.as_ref().and_then(|known| String::from_utf8(known.name.clone()).ok());
+    let name = known.as_ref().and_then(|known| known.name.clone().into_string().ok());
     match gid.or(known.map(|known| known.gid)) {
         Some(gid) => Ok(ClientUser { uid, gid, name }),
         None => Err(wrong(number, format!("this host knows no user {uid}: give its gid too"))),

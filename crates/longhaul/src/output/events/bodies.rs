@@ -10,6 +10,7 @@ use longhaul_core::Rights;
 use longhaul_engine::{Limited, Stage};
 use serde::Serialize;
 
+use super::ways::WaysBody;
 use super::{as_map, limits};
 
 /// A daemon accepts on a socket. There is one event for each address that it listens on.
@@ -80,9 +81,9 @@ pub struct Summary<'a> {
     pub(super) bytes_held: u64,
     /// Bytes of all files that were found, without those that stand at the destination already.
     pub(super) bytes_wanted: u64,
-    /// One object for each network path. The field is absent where the run had one path.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) paths: Vec<PathBody>,
+    /// The ways that data took, where there was more than one.
+    #[serde(flatten)]
+    pub(super) ways: WaysBody,
     /// One object for each target of the destination that was slow, full or failed for some time.
     /// The field is absent where all were well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -272,27 +273,6 @@ pub(super) struct ProgressBody {
     pub(super) bytes_resumed: u64,
     /// Seconds since the other side was last heard of.
     pub(super) silent_s: f64,
-}
-
-/// The figures of each network path, where a run has several (`--path`).
-#[derive(Serialize)]
-pub(super) struct PathsBody {
-    /// One object for each path.
-    pub(super) paths: Vec<PathBody>,
-}
-
-/// The figures of a network path.
-#[derive(Debug, Serialize)]
-pub(super) struct PathBody {
-    /// The addresses of the path, as they were given.
-    pub(super) path: String,
-    /// Lanes that run over it now.
-    pub(super) lanes: u32,
-    /// Bytes that its lanes sent and had acknowledged, or received, with their encryption.
-    pub(super) bytes: u64,
-    /// True if the path did not answer when a lane was last dialled over it. It is tried again and
-    /// again.
-    pub(super) down: bool,
 }
 
 /// The figures of each target, about once a second, where a side receives into several.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::exit::tests::report;
 use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
-use longhaul_engine::{BoundThreads, DeviceDepth, Stage, StartNote, TargetId};
+use longhaul_engine::{BoundThreads, DeviceDepth, OwnFacts, Stage, StartNote, TargetId};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -14,7 +14,7 @@ fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> Str
 fn file(path: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
     let path = RelPath::new(path).unwrap();
     let placed = RelPath::new("in").unwrap().concat(&path).unwrap();
-    FileEvent { path, placed, status, bytes: 7, b3, regular: true, renamed: false }
+    FileEvent { path, placed, status, bytes: 7, b3, regular: true, renamed: false, own: OwnFacts::default() }
 }
 
 #[test]

@@ -1,0 +1,61 @@
+//! The rights that a `[[client]]` has at the roots that it names.
+//!
+//! In: the roots that are known, and the words of the client. Out: its rights, or what contradicts
+//! a root. Opens nothing.
+
+use longhaul_engine::{Rights, RootConfig};
+
+use super::file::{Text, Wrong, at, rights, wrong};
+use crate::config::rights::grant;
+
+/// The roots that a client may name.
+pub(super) struct KnownRoots<'a> {
+    /// The known ones.
+    pub(super) roots: Vec<&'a RootConfig>,
+    /// Whether there are more.
+    pub(super) others: OtherRoots,
+}
+
+/// Whether there may be roots besides the known ones.
+pub(super) enum OtherRoots {
+    /// There are none.
+    None,
+    /// There may be some, of a command line that is not known here.
+    Perhaps,
+}
+
+impl KnownRoots<'_> {
+    /// Whether the root of this name lies on several targets.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.roots.iter().any(|root| root.name == name && root.targets.dirs.len() > 1)
+    }
+
+    /// The rights that a client is granted at a root by these words. A right that the root denies
+    /// is a contradiction: one of the two is a mistake, and nobody can tell which.
+    pub(super) fn granted(&self, client: &str, root: &Text, words: &[Text]) -> Result<Rights, Wrong> {
+        let name = root.get_ref().escape_debug();
+        let Some(config) = self.roots.iter().find(|config| config.name == *root.get_ref()) else {
+            return match self.others {
+                OtherRoots::Perhaps => rights(words),
+                OtherRoots::None => Err(wrong(
+                    root,
+                    format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR"),
+                )),
+            };
+        };
+        for word in words {
+            let right = at(word, grant(Rights::default(), word.get_ref()))?;
+            if right.and(config.allow) != right {
+                let (client, word_text) = (client.escape_debug(), word.get_ref());
+                let allowed: Vec<_> = config.allow.names().collect();
+                let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
+                let message = format!(
+                    "client '{client}' has '{word_text}' in root '{name}', which allows {allowed}: take it out here, or \
+                     add it to 'allow' of that root"
+                );
+                return Err(wrong(word, message));
+            }
+        }
+        rights(words)
+    }
+}

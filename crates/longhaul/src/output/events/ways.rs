@@ -1,0 +1,68 @@
+//! The figures of the ways that data took: network paths, and ssh.
+//!
+//! In: figures of the engine. Out: bodies of events, and fields of the summary.
+
+use longhaul_engine::{PathFigures, Report, SshFigures};
+use serde::Serialize;
+
+use super::millis;
+
+/// The figures of each network path, where a run has several (`--path`).
+#[derive(Serialize)]
+pub(super) struct PathsBody {
+    /// One object for each path.
+    pub(super) paths: Vec<PathBody>,
+}
+
+/// The figures of a network path.
+#[derive(Debug, Serialize)]
+pub(super) struct PathBody {
+    /// The addresses of the path, as they were given.
+    pub(super) path: String,
+    /// Lanes that run over it now.
+    pub(super) lanes: u32,
+    /// Bytes that its lanes sent and had acknowledged, or received, with their encryption.
+    pub(super) bytes: u64,
+    /// True if the path did not answer when a lane was last dialled over it. It is tried again and
+    /// again.
+    pub(super) down: bool,
+}
+
+/// The figures of the ways of a run.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct WaysBody {
+    /// One object for each network path. The field is absent where the run had one path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) paths: Vec<PathBody>,
+    /// The cost of ssh. The field is absent where the other host was not reached by ssh.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ssh: Option<SshBody>,
+}
+
+/// The cost of ssh in a run.
+#[derive(Debug, Serialize)]
+pub(super) struct SshBody {
+    /// Bytes that went through ssh in both directions: messages, and the data of lanes that had no
+    /// way beside it.
+    pub(super) bytes: u64,
+    /// CPU seconds of ssh on this host. Null where they are not known. The cost of a process that
+    /// several connections share (`ControlMaster`), or of a jump host, is not in it.
+    pub(super) cpu_s: Option<f64>,
+}
+
+impl WaysBody {
+    /// The ways of a run.
+    pub(super) fn of(report: &Report) -> WaysBody {
+        let ssh = |SshFigures { bytes, cpu_s }| SshBody { bytes, cpu_s: cpu_s.map(millis) };
+        WaysBody { paths: path_bodies(&report.ways.paths), ssh: report.ways.ssh.map(ssh) }
+    }
+}
+
+/// The figures of several paths.
+pub(super) fn path_bodies(figures: &[PathFigures]) -> Vec<PathBody> {
+    let body = |figure: &PathFigures| {
+        let PathFigures { path, lanes, bytes, is_down } = figure.clone();
+        PathBody { path, lanes, bytes, down: is_down }
+    };
+    figures.iter().map(body).collect()
+}
