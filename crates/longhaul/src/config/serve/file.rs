@@ -16,7 +16,7 @@ use toml::Spanned;
 
 use super::bounds::{self, Counts, Written};
 use super::confinement;
-use super::grants::{KnownRoots, OtherRoots};
+use super::grants::{self, KnownRoots, OtherRoots};
 use super::policy::{self, Mask};
 use super::user;
 use super::watch::{self, Watch};
@@ -24,8 +24,7 @@ use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
 use crate::config::position;
-use crate::config::rights::grant;
-use crate::error::{Error, Flaw};
+use crate::error::Error;
 use crate::location::parse_root;
 use crate::values;
 
@@ -358,8 +357,8 @@ fn judge_root(root: Root, config: &ServeConfig, counts: Counts) -> Result<RootCo
         return Err(wrong(&root.name, format!("there are two roots '{name}'")));
     }
     let targets = judge_targets(&root)?;
-    let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
-    let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
+    let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| grants::rights(&words))?;
+    let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| grants::protections(&words))?;
     let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref(), root.preserve.as_deref())?;
     let (rate, sessions) = (rate(root.rate)?, sessions(root.sessions, config)?);
     let memory = memory(root.memory, config)?;
@@ -427,13 +426,9 @@ fn judge_client(
     let user = user::judge(client.user.as_ref(), client.uid.as_ref(), client.gid.as_ref(), before)?;
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
-        if user.is_some() && roots.is_set(root.get_ref()) {
-            return Err(wrong(
-                root,
-                "a target set has files of one user for all: give this client no user, or another root",
-            ));
-        }
-        granted.insert(root.get_ref().clone(), roots.granted(&name, root, words)?);
+        let rights = roots.granted(&name, root, words)?;
+        user.iter().try_for_each(|_| user::need_plain(root, roots, rights))?;
+        granted.insert(root.get_ref().clone(), rights);
     }
     let weight = match client.weight {
         None => 1,
@@ -450,6 +445,7 @@ fn judge_client(
         lanes: client.lanes.as_ref(),
     };
     let bounds = bounds::judge(&written, counts)?;
+    user.iter().try_for_each(|_| user::need_unbounded(&client.name, &bounds))?;
     Ok(ClientConfig {
         name,
         key,
@@ -466,20 +462,6 @@ fn judge_client(
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
     word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
-}
-
-/// The rights of these words.
-pub(super) fn rights(words: &[Text]) -> Result<Rights, Wrong> {
-    words.iter().try_fold(Rights::default(), |rights, word| at(word, grant(rights, word.get_ref())))
-}
-
-fn protections(words: &[Text]) -> Result<Vec<Protection>, Wrong> {
-    let level = |word: &Text| match word.get_ref().as_str() {
-        "private" => Ok(Protection::Private),
-        "safe" => Ok(Protection::Safe),
-        given => at(word, Err(Flaw::Unknown { given: given.to_owned(), allowed: "private, safe" })),
-    };
-    words.iter().map(level).collect()
 }
 
 fn listen(address: Text) -> Result<String, Wrong> {

@@ -5,10 +5,11 @@
 //! mistake in a mapping of users denies. It asks the system's databases, and opens nothing.
 
 use longhaul_engine::accounts::Account;
-use longhaul_engine::{ClientConfig, ClientUser};
+use longhaul_engine::{Bounds, ClientConfig, ClientUser, Rights};
 use toml::Spanned;
 
 use super::file::{Text, Wrong, at, wrong};
+use super::grants::KnownRoots;
 
 /// The user that a client's table names, if it names one. Clients before it are in `before`.
 pub(super) fn judge(
@@ -33,6 +34,29 @@ pub(super) fn judge(
         return Err(fault(format!("client '{other}' has this user with another group, and all share a process")));
     }
     Ok(Some(user))
+}
+
+/// Refuses roots that clients with a user cannot have.
+pub(super) fn need_plain(root: &Text, roots: &KnownRoots<'_>, rights: Rights) -> Result<(), Wrong> {
+    if roots.is_set(root.get_ref()) {
+        let message = "a target set has files of one user for all: give this client no user, or another root";
+        return Err(wrong(root, message));
+    }
+    let bounds = roots.bounds(root.get_ref());
+    if (rights.create || rights.modify) && bounds.is_some_and(Bounds::bounds_storage) {
+        let message = format!("root '{}' has stored, files or reserve, {UNCOUNTED}", root.get_ref().escape_debug());
+        return Err(wrong(root, message));
+    }
+    Ok(())
+}
+
+/// Refuses bounds that clients with a user cannot have.
+pub(super) fn need_unbounded(client: &Text, bounds: &Bounds) -> Result<(), Wrong> {
+    if bounds.bounds_storage() {
+        let message = format!("client '{}' has stored, files or reserve, {UNCOUNTED}", client.get_ref().escape_debug());
+        return Err(wrong(client, message));
+    }
+    Ok(())
 }
 
 /// The user of a name.
@@ -83,6 +107,9 @@ fn group(number: &Spanned<i64>) -> Result<u32, Wrong> {
     gid.ok_or_else(|| wrong(number, "a gid is the number of a group other than root's"))
 }
 
+/// Why they cannot.
+const UNCOUNTED: &str = "which are not kept for a client with a user: leave them out and use the quotas of the file system, or \
+                         give this client no user";
 /// Users of people have numbers from here on (`UID_MIN` of login.defs).
 const UID_MIN: u32 = 1000;
 /// The longest name of a user that systems take (`LOGIN_NAME_MAX`).
