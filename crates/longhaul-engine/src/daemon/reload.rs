@@ -172,7 +172,8 @@ pub(super) fn open_for_user(
 }
 
 impl ServeConfig {
-    /// Whether the daemon itself opens a root: all who have rights on it may be clients with a user.
+    /// Whether the daemon itself opens a root. It does not where only clients with a user have
+    /// rights.
     pub fn opens(&self, root: &RootConfig) -> bool {
         let has = |client: &&ClientConfig| client.roots.contains_key(&root.name);
         let (with, without): (Vec<_>, Vec<_>) =

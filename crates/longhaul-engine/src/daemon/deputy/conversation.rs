@@ -55,7 +55,7 @@ struct Holds {
     memory: Option<Share>,
     session: Option<Held>,
     /// The account of the session, until its outcome is told.
-    account: Option<Account>,
+    account: Option<TalkAccount>,
     /// A session was asked for. There is one in a conversation.
     is_asked: bool,
     /// Nothing is held any more, whatever comes.
@@ -93,7 +93,7 @@ impl Held {
 }
 
 /// The account of a session: its records, and the sums that it counts for.
-struct Account {
+struct TalkAccount {
     audit: Arc<SessionAudit>,
     tallies: Tallies,
     /// Its root and its client.
@@ -103,7 +103,7 @@ struct Account {
     counter: Arc<SessionCounter>,
 }
 
-impl Account {
+impl TalkAccount {
     /// Takes in the figures of now.
     fn count(&self, counts: Counts) {
         let before = self.counter.set(counts);
@@ -203,7 +203,7 @@ impl Conversation {
         daemon: &Arc<Daemon>,
         place: Share,
         wish: SessionWish,
-    ) -> Result<(Held, Option<u64>, Account), Fault> {
+    ) -> Result<(Held, Option<u64>, TalkAccount), Fault> {
         let SessionWish { what, protection, receives, needs, own_rate } = wish;
         let what = what.cut().to_string();
         let needs = needs.of_user(Some(self.uid));
@@ -225,7 +225,7 @@ impl Conversation {
             [root] => root.name.as_str(),
             _ => "(several)",
         };
-        let account = Account {
+        let account = TalkAccount {
             audit,
             tallies: daemon.live.tallies.clone(),
             whose: (root.to_owned(), client.name.clone()),

@@ -31,11 +31,11 @@ struct Running {
     broker: Arc<Broker>,
     /// Held while one is started: there is one for each user.
     starting: AsyncMutex<()>,
-    book: Mutex<Book>,
+    book: Mutex<DeputyBook>,
 }
 
 #[derive(Default)]
-struct Book {
+struct DeputyBook {
     by_user: HashMap<u32, Arc<Deputy>>,
     by_session: HashMap<SessionName, Arc<Deputy>>,
     next: TalkId,
@@ -138,7 +138,7 @@ impl Deputies {
 }
 
 impl Running {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, DeputyBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

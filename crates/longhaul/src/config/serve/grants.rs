@@ -1,4 +1,4 @@
-//! The rights that a `[[client]]` has at the roots that it names, and the protections of a `[[root]]`.
+//! The rights that a `[[client]]` has at its roots, and the protections of a `[[root]]`.
 //!
 //! In: the roots that are known, and the words of the client. Out: its rights, or what contradicts
 //! a root. Opens nothing.

@@ -72,8 +72,8 @@ pub enum HttpPlace {
     Address(SocketAddr),
 }
 
-/// Judges the table. `has_users`: a client has a user.
-pub(super) fn judge(watch: Watch, has_users: bool) -> Result<Watching, Wrong> {
+/// Judges the table. `users`: the clients with a user.
+pub(super) fn judge(watch: Watch, users: usize) -> Result<Watching, Wrong> {
     let log_json = match &watch.log_format {
         None => false,
         Some(word) => match word.get_ref().as_str() {
@@ -87,7 +87,7 @@ pub(super) fn judge(watch: Watch, has_users: bool) -> Result<Watching, Wrong> {
         if watch.audit.is_none() {
             return Err(wrong(&required, "audit_required needs the file of the audit log: name it as audit"));
         }
-        if has_users {
+        if users > 0 {
             return Err(wrong(&required, UNRECORDED));
         }
     }
