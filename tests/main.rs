@@ -59,6 +59,7 @@ mod swaps;
 mod terminal;
 mod trees;
 mod usage;
+mod users;
 mod verify;
 mod wan;
 mod watch;

@@ -81,6 +81,7 @@ fn look_at_contents(deb: &str) {
         ("-rw-r--r-- root/root", "./etc/longhaul/serve.toml"),
         ("-rw-r--r-- root/root", "./usr/share/longhaul/sysctl.conf"),
         ("-rw-r--r-- root/root", "./usr/share/longhaul/limits.conf"),
+        ("-rw-r--r-- root/root", "./usr/share/longhaul/users.conf"),
         ("-rw-r--r-- root/root", "./etc/logrotate.d/longhaul"),
         ("-rw-r--r-- root/root", "./usr/share/man/man1/longhaul.1.gz"),
         ("-rw-r--r-- root/root", "./usr/share/man/man1/longhaul-set-export.1.gz"),
@@ -164,6 +165,8 @@ fn the_units_are_understood_and_leave_the_daemon_little() {
         let unit = fs::read_to_string(repository().join("packaging/systemd").join(name)).unwrap();
         fs::write(units.join(name), unit.replace("/usr/bin/longhaul", PROGRAM)).unwrap();
     }
+    let users = units.join("longhaul.service.d");
+    fs::create_dir(&users).unwrap();
     let path = |name: &str| units.join(name).to_str().unwrap().to_owned();
     for name in ["longhaul.service", "longhaul.socket", "longhaul-identity.service"] {
         assert_eq!(
@@ -172,6 +175,13 @@ fn the_units_are_understood_and_leave_the_daemon_little() {
             "{name}"
         );
     }
+    // With what clients need that have a user.
+    fs::copy(repository().join("packaging/share/users.conf"), users.join("users.conf")).unwrap();
+    assert_eq!(
+        said("systemd-analyze", &["verify", "--man=no", "--recursive-errors=no", &path("longhaul.service")]),
+        ""
+    );
+    fs::remove_dir_all(&users).unwrap();
     for (name, most) in [("longhaul.service", "15"), ("longhaul-identity.service", "15")] {
         let threshold = format!("--threshold={most}");
         said("systemd-analyze", &["security", "--offline=true", "--no-pager", &threshold, &path(name)]);

@@ -25,6 +25,8 @@ pub struct Tree {
     walk: Walk,
     /// The path that the operator named.
     named: PathBuf,
+    /// The user who alone uses the shelf. `None`: it is everybody's who may.
+    shelf_of: Option<u32>,
 }
 
 /// The room on the file system of a tree.
@@ -45,27 +47,36 @@ impl Tree {
     /// If there is no directory or it may not be entered.
     pub fn open(dir: &Path) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_named(dir)?);
-        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
+        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned(), shelf_of: None }))
+    }
+
+    /// The same for a user who has a shelf of its own there, beside those of others.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn open_for_user(dir: &Path, uid: u32) -> Result<Arc<Tree>, DiskError> {
+        let root = Arc::new(Dir::open_named(dir)?);
+        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned(), shelf_of: Some(uid) }))
     }
 
     /// Holds the directory at `dir`, to be changed in the way in which `like` is.
     pub(crate) fn open_like(dir: &Path, like: &Tree) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_behind(dir, like.root().kernel())?);
-        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
+        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned(), shelf_of: None }))
     }
 
     /// The same tree as one of a set with striped files.
     pub(crate) fn knowing(&self, stripes: &Arc<Stripes>) -> Result<Arc<Tree>, DiskError> {
         let root = self.root().knowing(stripes);
         let root = root.map_err(|error| DiskError::call("open", self.named.as_path(), error))?;
-        Ok(Arc::new(Tree { walk: Walk::new(Arc::new(root), 0), named: self.named.clone() }))
+        Ok(Arc::new(Tree { walk: Walk::new(Arc::new(root), 0), named: self.named.clone(), shelf_of: self.shelf_of }))
     }
 
     /// The same tree behind an interposer.
     #[cfg(test)]
     pub(crate) fn behind(&self, kernel: &crate::kernel::Kernel) -> Arc<Tree> {
         let root = Arc::new(Dir::open_behind(&self.named, kernel).expect("open"));
-        Arc::new(Tree { walk: Walk::new(root, 0), named: self.named.clone() })
+        Arc::new(Tree { walk: Walk::new(root, 0), named: self.named.clone(), shelf_of: self.shelf_of })
     }
 
     /// The path that the operator named.
@@ -112,7 +123,10 @@ impl Tree {
 
     /// The shelf with the journals of sessions that write beneath this tree.
     pub fn shelf(&self) -> Shelf {
-        Shelf::of(self.walk.root())
+        match self.shelf_of {
+            Some(uid) => Shelf::of_user(self.walk.root(), uid),
+            None => Shelf::of(self.walk.root()),
+        }
     }
 
     /// Removes from the directory at `path` the temporaries that are orphans: see

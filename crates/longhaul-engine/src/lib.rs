@@ -68,10 +68,11 @@ pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, surv
 pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
-    AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Changes, ClientConfig, ClientFigures, FreeReserve,
-    Liveness, MovedSums, PipeConfig, QuotaFile, RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget,
-    ServeConfig, Service, ServiceFigures, ServiceHandle, ServiceSums, SessionFigures, SessionPace, Stored,
-    StoredFigures, Stuck, WatchFigures, bind_addresses, serve_pipe,
+    AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
+    ClientConfig, ClientFigures, ClientUser, FreeReserve, Liveness, MovedSums, PipeConfig, QuotaFile, RateOf,
+    RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures, ServiceHandle,
+    ServiceSums, SessionFigures, SessionPace, Stored, StoredFigures, Stuck, WatchFigures, bind_addresses, serve_deputy,
+    serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
@@ -87,6 +88,8 @@ pub use longhaul_proto::tuning::Why;
 pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
+pub use longhaul_sys::passing::{Passing, pair as passing_pair, receive as receive_passed, send as send_passed};
+pub use longhaul_sys::signals::outlive_signals;
 pub use longhaul_sys::{accounts, ignores_hangup, privileges, take_sockets};
 pub use measure::lab;
 pub use measure::{

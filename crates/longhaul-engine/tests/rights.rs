@@ -70,6 +70,7 @@ async fn a_root_that_allows_less_than_its_client_has_decides() {
         bounds: Bounds::default(),
         weight: 1,
         bench: false,
+        user: None,
     };
     let served = config(vec![root("narrow", READ), root("wide", ALL), root("other", ALL)], client);
     let service = Service::start(served, theirs).await.expect("it listens");

@@ -32,6 +32,7 @@ use crate::lane::LaneStream;
 use crate::private::Private;
 use crate::public_key::PublicKey;
 use crate::seats::Seats;
+use crate::secrets::HeardSecrets;
 use crate::seldom::Seldom;
 use crate::tcp::SAFE_MAGIC;
 use crate::tls::{CONTROL, LANE, ServerTls};
@@ -233,7 +234,12 @@ impl Greeting {
         first: turns::Turn,
     ) -> Result<Secured, NetError> {
         let peer = self.addr.to_string();
-        let mut handshake = Handshake::server(tls.lane.clone(), received, &peer)?;
+        let mut handshake = if tls.hands_over {
+            let (config, heard) = HeardSecrets::of(&tls.lane);
+            Handshake::server(config, received, &peer)?.heard_by(heard)
+        } else {
+            Handshake::server(tls.lane.clone(), received, &peer)?
+        };
         let mut say = Vec::new();
         let mut more = vec![0; HEARD_BYTES];
         let mut leave = first;

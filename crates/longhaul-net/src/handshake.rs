@@ -15,6 +15,7 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::error::NetError;
 use crate::public_key::PublicKey;
 use crate::records::{Records, Schedule};
+use crate::secrets::{HeardSecrets, TrafficSecrets};
 use crate::tls::{LANE, nominal_name, proved_key};
 
 /// A handshake under way.
@@ -24,6 +25,8 @@ pub(crate) struct Handshake {
     received: Vec<u8>,
     /// Payload that came right behind the handshake.
     early: Vec<u8>,
+    /// Hears the secrets of a lane that may be handed over.
+    heard: Option<Arc<HeardSecrets>>,
 }
 
 /// The end of the handshake that this side is.
@@ -42,6 +45,8 @@ pub(crate) struct Secured {
     pub(crate) early: Vec<u8>,
     /// Ciphertext that was received already, from the start of a record.
     pub(crate) leftover: Vec<u8>,
+    /// The secrets of a lane that may be handed over.
+    pub(crate) secrets: Option<TrafficSecrets>,
 }
 
 /// The next step of a handshake.
@@ -66,7 +71,13 @@ impl Handshake {
     }
 
     fn new(side: Result<Side, rustls::Error>, heard: Vec<u8>, peer: &str) -> Result<Handshake, NetError> {
-        side.map(|side| Handshake { side, received: heard, early: Vec::new() }).map_err(|e| NetError::tls(peer, e))
+        side.map(|side| Handshake { side, received: heard, early: Vec::new(), heard: None })
+            .map_err(|e| NetError::tls(peer, e))
+    }
+
+    /// The same, of a lane that may be handed over to another process.
+    pub(crate) fn heard_by(self, heard: Arc<HeardSecrets>) -> Handshake {
+        Handshake { heard: Some(heard), ..self }
     }
 
     /// Takes bytes from the peer.
@@ -96,20 +107,23 @@ impl Handshake {
 
     /// Trades the finished connection for its keys.
     pub(crate) fn finish(self) -> Result<Secured, rustls::Error> {
-        let (peer_key, secrets, schedule) = match self.side {
+        let (peer_key, secrets, schedule, suite) = match self.side {
             Side::Client(c) => {
                 let peer_key = proved_key(&c, LANE)?;
                 let (secrets, kernel) = c.dangerous_into_kernel_connection()?;
-                (peer_key, secrets, Schedule::Client(kernel))
+                let suite = kernel.negotiated_cipher_suite().suite();
+                (peer_key, secrets, Schedule::Client(kernel), suite)
             }
             Side::Server(s) => {
                 let peer_key = proved_key(&s, LANE)?;
                 let (secrets, kernel) = s.dangerous_into_kernel_connection()?;
-                (peer_key, secrets, Schedule::Server(kernel))
+                let suite = kernel.negotiated_cipher_suite().suite();
+                (peer_key, secrets, Schedule::Server(kernel), suite)
             }
         };
+        let heard = self.heard.and_then(|heard| heard.take(suite, &secrets));
         let records = Records::new(secrets, schedule)?;
-        Ok(Secured { records, peer_key, early: self.early, leftover: self.received })
+        Ok(Secured { records, peer_key, early: self.early, leftover: self.received, secrets: heard })
     }
 
     /// The rustls connection, for measurements of rustls's own records.

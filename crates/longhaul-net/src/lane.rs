@@ -212,6 +212,12 @@ impl LaneStream {
         self.0.set_deadline(left)
     }
 
+    /// The lane over TCP that it is. `None` over anything else.
+    pub(crate) fn into_tcp(self) -> Option<TcpLane> {
+        let transport: Box<dyn std::any::Any> = self.0;
+        transport.downcast().ok().map(|lane| *lane)
+    }
+
     fn truncated(&self) -> NetError {
         NetError::Truncated { peer: self.0.peer().to_owned() }
     }

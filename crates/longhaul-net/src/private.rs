@@ -9,12 +9,14 @@
 use std::ops::Range;
 
 use rustls::AlertDescription;
+use serde::{Deserialize, Serialize};
 
 use crate::error::NetError;
 use crate::handshake::Secured;
 use crate::records::{
     BODY_BYTES_MAX, FRAGMENT_BYTES_MAX, HEADER_BYTES, Heard, PAYLOAD, RECORD_BYTES_MAX, Records, TAG_BYTES,
 };
+use crate::secrets::{HandedOverKeys, TrafficSecrets};
 use crate::wire::{More, Want, Wire};
 
 /// The state of a private lane beside its socket.
@@ -30,18 +32,50 @@ pub(crate) struct Private {
     ended: bool,
     /// This side has announced it.
     finished: bool,
+    /// The secrets of the handshake, as long as the lane may be handed over.
+    secrets: Option<TrafficSecrets>,
+}
+
+/// A private lane on its way to another process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PrivateParts {
+    keys: HandedOverKeys,
+    /// Payload that was opened.
+    plain: Vec<u8>,
+    /// Ciphertext that was received.
+    sealed: Vec<u8>,
 }
 
 impl Private {
     /// Continues where the handshake ended.
     pub(crate) fn new(secured: Secured) -> Private {
-        let Secured { records, early, leftover, .. } = secured;
+        let Secured { records, early, leftover, secrets, .. } = secured;
+        Private { secrets, ..Private::begin(records, &early, &leftover) }
+    }
+
+    fn begin(records: Records, early: &[u8], leftover: &[u8]) -> Private {
         let (plain, sealed) = (0..early.len(), early.len()..early.len() + leftover.len());
         let mut inbox = vec![0; sealed.end.max(INBOX_BYTES)].into_boxed_slice();
-        inbox[plain.clone()].copy_from_slice(&early);
-        inbox[sealed.clone()].copy_from_slice(&leftover);
+        inbox[plain.clone()].copy_from_slice(early);
+        inbox[sealed.clone()].copy_from_slice(leftover);
         let outbox = vec![0; OUTBOX_BYTES].into_boxed_slice();
-        Private { records, outbox, outbox_len: 0, inbox, plain, sealed, ended: false, finished: false }
+        let (ended, finished) = (false, false);
+        Private { records, outbox, outbox_len: 0, inbox, plain, sealed, ended, finished, secrets: None }
+    }
+
+    /// Takes a lane apart that has carried nothing since its handshake. `None` if it cannot be.
+    pub(crate) fn into_parts(self) -> Option<PrivateParts> {
+        if self.outbox_len > 0 || self.ended || self.finished {
+            return None;
+        }
+        let keys = HandedOverKeys::of(self.secrets?, self.records.numbers());
+        let bytes = |range: Range<usize>| self.inbox[range].to_vec();
+        Some(PrivateParts { keys, plain: bytes(self.plain), sealed: bytes(self.sealed) })
+    }
+
+    /// Puts a lane together. `None` if its keys are none.
+    pub(crate) fn from_parts(parts: PrivateParts) -> Option<Private> {
+        Some(Private::begin(Records::handed_over(parts.keys)?, &parts.plain, &parts.sealed))
     }
 
     /// Seals and sends all of the parts. Each part begins a record, so that a receiver who asks for

@@ -10,10 +10,11 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::{Deserialize, Serialize};
 
 /// The public half of a peer's Ed25519 key. Its text is `lhk1:` and 43 characters of standard
 /// base64, not padded; a padded text is read as well.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {

@@ -81,6 +81,11 @@ impl TcpLane {
         Ok(TcpLane::private(wire, private))
     }
 
+    /// The socket and what makes it private. `None` for one that leads into a tunnel.
+    pub(crate) fn into_parts(self) -> Option<(Wire, Option<Private>)> {
+        (self.facts.transport == Transport::Tcp).then_some((self.wire, self.private))
+    }
+
     /// The socket, for tests that put bytes past the protection.
     #[cfg(test)]
     pub(crate) fn wire(&self) -> &Wire {

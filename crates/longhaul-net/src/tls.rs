@@ -103,6 +103,8 @@ pub struct ServerTls {
     pub(crate) unproven: Arc<Semaphore>,
     /// Turns at the processor for all of these handshakes.
     pub(crate) turns: Turns,
+    /// Whether lanes keep what another process needs to go on with them.
+    pub(crate) hands_over: bool,
 }
 
 impl ServerTls {
@@ -121,7 +123,15 @@ impl ServerTls {
             quic: Seats::new(limits.handshakes / QUIC_PART),
             unproven: Arc::new(Semaphore::new(UNPROVEN_MAX.min(limits.handshakes))),
             turns: Turns::new(COMPUTED_AT_ONCE),
+            hands_over: false,
         })
+    }
+
+    /// The same server, whose lanes may be handed over to another process
+    /// ([`crate::LaneStream::take_apart`]).
+    #[must_use]
+    pub fn handing_over(self) -> ServerTls {
+        ServerTls { hands_over: true, ..self }
     }
 
     /// The connections that have not shown yet whose they are, and as many as there may be.

@@ -52,25 +52,71 @@ pub struct Account {
 /// # Errors
 /// The system's error, if its databases cannot be asked.
 pub fn account(text: &str) -> io::Result<Option<Account>> {
-    let Ok(name) = CString::new(text) else { return Ok(None) };
-    let take = |entry: &libc::passwd| {
+    match (Account::of_name(text)?, text.parse()) {
+        (None, Ok(id)) => Account::of_number(id),
+        (named, _) => Ok(named),
+    }
+}
+
+impl Account {
+    /// The user of this name. `None`: the system knows none.
+    ///
+    /// # Errors
+    /// The system's error, if its databases cannot be asked.
+    pub fn of_name(name: &str) -> io::Result<Option<Account>> {
+        let Ok(name) = CString::new(name) else { return Ok(None) };
+        look_up(
+            // SAFETY: as in `user_id`.
+            |entry, room, found| unsafe {
+                libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
+            },
+            Account::of_entry,
+        )
+    }
+
+    /// The user of this number. `None`: the system knows none.
+    ///
+    /// # Errors
+    /// The system's error, if its databases cannot be asked.
+    pub fn of_number(uid: u32) -> io::Result<Option<Account>> {
+        look_up(
+            // SAFETY: as in `user_name`.
+            |entry, room, found| unsafe { libc::getpwuid_r(uid, entry, room.as_mut_ptr().cast(), room.len(), found) },
+            Account::of_entry,
+        )
+    }
+
+    fn of_entry(entry: &libc::passwd) -> Account {
         // SAFETY: as in `user_name`.
         let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_owned();
         Account { name, uid: entry.pw_uid, gid: entry.pw_gid }
-    };
-    let named = look_up(
-        // SAFETY: as in `user_id`.
-        |entry, room, found| unsafe {
-            libc::getpwnam_r(name.as_ptr(), entry, room.as_mut_ptr().cast(), room.len(), found)
-        },
-        take,
-    )?;
-    let Some(id) = text.parse::<u32>().ok().filter(|_| named.is_none()) else { return Ok(named) };
-    look_up(
-        // SAFETY: as in `user_name`.
-        |entry, room, found| unsafe { libc::getpwuid_r(id, entry, room.as_mut_ptr().cast(), room.len(), found) },
-        take,
-    )
+    }
+
+    /// The groups that it is in, `gid` among them.
+    ///
+    /// # Errors
+    /// The system's error; `InvalidData` for a user of too many groups.
+    pub fn groups(&self, gid: u32) -> io::Result<Vec<u32>> {
+        let mut groups = vec![0; GROUPS_BEGIN];
+        loop {
+            let mut count = libc::c_int::try_from(groups.len()).map_err(|_| too_many_groups())?;
+            // SAFETY: the name is a C string, and there is room for `count` groups. The call writes
+            // no more, and then the number that there are.
+            let got = unsafe { libc::getgrouplist(self.name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
+            if got >= 0 {
+                groups.truncate(usize::try_from(got).unwrap_or_default());
+                return Ok(groups);
+            }
+            if groups.len() > GROUPS_MAX {
+                return Err(too_many_groups());
+            }
+            groups.resize(groups.len() * 4, 0);
+        }
+    }
+}
+
+fn too_many_groups() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a user of more groups than a process can have")
 }
 
 /// The name of a group. `None`: the system knows none of this number.
@@ -126,6 +172,10 @@ fn look_up<E, T>(
 
 /// Room for an entry: enough for all but groups of many members.
 const ROOM_BYTES: usize = 4 << 10;
+/// Room for the groups of a user: enough for most.
+const GROUPS_BEGIN: usize = 64;
+/// The groups that a process can have (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
 /// The most room that an entry is given: a group of a hundred thousand members.
 const ROOM_BYTES_MAX: usize = 4 << 20;
 
@@ -145,12 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_found_by_its_name_and_by_its_number() {
+    fn an_account_is_found_by_its_name_and_by_its_number_and_has_its_groups() {
         let root = Account { name: c"root".to_owned(), uid: 0, gid: 0 };
         for (text, found) in
             [("root", Some(&root)), ("0", Some(&root)), ("no such account", None), ("4294967288", None)]
         {
             assert_eq!(account(text).expect("asked").as_ref(), found, "{text:?}");
         }
+        assert_eq!(Account::of_name("0").expect("asked"), None);
+        assert!(root.groups(0).expect("asked").contains(&0));
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FileType, fstat};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 /// Takes over sockets that whoever started this process passed on, once: a second call gets none.
 /// Call it before the process opens anything of its own for good.
@@ -28,6 +29,11 @@ pub fn take_sockets(numbers: impl Iterator<Item = RawFd>) -> io::Result<Vec<Owne
         if !is_socket {
             return Err(refused(format!("descriptor {number} is no socket")));
         }
+    }
+    for number in &numbers {
+        // What this process starts does not get them.
+        // SAFETY: as above.
+        fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*number) }, FdFlags::CLOEXEC)?;
     }
     // SAFETY: each is open, was passed to this process, and nothing else in it owns one: the
     // numbers are handed out once, before there are sockets of its own.

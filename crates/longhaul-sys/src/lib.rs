@@ -1,6 +1,6 @@
 //! The unsafe code of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
 //! about descriptors and connections, file locks, limits, dispositions of signals, accounts, the
-//! process's own user.
+//! process's own user, messages with descriptors.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain
 //! answers. Knows nothing of names of files, of chunks, peers or transfers.
@@ -11,6 +11,7 @@ pub mod accounts;
 pub mod fd;
 pub mod inherited;
 pub mod lock;
+pub mod passing;
 pub mod privileges;
 mod resolver;
 mod ring;

@@ -29,6 +29,21 @@ pub fn ignores_hangup() -> bool {
     asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
+/// Ignores the signals by which people and service managers end a process: this one ends when
+/// another one does.
+///
+/// # Errors
+/// The error of the system.
+pub fn outlive_signals() -> io::Result<()> {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: SIG_IGN runs no code of ours; no other thread's memory is touched.
+        if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Has a process that is to be started ignore the interrupts of its terminal (Ctrl-C). Whoever
 /// starts it ends it, in an order of its own.
 pub fn deaf_to_interrupts(mut command: Command) -> Command {

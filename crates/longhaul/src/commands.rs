@@ -5,7 +5,9 @@
 
 mod admin;
 mod bench;
+mod broker;
 mod check;
+mod deputy;
 mod key;
 mod ls;
 mod manual;
@@ -86,6 +88,16 @@ impl<'a> Context<'a> {
             LogForm::Json => log.event_format(JsonLog).try_init(),
         };
     }
+}
+
+/// Runs the process as a part of a daemon, if it was started under the name of one. `None`: it is a
+/// command.
+pub fn run_part(context: Context) -> Option<Result<Exit, Error>> {
+    let name = context.line.first();
+    if broker::is_name(name, broker::NAME) {
+        return Some(broker::run(context.line, context));
+    }
+    broker::is_name(name, deputy::NAME).then(|| deputy::run(context.line, context))
 }
 
 /// Runs the command that was asked for.

@@ -51,6 +51,9 @@ pub fn main() -> ExitCode {
 
 /// Runs a command line.
 pub fn run(context: Context) -> Exit {
+    if let Some(done) = commands::run_part(context) {
+        return done.unwrap_or_else(|error| output::refuse(false, error));
+    }
     output::set_color(color_asked_for(context), context.environment);
     let done = match Cli::try_parse_from(context.line) {
         Ok(cli) => commands::run(cli, context),

@@ -5,9 +5,11 @@
 //! [`FsTarget`](crate::FsTarget) sets permissions and makes links. Touches no disk but for the mask
 //! of this process. Knows nothing of peers and their rights.
 
+use serde::{Deserialize, Serialize};
+
 /// Restrictions on all entries that are put into a tree. The default has none: it is for a user's
 /// own destination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreePolicy {
     /// Permissions of files and directories.
     pub modes: ModePolicy,
@@ -18,7 +20,7 @@ pub struct TreePolicy {
 }
 
 /// The extras that are taken from a sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtrasPolicy {
     /// Extended attributes of users.
     pub xattrs: bool,
@@ -45,7 +47,7 @@ impl ExtrasPolicy {
 }
 
 /// The permission bits that are taken from a sender. Set-id and sticky bits never are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModePolicy {
     /// All of them.
     #[default]
@@ -60,7 +62,7 @@ pub enum ModePolicy {
 }
 
 /// The symbolic links that are made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkPolicy {
     /// All links.
     #[default]

@@ -77,7 +77,7 @@ impl JournalCopy {
             if self.kernel().ftruncate(&self.fd, *len).is_err() {
                 self.abandon();
             }
-            return Err(DiskError::call("append to", shown(self.tag), error));
+            return Err(DiskError::call("append to", self.shelf.shown(self.tag), error));
         }
         *len += bytes.len() as u64;
         Ok(())
@@ -93,7 +93,7 @@ impl JournalCopy {
         synced.map_err(|error| {
             // The system may forget the data that it could not write, and say "done" the next time.
             self.abandon();
-            DiskError::call("sync", shown(self.tag), error)
+            DiskError::call("sync", self.shelf.shown(self.tag), error)
         })
     }
 
@@ -105,10 +105,10 @@ impl JournalCopy {
         let mut standing = self.len.lock().unwrap_or_else(PoisonError::into_inner);
         self.usable()?;
         if len > *standing {
-            return Err(DiskError::Bounds { path: shown(self.tag), offset: len, len: 0 });
+            return Err(DiskError::Bounds { path: self.shelf.shown(self.tag), offset: len, len: 0 });
         }
         let cut = self.kernel().ftruncate(&self.fd, len);
-        cut.map_err(|error| DiskError::call("cut", shown(self.tag), error))?;
+        cut.map_err(|error| DiskError::call("cut", self.shelf.shown(self.tag), error))?;
         *standing = len;
         self.sync()
     }
@@ -127,7 +127,7 @@ impl JournalCopy {
             offset += piece.len() as u64;
             outcome.is_ok()
         })?;
-        outcome.map_err(|error| DiskError::call("write again", shown(self.tag), error))?;
+        outcome.map_err(|error| DiskError::call("write again", self.shelf.shown(self.tag), error))?;
         // A sync that failed is not believed when it is tried again: its error is told once.
         self.shelf.sync().inspect_err(|_| self.abandon())?;
         self.sync()
@@ -173,7 +173,7 @@ impl JournalCopy {
             outcome.is_ok()
         })?;
         let cut = outcome.and_then(|()| self.kernel().ftruncate(&self.fd, offset));
-        cut.map_err(|error| DiskError::call("write the copy", shown(self.tag), error))?;
+        cut.map_err(|error| DiskError::call("write the copy", self.shelf.shown(self.tag), error))?;
         *len = offset;
         self.shelf.sync().inspect_err(|_| self.abandon())?;
         self.sync()
@@ -208,7 +208,7 @@ impl JournalCopy {
 
     /// The error of a call that did not come back.
     pub(super) fn unanswered(&self) -> DiskError {
-        DiskError::call("wait for", shown(self.tag), Errno::TIMEDOUT)
+        DiskError::call("wait for", self.shelf.shown(self.tag), Errno::TIMEDOUT)
     }
 
     /// Its open file.
@@ -253,7 +253,7 @@ impl JournalCopy {
 
     /// The error of a call after such a failure.
     pub(crate) fn abandoned(&self) -> DiskError {
-        DiskError::Abandoned { path: shown(self.tag) }
+        DiskError::Abandoned { path: self.shelf.shown(self.tag) }
     }
 
     fn usable(&self) -> Result<(), DiskError> {

@@ -32,6 +32,8 @@ use crate::walk::Dir;
 #[derive(Clone, Debug)]
 pub(crate) struct ShelfDir {
     root: Arc<Dir>,
+    /// The name of the directory: [`NAME`], or that of one user's.
+    name: Arc<[u8]>,
     /// The directory whose name was synced here (`st_dev` and inode number).
     synced: Arc<Mutex<Option<(u64, u64)>>>,
     /// The target. `None`: a plain tree.
@@ -52,7 +54,27 @@ pub(super) enum Opening {
 impl ShelfDir {
     /// The shelf at the top of a tree, which is this target of a set. `None`: of none.
     pub(super) fn of(root: &Arc<Dir>, load: Option<Arc<TargetLoad>>) -> ShelfDir {
-        ShelfDir { root: Arc::clone(root), synced: Arc::default(), load }
+        ShelfDir { root: Arc::clone(root), name: NAME.into(), synced: Arc::default(), load }
+    }
+
+    /// The same of one user alone, which others cannot use.
+    pub(super) fn of_user(root: &Arc<Dir>, uid: u32) -> ShelfDir {
+        ShelfDir { name: [NAME, format!("-{uid}").as_bytes()].concat().into(), ..ShelfDir::of(root, None) }
+    }
+
+    /// Whether it is that of one user.
+    fn is_of_user(&self) -> bool {
+        *self.name != *NAME
+    }
+
+    /// Its path beneath the root, for messages.
+    fn path(&self) -> PathText {
+        PathText::from(&*self.name)
+    }
+
+    /// The path of a journal beneath the root, for messages.
+    pub(super) fn shown(&self, tag: SessionTag) -> PathText {
+        PathText::from([&*self.name, b"/", &file_name(tag)].concat().as_slice())
     }
 
     /// The condition of the target.
@@ -99,7 +121,7 @@ impl ShelfDir {
     /// The system's error; [`DiskError::Exists`] if this tag has a journal, or something that is no
     /// directory of ours has the shelf's name.
     pub(super) fn create(&self, tag: SessionTag) -> Result<JournalCopy, DiskError> {
-        let (name, path) = (file_name(tag), shown(tag));
+        let (name, path) = (file_name(tag), self.shown(tag));
         for _ in 0..TRIES_MAX {
             let made = self.make().inspect_err(|error| {
                 if error.kind() == ErrorKind::Alias {
@@ -153,7 +175,7 @@ impl ShelfDir {
     /// [`DiskError::Foreign`] for one that another user owns or may write to, [`DiskError::Escape`]
     /// for a link.
     pub(super) fn open(&self, tag: SessionTag) -> Result<Opening, DiskError> {
-        let path = shown(tag);
+        let path = self.shown(tag);
         let Some(fd) = self.opened(tag)? else { return Ok(Opening::Gone) };
         let Some(locked) = self.try_lock(&fd).map_err(|error| DiskError::call("lock", &path, error))? else {
             return Ok(Opening::Held);
@@ -176,7 +198,7 @@ impl ShelfDir {
         match each_name(&dir, |name| tags.extend(name.strip_suffix(SUFFIX).and_then(SessionTag::parse))) {
             // It was removed while we looked.
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(DiskError::call("list", NAME, error)),
+            Err(error) => return Err(DiskError::call("list", self.path(), error)),
         }
         tags.sort_unstable();
         Ok(tags)
@@ -189,7 +211,7 @@ impl ShelfDir {
 
     /// Opens a journal for reading and writing, as long as it is one of ours.
     pub(super) fn opened(&self, tag: SessionTag) -> Result<Option<OwnedFd>, DiskError> {
-        let path = shown(tag);
+        let path = self.shown(tag);
         let Some(dir) = self.dir()? else { return Ok(None) };
         // A fifo in its place must not make us wait.
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -211,20 +233,23 @@ impl ShelfDir {
     /// The directory. `None` if it does not stand.
     pub(super) fn dir(&self) -> Result<Option<OwnedFd>, DiskError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match openat(&self.root, NAME, flags, Mode::empty()) {
+        let fd = match openat(&self.root, &*self.name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 // Where every user may make names, another user's file there says no more than that
                 // user's directory would.
-                let stat = statat(&self.root, NAME, AtFlags::SYMLINK_NOFOLLOW);
-                ours(&stat.map_err(|error| DiskError::call("examine", NAME, error))?, NAME.into())?;
-                return Err(DiskError::NotADirectory { path: NAME.into() });
+                let stat = statat(&self.root, &*self.name, AtFlags::SYMLINK_NOFOLLOW);
+                ours(&stat.map_err(|error| DiskError::call("examine", self.path(), error))?, self.path())?;
+                return Err(DiskError::NotADirectory { path: self.path() });
             }
-            Err(error) => return Err(DiskError::call("open", NAME, error)),
+            Err(error) => return Err(DiskError::call("open", self.path(), error)),
         };
-        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", NAME, error))?;
-        ours_alone(&stat, NAME.into())?;
+        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", self.path(), error))?;
+        ours_alone(&stat, self.path())?;
+        if self.is_of_user() {
+            private(&stat, self.path())?;
+        }
         Ok(Some(fd))
     }
 
@@ -238,9 +263,9 @@ impl ShelfDir {
             }
             return Ok(Some(dir));
         }
-        match self.kernel().mkdirat(&self.root, NAME, Mode::RWXU) {
+        match self.kernel().mkdirat(&self.root, &self.name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(DiskError::call("make the directory", NAME, error)),
+            Err(error) => return Err(DiskError::call("make the directory", self.path(), error)),
         }
         let Some(dir) = self.dir()? else { return Ok(None) };
         self.sync_name(&dir)?;
@@ -250,7 +275,7 @@ impl ShelfDir {
     /// Makes the directory's name durable, after a check that no other name leads to it.
     fn sync_name(&self, dir: &OwnedFd) -> Result<(), DiskError> {
         self.refuse_aliases(dir)?;
-        self.root.sync().map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
+        self.root.sync().map_err(|error| DiskError::call("sync the directory above", self.path(), error))?;
         *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = Some(id_of(dir)?);
         Ok(())
     }
@@ -260,10 +285,12 @@ impl ShelfDir {
     /// It is tried out, once on each shelf.
     fn refuse_aliases(&self, dir: &OwnedFd) -> Result<(), DiskError> {
         let id = id_of(dir)?;
+        let rest = &self.name[NAME.len()..];
         for alias in ALIASES {
-            let found = statat(&self.root, *alias, AtFlags::SYMLINK_NOFOLLOW);
+            let alias = [*alias, rest].concat();
+            let found = statat(&self.root, alias.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
             if found.is_ok_and(|stat| crate::stat::place_of(&stat) == id) {
-                return Err(DiskError::Alias { path: (*alias).into() });
+                return Err(DiskError::Alias { path: alias.as_slice().into() });
             }
         }
         Ok(())
@@ -279,7 +306,7 @@ impl ShelfDir {
     /// # Errors
     /// The system's error.
     pub(super) fn sync(&self) -> Result<(), DiskError> {
-        let synced = |error| DiskError::call("sync the directory", NAME, error);
+        let synced = |error| DiskError::call("sync the directory", self.path(), error);
         if let Some(dir) = self.dir()? {
             self.kernel().fsync(&dir).map_err(synced)?;
         }
@@ -300,7 +327,7 @@ impl ShelfDir {
         let Some(dir) = self.dir()? else { return Ok(()) };
         match self.kernel().unlinkat(&dir, &file_name(tag)) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(DiskError::call("remove", shown(tag), error)),
+            Err(error) => return Err(DiskError::call("remove", self.shown(tag), error)),
         }
         if self.load.is_some() {
             epoch::remove(self.kernel(), &dir, tag);
@@ -318,7 +345,7 @@ impl ShelfDir {
         // Refused as long as there is another one. The tree looks as if there had never been one:
         // its top keeps its time.
         let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
-        if self.kernel().rmdirat(&self.root, NAME).is_ok()
+        if self.kernel().rmdirat(&self.root, &self.name).is_ok()
             && let Ok(before) = before
         {
             let meta = meta_of(&before);
@@ -342,6 +369,11 @@ fn id_of(dir: &OwnedFd) -> Result<(u64, u64), DiskError> {
 /// Refuses a file that another user owns: its content is the choice of that user.
 fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     if stat.st_uid == geteuid().as_raw() { Ok(()) } else { Err(DiskError::Foreign { path }) }
+}
+
+/// Refuses a directory into which others may look. One that somebody made for the user may be so.
+fn private(stat: &Stat, path: PathText) -> Result<(), DiskError> {
+    if stat.st_mode & 0o077 == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }
 
 /// Refuses also one of ours to which others may write: who is let into the directory can give a

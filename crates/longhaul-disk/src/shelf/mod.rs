@@ -110,6 +110,11 @@ impl Shelf {
         Shelf { dirs, copies: 1, reach: Reach::All, proves: Arc::new(AllOfIt) }
     }
 
+    /// The shelf of a plain tree for one user alone, beside those of others.
+    pub(crate) fn of_user(root: &Arc<Dir>, uid: u32) -> Shelf {
+        Shelf { dirs: Arc::new([ShelfDir::of_user(root, uid)]), ..Shelf::of(root) }
+    }
+
     /// The shelf of a set, of which these targets are there.
     pub(crate) fn over<'a>(targets: impl Iterator<Item = (&'a Arc<Dir>, &'a Arc<TargetLoad>)>, reach: Reach) -> Shelf {
         let dirs = targets.map(|(root, load)| ShelfDir::of(root, Some(Arc::clone(load)))).collect();

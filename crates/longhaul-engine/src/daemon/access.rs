@@ -26,7 +26,7 @@ impl Daemon {
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
         let root = self.roots.account.as_ref().map(|account| account.root());
-        match root.or_else(|| self.roots.named.get(name).map(|(root, ..)| root)) {
+        match root.or_else(|| self.config.roots.iter().find(|root| root.name == name)) {
             Some(root) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
             _ => Err(Fault::new(
                 FaultCode::Denied,

@@ -17,7 +17,9 @@ use super::access::{need, need_protection};
 use super::audit::SessionAudit;
 use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
+use super::deputy::{DaemonLink, LinkedSession};
 use super::listing::{ListedNames, Places};
+use super::live::{MayModify, Needs};
 use super::memory::Measured;
 use super::rates::RateClaim;
 use super::request::hear_rest;
@@ -26,6 +28,7 @@ use super::runs::RunSeat;
 use super::shares::{Full, Share};
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon, RootConfig};
+use crate::api::StopTrigger;
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
@@ -67,6 +70,9 @@ pub(super) struct Holdings {
     pub(super) audit: Arc<SessionAudit>,
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
+    /// In a deputy: what it has of the daemon, which is told before another session of the run
+    /// begins.
+    pub(super) linked: Option<LinkedSession>,
     _watch: Option<Watch>,
     pub(super) buffers: Buffers,
     pub(super) place: RunSeat,
@@ -122,6 +128,10 @@ async fn prepare(
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
+    let linked = match &daemon.live.link {
+        Some(link) => Some(begin(link, &transfer, needs(daemon, client, &transfer)?, place.trigger()).await?),
+        None => None,
+    };
     let root_places = root_places(daemon, client, &transfer)?;
     let (mut side, description) = match measured {
         Some(measured) => measured.side(&transfer),
@@ -134,6 +144,9 @@ async fn prepare(
     let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(all, transfer.chunk));
     let needed = needed(all, &transfer, &side, measured, chunk_max)?;
     let memory = needed.memory;
+    if let Some(link) = &daemon.live.link {
+        link.reserve(needed.first()).await;
+    }
     let buffers = buffers(daemon, client.key, (needed, root_places)).await?;
     if let Some(claim) = rest.claim {
         buffers.absorb(claim);
@@ -143,7 +156,7 @@ async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { audit, _session: session, _watch, buffers, place };
+    let holdings = Holdings { audit, _session: session, linked, _watch, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -187,11 +200,36 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this build does not know how to do what is asked";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
     }
+    if transfer.flow.transport == Transport::Quic && daemon.live.link.is_some() {
+        let why = "this key is served as a user of the daemon's host, over TCP alone";
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::EncryptOrUseTcp));
+    }
     need_allowed(daemon, client, transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
     Ok(())
+}
+
+/// The rights that a transfer begins with.
+fn needs(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Needs, Fault> {
+    let may_modify = match &transfer.far {
+        Far::Destination { root, .. } if daemon.root(client, root)?.1.modify => MayModify::Yes,
+        _ => MayModify::No,
+    };
+    Ok(Needs::of(transfer, may_modify).of_user(client.uid()))
+}
+
+/// Has the daemon let a session of a deputy begin.
+async fn begin(
+    link: &Arc<DaemonLink>,
+    transfer: &Transfer,
+    needs: Needs,
+    trigger: StopTrigger,
+) -> Result<LinkedSession, Fault> {
+    let protection = handshake::from_wire(transfer.protect);
+    let receives = transfer.role == Role::Sender;
+    link.begin((side::described(transfer), receives, protection, needs), transfer.flow.rate, trigger).await
 }
 
 /// The facts of the transport that a session begins with.
@@ -274,7 +312,7 @@ async fn mapped(
 
 /// One of the sessions that there may be. Where all are taken, one in which nothing moves makes
 /// room for a client that has none.
-async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
+pub(super) async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
     match daemon.sessions.claim(client, 1) {
         Err(Full::Daemon) if !daemon.sessions.has_any(client) && daemon.runs.make_room(client).await => {
             daemon.sessions.claim(client, 1)

@@ -2,7 +2,7 @@
 //!
 //! In: a request that was heard. Out: its root, its path and its kind, as texts. It judges nothing.
 
-use longhaul_core::RelPath;
+use longhaul_core::{PlainText, RelPath};
 use longhaul_net::PublicKey;
 use longhaul_proto::wire::message::{Far, Request};
 
@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::Daemon;
 use super::audit::{AuditDeed, AuditRecord, AuditWho};
+use super::deputy::{AskedWords, Outcome};
 use longhaul_core::{Fault, FaultCode};
 
 /// A request of a known key.
@@ -44,17 +45,24 @@ impl Asked {
 
     /// Records that its names were told, or why not all of them were.
     pub(super) fn listed(&self, daemon: &Daemon, code: Option<FaultCode>) {
+        daemon.live.link.iter().for_each(|link| link.outcome(Outcome::Listed(self.words(), code)));
         daemon.live.tallies.listed();
         self.record(daemon, AuditDeed::Listed, code);
     }
 
     /// Records that it was refused.
     pub(super) fn refused(&self, daemon: &Daemon, fault: &Fault) {
+        daemon.live.link.iter().for_each(|link| link.outcome(Outcome::Refused(self.words(), fault.code)));
         daemon.live.tallies.refused(fault.code);
         let client = daemon.client(&self.key).map_or("", |client| &client.name);
         let place = self.root.as_ref().zip(self.path.as_ref()).map(|(root, path)| format!(" {root}/{path}"));
         daemon.live.tallies.fault(client, &format!("{}{}", self.what, place.unwrap_or_default()), fault);
         self.record(daemon, AuditDeed::Refused, Some(fault.code));
+    }
+
+    fn words(&self) -> AskedWords {
+        let text = |text: &String| PlainText::from(text.as_str());
+        AskedWords { root: self.root.as_ref().map(text), path: self.path.as_ref().map(text), what: self.what.into() }
     }
 
     fn record(&self, daemon: &Daemon, deed: AuditDeed, code: Option<FaultCode>) {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{ByteCount, ChunkMap, Fault, FaultCode, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{DiskError, Journalled, Reopened, Replace, Room, Staged, Standing, TargetFile, TargetTree};
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use super::quotas::{ClientInRoot, Quotas, Stored};
@@ -23,7 +24,7 @@ use crate::api::StopTrigger;
 use crate::workers::blocking;
 
 /// Bounds on what the transfers of a client leave in all roots, or those of all clients in a root.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Bytes of files that may be stored. `None`: any number.
     pub stored: Option<ByteCount>,
@@ -36,7 +37,7 @@ pub struct Bounds {
 }
 
 /// Free space that stays free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FreeReserve {
     /// A number of bytes.
     Bytes(ByteCount),
@@ -52,7 +53,7 @@ impl Bounds {
     }
 
     /// Whether they bound what is received.
-    fn bounds_storage(&self) -> bool {
+    pub fn bounds_storage(&self) -> bool {
         self.stored.is_some() || self.files.is_some() || self.reserve.is_some()
     }
 }

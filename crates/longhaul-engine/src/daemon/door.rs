@@ -7,7 +7,7 @@
 
 use std::fmt::Display;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use longhaul_net::{
     GreetLimits, Greeted, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls, bind_pair, greet,
     system_words,
 };
-use longhaul_proto::join::OPENING_BYTES;
+use longhaul_proto::join::{OPENING_BYTES, Opening};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -190,17 +190,32 @@ pub(super) async fn receive(current: Arc<Current>, stream: TcpStream, peer: Sock
         // Boxed, so that silent connections do not need room for a conversation.
         Ok(Greeted::Control(control)) => Box::pin(serve::serve(current, control)).await,
         Ok(Greeted::PrivateLane(stream, key)) => bring_private(&current.now(), stream, key).await,
-        Ok(Greeted::SafeLane(stream, opening)) => current.now().registry.bring_safe(stream, &opening, peer.ip()).await,
+        Ok(Greeted::SafeLane(stream, opening)) => bring_safe(&current.now(), stream, &opening, peer.ip()).await,
         Err(e) => tracing::debug!(target: "longhaul::serve", %peer, error = %e, "a connection came to nothing"),
     }
 }
 
 /// Brings a private lane to its session, if its key is a client's.
 pub(super) async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
-    if daemon.knows(&key) {
-        return daemon.registry.bring_private(stream, key).await;
+    if let Ok(client) = daemon.client(&key) {
+        return match client.uid() {
+            Some(uid) => daemon.live.deputies.bring_private(uid, stream, key).await,
+            None => daemon.registry.bring_private(stream, key).await,
+        };
     }
     tracing::debug!(target: "longhaul::serve", peer = ?stream.peer_addr(), %key, "a lane with an unknown key");
+}
+
+/// Brings a safe lane to its session, which may be a deputy's.
+async fn bring_safe(daemon: &Daemon, stream: LaneStream, opening: &[u8], from: IpAddr) {
+    let session = opening.first_chunk::<OPENING_BYTES>().map(|bytes| Opening::decode(bytes).session);
+    let left = match session {
+        Some(session) => daemon.live.deputies.bring_safe(stream, &session, opening),
+        None => None,
+    };
+    if let Some(stream) = left {
+        daemon.registry.bring_safe(stream, opening, from).await;
+    }
 }
 
 /// A listener that fails for another reason than a shortage is tried again after this.

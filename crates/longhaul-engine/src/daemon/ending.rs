@@ -10,6 +10,7 @@ use longhaul_net::PublicKey;
 
 use super::Daemon;
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
+use super::deputy::Outcome;
 use super::live::Counts;
 use super::tallies::COMPLETE;
 use crate::cpu::Stage;
@@ -64,6 +65,7 @@ impl EndedSession<'_> {
             cpu_s = %cpu_seconds(totals.costs.stages()),
             "ended: {what}: {end}"
         );
+        daemon.live.link.iter().for_each(|link| link.outcome(Outcome::Ended(self.counts, code)));
         daemon.live.tallies.ended(self.transport, code);
         fault.iter().for_each(|fault| daemon.live.tallies.fault(client, what, fault));
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(what), code, ..AuditRecord::default() };

@@ -169,9 +169,9 @@ impl ServiceHandle {
     pub fn status(&self) -> ServiceFigures {
         let daemon = self.0.current.now();
         let (memory_taken, memory_max) = daemon.memory.taken();
-        let roots = daemon.roots.named.iter().map(|(name, (config, ..))| {
-            let stored = StoredFigures::within(&config.bounds, daemon.live.quotas.of_root(name));
-            (name.clone(), daemon.live.rates.cap(&Cap::Root(name.clone())), stored)
+        let roots = daemon.config.roots.iter().map(|root| {
+            let stored = StoredFigures::within(&root.bounds, daemon.live.quotas.of_root(&root.name));
+            (root.name.clone(), daemon.live.rates.cap(&Cap::Root(root.name.clone())), stored)
         });
         ServiceFigures {
             listening: self.0.listening.clone(),
@@ -219,8 +219,16 @@ impl ServiceHandle {
         let _alone = self.0.changing.try_lock().map_err(|_| changing())?;
         let old = self.0.current.now();
         reload::need_same_listen(&old.config, &config)?;
+        reload::need_broker(&old.live.deputies, &config)?;
         // A disk that hangs holds nobody up but this change.
-        let next = blocking(move || reload::prepare(&old, config)).await?;
+        let next = blocking(move || {
+            // It takes what it read only once everything else was found right.
+            let broker = old.live.deputies.broker().cloned();
+            broker.iter().try_for_each(|broker| broker.read())?;
+            let next = reload::prepare(&old, config)?;
+            broker.iter().try_for_each(|broker| broker.take()).map(|()| next)
+        })
+        .await?;
         Ok(reload::put(&self.0.current, next))
     }
 
@@ -271,7 +279,7 @@ impl ServiceHandle {
                 let client = daemon.config.clients.iter().find(|client| client.name == *name);
                 Cap::Client(client.ok_or_else(|| no_client(name))?.key)
             }
-            RateOf::Root(name) if daemon.roots.named.contains_key(name) => Cap::Root(name.clone()),
+            RateOf::Root(name) if daemon.config.roots.iter().any(|root| root.name == *name) => Cap::Root(name.clone()),
             RateOf::Root(name) => {
                 let why = format_args!("this daemon has no root '{}'", Escaped(name.as_bytes()));
                 return Err(Fault::new(FaultCode::NotFound, Blame::Local, why));

@@ -13,8 +13,10 @@ use std::time::Instant;
 use longhaul_core::{FaultCode, IfExists, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
+use serde::{Deserialize, Serialize};
 
 use super::audit::{Auditor, SessionAudit};
+use super::deputy::{DaemonLink, Deputies};
 use super::drain::Drain;
 use super::quotas::Quotas;
 use super::rates::RateLimits;
@@ -36,6 +38,10 @@ pub(super) struct LiveSessions {
     pub(super) rates: RateLimits,
     /// Their places on roots.
     pub(super) places: RootPlaces,
+    /// The processes of users of this host in which some run.
+    pub(super) deputies: Deputies,
+    /// In such a process: the way of one conversation to the daemon.
+    pub(super) link: Option<Arc<DaemonLink>>,
     /// Sums of what they did, and of what was refused.
     pub(super) tallies: Tallies,
     /// Records of the same.
@@ -78,11 +84,13 @@ pub(super) struct LiveSeat {
 }
 
 /// The rights without which a session may not go on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Needs {
     roots: BTreeMap<String, Rights>,
     /// Whether it measures.
     bench: bool,
+    /// The number of the user of this host as which it runs. `None`: the daemon's.
+    uid: Option<u32>,
 }
 
 impl Needs {
@@ -94,16 +102,27 @@ impl Needs {
                 let modify = may_modify == MayModify::Yes && *if_exists != IfExists::Fail;
                 Needs {
                     roots: BTreeMap::from([(root.to_string(), Rights { read, create: true, modify })]),
-                    bench: false,
+                    ..Needs::default()
                 }
             }
             (Far::Sources { sources, .. }, _) => {
                 let read = Rights { read: true, create: false, modify: false };
                 let roots = sources.iter().map(|source| (source.root.to_string(), read));
-                Needs { roots: roots.collect(), bench: false }
+                Needs { roots: roots.collect(), ..Needs::default() }
             }
-            _ => Needs { roots: BTreeMap::new(), bench: true },
+            _ => Needs { bench: true, ..Needs::default() },
         }
+    }
+
+    /// The same of a session that runs as this user.
+    #[must_use]
+    pub(super) fn of_user(self, uid: Option<u32>) -> Needs {
+        Needs { uid, ..self }
+    }
+
+    /// The roots.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &str> {
+        self.roots.keys().map(String::as_str)
     }
 }
 
@@ -123,7 +142,8 @@ impl Daemon {
         let grants = |(root, rights): (&String, &Rights)| {
             self.root(client, root).is_ok_and(|(_, granted)| granted.and(*rights) == *rights)
         };
-        (client.bench || !needs.bench) && needs.roots.iter().all(grants)
+        let is_user = needs.uid == client.uid();
+        is_user && (client.bench || !needs.bench) && needs.roots.iter().all(grants)
     }
 }
 
@@ -133,6 +153,18 @@ impl LiveSessions {
         let sessions = LiveSessions::default();
         sessions.rates.set_all(config);
         sessions
+    }
+
+    /// The same sessions, of which some run in these processes.
+    #[must_use]
+    pub(super) fn served_by(self, deputies: Deputies) -> LiveSessions {
+        LiveSessions { deputies, ..self }
+    }
+
+    /// The same sessions, as a conversation of a deputy sees them.
+    #[must_use]
+    pub(super) fn linked(self, link: Arc<DaemonLink>) -> LiveSessions {
+        LiveSessions { link: Some(link), ..self }
     }
 
     /// Enters a session.
@@ -208,7 +240,7 @@ pub(super) struct SessionAccount {
 }
 
 /// How far a session is, and how fast.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct SessionPace {
     /// Bytes of committed files.
     pub bytes_committed: u64,
@@ -233,7 +265,7 @@ pub struct SessionPace {
 }
 
 /// The figures of a session.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counts {
     /// Files and links that were committed.
     pub(super) files: u64,
@@ -265,9 +297,15 @@ impl SessionCounter {
         };
         self.account.iter().for_each(|account| account.moved(more));
     }
+
     /// The figures now.
     pub(super) fn counts(&self) -> Counts {
         *self.lock()
+    }
+
+    /// Shows figures that were counted elsewhere. Returns those before.
+    pub(super) fn set(&self, counts: Counts) -> Counts {
+        std::mem::replace(&mut *self.lock(), counts)
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -391,6 +429,7 @@ mod tests {
             bounds: Bounds::default(),
             weight: 1,
             bench: false,
+            user: None,
         });
         let config = ServeConfig {
             file: None,
@@ -413,7 +452,7 @@ mod tests {
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");
         let affinity = reload::affinity(&config).expect("any CPU");
-        Daemon::new(config, Roots { named, account: None }, affinity, Stop::new().1)
+        Daemon::new(config, Roots { named, ..Roots::default() }, affinity, Stop::new().1)
     }
 
     fn key() -> PublicKey {
@@ -434,7 +473,7 @@ mod tests {
             transport: "tcp",
             receives: false,
             begun: Instant::now(),
-            needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), bench: false },
+            needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), ..Needs::default() },
             counter: Arc::default(),
             trigger,
         };

@@ -15,9 +15,10 @@
 //! `bounds` has a destination seem smaller than its disk, by what `quotas` counts; `memory` grants
 //! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
 //! go. `audit` records what clients do to files, `asked` a request before it is judged, `tallies`
-//! counts, `ending` tells the end of a session, and `watch` has figures for whoever watches. `pipe`
-//! is a daemon for one client behind an ssh session, whose paths are an `account`'s; `liveness`
-//! shows whether all of it lives. It knows no command line.
+//! counts, `ending` tells the end of a session, and `watch` has figures for whoever watches. A
+//! client that has a user of this host is served by a `deputy`, a process of that user. `pipe` is a
+//! daemon for one client behind an ssh session, whose paths are an `account`'s; `liveness` shows
+//! whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
@@ -28,6 +29,7 @@ mod bounds;
 mod buffers;
 mod collect;
 mod current;
+mod deputy;
 mod door;
 mod drain;
 mod ending;
@@ -63,6 +65,7 @@ use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
 use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, TargetDirs, TargetSet, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
+use serde::{Deserialize, Serialize};
 
 use crate::api::{Stop, StopTrigger};
 use crate::budget;
@@ -71,6 +74,7 @@ use crate::lanes::registry::Registry;
 use account::PipeAccount;
 use audit::Auditor;
 use current::Current;
+use deputy::Deputies;
 use door::Listening;
 use live::LiveSessions;
 use lobby::Lobby;
@@ -81,6 +85,7 @@ use shares::ClientShares;
 
 pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho};
 pub use bounds::{Bounds, FreeReserve};
+pub use deputy::{Broker, BrokerAnswer, BrokerRequest, serve_deputy};
 pub use door::bind_addresses;
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures, StoredFigures};
 pub use live::SessionPace;
@@ -92,7 +97,7 @@ pub use tallies::{MovedSums, RecentFault, ServiceSums};
 pub use watch::{RootFigures, RootTarget, WatchFigures};
 
 /// A directory tree offered under a name.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RootConfig {
     /// Its name.
     pub name: String,
@@ -115,7 +120,7 @@ pub struct RootConfig {
 }
 
 /// A client: a key that may come in.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientConfig {
     /// A name for the log.
     pub name: String,
@@ -137,10 +142,23 @@ pub struct ClientConfig {
     pub weight: u32,
     /// Whether it may measure: move bytes that are on no disk, to nowhere.
     pub bench: bool,
+    /// The user of this host as which its sessions run. `None`: the daemon's.
+    pub user: Option<ClientUser>,
+}
+
+/// A user of this host whose process serves a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientUser {
+    /// The number of the user. Never 0.
+    pub uid: u32,
+    /// The number of the primary group.
+    pub gid: u32,
+    /// The name by which its further groups are found. `None`: it has none.
+    pub name: Option<String>,
 }
 
 /// A daemon's configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServeConfig {
     /// The file from which it was read, named in the log where an administrator has to edit it.
     /// `None`: the command line alone.
@@ -187,6 +205,7 @@ pub struct ServeConfig {
     pub rate: Option<u64>,
     /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
     /// keeps the first.
+    #[serde(skip)]
     pub quotas: Option<Arc<dyn QuotaFile>>,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
     /// before its time on a fast link.
@@ -210,6 +229,8 @@ struct Roots {
     named: BTreeMap<String, OpenRoot>,
     /// The places that the one client behind a pipe may name instead.
     account: Option<Arc<PipeAccount>>,
+    /// Roots that a deputy could not open.
+    failed: BTreeMap<String, Fault>,
 }
 
 /// The daemon as a conversation sees it: the configuration and the roots of one moment, and the
@@ -233,17 +254,25 @@ struct Daemon {
     stop: Stop,
 }
 
+impl ClientConfig {
+    /// The number of the user of this host as which its sessions run. `None`: the daemon's.
+    fn uid(&self) -> Option<u32> {
+        self.user.as_ref().map(|user| user.uid)
+    }
+}
+
 impl Service {
     /// Opens roots, listens, and serves until [`Service::shutdown`].
     ///
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        Service::start_at(config, identity, Vec::new(), None).await
+        Service::start_at(config, identity, Vec::new(), (None, None)).await
     }
 
     /// The same at sockets that were passed to this process, in place of the configuration's
-    /// addresses, if there are any. Records of what clients do go to `audit`.
+    /// addresses, if there are any. Records of what clients do go to `audit`. Clients that have a
+    /// user need a broker.
     ///
     /// # Errors
     /// The same, and a [`Fault`] that names a socket at which it cannot listen.
@@ -251,19 +280,23 @@ impl Service {
         config: ServeConfig,
         identity: Arc<Identity>,
         passed: Vec<OwnedFd>,
-        audit: Option<Arc<dyn AuditLog>>,
+        (audit, broker): (Option<Arc<dyn AuditLog>>, Option<Broker>),
     ) -> Result<Service, Fault> {
+        let deputies = Deputies::of(broker);
+        reload::need_broker(&deputies, &config)?;
         let affinity = reload::affinity(&config)?;
         let roots = reload::open_roots(&config, &BTreeMap::new())?;
         // As many as the system allows. If it refuses more, the limit that it reports is used.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
         let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
+        let tls = if deputies.broker().is_some() { tls.handing_over() } else { tls };
         let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { passed };
         let listeners = door::listen(sockets, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let quotas = Quotas::open(config.quotas.clone())?;
-        let mut daemon = Daemon::new(config, Roots { named: roots, account: None }, affinity, stop);
+        let mut daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
+        daemon.live = daemon.live.clone().served_by(deputies);
         daemon.live.audit = Auditor::new(audit);
         daemon.live.quotas = quotas;
         reload::set_limits(&daemon);

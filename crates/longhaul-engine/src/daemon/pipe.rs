@@ -88,9 +88,9 @@ where
 /// The one client: whoever holds the other end of the pipe.
 fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
-    let (rate, sessions, memory) = (None, None, None);
+    let (rate, sessions, memory, user) = (None, None, None, None);
     let bounds = Bounds::default();
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, bounds, weight: 1, bench: false }
+    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, bounds, weight: 1, bench: false, user }
 }
 
 /// The addresses to listen at: the one that ssh uses, and those that the client's user named.

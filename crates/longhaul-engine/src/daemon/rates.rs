@@ -268,6 +268,7 @@ mod tests {
             bounds: crate::Bounds::default(),
             weight: 1,
             bench: false,
+            user: None,
         };
         let (free, slow, slower) = (root("free", None), root("slow", Some(100)), root("slower", Some(50)));
         let caps = BTreeMap::from([(Cap::Root("slow".to_owned()), 100), (Cap::Root("slower".to_owned()), 50)]);

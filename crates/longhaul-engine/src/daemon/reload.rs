@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_core::{Blame, Fault, FaultCode, hint};
-use longhaul_disk::{Affinity, Marks, TargetSet, Writing};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, hint};
+use longhaul_disk::{Affinity, Marks, TargetSet, Tree, Writing};
 
 use super::current::Current;
+use super::deputy::Deputies;
 use super::{ClientConfig, Daemon, OpenRoot, RootConfig, Roots, ServeConfig, door};
 use crate::journals::RootJournals;
 
@@ -65,12 +66,25 @@ pub(super) fn need_same_listen(old: &ServeConfig, new: &ServeConfig) -> Result<(
     Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Daemon::StartAgain))
 }
 
+/// Refuses clients that have a user where nobody can start a process for it.
+pub(super) fn need_broker(deputies: &Deputies, config: &ServeConfig) -> Result<(), Fault> {
+    let with_user = config.clients.iter().find(|client| client.user.is_some());
+    match with_user.filter(|_| deputies.broker().is_none()) {
+        None => Ok(()),
+        Some(client) => {
+            let why = "this client has a user, and the daemon was started without any such client";
+            let fault = Fault::new(FaultCode::Usage, Blame::Local, why).about(Escaped(client.name.as_bytes()));
+            Err(fault.hint(hint::Daemon::StartAgain))
+        }
+    }
+}
+
 /// Opens what another configuration needs besides what `old` has. Nothing of `old` changes.
 pub(super) fn prepare(old: &Daemon, config: ServeConfig) -> Result<Daemon, Fault> {
     let affinity = affinity(&config)?;
     // A set that is to be made is made only once all others were found right.
     look_at_sets(&config, &old.roots.named)?;
-    let roots = Roots { named: open_roots(&config, &old.roots.named)?, account: None };
+    let roots = Roots { named: open_roots(&config, &old.roots.named)?, ..Roots::default() };
     Ok(Daemon { config, roots, affinity, ..old.clone() })
 }
 
@@ -122,7 +136,7 @@ pub(super) fn open_roots(
     open: &BTreeMap<String, OpenRoot>,
 ) -> Result<BTreeMap<String, OpenRoot>, Fault> {
     let mut roots = BTreeMap::new();
-    for root in &config.roots {
+    for root in config.roots.iter().filter(|root| config.opens(root)) {
         let (set, store) = match standing(root, open) {
             Some((_, set, store)) => (set.clone(), store.clone()),
             None => {
@@ -136,6 +150,36 @@ pub(super) fn open_roots(
         roots.insert(root.name.clone(), (root.clone(), set, store));
     }
     Ok(roots)
+}
+
+/// Opens a root as a user, unless it is open and still in its place. What this user leaves there is
+/// its own.
+pub(super) fn open_for_user(
+    root: &RootConfig,
+    open: &BTreeMap<String, OpenRoot>,
+    (uid, config): (u32, &ServeConfig),
+) -> Result<OpenRoot, Fault> {
+    if let Some((_, set, store)) = standing(root, open) {
+        return Ok((root.clone(), set.clone(), store.clone()));
+    }
+    let [dir] = root.targets.dirs.as_slice() else {
+        let why = "a target set cannot be served to a client that has a user";
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).about(&root.name));
+    };
+    let set = Tree::open_for_user(dir, uid).map(TargetSet::plain).map_err(|e| e.fault().about(&root.name))?;
+    let store = RootJournals::keeping(set.shelf(), config.unfinished);
+    Ok((root.clone(), set, store))
+}
+
+impl ServeConfig {
+    /// Whether the daemon itself opens a root. It does not where only clients with a user have
+    /// rights.
+    pub fn opens(&self, root: &RootConfig) -> bool {
+        let has = |client: &&ClientConfig| client.roots.contains_key(&root.name);
+        let (with, without): (Vec<_>, Vec<_>) =
+            self.clients.iter().filter(has).partition(|client| client.user.is_some());
+        with.is_empty() || !without.is_empty()
+    }
 }
 
 /// Looks at the sets that are to be opened, and writes nothing.

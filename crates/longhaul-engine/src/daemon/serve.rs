@@ -23,11 +23,11 @@ use super::audit::{AuditDeed, AuditRecord};
 use super::current::Current;
 use super::ending::EndedSession;
 use super::handle::shown;
-use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter};
+use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
 use super::rates::Entered;
 use super::side::Side;
-use super::{Daemon, request, strangers};
+use super::{ClientConfig, Daemon, deputy, request, strangers};
 use crate::budget::{self};
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
@@ -54,15 +54,23 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         return strangers::refuse(&daemon, control).await;
     }
     // Until it has a session, which is counted otherwise, or its answer.
+    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
     let Some(place) = daemon.lobby.client(control.peer_key) else {
         daemon.notices.crowded(peer, control.peer_key);
         daemon.live.tallies.crowded();
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
+    // The user's own process hears it, if that is not this one.
+    if let Some(uid) = uid.filter(|_| daemon.live.link.is_none()) {
+        return deputy::relay(current, control, uid, place).await;
+    }
     let heard = handshake::hear(&mut control.reader).await;
     let follows = heard.as_ref().map_or(Follows::Nothing, |(request, _)| request::follows(request));
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
+    if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
+        link.reserve_first().await;
+    }
     let asked = Asked::new(heard.as_ref().ok().map(|(request, _)| request), control.peer_key, peer);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
         Ok((request, _)) => admit(&daemon, &mut control, request).await,
@@ -120,7 +128,7 @@ fn busy(what: &str) -> Fault {
 async fn run_session(
     (daemon, current): (&Arc<Daemon>, &Current),
     control: Control,
-    admission: Admission,
+    mut admission: Admission,
     units: Units,
 ) {
     let begun = Instant::now();
@@ -131,6 +139,7 @@ async fn run_session(
     let protection = handshake::from_wire(admission.transfer.protect);
     tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
     let counter = Arc::new(SessionCounter::new(account));
+    admission.holdings.linked.iter_mut().for_each(|linked| linked.show(counter.clone()));
     if admission.measured.is_some() {
         // Its own time and the end are within that, or the client is not one that means well.
         admission.holdings.place.end_after(LONGEST + LONGEST / 10);
@@ -191,11 +200,14 @@ async fn welcome(
 ) -> Result<(ControlLink, (Registered, Entered, LiveSeat), Plan), Fault> {
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.live.rates.enter(admission.claim.clone(), events.0.clone());
-    let welcome = answer(admission, units, rate)?;
+    // A deputy is told both by the daemon.
+    let rate = admission.holdings.linked.as_ref().map_or(rate, |linked| linked.rate(events.0.clone()));
+    let session = daemon.live.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
+    let welcome = answer(admission, units, (session, rate));
     admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
     let what = Some(admission.description.as_str());
     admission.holdings.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
-    let live = daemon.live.enter(welcome.session, listed(&control, admission, observer.clone()));
+    let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
@@ -222,11 +234,12 @@ async fn welcome(
 }
 
 /// A session in the list of those that run.
-fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
+fn listed(daemon: &Daemon, control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
     let may_modify = match &admission.side {
         Side::Receive(_, Policy { may_modify: true, .. }) => MayModify::Yes,
         _ => MayModify::No,
     };
+    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
     Live {
         key: control.peer_key,
         client: admission.client.clone(),
@@ -236,7 +249,7 @@ fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>
         transport: transport_name(admission.transfer.flow.transport),
         receives: matches!(admission.side, Side::Receive(..)),
         begun: Instant::now(),
-        needs: Needs::of(&admission.transfer, may_modify),
+        needs: Needs::of(&admission.transfer, may_modify).of_user(uid),
         counter,
         trigger: admission.holdings.place.trigger(),
     }
@@ -244,7 +257,7 @@ fn listed(control: &Control, admission: &Admission, counter: Arc<SessionCounter>
 
 /// Ends a session in order that was admitted by what is served no more, or while the daemon began
 /// to drain. Whoever changed that found it in no list yet.
-fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
+pub(super) fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
     let daemon = current.now();
     if !seat.is_allowed(&daemon) {
         seat.end(FaultCode::Denied);
@@ -253,25 +266,25 @@ fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
     }
 }
 
-/// The answer to an admitted request of a client that takes `units`; `rate` is what the daemon lets
-/// the session carry, bytes/s.
-fn answer(admission: &Admission, units: Units, rate: Option<u64>) -> Result<Welcome, Fault> {
+/// The answer to an admitted request of a client that takes `units`, with the name of the session;
+/// `rate` is what the daemon lets it carry, bytes/s.
+fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Option<u64>)) -> Welcome {
     let chunk = admission.transfer.chunk;
-    Ok(Welcome {
+    Welcome {
         version: VERSION,
         caps: extras_carried(admission.transfer.preserve)
             | match &admission.side {
                 Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
                 Side::Send(_, _, caps) => *caps,
             },
-        session: nonce()?,
+        session,
         chunk,
         chunk_max: admission.chunk_max,
         bundled_max: units.bundled_max(chunk),
         lanes_max: admission.lanes_max,
         rate: rate.unwrap_or(0),
         memory_bytes: admission.measured.map_or(0, |measured| measured.bytes),
-    })
+    }
 }
 
 /// The lanes that the registry is to bring to the session, which hears of them through `listener`.
@@ -306,9 +319,10 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         count: admission.lanes,
         most: admission.lanes_max,
         transport: transfer.flow.transport,
+        keeps_transport: daemon.live.link.is_some(),
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
-        choose_transport: transfer.flow.choose,
+        choose_transport: transfer.flow.choose && daemon.live.link.is_none(),
         tunes: true,
         rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),

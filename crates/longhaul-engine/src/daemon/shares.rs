@@ -19,6 +19,7 @@ pub(super) struct ClientShares {
     of: &'static str,
     book: Arc<Mutex<ShareAccount<PublicKey>>>,
     given_back: Arc<Notify>,
+    wanted: Arc<Notify>,
 }
 
 /// A client's claim. Dropping it gives everything back.
@@ -48,6 +49,8 @@ struct ShareAccount<K> {
     claims_max: u64,
     /// The amount with which a claim usually begins, where claims grow.
     begins: u64,
+    /// Whether some is kept for others. Where all claims are of one client, nothing is.
+    keeps_free: bool,
     taken: u64,
     clients: HashMap<K, Had>,
     /// The most that some clients may have.
@@ -62,7 +65,8 @@ struct Had {
 
 impl<K: Copy + Eq + Hash> ShareAccount<K> {
     fn new(total: u64, claims_max: u64) -> ShareAccount<K> {
-        ShareAccount { total, claims_max, begins: 0, taken: 0, clients: HashMap::new(), limits: HashMap::new() }
+        let (clients, limits) = (HashMap::new(), HashMap::new());
+        ShareAccount { total, claims_max, begins: 0, keeps_free: true, taken: 0, clients, limits }
     }
 
     fn claim(&mut self, client: K, amount: u64) -> Result<(), Full> {
@@ -102,6 +106,7 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
             return Err(Full::Own { limit });
         }
         let free = self.total.saturating_sub(self.taken);
+        let (left, left_by_many) = if self.keeps_free { (left, left_by_many) } else { (0, 0) };
         if free < amount.saturating_add(left) {
             return Err(Full::Daemon);
         }
@@ -130,13 +135,24 @@ impl ClientShares {
     /// `claims_max` claims.
     pub(super) fn new(of: &'static str, total: u64, claims_max: u64) -> ClientShares {
         let book = Arc::new(Mutex::new(ShareAccount::new(total, claims_max)));
-        ClientShares { of, book, given_back: Arc::default() }
+        ClientShares { of, book, given_back: Arc::default(), wanted: Arc::default() }
     }
 
     /// The same of something of which claims begin with `begins`, and grow.
     pub(super) fn growing(of: &'static str, total: u64, begins: u64) -> ClientShares {
         let book = Arc::new(Mutex::new(ShareAccount { begins, ..ShareAccount::new(total, u64::MAX) }));
-        ClientShares { of, book, given_back: Arc::default() }
+        ClientShares { of, book, given_back: Arc::default(), wanted: Arc::default() }
+    }
+
+    /// The same of something that is one client's alone: nothing is kept free.
+    pub(super) fn whole(of: &'static str, total: u64) -> ClientShares {
+        let book = Arc::new(Mutex::new(ShareAccount { keeps_free: false, ..ShareAccount::new(total, u64::MAX) }));
+        ClientShares { of, book, given_back: Arc::default(), wanted: Arc::default() }
+    }
+
+    /// Waits until somebody has wanted some of it since the last call, in vain or not.
+    pub(super) async fn wanted(&self) {
+        self.wanted.notified().await;
     }
 
     /// Has another total from now on, and these limits of single clients. Claims that stand are
@@ -157,6 +173,7 @@ impl ClientShares {
     /// # Errors
     /// The limit that stands in the way.
     pub(super) fn claim(&self, client: PublicKey, amount: u64) -> Result<Share, Full> {
+        self.wanted.notify_one();
         self.lock().claim(client, amount)?;
         Ok(Share { shares: self.clone(), client, amount })
     }
@@ -215,9 +232,15 @@ impl Share {
     /// # Errors
     /// The limit that stands in the way.
     pub(super) fn grow(&mut self, amount: u64) -> Result<(), Full> {
+        self.shares.wanted.notify_one();
         self.shares.lock().grow(self.client, amount)?;
         self.amount += amount;
         Ok(())
+    }
+
+    /// Its amount.
+    pub(super) fn amount(&self) -> u64 {
+        self.amount
     }
 
     /// Takes in another claim of the same client: both are one from now on.
@@ -248,6 +271,19 @@ const KEPT_FREE: u64 = 4;
 mod tests {
     use super::*;
     use longhaul_net::Identity;
+
+    #[test]
+    fn what_is_one_clients_alone_may_be_taken_whole_and_grows() {
+        let shares = ClientShares::whole("memory", 100);
+        let key = PublicKey::from_bytes([1; 32]);
+        let mut share = shares.claim(key, 60).expect("it fits");
+        let other = shares.claim(key, 40).expect("it fits too");
+        assert_eq!(share.grow(1).err(), Some(Full::Daemon));
+        shares.limit(150, HashMap::new());
+        assert!(share.grow(50).is_ok() && share.amount() == 110);
+        drop(other);
+        assert_eq!(shares.taken(), (110, 150));
+    }
 
     #[test]
     fn a_client_gets_no_more_than_its_own_limit_and_others_do() {

@@ -61,7 +61,6 @@ pub(super) async fn open(
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
             let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());
-            let what = format!("push to {root}/{}", path.escaped());
             let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);
             let within = config.policy;
@@ -69,10 +68,9 @@ pub(super) async fn open(
             let destination = blocking(place).await?;
             audit.placed(root, &destination.base);
             let destination = Destination { place: format!("root {root}"), ..destination };
-            Ok((Side::Receive(destination, policy), what))
+            Ok((Side::Receive(destination, policy), described(transfer)))
         }
         (Far::Sources { sources, rules, .. }, Role::Receiver) => {
-            let Some(first) = sources.first() else { return Err(contradiction()) };
             let mut roots = BTreeMap::new();
             for source in sources {
                 if !roots.contains_key(&source.root) {
@@ -86,8 +84,6 @@ pub(super) async fn open(
             };
             let places = sources.iter().map(place).collect::<Result<Vec<_>, Fault>>()?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
-            let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
             let (names, accounts) = (names.map(Arc::new), AccountMap::default());
             let wanted = ScanWish { filter, names, preserve: transfer.preserve, accounts };
             let open =
@@ -98,9 +94,22 @@ pub(super) async fn open(
                 return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
             }
             let caps = handshake::source_caps(&shape);
-            Ok((Side::Send(RecordedSource::over(source, audit.clone()), wanted, caps), what))
+            Ok((Side::Send(RecordedSource::over(source, audit.clone()), wanted, caps), described(transfer)))
         }
         _ => Err(contradiction()),
+    }
+}
+
+/// A transfer of files, as the log says it.
+pub(super) fn described(transfer: &Transfer) -> String {
+    match &transfer.far {
+        Far::Destination { root, path, .. } => format!("push to {root}/{}", path.escaped()),
+        Far::Sources { sources, .. } => {
+            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+            let first = sources.first().map(|first| format!("{}/{}", first.root, first.path.escaped()));
+            format!("pull from {}{more}", first.unwrap_or_default())
+        }
+        Far::Memory { .. } => "bench".to_owned(),
     }
 }
 
@@ -120,6 +129,9 @@ impl Daemon {
     /// A root's tree and its partials, if the directory that is open for it is still the one at its
     /// path.
     pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<TargetSet>, Arc<RootJournals>), Fault> {
+        if let Some(fault) = self.roots.failed.get(root) {
+            return Err(fault.clone());
+        }
         let known = self.roots.named.get(root).map(|(_, set, store)| (set.clone(), store.clone()));
         let (set, store) =
             known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;

@@ -44,6 +44,8 @@ pub(crate) struct LaneRules {
     pub(crate) rates: LaneRates,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
+    /// Whether the other side may not change it.
+    pub(crate) keeps_transport: bool,
     /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) windows: u64,
     /// A lane that stands still for this long while others move is given up.
@@ -429,6 +431,7 @@ mod tests {
             target: 1,
             lanes_max: 1,
             transport: Transport::Tcp,
+            keeps_transport: false,
             windows: 0,
             tuning: None,
             rates,

@@ -64,6 +64,8 @@ pub(crate) struct LanePlan {
     pub(crate) most: u32,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
+    /// Whether the other side may not change it.
+    pub(crate) keeps_transport: bool,
     /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) window_bytes: u64,
     /// Whether a sender chooses among congestion controls, as nobody asked for one.
@@ -117,6 +119,7 @@ impl Plan {
             count: lanes,
             most: lanes,
             transport: Transport::Tcp,
+            keeps_transport: true,
             window_bytes: 0,
             choose_congestion: false,
             choose_transport: false,
@@ -142,6 +145,7 @@ impl Plan {
             target: lanes.count,
             lanes_max: lanes.most,
             transport: lanes.transport,
+            keeps_transport: lanes.keeps_transport,
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
@@ -254,6 +258,7 @@ impl LanePlan {
             count,
             most,
             transport: transfer.flow.transport,
+            keeps_transport: false,
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             choose_transport: transfer.flow.choose,

@@ -2,6 +2,7 @@
 
 mod accepting;
 mod dialling;
+mod handed_over;
 mod lanes;
 mod private_lanes;
 mod quic_lanes;
@@ -39,9 +40,13 @@ impl Port {
     }
 
     fn with(limits: GreetLimits) -> Port {
+        Port::serving(limits, |tls| tls)
+    }
+
+    fn serving(limits: GreetLimits, change: impl FnOnce(ServerTls) -> ServerTls) -> Port {
         let runtime = Runtime::new().unwrap();
         let identity = identity();
-        let tls = ServerTls::new(&identity, limits).unwrap();
+        let tls = change(ServerTls::new(&identity, limits).unwrap());
         let (sender, greeted) = tokio::sync::mpsc::unbounded_channel();
         let inside = runtime.enter();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();

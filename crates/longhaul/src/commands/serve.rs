@@ -13,10 +13,11 @@ use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::Arc;
 
 use longhaul_core::FaultCode;
-use longhaul_engine::{Marks, ServeConfig, Service, TargetSet, Writing, bind_addresses};
+use longhaul_engine::{Broker, Marks, ServeConfig, Service, TargetSet, Writing, bind_addresses, privileges};
 use longhaul_net::Identity;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
@@ -36,6 +37,9 @@ use crate::notify;
 use crate::output::{self, JsonLines, Listening, Summary, Talker};
 use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
+
+/// The process that starts others for users, and the socket to it.
+type StartedBroker = (Child, OwnedFd);
 
 /// Runs the command.
 ///
@@ -86,6 +90,8 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
     tell_the_lonely(&config, path.as_deref(), talker);
+    // While this process has one thread, may change users and has no secret.
+    let broker = start_broker(&config, path.as_deref(), talk)?;
     let loaded = keys::load_or_make(&identity, talker)?;
     let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { tell_passed(passed, talker) };
     // Here powers are given up, for good: what needs them stands above, and threads begin below.
@@ -94,7 +100,21 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let identity_default = identity_default().ok();
     let fixed = Fixed { identity, identity_default, confinement, socket_named, socket, watching, state };
     let sources = Sources { config: path, roots, fixed, confined: Arc::new(confined) };
-    super::block_on(listen_until_stopped((config, sockets), loaded, sources, (talk, talker)))?
+    super::block_on(listen_until_stopped((config, sockets, broker), loaded, sources, (talk, talker)))?
+}
+
+/// Starts the process that starts others for users, if a client has one.
+fn start_broker(config: &ServeConfig, path: Option<&Path>, talk: Talk) -> Result<Option<StartedBroker>, Error> {
+    let (Some(path), true) = (path, config.clients.iter().any(|client| client.user.is_some())) else {
+        return Ok(None);
+    };
+    if !privileges::may_become_others() {
+        let why = "clients have a user, and this process may not change to it";
+        let hint =
+            "start the daemon as root, with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or take 'user' and 'uid' out";
+        return Err(Error::Combination { why, hint });
+    }
+    super::broker::start(path, level(talk)).map(Some)
 }
 
 /// Tells how this process is confined; what is missing is a warning.
@@ -201,7 +221,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    (config, sockets): (ServeConfig, Vec<OwnedFd>),
+    (config, sockets, broker): (ServeConfig, Vec<OwnedFd>, Option<StartedBroker>),
     identity: Arc<Identity>,
     sources: Sources,
     (talk, talker): (Talk, Talker),
@@ -216,7 +236,11 @@ async fn listen_until_stopped(
     let serving = serving(&config);
     let (key, socket) = (identity.public(), sources.fixed.socket.as_deref().map(AdminSocket::bind).transpose()?);
     let watch = WatchParts::begin(&sources.fixed.watching).await?;
-    let service = Service::start_at(config, identity, sockets, watch.audit()).await?;
+    let broker = broker.map(|(child, socket)| {
+        tokio::task::spawn_blocking(move || outlived(child));
+        Broker::over(socket)
+    });
+    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker)).await?;
     watch.runs(&service);
     let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {
@@ -241,6 +265,22 @@ async fn listen_until_stopped(
         let _ = admin.await;
     }
     Ok(Exit::Complete)
+}
+
+/// Waits for the end of the process that starts others for users. The daemon cannot start another
+/// one: it has given up the right to.
+fn outlived(mut child: Child) {
+    let status = match child.wait() {
+        // It ends in order when this process does.
+        Ok(status) if status.success() => return,
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    tracing::error!(
+        target: "longhaul::serve",
+        status,
+        "the process that starts others for users has ended: clients with a user are refused until the daemon is started again"
+    );
 }
 
 /// The line that a service manager shows of a daemon that accepts.

@@ -12,6 +12,7 @@ mod grants;
 mod nested;
 mod policy;
 mod stored;
+mod user;
 mod watch;
 
 use std::ffi::OsStr;

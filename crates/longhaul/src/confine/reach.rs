@@ -92,7 +92,8 @@ pub(super) fn roots(config: &ServeConfig) -> Vec<Need> {
         let need = move |path: &PathBuf| Need { path: path.clone(), access, of: of.clone(), checked };
         root.targets.dirs.iter().map(need).collect::<Vec<_>>()
     };
-    config.roots.iter().flat_map(of_root).collect()
+    // Others are opened by processes of users alone.
+    config.roots.iter().filter(|root| config.opens(root)).flat_map(of_root).collect()
 }
 
 fn above(file: &Path) -> PathBuf {

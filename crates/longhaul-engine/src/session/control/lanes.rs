@@ -33,6 +33,8 @@ pub(super) type ClaimWindows = Box<dyn FnMut() -> bool + Send>;
 pub(super) struct SessionLanes {
     pool: Lanes,
     role: Role,
+    /// Whether the other side may not change the transport.
+    keeps_transport: bool,
     observer: Arc<dyn Observer>,
     clock: SessionClock,
     /// The session's queue, to which lanes report.
@@ -57,6 +59,7 @@ impl SessionLanes {
     ) -> SessionLanes {
         SessionLanes {
             role: rules.role,
+            keeps_transport: rules.keeps_transport,
             pool: Lanes::new(rules),
             observer,
             clock,
@@ -142,7 +145,8 @@ impl SessionLanes {
     pub(super) fn hear_target(&mut self, target: &LaneTarget) -> bool {
         let provides = self.role == Role::Receiver && self.pool.grants();
         if provides {
-            self.pool.set_target(target.count, target.transport);
+            let transport = if self.keeps_transport { self.pool.transport() } else { target.transport };
+            self.pool.set_target(target.count, transport);
         }
         provides
     }

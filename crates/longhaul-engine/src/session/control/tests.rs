@@ -79,6 +79,7 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
         target: 1,
         lanes_max: 1,
         transport: Transport::Tcp,
+        keeps_transport: false,
         windows: 0,
         tuning: None,
         rates: LaneRates { own_rate: None, asked_rate: None },

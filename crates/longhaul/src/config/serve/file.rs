@@ -16,15 +16,15 @@ use toml::Spanned;
 
 use super::bounds::{self, Counts, Written};
 use super::confinement;
-use super::grants::{KnownRoots, OtherRoots};
+use super::grants::{self, KnownRoots, OtherRoots};
 use super::policy::{self, Mask};
+use super::user;
 use super::watch::{self, Watch};
 use super::{
     BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
 };
 use crate::config::position;
-use crate::config::rights::grant;
-use crate::error::{Error, Flaw};
+use crate::error::Error;
 use crate::location::parse_root;
 use crate::values;
 
@@ -205,6 +205,15 @@ struct Client {
     /// false]
     #[serde(default)]
     bench: bool,
+    /// The user of this host as which the client's sessions run, in a process of that user with
+    /// its groups: files that it makes are that user's, and it reads what that user may. Never
+    /// root. The daemon must be started as root. [default: none]
+    user: Option<Text>,
+    /// The number of such a user instead of its name, from 1000 on. [default: none]
+    uid: Option<Spanned<i64>>,
+    /// The number of the group of files that it makes, in place of the user's primary group.
+    /// [default: none]
+    gid: Option<Spanned<i64>>,
 }
 
 /// A number, or a text with a unit.
@@ -232,7 +241,8 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
     let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
-    let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
+    let users = file.client.iter().filter(|client| client.user.is_some() || client.uid.is_some()).count();
+    let watching = watch::judge(std::mem::take(&mut file.watch), users).map_err(mistaken)?;
     let config = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, identity, state, admin_socket, confinement, watching, root_places })
 }
@@ -347,8 +357,8 @@ fn judge_root(root: Root, config: &ServeConfig, counts: Counts) -> Result<RootCo
         return Err(wrong(&root.name, format!("there are two roots '{name}'")));
     }
     let targets = judge_targets(&root)?;
-    let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
-    let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
+    let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| grants::rights(&words))?;
+    let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| grants::protections(&words))?;
     let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref(), root.preserve.as_deref())?;
     let (rate, sessions) = (rate(root.rate)?, sessions(root.sessions, config)?);
     let memory = memory(root.memory, config)?;
@@ -413,9 +423,12 @@ fn judge_client(
     if let Some(same) = before.iter().find(|known| known.key == key) {
         return Err(wrong(&client.key, format!("this key is that of '{}' already", same.name.escape_debug())));
     }
+    let user = user::judge(client.user.as_ref(), client.uid.as_ref(), client.gid.as_ref(), before)?;
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
-        granted.insert(root.get_ref().clone(), roots.granted(&name, root, words)?);
+        let rights = roots.granted(&name, root, words)?;
+        user.iter().try_for_each(|_| user::need_plain(root, roots, rights))?;
+        granted.insert(root.get_ref().clone(), rights);
     }
     let weight = match client.weight {
         None => 1,
@@ -432,6 +445,7 @@ fn judge_client(
         lanes: client.lanes.as_ref(),
     };
     let bounds = bounds::judge(&written, counts)?;
+    user.iter().try_for_each(|_| user::need_unbounded(&client.name, &bounds))?;
     Ok(ClientConfig {
         name,
         key,
@@ -442,25 +456,12 @@ fn judge_client(
         bounds,
         weight,
         bench: client.bench,
+        user,
     })
 }
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
     word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
-}
-
-/// The rights of these words.
-pub(super) fn rights(words: &[Text]) -> Result<Rights, Wrong> {
-    words.iter().try_fold(Rights::default(), |rights, word| at(word, grant(rights, word.get_ref())))
-}
-
-fn protections(words: &[Text]) -> Result<Vec<Protection>, Wrong> {
-    let level = |word: &Text| match word.get_ref().as_str() {
-        "private" => Ok(Protection::Private),
-        "safe" => Ok(Protection::Safe),
-        given => at(word, Err(Flaw::Unknown { given: given.to_owned(), allowed: "private, safe" })),
-    };
-    words.iter().map(level).collect()
 }
 
 fn listen(address: Text) -> Result<String, Wrong> {

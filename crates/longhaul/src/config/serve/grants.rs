@@ -1,12 +1,14 @@
-//! The rights that a `[[client]]` has at the roots that it names.
+//! The rights that a `[[client]]` has at its roots, and the protections of a `[[root]]`.
 //!
 //! In: the roots that are known, and the words of the client. Out: its rights, or what contradicts
 //! a root. Opens nothing.
 
-use longhaul_engine::{Rights, RootConfig};
+use longhaul_engine::{Bounds, Rights, RootConfig};
+use longhaul_net::Protection;
 
-use super::file::{Text, Wrong, at, rights, wrong};
+use super::file::{Text, Wrong, at, wrong};
 use crate::config::rights::grant;
+use crate::error::Flaw;
 
 /// The roots that a client may name.
 pub(super) struct KnownRoots<'a> {
@@ -25,6 +27,16 @@ pub(super) enum OtherRoots {
 }
 
 impl KnownRoots<'_> {
+    /// Whether the root of this name lies on several targets.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.roots.iter().any(|root| root.name == name && root.targets.dirs.len() > 1)
+    }
+
+    /// The bounds of the root of this name, if it is known.
+    pub(super) fn bounds(&self, name: &str) -> Option<&Bounds> {
+        self.roots.iter().find(|root| root.name == name).map(|root| &root.bounds)
+    }
+
     /// The rights that a client is granted at a root by these words. A right that the root denies
     /// is a contradiction: one of the two is a mistake, and nobody can tell which.
     pub(super) fn granted(&self, client: &str, root: &Text, words: &[Text]) -> Result<Rights, Wrong> {
@@ -53,4 +65,19 @@ impl KnownRoots<'_> {
         }
         rights(words)
     }
+}
+
+/// The rights of these words.
+pub(super) fn rights(words: &[Text]) -> Result<Rights, Wrong> {
+    words.iter().try_fold(Rights::default(), |rights, word| at(word, grant(rights, word.get_ref())))
+}
+
+/// The protections of these words.
+pub(super) fn protections(words: &[Text]) -> Result<Vec<Protection>, Wrong> {
+    let level = |word: &Text| match word.get_ref().as_str() {
+        "private" => Ok(Protection::Private),
+        "safe" => Ok(Protection::Safe),
+        given => at(word, Err(Flaw::Unknown { given: given.to_owned(), allowed: "private, safe" })),
+    };
+    words.iter().map(level).collect()
 }

@@ -241,3 +241,35 @@ fn a_root_without_its_directory_is_refused_when_loaded() {
     std::fs::write(&path, text(&path)).unwrap();
     assert!(matches!(Daemon::load(Some(&path), Vec::new()), Err(Error::RootDir { .. })));
 }
+
+#[test]
+fn whatever_is_not_kept_for_a_client_with_a_user_is_refused_where_it_has_one() {
+    let key = Identity::generate().unwrap().public();
+    let text = |watch: &str, root: &str, rights: &str, client: &str| {
+        format!(
+            "state = '/s'\n[watch]\n{watch}\n[[root]]\nname = 'r'\ntargets = ['/r']\nallow = ['read', 'create']\n{root}\n\
+             [[client]]\nname = 'c'\nkey = '{key}'\nroots = {{ r = ['{rights}'] }}\n{client}\n"
+        )
+    };
+    let user = "uid = 4321\ngid = 4321";
+    let audit = "audit = '/a'\naudit_required = true";
+    let bounded = |line: &str| format!("{user}\n{line}");
+    for (text, why) in [
+        (text(audit, "", "read", user), "audit_required"),
+        (text("", "stored = '1TiB'", "create", user), "root 'r' has stored"),
+        (text("", "reserve = '5%'", "create", user), "root 'r' has stored"),
+        (text("", "", "create", &bounded("files = 7")), "client 'c' has stored"),
+    ] {
+        let refused = refusal(&text);
+        assert!(refused.contains(why), "{refused}");
+    }
+    for text in [
+        text(audit, "", "read", ""),
+        text("audit = '/a'", "", "create", user),
+        text("", "stored = '1TiB'", "read", user),
+        text("", "stored = '1TiB'", "create", "files = 7"),
+        text("", "lanes = 4", "create", &bounded("lanes = 2\nmemory = '64MiB'")),
+    ] {
+        parse(&text).unwrap();
+    }
+}
