@@ -297,7 +297,8 @@ impl Conversation {
     fn record(&self, deed: AuditDeed, words: &AskedWords, code: Option<FaultCode>) {
         let daemon = self.current.now();
         let client = daemon.client(&self.key).ok().map(|client| client.name.as_str());
-        let who = AuditWho { session: None, client, key: Some(self.key), peer: Some(self.peer) };
+        let (key, peer) = (self.key.to_string(), self.peer.to_string());
+        let who = AuditWho { session: None, client, key: Some(&key), peer: Some(&peer) };
         let AskedWords { root, path, what } = words;
         let (root, path) = (root.as_ref().map(PlainText::as_str), path.as_ref().map(PlainText::as_str));
         let what = Some(what.as_str());

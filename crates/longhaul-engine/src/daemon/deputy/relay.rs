@@ -32,7 +32,8 @@ pub(in super::super) async fn serve(current: Arc<Current>, control: Control, uid
             tracing::info!(target: "longhaul::session", %peer, code, "refused: {fault}");
             daemon.live.tallies.refused(fault.code);
             let name = daemon.client(&client.key).ok().map(|client| client.name.as_str());
-            let who = AuditWho { session: None, client: name, key: Some(client.key), peer: Some(peer) };
+            let (key, from) = (client.key.to_string(), peer.to_string());
+            let who = AuditWho { session: None, client: name, key: Some(&key), peer: Some(&from) };
             let (deed, what) = (AuditDeed::Refused, Some("a connection of a client with a user"));
             let record = AuditRecord { deed, who, what, code: Some(fault.code), ..AuditRecord::default() };
             daemon.live.audit.keep(&record);
