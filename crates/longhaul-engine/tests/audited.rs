@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, RelPath, Word};
 use longhaul_engine::{
-    AuditDeed, AuditLog, AuditLost, AuditRecord, ClientConfig, Credentials, DirectMode, EngineKind, Event, Job,
+    AuditDeed, AuditLog, AuditLost, AuditRecord, Bounds, ClientConfig, Credentials, DirectMode, EngineKind, Event, Job,
     LocalDest, Observer, Pin, Protection, Reach, RemotePath, Report, Rights, RootConfig, ServeConfig, Service,
     Settings, Stop, SyncGroup, TargetDirs, TreePolicy, Trust,
 };
@@ -62,6 +62,8 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
         // What is pulled takes minutes, if nothing ends it.
         rate: Some(64 << 10),
         sessions: None,
+        memory: None,
+        bounds: Bounds::default(),
         policy: TreePolicy::served(),
     };
     let client = ClientConfig {
@@ -71,8 +73,10 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
         rate: None,
         sessions: None,
         memory: None,
+        bounds: Bounds::default(),
         weight: 1,
         bench: false,
+        user: None,
     };
     ServeConfig {
         file: None,
@@ -90,6 +94,7 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
+        quotas: None,
         bench_bytes: ByteCount(1 << 20),
     }
 }
@@ -115,7 +120,7 @@ async fn a_session_of_which_a_record_is_lost_ends_and_none_begins_after_it() {
     std::fs::write(from.join("f"), vec![7; 16 << 20]).expect("written");
     let [ours, theirs] = [(); 2].map(|()| Arc::new(Identity::generate().expect("a key")));
     let (served, log) = (config(&from, ours.public()), Arc::new(Broken::default()));
-    let service = Service::start_at(served, theirs, Vec::new(), Some(log.clone())).await.expect("it listens");
+    let service = Service::start_at(served, theirs, Vec::new(), (Some(log.clone()), None)).await.expect("it listens");
     let code = |report: Report| report.fault.map(|fault| fault.code);
     assert_eq!(code(pull(&service, &ours, &to).await), Some(FaultCode::Io));
     assert_eq!(code(pull(&service, &ours, &to).await), Some(FaultCode::Busy));
