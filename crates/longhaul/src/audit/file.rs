@@ -43,10 +43,10 @@ pub(super) fn open(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Looks whether [`open`] would do. Makes nothing.
+/// Looks whether the file could be opened. Makes nothing.
 ///
 /// # Errors
-/// As [`open`].
+/// The error of opening it.
 pub fn check(path: &Path) -> Result<(), Error> {
     match std::fs::symlink_metadata(path) {
         Ok(_) => open(path).map(drop),
