@@ -303,9 +303,12 @@ pub(super) fn own_dir(root: &Dir) -> Result<Option<OwnedFd>, Errno> {
 
 /// Refuses what another user can have written: a mark, or the directory in which it lies, that
 /// belongs neither to this user, nor to root, nor to whoever owns the whole target, or to which
-/// others than its owner may write.
+/// others than its owner may write. Where nobody but this user or root can make anything at the top
+/// of the target, one of them has given it to its owner: root adds targets to sets of others.
 fn is_trusted(stat: &Stat, top: &Stat) -> Result<(), &'static str> {
-    if ![geteuid().as_raw(), 0, top.st_uid].contains(&stat.st_uid) {
+    let own = [geteuid().as_raw(), 0];
+    let was_given = own.contains(&top.st_uid) && top.st_mode & 0o022 == 0;
+    if !was_given && ![own[0], own[1], top.st_uid].contains(&stat.st_uid) {
         return Err("it, or '.longhaul-set', belongs to another user");
     }
     if stat.st_mode & 0o022 != 0 {

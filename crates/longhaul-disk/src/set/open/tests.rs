@@ -149,10 +149,15 @@ fn a_mark_that_another_user_can_have_written_is_none() {
         mode(kept);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&at, Some(12345), None).expect("chown");
+            let top = |mode| std::fs::set_permissions(&scene.dirs[1], PermissionsExt::from_mode(mode)).expect("chmod");
+            top(0o755);
+            open(&scene.dirs).expect("nobody but root can have put it there");
+            top(0o1777);
             let refused = open(&scene.dirs).expect_err("forged");
             assert!(matches!(&refused, SetError::BadMark { why, .. } if why.contains("another user")), "{refused}");
             std::os::unix::fs::chown(&scene.dirs[1], Some(12345), None).expect("chown");
             open(&scene.dirs).expect("it belongs to whoever owns the target");
+            top(0o755);
             for given in [&at, &scene.dirs[1]] {
                 std::os::unix::fs::chown(given, Some(0), None).expect("chown");
             }
