@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn another_form_an_early_end_and_endless_noise_are_told_apart() {
         let code = |bytes: &[u8]| heard(bytes).map_err(|fault| fault.code);
-        assert_eq!(code(b"\nlonghaul-ssh 2\nwhatever"), Err(FaultCode::Unsupported));
+        assert_eq!(code(b"\nlonghaul-ssh 1\nwhatever"), Err(FaultCode::Unsupported));
         assert_eq!(code(b"bash: longhaul: command not found\n"), Ok(None));
         let (_, encoded) = hello();
         assert_eq!(code(&encoded[..encoded.len() - 1]), Ok(None));
