@@ -3,13 +3,15 @@
 
 use super::*;
 
-/// Kills a slow copy of large files.
+/// Kills a slow copy of large files once it has made something durable, and some of that is in files
+/// that it has not finished.
 fn cut_off(scene: &Scene, options: &[&str]) {
     let slowly = ["--rate", "20MB/s", "--sync-interval", "50ms", "--chunk-size", "1MiB"];
     let run = scene.copy(&[&slowly, options, &["src/", "."]].concat()).start();
     run.wait_event(|event| {
-        let held = event["bytes_durable"].as_u64()? - event["bytes_resumed"].as_u64()?;
-        (held > 3 * MIB as u64).then_some(())
+        let durable = event["bytes_durable"].as_u64()?;
+        let (resumed, committed) = (event["bytes_resumed"].as_u64()?, event["bytes_committed"].as_u64()?);
+        (durable - resumed.max(committed) > 3 * MIB as u64).then_some(())
     });
     run.signal(Signal::KILL);
     run.finish();
