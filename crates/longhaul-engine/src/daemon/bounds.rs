@@ -202,6 +202,17 @@ impl BoundedTree {
         });
     }
 
+    /// Gives back the claim of a small file that could not get its name. (If it gets it later all the
+    /// same, it is counted then.)
+    fn forget_small(&self, path: &RelPath) {
+        let mut claims = lock(&self.claims);
+        if claims.get(path).is_some_and(|claim| claim.file.is_none())
+            && let Some(claim) = claims.remove(path)
+        {
+            self.quotas.release(&self.account, claim.claimed);
+        }
+    }
+
     /// The count of a name that stands.
     fn standing(&self, path: &RelPath) -> Result<Stored, DiskError> {
         Ok(match self.tree.examine(path)? {
@@ -272,7 +283,7 @@ impl TargetTree for BoundedTree {
             Replace::Allowed => self.standing(path)?,
             Replace::Never => Stored::default(),
         };
-        self.tree.publish(staged, replace)?;
+        self.tree.publish(staged, replace).inspect_err(|_| self.forget_small(path))?;
         lock(&self.claims).remove(path);
         // Where it cannot be told at this moment, what was claimed is the best that is known.
         let stands = self.standing(path).unwrap_or(claimed);
@@ -327,3 +338,34 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 const SLACK_BYTES: u64 = 64 << 20;
 /// How old the knowledge of the reserve may be: what is written meanwhile may go beneath it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_core::Mtime;
+    use longhaul_disk::{DirectMode, FsTarget};
+    use longhaul_net::PublicKey;
+
+    #[test]
+    fn a_small_file_that_cannot_get_its_name_counts_no_longer() {
+        let dir = tempfile::tempdir().expect("scratch");
+        let account = (PublicKey::from_bytes([1; 32]), "r".to_owned());
+        let tree = BoundedTree {
+            tree: Arc::new(FsTarget::open(dir.path(), DirectMode::Auto).expect("target")),
+            quotas: Quotas::default(),
+            account: account.clone(),
+            claims: Mutex::default(),
+            looked: Mutex::default(),
+            has_made: AtomicBool::default(),
+        };
+        let path = RelPath::new("f").expect("a path");
+        let meta = Meta::new(0o644, Mtime { secs: 1, nanos: 0 });
+        let staged = tree.write_small(&path, b"four", &meta, Preserve::default()).expect("staged");
+        assert_eq!(tree.quotas.of_client(&account.0), Stored::file(4));
+        let in_the_way = tree.tree.write_small(&path, b"x", &meta, Preserve::default()).expect("staged");
+        tree.tree.publish(&in_the_way, Replace::Never).expect("published");
+        assert!(tree.publish(&staged, Replace::Never).is_err());
+        assert_eq!(tree.quotas.of_client(&account.0), Stored::default());
+        assert!(lock(&tree.claims).is_empty());
+    }
+}
