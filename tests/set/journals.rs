@@ -11,7 +11,7 @@ fn cut_off(scene: &Scene, options: &[&str]) {
     run.wait_event(|event| {
         let durable = event["bytes_durable"].as_u64()?;
         let (resumed, committed) = (event["bytes_resumed"].as_u64()?, event["bytes_committed"].as_u64()?);
-        (durable - resumed.max(committed) > 3 * MIB as u64).then_some(())
+        (durable.saturating_sub(resumed.max(committed)) > 3 * MIB as u64).then_some(())
     });
     run.signal(Signal::KILL);
     run.finish();
