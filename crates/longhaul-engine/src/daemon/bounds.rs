@@ -202,8 +202,8 @@ impl BoundedTree {
         });
     }
 
-    /// Gives back the claim of a small file that could not get its name. (If it gets it later all the
-    /// same, it is counted then.)
+    /// Gives back the claim of a small file that could not get its name. (If it gets it later all
+    /// the same, it is counted then.)
     fn forget_small(&self, path: &RelPath) {
         let mut claims = lock(&self.claims);
         if claims.get(path).is_some_and(|claim| claim.file.is_none())
