@@ -6,7 +6,7 @@ use super::*;
 /// Kills a slow copy of large files once it has made something durable, and some of that is in
 /// files that it has not finished.
 fn cut_off(scene: &Scene, options: &[&str]) {
-    let slowly = ["--rate", "20MB/s", "--sync-interval", "50ms", "--chunk-size", "1MiB"];
+    let slowly = ["--rate", "6MB/s", "--sync-interval", "50ms", "--chunk-size", "1MiB"];
     let run = scene.copy(&[&slowly, options, &["src/", "."]].concat()).start();
     run.wait_event(|event| {
         let durable = event["bytes_durable"].as_u64()?;
