@@ -396,6 +396,9 @@ pub enum FileStatus {
     Committed,
     /// The destination has it already.
     Skipped,
+    /// Under its final name, durable, as another name (hard link) of a file that was sent or stood:
+    /// it has no bytes of its own.
+    Linked,
     /// Would be sent (`--dry-run`).
     Planned,
     /// Not sent, and why.

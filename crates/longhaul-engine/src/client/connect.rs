@@ -354,7 +354,7 @@ fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes)
     if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > transfer.lanes {
         return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
     }
-    let refused = extras_refused(transfer.preserve, welcome.caps).extras_names();
+    let refused = extras_refused(transfer.preserve, welcome.caps).agreed_names();
     if !refused.is_empty() {
         let what = format_args!("the other side does not know how to carry {}", refused.join(", ")).to_string();
         return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrCarryLess));

@@ -227,6 +227,7 @@ impl Observer for SessionCounter {
                         counts.files += 1;
                         counts.committed += file.bytes;
                     }
+                    FileStatus::Linked => counts.files += 1,
                     FileStatus::Failed(_) => counts.failed += 1,
                     _ => {}
                 }

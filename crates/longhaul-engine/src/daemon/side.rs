@@ -64,7 +64,8 @@ pub(super) async fn open(
             let within = config.policy;
             let place = move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
-            let destination = Destination { place: format!("root {root}"), ..destination };
+            let (place, names_standing) = (format!("root {root}"), rights.read && rights.modify);
+            let destination = Destination { place, names_standing, ..destination };
             Ok((Side::Receive(destination, policy), what))
         }
         (Far::Sources { sources, rules, .. }, Role::Receiver) => {

@@ -23,6 +23,7 @@ pub(super) fn tell_settled(
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
         Outcome::Equal(root) | Outcome::Stands(root) => (FileStatus::Skipped, Some(root)),
+        Outcome::Linked(root) => (FileStatus::Linked, root),
         Outcome::Planned => (FileStatus::Planned, None),
         Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
         Outcome::Unsent => {

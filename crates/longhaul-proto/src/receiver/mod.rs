@@ -25,6 +25,7 @@ mod lanes;
 mod large;
 mod lost;
 mod manifest;
+mod names;
 mod order;
 mod partial;
 mod policy;
@@ -51,6 +52,8 @@ pub use journal::JournalEntry;
 use journal::JournalFlow;
 use lanes::ReceivingLanes;
 use manifest::{EntryState, ReceivedManifest};
+pub use names::Named;
+use names::WaitingNames;
 pub use order::{
     Base, Created, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
     SkippedDigests, Surveyed, SyncGroup, Ticket, WantOrder,
@@ -87,6 +90,8 @@ pub struct Receiver {
     journal: JournalFlow,
     /// Staged files on their way to their final names.
     committer: Committer,
+    /// Entries that wait to become names of other files.
+    names: WaitingNames,
     tally: Tally,
 }
 
@@ -108,6 +113,7 @@ impl Receiver {
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),
             committer: Committer::default(),
+            names: WaitingNames::default(),
             tally: Tally::default(),
             config: ReceiverConfig {
                 bundled_max: bundled_max(config.chunk, config.bundled_max),
@@ -153,6 +159,7 @@ impl Receiver {
         }
         let result = match message {
             Message::Extras(extras) => self.on_extras(extras),
+            Message::Names(names) => self.on_names(names),
             Message::Page(page) => self.on_page(page),
             Message::Digests(list) => self.on_digests(list),
             Message::FileEnd(end) => self.on_file_end(end),
@@ -313,9 +320,16 @@ impl Receiver {
         if let EntryState::Large(large) = &slot.state {
             self.release(id, large);
         }
-        if matches!(outcome, Outcome::Committed(_)) {
+        let stands = !matches!(outcome, Outcome::Failed(_) | Outcome::Unsent | Outcome::Planned);
+        let waiting = if slot.busy || matches!(slot.state, EntryState::Digesting) {
+            self.names.settled(&slot.entry.placed)
+        } else {
+            Vec::new()
+        };
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Linked(_)) {
             self.journal.forget(id);
         }
+        self.tally.files += u64::from(matches!(outcome, Outcome::Linked(_)));
         if let (Outcome::Committed(_), EntryKind::File { len, .. }) = (&outcome, &slot.entry.entry.kind) {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
@@ -338,5 +352,6 @@ impl Receiver {
         if let Some(bundle) = slot.bundle {
             self.read_of_bundle(bundle, Reading::Over);
         }
+        self.first_name_settled(waiting, stands);
     }
 }

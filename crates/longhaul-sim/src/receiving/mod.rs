@@ -8,6 +8,7 @@
 mod book;
 mod dirs;
 mod job;
+mod names;
 mod orders;
 mod reports;
 mod sequence;
@@ -93,6 +94,8 @@ pub(crate) struct RecvSession {
     journal_queue: VecDeque<JobNo>,
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
+    /// Files that may get other names, and their roots.
+    named_files: BTreeMap<Ino, Option<Hash32>>,
     dirs: Directories,
     arrivals: Arrivals,
     /// Durable bytes of each file, by the syncs that really succeeded.
@@ -158,6 +161,7 @@ impl RecvSession {
             journal_queue: VecDeque::new(),
             survey_queue: VecDeque::new(),
             temps: BTreeMap::new(),
+            named_files: BTreeMap::new(),
             dirs: Directories::default(),
             arrivals: Arrivals { payloads: BTreeMap::new(), sequence },
             durable: BTreeMap::new(),
@@ -372,7 +376,7 @@ impl RecvSession {
         while let Some(step) = job.next() {
             match step.work.clone() {
                 Work::Disk(op) => {
-                    if let Op::MakeFile(name, _) | Op::MakeLink(name, _) = &op
+                    if let Op::MakeFile(name, _) | Op::MakeLink(name, _) | Op::Name { name, .. } = &op
                         && names::temp(name).is_some()
                     {
                         env.check_named(name);

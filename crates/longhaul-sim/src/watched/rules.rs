@@ -12,7 +12,8 @@ use longhaul_core::limits::CHUNKS_WANTED_MAX;
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FileId, LaneId};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{
-    Base, Created, EntryRef, JournalEntry, Landed, ReadBackReason, ReceiverAction, ReceiverConfig, Source, Ticket,
+    Base, Created, EntryRef, JournalEntry, Landed, Named, ReadBackReason, ReceiverAction, ReceiverConfig, Source,
+    Ticket,
 };
 use longhaul_proto::wire::message::Outcome;
 
@@ -114,6 +115,10 @@ impl Rules {
             }
             ReceiverAction::MakeLink(entry) => {
                 assert!(matches!(entry.entry.kind, EntryKind::Symlink { .. }), "no link: {entry:?}");
+                self.make_temp(entry);
+            }
+            ReceiverAction::MakeName { entry, first } => {
+                assert!(entry.entry.meta.names.is_some() && entry.placed != *first, "no further name: {entry:?}");
                 self.make_temp(entry);
             }
             ReceiverAction::Write { file, index, ticket } => self.check_write(*file, *index, *ticket),
@@ -310,7 +315,7 @@ impl Rules {
     fn check_settled(&mut self, entry: &Arc<EntryRef>, outcome: &Outcome, seen: &mut Seen) {
         let temp = self.temps.remove(&entry.id);
         match (outcome, &entry.entry.kind) {
-            (Outcome::Committed(_), EntryKind::File { .. } | EntryKind::Symlink { .. }) => {
+            (Outcome::Committed(_) | Outcome::Linked(_), EntryKind::File { .. } | EntryKind::Symlink { .. }) => {
                 let temp = temp.expect("something was made");
                 assert!(temp.steps.contains(&EntryStep::RenameDurable), "committed before the rename was durable");
             }
@@ -398,6 +403,13 @@ impl Rules {
     }
 
     /// An entry is staged, or not.
+    pub(super) fn named(&mut self, file: FileId, named: Named) {
+        match named {
+            Named::Staged(_) => drop(self.temp(file).steps.insert(EntryStep::Staged)),
+            Named::Stood(_) | Named::Refused => drop(self.temps.remove(&file)),
+        }
+    }
+
     pub(super) fn staged(&mut self, file: FileId, result: &Result<(), Fault>) {
         let temp = self.temp(file);
         let is_sealed = temp.steps.contains(&EntryStep::SealOrdered);

@@ -272,13 +272,14 @@ impl SessionJournal {
     /// Records that an entry is settled. The partial of a file that stands whole is removed; the
     /// path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
+        let is_committed = matches!(outcome, Outcome::Committed(_) | Outcome::Linked(_));
+        if (is_committed || matches!(outcome, Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_)))
             && let Some(found) = self.take_found(entry.id)
             && let Err(fault) = self.drop_partial(tree, &entry.placed, &found)
         {
             tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
         }
-        if matches!(outcome, Outcome::Committed(_)) && self.is_doubtful(&entry.placed) {
+        if is_committed && self.is_doubtful(&entry.placed) {
             let mut certain = Vec::new();
             {
                 let gathered = &mut self.claims().certain;

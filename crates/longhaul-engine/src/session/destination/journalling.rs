@@ -64,7 +64,8 @@ impl DestinationWorkers {
     }
 
     /// Records an outcome.
-    pub(crate) fn settled(&self, held: &Arc<EntryRef>, outcome: &Outcome) {
+    pub(crate) fn settled(&mut self, held: &Arc<EntryRef>, outcome: &Outcome) {
+        self.settled_name(held, outcome);
         self.reading.forget(held.id);
         let Some(ledger) = self.journalling.ledger.clone() else { return };
         if matches!(outcome, Outcome::Failed(fault) if fault.author == Author::Local) {
