@@ -378,7 +378,7 @@ pub struct FileEvent {
     pub placed: RelPath,
     /// The outcome.
     pub status: FileStatus,
-    /// Its length.
+    /// Its length; 0 if it would become another name of a file (`--dry-run`).
     pub bytes: u64,
     /// Its BLAKE3, when it was sent.
     pub b3: Option<[u8; 32]>,

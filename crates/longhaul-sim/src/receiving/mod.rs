@@ -7,8 +7,8 @@
 
 mod book;
 mod dirs;
+mod hardlinks;
 mod job;
-mod names;
 mod orders;
 mod reports;
 mod sequence;

@@ -136,3 +136,6 @@ fn of_link(error: Errno, is_ours: bool) -> LossReason {
         _ => LossReason::Failed,
     }
 }
+
+#[cfg(test)]
+mod tests;
