@@ -115,7 +115,7 @@ impl SourceTree {
         (self.places[of].clone(), of)
     }
 
-    /// What a scan knows of the names of a file of that version. Of another version than it found
+    /// The names of a file of that version, as a scan knows them. Of another version than it found
     /// first, it takes the next name for the first.
     fn names(&mut self, at: usize, version: usize) -> Option<Arc<SeveralNames>> {
         let of = self.file_of(at);

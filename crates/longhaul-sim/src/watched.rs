@@ -223,7 +223,8 @@ impl Watched {
     pub(crate) fn handle_name(&mut self, now: Timestamp, file: FileId, named: Named) {
         self.owed.came(ReportKind::Name, 1);
         if let Some(rules) = &mut self.rules {
-            rules.named(file, named);
+            let is_made = matches!(named, Named::Staged(_));
+            rules.staged(file, &if is_made { Ok(()) } else { Err(Fault::protocol("no name")) });
         }
         self.machine.handle_name(now, file, named);
     }

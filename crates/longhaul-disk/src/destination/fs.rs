@@ -44,7 +44,6 @@ use crate::tree::{Tree, examine};
 use crate::walk::{Dir, Walk, cached_dirs_max};
 
 use home::{Home, NameRules};
-use names::{identity_for_names, identity_of_large};
 
 pub use bodies::ReopenedBody;
 pub use names::{NameMade, NameProof};
@@ -391,7 +390,7 @@ impl TargetTree for FsTarget {
         let mode_is = self.rules.modes.after_open(wanted);
         self.set_meta((&fd, path), (mode_is != wanted).then_some(wanted), meta, preserve)
             .map_err(|error| DiskError::call("set the metadata of", path, error))?;
-        let identity = identity_for_names(meta, &fd);
+        let identity = names::identity_for_names(meta, &fd);
         let content = match device.method() {
             // More than will be synced one by one need no descriptor.
             SyncMethod::FileSystem => {
@@ -471,7 +470,7 @@ impl TargetTree for FsTarget {
             // One that an earlier session began may be the first of this one.
             body.mark().device().made(body, b"");
         }
-        Ok(Staged::large(Arc::clone(&file)).known_as(identity_of_large(&file, meta)))
+        Ok(Staged::large(Arc::clone(&file)).known_as(names::identity_of_large(&file, meta)))
     }
 
     fn barrier_of_all(&self, staged: &[&Staged]) -> Result<(), DiskError> {

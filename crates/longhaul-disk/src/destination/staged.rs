@@ -25,7 +25,7 @@ use crate::walk::Dir;
 pub struct Staged {
     path: RelPath,
     content: StagedContent,
-    /// What it is known by, if further names of it may come.
+    /// The identity of the file, if further names of it may come.
     identity: Option<Identity>,
 }
 

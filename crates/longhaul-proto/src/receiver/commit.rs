@@ -230,8 +230,8 @@ impl Receiver {
         }
     }
 
-    /// Whether an entry that is not staged yet may still join the batch. (Directory ends and names of
-    /// files that are not committed wait for batches, not the reverse.)
+    /// Whether an entry that is not staged yet may still join the batch. (Directory ends and names
+    /// of files that are not committed wait for batches, not the reverse.)
     fn others_may_join(&self) -> bool {
         self.manifest.len_without_ends() - self.names.len() > self.committer.waiting()
     }

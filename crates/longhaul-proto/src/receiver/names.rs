@@ -43,7 +43,7 @@ enum Otherwise {
     Compare,
 }
 
-/// What the disk made of an order to make a name.
+/// The result of an order to make a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// It stands under a temporary name. With the root of the file, if that is known.

@@ -12,8 +12,7 @@ use longhaul_core::limits::CHUNKS_WANTED_MAX;
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FileId, LaneId};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{
-    Base, Created, EntryRef, JournalEntry, Landed, Named, ReadBackReason, ReceiverAction, ReceiverConfig, Source,
-    Ticket,
+    Base, Created, EntryRef, JournalEntry, Landed, ReadBackReason, ReceiverAction, ReceiverConfig, Source, Ticket,
 };
 use longhaul_proto::wire::message::Outcome;
 
@@ -403,13 +402,6 @@ impl Rules {
     }
 
     /// An entry is staged, or not.
-    pub(super) fn named(&mut self, file: FileId, named: Named) {
-        match named {
-            Named::Staged(_) => drop(self.temp(file).steps.insert(EntryStep::Staged)),
-            Named::Stood(_) | Named::Refused => drop(self.temps.remove(&file)),
-        }
-    }
-
     pub(super) fn staged(&mut self, file: FileId, result: &Result<(), Fault>) {
         let temp = self.temp(file);
         let is_sealed = temp.steps.contains(&EntryStep::SealOrdered);

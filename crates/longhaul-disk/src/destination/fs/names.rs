@@ -18,7 +18,7 @@ use super::FsTarget;
 use crate::error::{DiskError, ErrorKind};
 use crate::stat::{Identity, identity_of, place_of, type_of};
 
-/// What came of the wish for another name of a file.
+/// The result of the wish for another name of a file.
 #[derive(Debug)]
 pub enum NameMade {
     /// It stands under a temporary name.
@@ -107,7 +107,7 @@ pub(super) fn identity_for_names(meta: &Meta, fd: impl std::os::fd::AsFd) -> Opt
     meta.names.as_ref().and_then(|_| fstat(fd).ok()).map(|stat| identity_of(&stat))
 }
 
-/// The same of a large file that lies whole on one target.
+/// The identity of a large file that lies whole on one target.
 pub(super) fn identity_of_large(file: &TargetFile, meta: &Meta) -> Option<Identity> {
     file.on_disk().next().and_then(|body| identity_for_names(meta, body))
 }
