@@ -118,11 +118,18 @@ impl DestinationWorkers {
             let is_doubtful = ledger.as_deref().is_some_and(|ledger| ledger.is_doubtful(&first));
             let standing = !is_doubtful && (may_stand || first_entry.as_ref().is_some_and(&committed));
             let judge = Judge { files: &files, held: &held, standing, needs_root };
-            let (root, place) = (Cell::new(None), Cell::new(None));
+            let (root, place, is_tried) = (Cell::new(None), Cell::new(None), Cell::new(false));
             let made = tree.make_name(&held.placed, &first, &|is, clock| {
                 place.set(Some((is.dev, is.ino)));
-                judge.judge(is, clock).map(|known| root.set(known))
+                let known = judge.judge(is, clock)?;
+                root.set(known);
+                is_tried.set(true);
+                Ok(())
             });
+            if let (NameMade::Refused, Some(ledger), true) = (&made, &ledger, is_tried.get()) {
+                // A temporary may have been made and removed.
+                ledger.thin(&held.placed);
+            }
             place.get().into_iter().for_each(|place| files.came(place));
             DestinationDone::Name(held.id, made, root.get())
         });
