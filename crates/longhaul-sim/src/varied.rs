@@ -96,8 +96,7 @@ fn tree(rng: &mut Rng) -> Vec<Item> {
     grow(rng, "t", budget, &mut items);
     if rng.permille(300) {
         let doubles: Vec<_> = items.iter().filter(|_| rng.permille(100)).cloned().collect();
-        let may_come_twice = |item: &Item| !matches!(item, Item::Dir(_) | Item::DirEnd(_) | Item::Name { .. });
-        items.extend(doubles.into_iter().filter(may_come_twice));
+        items.extend(doubles.into_iter().filter(|item| !matches!(item, Item::Dir(_) | Item::DirEnd(_))));
     }
     items
 }

@@ -141,7 +141,7 @@ impl RecvSession {
         let stale = kept.iter().flat_map(|kept| given_up(&held.placed, kept));
         let job = stale
             .fold(Job::new(Then::Created(held.id, Created::Fresh)), Job::step)
-            .journal(JournalStep::Dirs(DirsStep::Name(held.placed.parent().into_iter().collect())))
+            .journal(JournalStep::Dirs(DirsStep::Name(dir_of(held).into_iter().collect())))
             .journal(file)
             .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
@@ -217,8 +217,8 @@ impl RecvSession {
 
     /// Lets a job begin by naming the directories in which it makes temporaries without a record.
     /// It waits for its turn at the journal if any of them is not named yet.
-    pub(super) fn naming(&self, job: Job, files: &[Arc<EntryRef>]) -> Job {
-        let unnamed = self.book.dirs.unnamed(files.iter().filter_map(|held| held.placed.parent()));
+    pub(super) fn naming(&mut self, job: Job, files: &[Arc<EntryRef>]) -> Job {
+        let unnamed = self.book.dirs.unnamed(files.iter().filter_map(dir_of));
         if unnamed.is_empty() { job } else { job.journal(JournalStep::Dirs(DirsStep::Name(unnamed))) }
     }
 
@@ -372,7 +372,7 @@ impl RecvSession {
             Outcome::Committed(_) if held.entry.kind == EntryKind::DirEnd => {
                 self.start_job(
                     env,
-                    Job::new(Then::Nothing).journal(JournalStep::Dirs(DirsStep::Leave(held.placed.clone()))),
+                    Job::new(Then::Nothing).journal(JournalStep::Dirs(DirsStep::Leave(held.placed.clone(), held.id))),
                 );
             }
             _ => {}
@@ -443,6 +443,11 @@ fn dirs_above(made: &BTreeSet<String>, name: &str) -> Vec<String> {
     dirs.retain(|dir| made.iter().any(|path| parent(path) == dir));
     dirs.insert(0, own);
     dirs
+}
+
+/// The directory in which the temporary of an entry is made.
+fn dir_of(held: &Arc<EntryRef>) -> Option<(RelPath, FileId)> {
+    Some((held.placed.parent()?, held.id))
 }
 
 /// A length as direct writes need it.

@@ -151,14 +151,17 @@ impl SessionJournal {
     ///
     /// # Errors
     /// A [`Fault`] of the disk.
-    pub(crate) fn begin<'a>(&self, placed: impl Iterator<Item = &'a RelPath>) -> Result<(), Fault> {
-        let mut wanted: Vec<RelPath> = Vec::new();
-        let mut last = None;
-        for dir in placed.filter_map(RelPath::parent) {
+    pub(crate) fn begin<'a>(&self, held: impl Iterator<Item = &'a EntryRef>) -> Result<(), Fault> {
+        let mut wanted: Vec<(RelPath, FileId)> = Vec::new();
+        let mut before = None;
+        for (dir, id) in held.filter_map(|held| Some((held.placed.parent()?, held.id))) {
             // Names come in order, so that those of one directory mostly follow each other.
-            if last.as_ref() != Some(&dir) {
-                wanted.push(self.full(&dir)?);
-                last = Some(dir);
+            match wanted.last_mut().filter(|_| before.as_ref() == Some(&dir)) {
+                Some((_, last)) => *last = id.max(*last),
+                None => {
+                    wanted.push((self.full(&dir)?, id));
+                    before = Some(dir);
+                }
             }
         }
         let mut dirs = lock(&self.dirs);

@@ -73,10 +73,10 @@ impl DestinationWorkers {
         }
         let chore = self.journalling.chores.clone();
         if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
-            let placed = held.placed.clone();
+            let end = held.clone();
             // Behind the files that are still being discarded there.
             return self.jobs.run(Pool::Journal, move || {
-                ledger.leave_dir(&placed);
+                ledger.leave_dir(&end);
                 drop(chore);
             });
         }

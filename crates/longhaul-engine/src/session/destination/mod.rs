@@ -268,7 +268,7 @@ impl DestinationWorkers {
 /// Has the journal name a directory before the first temporary in it: by that name others know
 /// whose it is.
 fn begun<'a>(ledger: Option<&SessionJournal>, held: impl Iterator<Item = &'a Arc<EntryRef>>) -> Result<(), Fault> {
-    ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &held.placed)))
+    ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &**held)))
 }
 
 /// The work that is left when nothing is under way any more.
