@@ -48,7 +48,8 @@ enum Otherwise {
 pub enum Named {
     /// It stands under a temporary name. With the root of the file, if that is known.
     Staged(Option<Hash32>),
-    /// It is a name of that file already. With the root of the file, if that is known.
+    /// It is a name of that file already. With the root of the file, if that is known; else it only
+    /// stands with the length and time that the source has.
     Stood(Option<Hash32>),
     /// It cannot be made, and the disk has counted it as lost.
     Refused,
@@ -216,8 +217,9 @@ impl Receiver {
             _ if self.is_draining() || self.session.is_ending() => {}
             Named::Stood(Some(root)) if !is_same => self.finish(id, Outcome::Equal(root)),
             Named::Stood(Some(root)) if wants_digest(&self.config, &held) => self.finish(id, Outcome::Stands(root)),
-            Named::Stood(_) => self.skip(id, held),
-            Named::Refused => self.go_without_name(id),
+            Named::Stood(_) if is_same => self.skip(id, held),
+            // Its length and time are not enough: its content is compared, or comes anew.
+            Named::Stood(_) | Named::Refused => self.go_without_name(id),
         }
         self.settle_down(now);
     }

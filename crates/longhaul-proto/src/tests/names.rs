@@ -126,6 +126,18 @@ fn a_name_that_is_one_already_is_skipped() {
 }
 
 #[test]
+fn a_name_of_a_file_that_nobody_looked_at_comes_by_itself_unless_it_may_be_skipped() {
+    let older = Seen::File { len: 100, mtime: Mtime { secs: 3, nanos: 0 }, clock: Clock::Exact };
+    let (mut victim, actions) = offered(&[(100, Seen::Dir), (100, older.clone()), (100, older)]);
+    assert_eq!(ordered(&actions).len(), 2, "the first failed at once");
+    victim.receiver.handle_name(NOW, FileId(1), Named::Stood(None));
+    let actions = victim.obey();
+    assert_eq!((wanted_late(&actions), outcomes(&actions)), (vec![1], vec![]));
+    victim.receiver.handle_name(NOW, FileId(2), Named::Stood(Some(ROOT)));
+    assert_eq!(outcomes(&victim.obey()), [(2, Outcome::Equal(ROOT))]);
+}
+
+#[test]
 fn names_that_were_not_agreed_on_or_belong_to_no_file_end_the_session() {
     let a = || file("a", 100).entry;
     let page = |entries| Message::Page(Page { first: FileId(0), last: false, entries });

@@ -27,13 +27,14 @@ impl RecvSession {
             return self.start_job(env, Job::new(Then::NotNamed(held.id, Named::Refused)));
         };
         let known = self.named_files.get(&ino).copied();
-        if names.get(&path) == Some(&Node::File(ino)) {
-            let named = Named::Stood(known.flatten());
-            return self.start_job(env, Job::new(Then::NotNamed(held.id, named)));
-        }
+        let is_one = names.get(&path) == Some(&Node::File(ino));
         let needs_root = env.plan.terms.digests != SkippedDigests::Unwanted;
         let stamp = stamp_of(held);
         let is_offered = stamp.is_some_and(|stamp| env.shows(&first, &path, stamp));
+        if is_one && is_offered {
+            let named = Named::Stood(known.flatten());
+            return self.start_job(env, Job::new(Then::NotNamed(held.id, named)));
+        }
         let may = match known {
             Some(_) => is_offered,
             None => env.plan.terms.may_modify && !needs_root && is_offered,

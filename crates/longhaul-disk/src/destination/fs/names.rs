@@ -30,8 +30,9 @@ pub enum NameMade {
 }
 
 /// Decides whether a file, as it stands under its first name on a file system with this clock, may
-/// get another name. The error says why not.
-pub type NameProof<'p> = dyn Fn(&Identity, Clock) -> Result<(), LossReason> + 'p;
+/// get another name; or whether the entry is that file, if the name is one of it already (`true`).
+/// The error says why not.
+pub type NameProof<'p> = dyn Fn(&Identity, Clock, bool) -> Result<(), LossReason> + 'p;
 
 impl FsTarget {
     /// Stages a symbolic link.
@@ -80,15 +81,15 @@ impl FsTarget {
         {
             return Err(LossReason::Striped);
         }
-        let proven = proof(&identity_of(&stat), from.clock());
         let (dir, device) = self.parent(path).map_err(|error| of_walk(&error))?;
         let name = path.name().ok_or(LossReason::Failed)?;
-        if statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|is| place_of(&is) == place_of(&stat)) {
+        let stands = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|is| place_of(&is) == place_of(&stat));
+        proof(&identity_of(&stat), from.clock(), stands)?;
+        if stands {
             // A session that was killed may have made it a moment ago.
             self.changed_in(&dir, path).map_err(|_| LossReason::Failed)?;
             return Ok(None);
         }
-        proven?;
         let mark = Mark::now(&device);
         let link = |temp: &[u8]| self.kernel().link_between((&from, from_name), (&dir, temp));
         let is_ours = stat.st_uid == geteuid().as_raw();

@@ -33,7 +33,7 @@ fn refused(target: &FsTarget) -> Vec<LossReason> {
 fn a_name_is_staged_published_and_leaves_nothing_else() {
     let (dir, target) = with_a_file();
     let of = |name: &str| fs::metadata(dir.path().join("top").join(name)).expect("it stands").ino();
-    let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _| Ok(())) else {
+    let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(())) else {
         panic!("not made")
     };
     assert!(!dir.path().join("top/second").exists(), "it has a temporary name");
@@ -44,16 +44,20 @@ fn a_name_is_staged_published_and_leaves_nothing_else() {
     let names = || fs::read_dir(dir.path().join("top")).expect("a list").count();
     assert_eq!(names(), 2, "the temporary is gone");
     // It is one already; and a rename that does nothing leaves nothing either.
-    let again = target.make_name(&path("second"), &path("d/first"), &|_, _| Ok(()));
-    assert!(matches!(again, NameMade::Stood), "{again:?}");
+    let again = |stands_ok: bool| {
+        let proof = |_: &_, _, stands| if stands == stands_ok { Ok(()) } else { Err(LossReason::Unproven) };
+        target.make_name(&path("second"), &path("d/first"), &proof)
+    };
+    assert!(matches!(again(true), NameMade::Stood));
+    assert!(matches!(again(false), NameMade::Refused), "it is one, and may be of another file than was meant");
     fs::remove_file(dir.path().join("top/second")).expect("removed");
-    let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _| Ok(())) else {
+    let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(())) else {
         panic!("not made")
     };
     fs::hard_link(dir.path().join("top/d/first"), dir.path().join("top/second")).expect("a link");
     target.publish(&staged, Replace::Allowed).expect("a rename");
     assert_eq!((names(), of("second")), (2, of("d/first")));
-    assert!(refused(&target).is_empty());
+    assert_eq!(refused(&target), [LossReason::Unproven], "once, above");
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn nothing_becomes_a_name_of_what_was_not_let_have_one() {
     symlink("first", top.join("d/to-first")).expect("a link");
     symlink("..", top.join("up")).expect("a link");
     fs::create_dir(top.join("dir")).expect("a directory");
-    let fine = |_: &_, _| Ok(());
+    let fine = |_: &_, _, _| Ok(());
     for (first, want) in [
         ("out", LossReason::Changed),
         ("d/to-first", LossReason::Changed),
@@ -80,7 +84,7 @@ fn nothing_becomes_a_name_of_what_was_not_let_have_one() {
         assert_eq!(refused(&target), [want], "{first}");
         assert!(dir.join("second").symlink_metadata().is_err(), "{first}");
     }
-    let made = target.make_name(&path("second"), &path("d/first"), &|_, _| Err(LossReason::Unproven));
+    let made = target.make_name(&path("second"), &path("d/first"), &|_, _, _| Err(LossReason::Unproven));
     assert!(matches!(made, NameMade::Refused), "{made:?}");
     assert_eq!(refused(&target), [LossReason::Unproven]);
     assert_eq!(fs::metadata(top.join("d/first")).expect("it stands").nlink(), 1);
@@ -92,7 +96,7 @@ fn a_file_that_takes_the_first_name_while_it_is_judged_gets_no_other_name() {
     let (dir, target) = with_a_file();
     let top = dir.path().join("top");
     fs::write(top.join("d/another"), "another's").expect("a file");
-    let made = target.make_name(&path("second"), &path("d/first"), &|_, _| {
+    let made = target.make_name(&path("second"), &path("d/first"), &|_, _, _| {
         fs::rename(top.join("d/another"), top.join("d/first")).expect("a rename");
         Ok(())
     });
