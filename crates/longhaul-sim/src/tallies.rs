@@ -21,8 +21,6 @@ pub struct Tallies {
     pub copied: u64,
     /// ... and files that stood with the content of their sources.
     pub equal: u64,
-    /// Names that became names of files that came before.
-    pub linked: u64,
     /// Lanes that were lost and replaced.
     pub lanes_lost: u64,
     /// Chunks that syncs gave up, ...
@@ -52,7 +50,6 @@ impl Tallies {
         self.same += other.same;
         self.copied += other.copied;
         self.equal += other.equal;
-        self.linked += other.linked;
         self.lanes_lost += other.lanes_lost;
         self.chunks_lost += other.chunks_lost;
         self.files_postponed += other.files_postponed;

@@ -233,7 +233,7 @@ impl Receiver {
     /// Whether an entry that is not staged yet may still join the batch. (Directory ends and names
     /// of files that are not committed wait for batches, not the reverse.)
     fn others_may_join(&self) -> bool {
-        self.manifest.len_without_ends() - self.names.len() > self.committer.waiting()
+        self.manifest.len_without_ends() - self.manifest.waiting.len() > self.committer.waiting()
     }
 
     /// The batch is durable under temporary names, but for the files that it gives: their target

@@ -160,7 +160,7 @@ impl Receiver {
         if outcome == Outcome::Skipped && wants_digest(&self.config, &held) {
             // It keeps nobody from its path: nothing is written there.
             self.manifest.set_state(id, EntryState::Digesting);
-            self.names.reads(&held);
+            self.manifest.waiting.reads(&held);
             return Answered::Skipped(held);
         }
         self.finish(id, outcome);

@@ -15,7 +15,7 @@ use longhaul_core::{BundleId, Entry, EntryKind, Fault, FileId, RelPath};
 
 use super::dirs::OpenDirs;
 use super::large::LargeTarget;
-use super::names::Naming;
+use super::names::{Naming, WaitingNames};
 use super::order::{EntryRef, Replace};
 use crate::steps;
 use crate::wire::message::{Page, PageExtras, PageNames};
@@ -31,6 +31,8 @@ pub(super) struct ReceivedManifest {
     dir_ends: usize,
     /// Placed paths of files and links that are on their way, so that no two entries share one.
     busy: BTreeSet<RelPath>,
+    /// Those that wait to become names of other files.
+    pub(super) waiting: WaitingNames,
     /// The id that the next page must begin with.
     next: FileId,
     open_dirs: OpenDirs,

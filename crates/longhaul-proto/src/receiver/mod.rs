@@ -53,7 +53,6 @@ use journal::JournalFlow;
 use lanes::ReceivingLanes;
 use manifest::{EntryState, ReceivedManifest};
 pub use names::Named;
-use names::WaitingNames;
 pub use order::{
     Base, Created, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
     SkippedDigests, Surveyed, SyncGroup, Ticket, WantOrder,
@@ -90,8 +89,6 @@ pub struct Receiver {
     journal: JournalFlow,
     /// Staged files on their way to their final names.
     committer: Committer,
-    /// Entries that wait to become names of other files.
-    names: WaitingNames,
     tally: Tally,
 }
 
@@ -113,7 +110,6 @@ impl Receiver {
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),
             committer: Committer::default(),
-            names: WaitingNames::default(),
             tally: Tally::default(),
             config: ReceiverConfig {
                 bundled_max: bundled_max(config.chunk, config.bundled_max),
@@ -322,7 +318,7 @@ impl Receiver {
         }
         let stands = !matches!(outcome, Outcome::Failed(_) | Outcome::Unsent | Outcome::Planned);
         let waiting = if slot.busy || matches!(slot.state, EntryState::Digesting) {
-            self.names.settled(&slot.entry.placed)
+            self.manifest.waiting.settled(&slot.entry.placed)
         } else {
             Vec::new()
         };
@@ -352,6 +348,10 @@ impl Receiver {
         if let Some(bundle) = slot.bundle {
             self.read_of_bundle(bundle, Reading::Over);
         }
-        self.first_name_settled(waiting, stands);
+        if stands {
+            self.first_name_stands(waiting);
+        } else {
+            self.first_name_failed(waiting);
+        }
     }
 }

@@ -129,8 +129,8 @@ impl Receiver {
     pub(super) fn begin_naming(&mut self, id: FileId, naming: Naming) {
         let first = naming.first.clone();
         self.manifest.occupy(id, EntryState::Naming(Box::new(naming)));
-        if self.manifest.is_busy(&first) || self.names.read.contains(&first) {
-            self.names.wait(&first, id);
+        if self.manifest.is_busy(&first) || self.manifest.waiting.read.contains(&first) {
+            self.manifest.waiting.wait(&first, id);
         } else {
             self.order_name(id);
         }
@@ -144,11 +144,17 @@ impl Receiver {
         }
     }
 
-    /// A first name has its outcome: the entries that waited for it are made names of its file, if
-    /// it stands. If not, the first of them goes the way of any entry, and the others wait for it.
-    pub(super) fn first_name_settled(&mut self, waiting: Vec<FileId>, stands: bool) {
-        // Entries without an outcome are left to another session.
-        if self.is_over() || self.is_draining() || self.session.is_ending() {
+    /// A first name stands: the entries that waited for it are made names of its file.
+    pub(super) fn first_name_stands(&mut self, waiting: Vec<FileId>) {
+        if !self.leaves_entries() {
+            waiting.into_iter().for_each(|id| self.order_name(id));
+        }
+    }
+
+    /// A first name failed: the first of the entries that waited for it goes the way of any entry,
+    /// and the others wait for that.
+    pub(super) fn first_name_failed(&mut self, waiting: Vec<FileId>) {
+        if self.leaves_entries() {
             return;
         }
         let mut next: Option<RelPath> = None;
@@ -156,16 +162,19 @@ impl Receiver {
             let waits_for = next.clone().filter(|next| self.manifest.is_busy(next));
             let Some(slot) = self.manifest.get_mut(id) else { continue };
             let EntryState::Naming(naming) = &mut slot.state else { continue };
-            if stands {
-                self.order_name(id);
-            } else if let Some(first) = waits_for {
-                self.names.wait(&first, id);
-                naming.first = first;
+            if let Some(first) = waits_for {
+                naming.first = first.clone();
+                self.manifest.waiting.wait(&first, id);
             } else {
                 next = Some(slot.entry.placed.clone());
                 self.go_without_name(id);
             }
         }
+    }
+
+    /// Whether entries without an outcome are left to another session.
+    fn leaves_entries(&self) -> bool {
+        self.is_over() || self.is_draining() || self.session.is_ending()
     }
 
     /// Has an entry go the way that it would have gone if its file had no other name.

@@ -26,7 +26,7 @@ impl RecvSession {
         let Some(Node::File(ino)) = names.get(&first).cloned() else {
             return self.start_job(env, Job::new(Then::NotNamed(held.id, Named::Refused)));
         };
-        let known = self.named_files.get(&ino).copied();
+        let known = self.roots.named.get(&ino).copied();
         let is_one = names.get(&path) == Some(&Node::File(ino));
         let needs_root = env.plan.terms.digests != SkippedDigests::Unwanted;
         let stamp = stamp_of(held);
@@ -66,7 +66,7 @@ impl RecvSession {
         if held.entry.meta.names.is_some()
             && let Some(ino) = env.fs.cached().file(&text(&held.placed))
         {
-            self.named_files.insert(ino, root);
+            self.roots.named.insert(ino, root);
         }
     }
 }

@@ -77,6 +77,15 @@ enum Phase {
     Closed,
 }
 
+/// The roots that a session knows.
+#[derive(Debug, Default)]
+struct Roots {
+    /// Those that the sender declared.
+    declared: BTreeMap<FileId, Hash32>,
+    /// Those of files that may get other names, which need not be known.
+    named: BTreeMap<Ino, Option<Hash32>>,
+}
+
 /// The receiving side of a session.
 pub(crate) struct RecvSession {
     pub(crate) no: SessionNo,
@@ -94,14 +103,11 @@ pub(crate) struct RecvSession {
     journal_queue: VecDeque<JobNo>,
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
-    /// Files that may get other names, and their roots.
-    named_files: BTreeMap<Ino, Option<Hash32>>,
     dirs: Directories,
     arrivals: Arrivals,
     /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
-    /// The roots that the sender declared.
-    roots: BTreeMap<FileId, Hash32>,
+    roots: Roots,
     wakes: Wakes,
     planted: Planted,
 }
@@ -161,11 +167,10 @@ impl RecvSession {
             journal_queue: VecDeque::new(),
             survey_queue: VecDeque::new(),
             temps: BTreeMap::new(),
-            named_files: BTreeMap::new(),
             dirs: Directories::default(),
             arrivals: Arrivals { payloads: BTreeMap::new(), sequence },
             durable: BTreeMap::new(),
-            roots: BTreeMap::new(),
+            roots: Roots::default(),
             wakes: Wakes::default(),
             planted: Planted::default(),
         };
@@ -188,7 +193,7 @@ impl RecvSession {
         }
         let message = match message {
             Message::FileEnd(end) => {
-                self.roots.insert(end.file, end.root);
+                self.roots.declared.insert(end.file, end.root);
                 Message::FileEnd(self.declared(env, end))
             }
             message => message,

@@ -385,7 +385,7 @@ impl RecvSession {
         self.remember_names(env, held, outcome);
         match (outcome, stamp_of(held)) {
             (Outcome::Committed(root), Some(stamp)) => {
-                env.check_commit(&path, stamp, *root, self.roots.get(&held.id).copied());
+                env.check_commit(&path, stamp, *root, self.roots.declared.get(&held.id).copied());
                 self.durable.insert(held.id, stamp.len);
                 if let Some(temp) = self.temps.remove(&held.id) {
                     self.planted.afterlife.insert(held.id, (temp.ino, temp.map));
@@ -395,7 +395,6 @@ impl RecvSession {
                 self.drop_stale(env, &path);
             }
             (Outcome::Linked(root), Some(stamp)) => {
-                env.seen.linked += 1;
                 env.check_link(&path, stamp, *root);
                 self.temps.remove(&held.id);
             }

@@ -6,7 +6,7 @@
 //! another name. It decides nothing about which file that is.
 
 use longhaul_core::{Clock, LossKind, LossReason, Meta, Preserve, RelPath};
-use rustix::fs::{AtFlags, FileType, fstat, statat};
+use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -30,9 +30,18 @@ pub enum NameMade {
 }
 
 /// Decides whether a file, as it stands under its first name on a file system with this clock, may
-/// get another name; or whether the entry is that file, if the name is one of it already (`true`).
+/// get another name; or whether it is what the name shall have, if the name is one of it already.
 /// The error says why not.
-pub type NameProof<'p> = dyn Fn(&Identity, Clock, bool) -> Result<(), LossReason> + 'p;
+pub type NameProof<'p> = dyn Fn(&Identity, Clock, NameBefore) -> Result<(), LossReason> + 'p;
+
+/// The name that a file is to get, as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameBefore {
+    /// It is no name of the file.
+    Other,
+    /// It is one already.
+    Same,
+}
 
 impl FsTarget {
     /// Stages a symbolic link.
@@ -84,7 +93,7 @@ impl FsTarget {
         let (dir, device) = self.parent(path).map_err(|error| of_walk(&error))?;
         let name = path.name().ok_or(LossReason::Failed)?;
         let stands = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|is| place_of(&is) == place_of(&stat));
-        proof(&identity_of(&stat), from.clock(), stands)?;
+        proof(&identity_of(&stat), from.clock(), if stands { NameBefore::Same } else { NameBefore::Other })?;
         if stands {
             // A session that was killed may have made it a moment ago.
             self.changed_in(&dir, path).map_err(|_| LossReason::Failed)?;
@@ -92,8 +101,7 @@ impl FsTarget {
         }
         let mark = Mark::now(&device);
         let link = |temp: &[u8]| self.kernel().link_between((&from, from_name), (&dir, temp));
-        let is_ours = stat.st_uid == geteuid().as_raw();
-        let (temp, ()) = Temp::make(&dir, self.tag, link).map_err(|error| of_link(error, is_ours))?;
+        let (temp, ()) = Temp::make(&dir, self.tag, link).map_err(|error| of_link(error, &stat))?;
         // Another file may have taken the first name since it was looked at.
         let made = statat(&dir, temp.name(), AtFlags::SYMLINK_NOFOLLOW).map_err(of_lookup)?;
         if place_of(&made) != place_of(&stat) {
@@ -125,12 +133,12 @@ fn of_lookup(error: Errno) -> LossReason {
 }
 
 /// The reason for which a link was refused to a file of ours, or of another user.
-fn of_link(error: Errno, is_ours: bool) -> LossReason {
+fn of_link(error: Errno, file: &Stat) -> LossReason {
     match error {
         Errno::XDEV => LossReason::Elsewhere,
         Errno::MLINK => LossReason::TooMany,
         // Systems let users link what is theirs, where there are links at all.
-        Errno::PERM if is_ours => LossReason::Unsupported,
+        Errno::PERM if file.st_uid == geteuid().as_raw() => LossReason::Unsupported,
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => LossReason::Unsupported,
         Errno::PERM | Errno::ACCESS => LossReason::Denied,
         Errno::NOENT => LossReason::Changed,

@@ -60,8 +60,8 @@ impl SessionJournal {
     }
 
     /// Records that a directory is at its end, which is that entry: the only temporaries of entries
-    /// before it that lie there are those with records. A directory from which any was removed stays in the journal: it is
-    /// synced before the journal forgets it.
+    /// before it that lie there are those with records. A directory from which any was removed
+    /// stays in the journal: it is synced before the journal forgets it.
     pub(crate) fn leave_dir(&self, end: &EntryRef) {
         let Ok(path) = self.full(&end.placed) else { return };
         // Held until the record stands, so that nobody names the directory meanwhile.

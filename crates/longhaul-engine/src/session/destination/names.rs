@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::{Clock, Entry, EntryKind, FileId, LossReason, Mtime, RelPath, SeveralNames};
-use longhaul_disk::{Identity, NameMade};
+use longhaul_disk::{Identity, NameBefore, NameMade};
 use longhaul_proto::receiver::{EntryRef, Named, Seen, is_same};
 use longhaul_proto::wire::message::Outcome;
 
@@ -83,7 +83,7 @@ impl NamedFiles {
 impl Judge<'_> {
     /// Whether the file may get another name, or is what was offered, if the name is one of it
     /// already. Gives its root, if that is known.
-    fn judge(&self, is: &Identity, clock: Clock, stands: bool) -> Result<Option<Hash32>, LossReason> {
+    fn judge(&self, is: &Identity, clock: Clock, before: NameBefore) -> Result<Option<Hash32>, LossReason> {
         let same = is_same(&self.held.entry, &Seen::File { len: is.len, mtime: is.mtime, clock });
         match self.files.get(is) {
             Some(file) => {
@@ -93,7 +93,7 @@ impl Judge<'_> {
             }
             None if self.standing && same && !self.needs_root => Ok(None),
             // Nothing is linked by that, and whoever may not skip it by its time does not.
-            None if stands && same => Ok(None),
+            None if before == NameBefore::Same && same => Ok(None),
             None if self.files.are_full() => Err(LossReason::TooMany),
             None => Err(LossReason::Unproven),
         }
@@ -122,9 +122,9 @@ impl DestinationWorkers {
             let standing = !is_doubtful && (may_stand || first_entry.as_ref().is_some_and(&committed));
             let judge = Judge { files: &files, held: &held, standing, needs_root };
             let (root, place, is_tried) = (Cell::new(None), Cell::new(None), Cell::new(false));
-            let made = tree.make_name(&held.placed, &first, &|is, clock, stands| {
+            let made = tree.make_name(&held.placed, &first, &|is, clock, before| {
                 place.set(Some((is.dev, is.ino)));
-                let known = judge.judge(is, clock, stands)?;
+                let known = judge.judge(is, clock, before)?;
                 root.set(known);
                 is_tried.set(true);
                 Ok(())
@@ -203,7 +203,7 @@ mod tests {
         let (files, held) = (NamedFiles::default(), held(5));
         files.remember(&is(1, 5, 3), Some([7; 32]), &names(2));
         let judge = |standing, needs_root, is: Identity| {
-            Judge { files: &files, held: &held, standing, needs_root }.judge(&is, Clock::Exact, false)
+            Judge { files: &files, held: &held, standing, needs_root }.judge(&is, Clock::Exact, NameBefore::Other)
         };
         for standing in [false, true] {
             assert_eq!(judge(standing, false, is(1, 5, 3)), Ok(Some([7; 32])));
@@ -221,16 +221,16 @@ mod tests {
         let (files, held) = (NamedFiles::default(), held(6));
         files.remember(&is(1, 5, 3), None, &names(2));
         let judge = Judge { files: &files, held: &held, standing: true, needs_root: false };
-        assert_eq!(judge.judge(&is(1, 5, 3), Clock::Exact, true), Err(LossReason::Changed));
+        assert_eq!(judge.judge(&is(1, 5, 3), Clock::Exact, NameBefore::Same), Err(LossReason::Changed));
     }
 
     #[test]
     fn a_name_that_is_one_already_is_the_entry_only_if_it_stands_as_the_source_has_it() {
         let (files, held) = (NamedFiles::default(), held(5));
         let judge = Judge { files: &files, held: &held, standing: false, needs_root: true };
-        assert_eq!(judge.judge(&is(2, 5, 9), Clock::Exact, true), Ok(None));
-        assert_eq!(judge.judge(&is(2, 5, 8), Clock::Exact, true), Err(LossReason::Unproven), "older");
-        assert_eq!(judge.judge(&is(2, 4, 9), Clock::Exact, true), Err(LossReason::Unproven), "shorter");
+        assert_eq!(judge.judge(&is(2, 5, 9), Clock::Exact, NameBefore::Same), Ok(None));
+        assert_eq!(judge.judge(&is(2, 5, 8), Clock::Exact, NameBefore::Same), Err(LossReason::Unproven), "older");
+        assert_eq!(judge.judge(&is(2, 4, 9), Clock::Exact, NameBefore::Same), Err(LossReason::Unproven), "shorter");
     }
 
     #[test]
@@ -245,6 +245,6 @@ mod tests {
         assert_eq!(files.lock().len(), FILES_MAX);
         let held = held(5);
         let judge = Judge { files: &files, held: &held, standing: false, needs_root: false };
-        assert_eq!(judge.judge(&is(u64::MAX, 5, 9), Clock::Exact, false), Err(LossReason::TooMany));
+        assert_eq!(judge.judge(&is(u64::MAX, 5, 9), Clock::Exact, NameBefore::Other), Err(LossReason::TooMany));
     }
 }

@@ -7,7 +7,7 @@ use longhaul_core::{LossReason, Meta, Mtime, Preserve, RelPath};
 
 use super::super::super::TargetTree;
 use super::super::FsTarget;
-use super::NameMade;
+use super::{NameBefore, NameMade};
 use crate::destination::Replace;
 use crate::direct::DirectMode;
 
@@ -44,12 +44,15 @@ fn a_name_is_staged_published_and_leaves_nothing_else() {
     let names = || fs::read_dir(dir.path().join("top")).expect("a list").count();
     assert_eq!(names(), 2, "the temporary is gone");
     // It is one already; and a rename that does nothing leaves nothing either.
-    let again = |stands_ok: bool| {
-        let proof = |_: &_, _, stands| if stands == stands_ok { Ok(()) } else { Err(LossReason::Unproven) };
+    let again = |fine: NameBefore| {
+        let proof = |_: &_, _, before| if before == fine { Ok(()) } else { Err(LossReason::Unproven) };
         target.make_name(&path("second"), &path("d/first"), &proof)
     };
-    assert!(matches!(again(true), NameMade::Stood));
-    assert!(matches!(again(false), NameMade::Refused), "it is one, and may be of another file than was meant");
+    assert!(matches!(again(NameBefore::Same), NameMade::Stood));
+    assert!(
+        matches!(again(NameBefore::Other), NameMade::Refused),
+        "it is one, and may be of another file than was meant"
+    );
     fs::remove_file(dir.path().join("top/second")).expect("removed");
     let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(())) else {
         panic!("not made")
