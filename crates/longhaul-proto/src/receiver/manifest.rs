@@ -31,7 +31,7 @@ pub(super) struct ReceivedManifest {
     dir_ends: usize,
     /// Placed paths of files and links that are on their way, so that no two entries share one.
     busy: BTreeSet<RelPath>,
-    /// Those that wait to become names of other files.
+    /// Entries that wait to become names of other files.
     pub(super) waiting: WaitingNames,
     /// The id that the next page must begin with.
     next: FileId,

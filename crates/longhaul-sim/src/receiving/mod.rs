@@ -80,9 +80,9 @@ enum Phase {
 /// The roots that a session knows.
 #[derive(Debug, Default)]
 struct Roots {
-    /// Those that the sender declared.
+    /// Roots that the sender declared.
     declared: BTreeMap<FileId, Hash32>,
-    /// Those of files that may get other names, which need not be known.
+    /// Roots of files that may get other names, which need not be known.
     named: BTreeMap<Ino, Option<Hash32>>,
 }
 
