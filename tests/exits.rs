@@ -41,7 +41,7 @@ fn what_is_written_wrongly_exits_with_2_and_moves_nothing() {
         &["copy", "--pin", "1024", "f", "g"],
         &["copy", "--io", "psychic", "f", "g"],
         &["copy", "--if-exists", "perhaps", "f", "g"],
-        &["copy", "--preserve", "hardlinks", "f", "g"],
+        &["copy", "--preserve", "hardlink", "f", "g"],
         &["copy", "--preserve", "colour", "f", "g"],
         &["copy", "--transport", "quic", "f", "g"],
         &["copy", "--transport", "udp", "f", "lh://h/data/"],

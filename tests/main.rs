@@ -24,6 +24,7 @@ mod existing;
 mod exits;
 mod extras;
 mod failures;
+mod hardlinks;
 mod holes;
 mod hostile;
 mod inputs;

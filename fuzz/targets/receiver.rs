@@ -13,8 +13,8 @@ use longhaul_core::{
 use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
-    Created, EntryRef, Landed, LandedRow, Landing, Partial, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen,
-    SkippedDigests, Source, Surveyed, SyncGroup, Ticket, WantOrder,
+    Created, EntryRef, Landed, LandedRow, Landing, Named, Partial, Policy, Receiver, ReceiverAction, ReceiverConfig,
+    Seen, SkippedDigests, Source, Surveyed, SyncGroup, Ticket, WantOrder,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
@@ -64,7 +64,7 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
         bundled_max: 256,
         policy: Policy { if_exists, may_modify: true },
         landing: Landing::beneath(),
-        preserve: Preserve::default(),
+        preserve: Preserve { hardlinks: true, ..Preserve::default() },
         dry_run: false,
         read_back: false,
         digests: if bytes.first().is_some_and(|byte| byte % 4 > 1) {
@@ -175,6 +175,14 @@ fn obey(receiver: &mut Receiver, now: Timestamp, witness: &mut Witness) {
             ReceiverAction::Tidy => receiver.handle_tidy(Ok(())),
             ReceiverAction::MakeLink(held) | ReceiverAction::Seal(held) => {
                 receiver.handle_stage(now, vec![(held.id, Ok(()))])
+            }
+            ReceiverAction::MakeName { entry, .. } => {
+                let named = match entry.id.0 % 3 {
+                    0 => Named::Staged(None),
+                    1 => Named::Stood(Some([0; 32])),
+                    _ => Named::Refused,
+                };
+                receiver.handle_name(now, entry.id, named);
             }
             ReceiverAction::Write { file, index, .. } => receiver.handle_write(now, file, index, Ok(())),
             ReceiverAction::WriteBundle { files, .. } => {

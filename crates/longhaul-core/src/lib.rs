@@ -38,7 +38,7 @@ pub use hint::Hint;
 pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Transport, Unit};
 pub use load::{Candidate, DepthSearch, Latency, LoadMeter, slow, soonest};
 pub use losses::{Loss, LossKind, LossReason, Losses};
-pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
+pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve, SeveralNames};
 pub use path::{Escaped, PathError, RelPath};
 pub use path_list::{Gathering, PathList, PathListError};
 pub use place::{Layout, Place, TargetId};

@@ -21,6 +21,8 @@ pub enum LossKind {
     SetId,
     /// Access lists.
     Acls,
+    /// Hard links: the name has a copy of its own.
+    Hardlinks,
 }
 
 impl LossKind {
@@ -31,6 +33,7 @@ impl LossKind {
             LossKind::Owner => "owner",
             LossKind::SetId => "set-id",
             LossKind::Acls => "acls",
+            LossKind::Hardlinks => "hardlinks",
         }
     }
 }
@@ -54,8 +57,17 @@ pub enum LossReason {
     SeveralNames,
     /// The entry was another one when its metadata was to be read.
     Changed,
-    /// It is a striped file, which belongs to whom its set does.
+    /// It is a striped file, which belongs to whom its set does, and has one name.
     Striped,
+    /// There are more files with several names than are remembered, or more names of one file than
+    /// the file system lets it have.
+    TooMany,
+    /// The names lie on different file systems, or on different targets of a set.
+    Elsewhere,
+    /// Nothing shows that the first name is of a file of this transfer.
+    Unproven,
+    /// The system could not do it.
+    Failed,
 }
 
 impl LossReason {
@@ -71,6 +83,10 @@ impl LossReason {
             LossReason::SeveralNames => "several-names",
             LossReason::Changed => "changed",
             LossReason::Striped => "striped",
+            LossReason::TooMany => "too-many",
+            LossReason::Elsewhere => "elsewhere",
+            LossReason::Unproven => "unproven",
+            LossReason::Failed => "failed",
         }
     }
 }

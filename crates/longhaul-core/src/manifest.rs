@@ -101,12 +101,36 @@ pub struct Meta {
     /// entry on the wire, but goes before the page of its entry.
     #[serde(skip)]
     pub extras: Option<Arc<Extras>>,
+    /// The names of a file that has several. `None`: it has one, or the transfer makes no hard
+    /// links. It travels as extras do.
+    #[serde(skip)]
+    pub names: Option<Arc<SeveralNames>>,
 }
+
+/// The names of a file that has several (hard links), as one of them tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SeveralNames {
+    /// The path of the name that the manifest has first, as the sender names it. `None`: it is this
+    /// one.
+    pub first: Option<RelPath>,
+    /// How many names the file has at the source, whether they are sent or not.
+    pub count: u32,
+}
+
+impl SeveralNames {
+    /// Its cost: bytes that it takes here, never fewer than on the wire.
+    pub fn cost(&self) -> usize {
+        NAMES_COST + self.first.as_ref().map_or(0, |first| first.as_bytes().len())
+    }
+}
+
+/// The cost of the names of a file without the path.
+pub const NAMES_COST: usize = 32;
 
 impl Meta {
     /// Permissions and time without extras.
     pub const fn new(mode: u32, mtime: Mtime) -> Meta {
-        Meta { mode, mtime, extras: None }
+        Meta { mode, mtime, extras: None, names: None }
     }
 }
 
@@ -172,6 +196,9 @@ pub struct Preserve {
     /// Access lists.
     #[serde(default)]
     pub acls: bool,
+    /// Several names of one file as names of one file (hard links).
+    #[serde(default)]
+    pub hardlinks: bool,
 }
 
 impl Default for Preserve {
@@ -182,28 +209,50 @@ impl Default for Preserve {
 
 impl Preserve {
     /// Nothing but names and content.
-    pub const NOTHING: Preserve =
-        Preserve { mode: false, times: false, links: false, sparse: false, xattrs: false, owner: false, acls: false };
+    pub const NOTHING: Preserve = Preserve {
+        mode: false,
+        times: false,
+        links: false,
+        sparse: false,
+        xattrs: false,
+        owner: false,
+        acls: false,
+        hardlinks: false,
+    };
 
     /// Everything that can be carried over.
-    pub const EVERYTHING: Preserve =
-        Preserve { mode: true, times: true, links: true, sparse: true, xattrs: true, owner: true, acls: true };
+    pub const EVERYTHING: Preserve = Preserve {
+        mode: true,
+        times: true,
+        links: true,
+        sparse: true,
+        xattrs: true,
+        owner: true,
+        acls: true,
+        hardlinks: true,
+    };
 
     /// Whether entries have [`Extras`].
     pub const fn has_extras(&self) -> bool {
         self.xattrs || self.owner || self.acls
     }
 
-    /// The kinds of [`Extras`], by their names.
-    pub fn extras_names(&self) -> Vec<&'static str> {
-        let kinds = [("xattrs", self.xattrs), ("owner", self.owner), ("acls", self.acls)];
+    /// Whether anything can be lost that is told as a loss: [`Extras`] and hard links.
+    pub const fn may_lose(&self) -> bool {
+        self.has_extras() || self.hardlinks
+    }
+
+    /// The kinds that both sides must know, by their names: those of [`Extras`], and hard links.
+    pub fn agreed_names(&self) -> Vec<&'static str> {
+        let kinds =
+            [("xattrs", self.xattrs), ("owner", self.owner), ("acls", self.acls), ("hardlinks", self.hardlinks)];
         kinds.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect()
     }
 
-    /// The same without [`Extras`].
+    /// The same without the kinds that both sides must know.
     #[must_use]
     pub const fn without_extras(self) -> Preserve {
-        Preserve { xattrs: false, owner: false, acls: false, ..self }
+        Preserve { xattrs: false, owner: false, acls: false, hardlinks: false, ..self }
     }
 }
 

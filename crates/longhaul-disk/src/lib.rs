@@ -45,9 +45,10 @@ pub use affinity::{Affinity, BoundThreads, CpusError, Pin, ThreadWork};
 pub use bytes::{ReadAt, WriteAt};
 pub use cpus::{CpuList, CpuListError};
 pub use destination::{
-    Back, Body, ExtrasPolicy, FsTarget, Journalled, LastBlock, LinkPolicy, Made, ModePolicy, Prefill, Reopened,
-    ReopenedBody, Replace, Room, Staged, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink,
-    StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros,
+    Back, Body, ExtrasPolicy, FsTarget, Journalled, LastBlock, LinkPolicy, Made, ModePolicy, NameBefore, NameMade,
+    NameProof, Prefill, Reopened, ReopenedBody, Replace, Room, Staged, StreamFigures, StreamForm, StreamOutput,
+    StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget,
+    Zeros,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText, SetError};

@@ -268,7 +268,8 @@ impl LocalSite {
             let store = RootJournals::new(set.shelf(), Layout::WHOLE, &self.doubts);
             let (who, dir) = ((&Principal::local(), self.run), beneath_set(&self.dir)?);
             let destination = opened_in_tree((&set, &store, TreePolicy::default()), who, dir, landing, opening)?;
-            return Ok(Destination { place: format!("set {}", set.shown()), ..destination });
+            let place = format!("set {}", set.shown());
+            return Ok(Destination { place, names_standing: true, ..destination });
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone(), target.layout(), &self.doubts);
@@ -284,7 +285,8 @@ impl LocalSite {
             RelPath::root(),
         )?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
-        Ok(Destination { place: Escaped(whole.as_os_str().as_bytes()).to_string(), ..destination })
+        let place = Escaped(whole.as_os_str().as_bytes()).to_string();
+        Ok(Destination { place, names_standing: true, ..destination })
     }
 }
 
@@ -321,7 +323,7 @@ fn written(
     let ledger = store.begin(who, run, prefix, presence.clone())?;
     let tree = target(ledger.tag());
     let (place, ledger) = (base.clone(), Some(Arc::new(ledger)));
-    Ok(Destination { tree, landing, place, base, ledger, presence, stream: None })
+    Ok(Destination { tree, landing, place, base, ledger, presence, names_standing: false, stream: None })
 }
 
 /// The directory into which names go, and the name that the one source takes there if it does not

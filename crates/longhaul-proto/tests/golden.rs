@@ -227,6 +227,11 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Unsent }]), GOLDEN[23]),
         (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Equal([0xab; 32]) }]), GOLDEN[31]),
         (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Stands([0xab; 32]) }]), GOLDEN[38]),
+        (
+            Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Linked(Some([0xab; 32])) }]),
+            GOLDEN[48],
+        ),
+        (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Linked(None) }]), GOLDEN[49]),
         (Message::Tally(ending().tally), GOLDEN[17]),
         (Message::Complete(ending()), GOLDEN[18]),
         (Message::Bye(ending()), GOLDEN[19]),
@@ -250,10 +255,11 @@ fn messages() -> Vec<(Message, &'static str)> {
         (send_again(), GOLDEN[44]),
         (extras::extras(), GOLDEN[45]),
         (extras::losses(), GOLDEN[46]),
+        (extras::names(), GOLDEN[47]),
     ]
 }
 
-const GOLDEN: [&str; 47] = [
+const GOLDEN: [&str; 50] = [
     "3c000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02010101",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f022222222222222222222222222222222201ac0203626272ac02010101",
     "050000000101010001",
@@ -301,6 +307,9 @@ const GOLDEN: [&str; 47] = [
     "4900000022ad02020202ababababababababababababababababababababababababababababababababac0205cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
     "400000002302010000000000ac020101000001ad0201036c6162010600070101ac020103616e6e060205030001036c6162040403050001000106757365722e610200ff01",
     "0f000000240200000101610307ac0203642f62",
+    "0e0000002502010002ac020103642f61ac02",
+    "250000000e01010701abababababababababababababababababababababababababababababababab",
+    "050000000e01010700",
 ];
 
 fn send_again() -> Message {
@@ -360,8 +369,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=36).collect::<Vec<_>>());
-    for new in [22, 37] {
+    assert_eq!(numbers, (1..=21).chain(23..=37).collect::<Vec<_>>());
+    for new in [22, 38] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -273,6 +273,24 @@ impl Env {
         self.check_name(path);
     }
 
+    /// Whether the file at `first` is what was offered as `path` in that version.
+    pub(crate) fn shows(&self, first: &str, path: &str, stamp: SourceStamp) -> bool {
+        let view = self.fs.cached();
+        let content = view.file(first).map(|ino| &view.content(ino).bytes);
+        self.source.versions(path).iter().any(|v| v.stamp == stamp && Some(&v.bytes) == content)
+    }
+
+    /// Checks a name that a session calls one of a file that came before: it is durable, and the
+    /// file is what was offered.
+    pub(crate) fn check_link(&mut self, path: &str, stamp: SourceStamp, root: Option<Hash32>) {
+        let offered =
+            self.source.versions(path).iter().find(|v| v.stamp == stamp).map(|v| *blake3::hash(&v.bytes).as_bytes());
+        if root.is_some() && root != offered {
+            self.violate(|| format!("{path} is called a name of a file with another root than was offered"));
+        }
+        self.check_commit(path, stamp, offered, None);
+    }
+
     /// Checks a standing file that a session calls equal to the source: it is, and durably.
     pub(crate) fn check_equal(&mut self, path: &str, stamp: SourceStamp, root: Hash32) {
         self.seen.equal += 1;

@@ -212,7 +212,8 @@ impl Env {
     }
 
     fn fate(&mut self, op: &Op, job: JobNo, number: u64) -> Option<Errno> {
-        let grows = matches!(op, Op::MakeDir(_) | Op::MakeFile(..) | Op::MakeLink(..) | Op::Write { .. });
+        let grows =
+            matches!(op, Op::MakeDir(_) | Op::MakeFile(..) | Op::MakeLink(..) | Op::Name { .. } | Op::Write { .. });
         let syncs = matches!(op, Op::SyncFile(_) | Op::SyncDir(_));
         if let Some(nth) = self.nth
             && (number == nth.at || nth.persistent && number > nth.at)
@@ -249,7 +250,7 @@ impl Env {
             }
             Op::MakeDir(path) | Op::MakeFile(path, _) | Op::MakeLink(path, _) => of(path),
             Op::SyncDir(path) | Op::Unlink(path) | Op::RemoveDir(path) => of(path),
-            Op::Rename { .. } => false,
+            Op::Rename { .. } | Op::Name { .. } => false,
         }
     }
 

@@ -28,6 +28,11 @@ pub(crate) enum Item {
         path: String,
         target: Vec<u8>,
     },
+    /// Another name of the file at a place before it.
+    Name {
+        path: String,
+        of: usize,
+    },
     /// Something that is not sent, as it cannot be read (with that code) or is not wanted.
     Unsent {
         path: String,
@@ -325,7 +330,7 @@ impl Plan {
             bundled_max: self.bundled_max,
             policy: Policy { if_exists: terms.if_exists, may_modify: terms.may_modify },
             landing: terms.landing.clone(),
-            preserve: Preserve::default(),
+            preserve: Preserve { hardlinks: true, ..Preserve::default() },
             dry_run: terms.dry_run,
             group: terms.group,
             read_back: terms.read_back,
@@ -353,8 +358,15 @@ impl Item {
     pub(crate) fn path(&self) -> &str {
         match self {
             Item::Dir(path) | Item::DirEnd(path) => path,
-            Item::File { path, .. } | Item::Link { path, .. } | Item::Unsent { path, .. } => path,
+            Item::File { path, .. } | Item::Link { path, .. } => path,
+            Item::Name { path, .. } | Item::Unsent { path, .. } => path,
         }
+    }
+
+    /// Another name of a file among `items`. `None` if there is none.
+    pub(crate) fn name(rng: &mut Rng, path: String, items: &[Item]) -> Option<Item> {
+        let files: Vec<usize> = (0..items.len()).filter(|at| matches!(items[*at], Item::File { .. })).collect();
+        (!files.is_empty()).then(|| Item::Name { path, of: *rng.pick(&files) })
     }
 
     fn chunks(&self) -> u64 {
@@ -400,7 +412,8 @@ fn tree(rng: &mut Rng) -> Vec<Item> {
         } else if budget > 0 {
             budget -= 1;
             match rng.below(8) {
-                0 => items.push(Item::Link { path, target: b"../elsewhere".to_vec() }),
+                0 if rng.permille(500) => items.push(Item::Link { path, target: b"../elsewhere".to_vec() }),
+                0 => items.extend(Item::name(rng, path, &items)),
                 1 | 2 => {
                     items.push(Item::Dir(path.clone()));
                     dirs.push(path);

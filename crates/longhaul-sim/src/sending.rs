@@ -267,7 +267,8 @@ impl SendSession {
     /// Whether every leaf of the tree was there already.
     pub(crate) fn was_all_skipped(&self) -> bool {
         self.outcomes.iter().all(|(id, outcome)| {
-            matches!(outcome, Outcome::Skipped | Outcome::Equal(_)) || !self.offered[id.0 as usize].is_file
+            matches!(outcome, Outcome::Skipped | Outcome::Equal(_) | Outcome::Linked(_))
+                || !self.offered[id.0 as usize].is_file
         })
     }
 

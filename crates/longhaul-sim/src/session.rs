@@ -38,6 +38,7 @@ pub(crate) fn name(outcome: &Outcome) -> &'static str {
         Outcome::Failed(fault) => fault.code.name(),
         Outcome::Unsent => "unsent",
         Outcome::Equal(_) => "equal",
+        Outcome::Linked(_) => "linked",
     }
 }
 
@@ -103,7 +104,8 @@ impl Session {
             let (here, there) = (&here[&id], &there[&id]);
             let is_same = std::mem::discriminant(here) == std::mem::discriminant(there);
             assert!(is_same, "seed {}: {here:?} and {there:?} of {item:?}", self.seed);
-            if let Item::File { bytes, .. } = item {
+            let file = if let Item::Name { of, .. } = item { &items[*of] } else { item };
+            if let Item::File { bytes, .. } = file {
                 self.check_file(id, bytes, here);
             }
         }
@@ -125,6 +127,13 @@ impl Session {
                 assert!(!self.sender().units.bad.contains(&id), "seed {seed}: a bad source is committed as {place}");
                 let is_whole = stands.is_some_and(|stands| stands == bytes);
                 assert!(is_whole || is_double, "seed {seed}: {place} stands otherwise");
+            }
+            Outcome::Linked(said) => {
+                assert!(said.is_none_or(|said| said == root), "seed {seed}: the root of {place}");
+                assert!(
+                    stands.is_some_and(|stands| stands == bytes) || is_double,
+                    "seed {seed}: {place} stands otherwise"
+                );
             }
             Outcome::Equal(said) => assert_eq!(*said, root, "seed {seed}: the root of {place}"),
             Outcome::Stands(said) => {

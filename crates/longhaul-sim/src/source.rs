@@ -5,8 +5,9 @@
 //! rightly stand at the destination.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use longhaul_core::{Entry, EntryKind, Inode, Meta, Mtime, RelPath, SourceStamp};
+use longhaul_core::{Entry, EntryKind, Inode, Meta, Mtime, RelPath, SeveralNames, SourceStamp};
 
 use crate::plan::{CHUNK, Item, Plan};
 use crate::rng::Rng;
@@ -28,6 +29,8 @@ pub(crate) struct SourceTree {
     places: Vec<String>,
     /// The versions of each file, by its path at the destination and its number among the items.
     files: BTreeMap<(String, usize), Vec<Version>>,
+    /// The first name that a scan found of each file with several, and in which version.
+    first_names: BTreeMap<usize, (usize, usize)>,
     ticks: i64,
 }
 
@@ -39,7 +42,13 @@ impl SourceTree {
             String::from_utf8_lossy(landing.place(&path).unwrap_or(path).as_bytes()).into_owned()
         };
         let places = plan.items.iter().map(&mut place).collect();
-        let mut tree = SourceTree { items: plan.items.clone(), places, files: BTreeMap::new(), ticks: 0 };
+        let mut tree = SourceTree {
+            items: plan.items.clone(),
+            places,
+            files: BTreeMap::new(),
+            first_names: BTreeMap::new(),
+            ticks: 0,
+        };
         for (at, item) in plan.items.iter().enumerate() {
             if let Item::File { bytes, .. } = item {
                 let time = tree.tick();
@@ -75,21 +84,48 @@ impl SourceTree {
             Item::DirEnd(_) => (EntryKind::DirEnd, 0),
             Item::Link { target, .. } => (EntryKind::Symlink { target: target.clone() }, 0),
             Item::Unsent { failure, .. } => (EntryKind::Unsent { failure: *failure, why: "odd".into() }, 0),
-            Item::File { sparse, .. } => {
+            Item::File { .. } | Item::Name { .. } => {
+                let sparse = matches!(&self.items[self.file_of(at)], Item::File { sparse: true, .. });
                 let (number, Version { stamp, .. }) = self.current(at);
                 let inode = Inode { dev: stamp.dev, ino: stamp.ino, ctime: stamp.ctime };
-                (EntryKind::File { len: stamp.len, sparse: *sparse, inode }, number)
+                (EntryKind::File { len: stamp.len, sparse, inode }, number)
             }
         };
         let place = self.places[at].clone();
         let mut mtime = Mtime { secs: 1_600_000_000, nanos: 0 };
-        let versions = self.files.get_mut(&(place.clone(), at));
+        let versions = self.files.get_mut(&self.key(at));
         if let Some(version) = versions.and_then(|versions| versions.get_mut(version)) {
             version.offered = true;
             mtime = version.stamp.mtime;
         }
-        let entry = Entry { path: rel_path(self.items[at].path()), kind, meta: Meta::new(0o644, mtime) };
+        let names = self.names(at, version);
+        let meta = Meta { names, ..Meta::new(0o644, mtime) };
+        let entry = Entry { path: rel_path(self.items[at].path()), kind, meta };
         (entry, place, version)
+    }
+
+    /// The place of the file whose name is at place `at`.
+    fn file_of(&self, at: usize) -> usize {
+        if let Item::Name { of, .. } = &self.items[at] { *of } else { at }
+    }
+
+    /// The file whose name is at place `at`, as its versions are found.
+    fn key(&self, at: usize) -> (String, usize) {
+        let of = self.file_of(at);
+        (self.places[of].clone(), of)
+    }
+
+    /// The names of a file of that version, as a scan knows them. Of another version than it found
+    /// first, it takes the next name for the first.
+    fn names(&mut self, at: usize, version: usize) -> Option<Arc<SeveralNames>> {
+        let of = self.file_of(at);
+        let count =
+            1 + self.items.iter().filter(|item| matches!(item, Item::Name { of: file, .. } if *file == of)).count();
+        let (first, known) = self.first_names.get(&of).copied().unwrap_or((at, version));
+        let first = if of == at || known != version { at } else { first };
+        self.first_names.insert(of, (first, version));
+        let path = (first != at).then(|| rel_path(self.items[first].path()));
+        (count > 1).then(|| Arc::new(SeveralNames { first: path, count: count as u32 }))
     }
 
     /// The path at the destination of the item at place `at`.
@@ -99,18 +135,22 @@ impl SourceTree {
 
     /// The latest version of the file at place `at`, and its number.
     pub(crate) fn current(&self, at: usize) -> (usize, &Version) {
-        let versions = &self.files[&(self.places[at].clone(), at)];
+        let versions = &self.files[&self.key(at)];
         (versions.len() - 1, &versions[versions.len() - 1])
     }
 
     /// A version of the file at place `at`.
     pub(crate) fn version(&self, at: usize, number: usize) -> &Version {
-        &self.files[&(self.places[at].clone(), at)][number]
+        &self.files[&self.key(at)][number]
     }
 
     /// All versions of the files with that path at the destination. Empty for any other name.
     pub(crate) fn versions(&self, path: &str) -> Vec<&Version> {
-        self.files.range((path.to_owned(), 0)..=(path.to_owned(), usize::MAX)).flat_map(|(_, of)| of).collect()
+        let here = self.items.iter().zip(&self.places).enumerate().filter(|(_, (_, place))| *place == path);
+        let names =
+            here.filter(|(_, (item, _))| matches!(item, Item::Name { .. })).map(|(at, _)| &self.files[&self.key(at)]);
+        let own = self.files.range((path.to_owned(), 0)..=(path.to_owned(), usize::MAX)).map(|(_, of)| of);
+        own.chain(names).flatten().collect()
     }
 
     /// The target of the link with that name.
@@ -123,7 +163,7 @@ impl SourceTree {
 
     /// All names but directories.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &str> {
-        let is_leaf = |item: &Item| matches!(item, Item::File { .. } | Item::Link { .. });
+        let is_leaf = |item: &Item| matches!(item, Item::File { .. } | Item::Link { .. } | Item::Name { .. });
         self.items.iter().zip(&self.places).filter(move |(item, _)| is_leaf(item)).map(|(_, place)| place.as_str())
     }
 

@@ -109,7 +109,8 @@ fn grow(rng: &mut Rng, dir: &str, mut budget: u64, items: &mut Vec<Item>) {
         }
         budget -= 1;
         let path = format!("{dir}/{at}");
-        match rng.below(13) {
+        match rng.below(15) {
+            13 | 14 => items.extend(Item::name(rng, path, items)),
             12 => items.push(Item::Unsent { path, failure: rng.permille(500).then_some(FaultCode::Denied) }),
             0 => items.push(Item::Link { path, target: b"../somewhere".to_vec() }),
             1 => {

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, Fault, FileId, LaneId, Unit};
-use longhaul_proto::receiver::{Created, Landed, Receiver, ReceiverAction, Room, Surveyed};
+use longhaul_proto::receiver::{Created, Landed, Named, Receiver, ReceiverAction, Room, Surveyed};
 use longhaul_proto::wire::message::{Finding, Outcome};
 use longhaul_proto::{Message, Timestamp};
 
@@ -217,6 +217,16 @@ impl Watched {
             results.iter().for_each(|(file, result)| rules.staged(*file, result));
         }
         self.machine.handle_stage(now, results);
+    }
+
+    /// See [`Receiver::handle_name`].
+    pub(crate) fn handle_name(&mut self, now: Timestamp, file: FileId, named: Named) {
+        self.owed.came(ReportKind::Name, 1);
+        if let Some(rules) = &mut self.rules {
+            let is_made = matches!(named, Named::Staged(_));
+            rules.staged(file, &if is_made { Ok(()) } else { Err(Fault::protocol("no name")) });
+        }
+        self.machine.handle_name(now, file, named);
     }
 
     /// See [`Receiver::handle_journal`].

@@ -255,8 +255,8 @@ pub struct ChoiceOptions {
     /// `--include` and `--exclude`, in the order given.
     #[command(flatten)]
     pub filters: FilterOptions,
-    /// Metadata to carry: of mode,times,links,sparse,xattrs,owner,acls; a list replaces the
-    /// default, +x and -x change it; all, none [default: mode,times,links,sparse]
+    /// Metadata to carry: of mode,times,links,hardlinks,sparse,xattrs,owner,acls; a list replaces
+    /// the default, +x and -x change it; all, none [default: mode,times,links,sparse]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub preserve: Option<OsString>,
     /// Users of owners and access lists, as FROM:TO,... or a file of such lines: names, numbers, or

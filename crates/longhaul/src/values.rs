@@ -398,9 +398,6 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_told_from_what_is_unknown() {
-        for name in ["hardlinks", "+hardlinks", "mode,hardlinks"] {
-            assert!(matches!(preserve(name), Err(Flaw::NotBuilt { .. })), "{name}");
-        }
         assert!(matches!(preserve("colour"), Err(Flaw::Unknown { .. })));
         assert!(matches!(transport("udp"), Err(Flaw::NotBuilt { .. })));
         assert_eq!(transport("quic"), Ok(Transport::Quic));

@@ -283,7 +283,8 @@ impl ExtrasKeeper {
         }
     }
 
-    fn lose(&self, kind: LossKind, reason: LossReason, path: &RelPath) {
+    /// Counts metadata that is not kept.
+    pub(crate) fn lose(&self, kind: LossKind, reason: LossReason, path: &RelPath) {
         self.lock().add(kind, reason, path);
     }
 

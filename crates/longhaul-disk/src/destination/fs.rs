@@ -4,6 +4,7 @@ mod bodies;
 mod home;
 mod member;
 mod metadata;
+mod names;
 mod pieces;
 
 use std::collections::HashMap;
@@ -45,6 +46,7 @@ use crate::walk::{Dir, Walk, cached_dirs_max};
 use home::{Home, NameRules};
 
 pub use bodies::ReopenedBody;
+pub use names::{NameBefore, NameMade, NameProof};
 pub(crate) use pieces::ReopenedPart;
 
 /// A destination directory.
@@ -388,6 +390,7 @@ impl TargetTree for FsTarget {
         let mode_is = self.rules.modes.after_open(wanted);
         self.set_meta((&fd, path), (mode_is != wanted).then_some(wanted), meta, preserve)
             .map_err(|error| DiskError::call("set the metadata of", path, error))?;
+        let identity = names::identity_for_names(meta, &fd);
         let content = match device.method() {
             // More than will be synced one by one need no descriptor.
             SyncMethod::FileSystem => {
@@ -399,18 +402,15 @@ impl TargetTree for FsTarget {
                 Content::Synced
             }
         };
-        Ok(Staged::small(path, temp, content, (mark, self.load.begin(bytes.len() as u64))))
+        Ok(Staged::small(path, temp, content, (mark, self.load.begin(bytes.len() as u64))).known_as(identity))
     }
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        self.check_link(path, target)?;
-        let (dir, device) = self.parent(path)?;
-        let mark = Mark::now(&device);
-        let (temp, ()) = Temp::make(&dir, self.tag, |name| self.kernel().symlinkat(target, &dir, name))
-            .map_err(|error| DiskError::call("make a link for", path, error))?;
-        device.made(&dir, temp.name());
-        self.set_link_meta((&dir, temp.name()), path, (meta, preserve))?;
-        Ok(Staged::small(path, temp, Content::Link, (mark, self.load.begin(0))))
+        self.stage_link(path, target, meta, preserve)
+    }
+
+    fn make_name(&self, path: &RelPath, first: &RelPath, proof: &NameProof<'_>) -> NameMade {
+        self.stage_name(path, first, proof)
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {
@@ -470,7 +470,7 @@ impl TargetTree for FsTarget {
             // One that an earlier session began may be the first of this one.
             body.mark().device().made(body, b"");
         }
-        Ok(Staged::large(file))
+        Ok(Staged::large(Arc::clone(&file)).known_as(names::identity_of_large(&file, meta)))
     }
 
     fn barrier_of_all(&self, staged: &[&Staged]) -> Result<(), DiskError> {

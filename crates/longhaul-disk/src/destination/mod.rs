@@ -29,7 +29,7 @@ mod void;
 
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, FileNode, Layout, Losses, Meta, Place, Preserve, RelPath, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, Layout, Losses, Meta, Place, Preserve, RelPath, TempName};
 use rustix::io::Errno;
 
 use crate::error::DiskError;
@@ -45,8 +45,9 @@ pub use device::SyncMethod;
 pub(crate) use dirs::DirHandle;
 pub use file::TargetFile;
 pub(crate) use fs::ReopenedPart;
-pub use fs::{FsTarget, ReopenedBody};
+pub use fs::{FsTarget, NameBefore, NameMade, NameProof, ReopenedBody};
 pub use policy::{ExtrasPolicy, LinkPolicy, ModePolicy, TreePolicy};
+pub use reopen::{Journalled, Reopened};
 pub(crate) use striped::{Full, Striped, StripedName, WriteTurn, is_for_another};
 pub(crate) use temp::random;
 
@@ -62,25 +63,6 @@ pub enum Made {
     Created,
     /// The directory stood already.
     Stood,
-}
-
-/// The facts that a journal holds of a temporary.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Journalled {
-    /// The file's identity. `None` if the journal does not say.
-    pub node: Option<FileNode>,
-    /// The number of its bytes that are durable.
-    pub bytes: u64,
-}
-
-/// A temporary that an earlier session left, open again.
-#[derive(Debug)]
-pub struct Reopened {
-    /// The file.
-    pub file: Arc<TargetFile>,
-    /// The reason why it may not hold the bytes that its journal says. `None`: it is the file that
-    /// was written, as long as it was, with as many blocks as its durable bytes need.
-    pub differs: Option<&'static str>,
 }
 
 /// A tree to receive into. Paths are those of the manifest, beneath the destination.
@@ -260,6 +242,12 @@ pub trait TargetTree: Send + Sync + 'static {
             Some(tree) => tree.make_link(path, target, meta, preserve),
             None => Err(lacking("make a link for", path)),
         }
+    }
+
+    /// Makes `path`, under a temporary name, another name of the file at `first`, if `proof` lets
+    /// that file have one; not synced. By default a file has one name.
+    fn make_name(&self, path: &RelPath, first: &RelPath, proof: &NameProof<'_>) -> NameMade {
+        self.beneath().map_or(NameMade::Refused, |tree| tree.make_name(path, first, proof))
     }
 
     /// Makes durable every write on `file` that was complete before the call, and its temporary

@@ -6,19 +6,39 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use longhaul_core::TempName;
 use longhaul_core::limits::STREAM_BYTES_MAX;
+use longhaul_core::{FileNode, TempName};
 use longhaul_sys::lock;
 use rustix::fs::{FileType, Mode, OFlags, Stat, Statx, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::Journalled;
+use super::TargetFile;
 use crate::direct::Handle;
 use crate::error::DiskError;
 use crate::stat::{node_of_statx, type_of};
 use crate::walk::Dir;
+
+/// The facts that a journal holds of a temporary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Journalled {
+    /// The file's identity. `None` if the journal does not say.
+    pub node: Option<FileNode>,
+    /// The number of its bytes that are durable.
+    pub bytes: u64,
+}
+
+/// A temporary that an earlier session left, open again.
+#[derive(Debug)]
+pub struct Reopened {
+    /// The file.
+    pub file: Arc<TargetFile>,
+    /// The reason why it may not hold the bytes that its journal says. `None`: it is the file that
+    /// was written, as long as it was, with as many blocks as its durable bytes need.
+    pub differs: Option<&'static str>,
+}
 
 /// The result of opening a temporary by its name.
 pub(crate) enum Attempt {

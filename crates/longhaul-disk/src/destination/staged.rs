@@ -15,6 +15,7 @@ use super::{Replace, TargetFile};
 use crate::bytes::WriteAt;
 use crate::error::DiskError;
 use crate::load::LoadShare;
+use crate::stat::Identity;
 use crate::walk::Dir;
 
 /// A file or link that is complete but not published. Dropped unpublished, a small file or link is
@@ -24,6 +25,8 @@ use crate::walk::Dir;
 pub struct Staged {
     path: RelPath,
     content: StagedContent,
+    /// The identity of the file, if further names of it may come.
+    identity: Option<Identity>,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(crate) enum Content {
     Synced,
     /// A link: durable with its directory.
     Link,
+    /// Another name of a durable file: durable with its directory.
+    Name,
 }
 
 /// The part of a staged name on one target: one temporary name on a disk.
@@ -110,21 +115,33 @@ impl Staged {
     /// A small file of another kind than a file of this host, for a
     /// [`TargetTree`](crate::TargetTree) that a library user wrote.
     pub fn of(path: &RelPath, bytes: Arc<dyn WriteAt>) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Given(bytes) }
+        Staged { path: path.clone(), content: StagedContent::Given(bytes), identity: None }
     }
 
     /// A small file or link that was begun at `mark`.
     pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, (mark, share): (Mark, LoadShare)) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Small { temp, content, mark, share } }
+        Staged { path: path.clone(), content: StagedContent::Small { temp, content, mark, share }, identity: None }
     }
 
     /// A large file, all of whose bodies are sealed.
     pub fn large(file: Arc<TargetFile>) -> Staged {
-        Staged { path: file.path().clone(), content: StagedContent::Large(file) }
+        Staged { path: file.path().clone(), content: StagedContent::Large(file), identity: None }
     }
 
     pub(crate) fn void(path: &RelPath) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Void }
+        Staged { path: path.clone(), content: StagedContent::Void, identity: None }
+    }
+
+    /// The same with what it is known by.
+    #[must_use]
+    pub(crate) fn known_as(self, identity: Option<Identity>) -> Staged {
+        Staged { identity, ..self }
+    }
+
+    /// The identity of the file, as it was when it was complete. `None` unless its metadata says
+    /// that it has several names.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     /// The target on which it lies, or the first of its bodies does.
@@ -227,7 +244,12 @@ impl Staged {
         if !self.is_believed() {
             return Err(DiskError::Doubted { path: (&self.path).into() });
         }
-        self.parts().rev().try_for_each(|part| part.publish(name, replace))
+        self.parts().rev().try_for_each(|part| part.publish(name, replace))?;
+        if let StagedContent::Small { temp, content: Content::Name, .. } = &self.content {
+            // A rename to a name of the same file does nothing, and leaves both.
+            let _ = temp.dir().kernel().unlinkat(temp.dir(), temp.name());
+        }
+        Ok(())
     }
 
     /// Makes its bytes durable, as far as they are no files of this host.
@@ -289,7 +311,7 @@ impl Content {
         match self {
             Content::Open(held) => Unsynced::Open(held.fd.as_fd()),
             Content::Closed => Unsynced::Closed,
-            Content::Synced | Content::Link => Unsynced::Nothing,
+            Content::Synced | Content::Link | Content::Name => Unsynced::Nothing,
         }
     }
 }

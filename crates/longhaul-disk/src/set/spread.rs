@@ -7,6 +7,7 @@
 
 mod bases;
 mod dirs;
+mod names;
 mod stripes;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use rustix::io::Errno;
 use super::{Drafts, TargetSet, one_of, remove_bodies, two_targets};
 use crate::at_once::at_once;
 use crate::destination::{
-    Back, FsTarget, Journalled, Made, Reopened, Replace, Room, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree,
-    TreePolicy,
+    Back, FsTarget, Journalled, Made, NameMade, NameProof, Reopened, Replace, Room, Staged, SyncCounts, SyncMethod,
+    TargetFile, TargetTree, TreePolicy,
 };
 use crate::direct::DirectMode;
 use crate::error::{DiskError, ErrorKind};
@@ -329,6 +330,10 @@ impl TargetTree for SpreadTarget {
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         self.make(path, 0, |at| at.make_link(path, target, meta, preserve))
+    }
+
+    fn make_name(&self, path: &RelPath, first: &RelPath, proof: &NameProof<'_>) -> NameMade {
+        self.stage_name(path, first, proof)
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<Vec<ChunkIndex>, DiskError> {

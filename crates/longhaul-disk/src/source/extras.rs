@@ -29,6 +29,11 @@ impl SourceLosses {
         self.lock().clone()
     }
 
+    /// Counts an entry.
+    pub(crate) fn add(&self, kind: LossKind, reason: LossReason, path: &RelPath) {
+        self.lock().add(kind, reason, path);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Losses> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,6 +14,7 @@ use crate::names::each_name;
 use crate::set::{SetTarget, TargetSet};
 use crate::source::bases::{Base, BaseId, Bases, HELD_MAX};
 use crate::source::extras::SourceLosses;
+use crate::source::names::SourceNames;
 use crate::source::read::open_checked;
 use crate::source::same_name::{self, HASHES_MAX, SameName};
 use crate::source::scan::{Scan, ScanPart};
@@ -205,6 +206,8 @@ impl FsSource {
 
 impl SourceTree for FsSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+        let mut names = SourceNames::new(&self.losses);
+        let sink: &mut dyn FnMut(Scanned) -> ControlFlow<()> = &mut |scanned| sink(names.named(scanned));
         for top in &self.tops {
             let flow = match (self.parts(top), &top.kind) {
                 (_, What::Unnameable(path, source)) => {

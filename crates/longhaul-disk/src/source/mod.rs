@@ -8,6 +8,7 @@ mod bases;
 mod extras;
 mod file;
 mod fs;
+mod names;
 mod read;
 mod same_name;
 mod scan;

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
-use longhaul_core::{Entry, EntryKind, Meta, PathError, RelPath, TargetId, TempName};
+use longhaul_core::{Entry, EntryKind, Meta, PathError, RelPath, SeveralNames, TargetId, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
@@ -358,8 +358,16 @@ impl<'s> Scan<'s> {
         // The length that a striped file shows.
         let len = if let EntryKind::File { len, .. } = kind { len } else { len_of(stat) };
         let extras = self.extras.read(spot, &path, &kind, stat);
-        let entry = Entry { path, kind, meta: Meta { extras, ..meta_of(stat) } };
+        let names = self.several_names(&kind, stat);
+        let entry = Entry { path, kind, meta: Meta { extras, names, ..meta_of(stat) } };
         (self.sink)(Scanned::Entry { entry, source, identity: Identity { len, ..identity_of(stat) } })
+    }
+
+    /// How many names a file has, if that is wanted and more than one.
+    fn several_names(&self, kind: &EntryKind, stat: &Stat) -> Option<Arc<SeveralNames>> {
+        let count = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
+        let has_several = self.what.preserve.hardlinks && matches!(kind, EntryKind::File { .. }) && count > 1;
+        has_several.then(|| Arc::new(SeveralNames { first: None, count }))
     }
 
     /// Gives a failure to the sink.

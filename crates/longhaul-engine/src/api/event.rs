@@ -392,7 +392,7 @@ pub struct FileEvent {
     pub placed: RelPath,
     /// The outcome.
     pub status: FileStatus,
-    /// Its length.
+    /// Its length; 0 if it would become another name of a file (`--dry-run`).
     pub bytes: u64,
     /// Its BLAKE3, when it was sent.
     pub b3: Option<[u8; 32]>,
@@ -423,6 +423,9 @@ pub enum FileStatus {
     Committed,
     /// The destination has it already.
     Skipped,
+    /// Under its final name, durable, as another name (hard link) of a file that was sent or stood:
+    /// it has no bytes of its own.
+    Linked,
     /// Would be sent (`--dry-run`).
     Planned,
     /// Not sent, and why.

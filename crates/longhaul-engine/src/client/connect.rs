@@ -365,7 +365,7 @@ fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes)
     if granted.first.0.checked_add(granted.count).is_none_or(|end| end > LANES_EVER_MAX) {
         return Err(Fault::protocol("the other side grants lanes beyond those that there may ever be"));
     }
-    let refused = extras_refused(transfer.preserve, welcome.caps).extras_names();
+    let refused = extras_refused(transfer.preserve, welcome.caps).agreed_names();
     if !refused.is_empty() {
         let what = format_args!("the other side does not know how to carry {}", refused.join(", ")).to_string();
         return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrCarryLess));

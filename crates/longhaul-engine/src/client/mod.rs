@@ -177,8 +177,8 @@ fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
         (Transport::Quic, Some(Protection::Safe), ..) => {
             ("lanes over QUIC are always encrypted", hint::Network::EncryptOrUseTcp)
         }
-        (_, _, from, to) if is_stream(from, to) && settings.metadata.preserve.has_extras() => {
-            let names = settings.metadata.preserve.extras_names().join(", ");
+        (_, _, from, to) if is_stream(from, to) && settings.metadata.preserve.may_lose() => {
+            let names = settings.metadata.preserve.agreed_names().join(", ");
             let what = format_args!("a stream has no place for {names}").to_string();
             let fault = Fault::new(FaultCode::Usage, Blame::Local, what);
             return Err(fault.hint(hint::Program::CarryLessInStream));

@@ -25,6 +25,7 @@ use crate::journals::{Principal, RootJournals, run_of};
 use crate::place::{self, EARLIER_SESSION_ENDS, LocalSite, Opening};
 use crate::session::course::ScanWish;
 use crate::session::handshake;
+use crate::session::opened::Destination;
 use crate::workers::blocking;
 
 /// A tree, its journals, and a path beneath it.
@@ -122,6 +123,8 @@ impl PipeAccount {
                         blocking(open).await?
                     }
                 };
+                let names_standing = self.root.allow.read && may_modify;
+                let destination = Destination { names_standing, ..destination };
                 let what = format!("push to {}", destination.base);
                 Ok((Side::Receive(destination, policy), what))
             }

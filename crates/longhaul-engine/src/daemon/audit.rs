@@ -217,9 +217,9 @@ impl SessionAudit {
         };
         let receives = self.place.get().is_some();
         let (deed, code) = match &file.status {
-            FileStatus::Committed if !receives => (AuditDeed::Sent, None),
-            FileStatus::Committed if file.own.replaced => (AuditDeed::Replaced, None),
-            FileStatus::Committed => (AuditDeed::Committed, None),
+            FileStatus::Committed | FileStatus::Linked if !receives => (AuditDeed::Sent, None),
+            FileStatus::Committed | FileStatus::Linked if file.own.replaced => (AuditDeed::Replaced, None),
+            FileStatus::Committed | FileStatus::Linked => (AuditDeed::Committed, None),
             FileStatus::Failed(fault) => (AuditDeed::Failed, Some(fault.code)),
             FileStatus::Skipped | FileStatus::Planned => return,
         };

@@ -326,7 +326,7 @@ impl SessionAccount {
 
     fn settled(&self, file: &FileEvent) {
         let (files_committed, files_failed) = match &file.status {
-            FileStatus::Committed => (1, 0),
+            FileStatus::Committed | FileStatus::Linked => (1, 0),
             FileStatus::Failed(fault) => {
                 if !self.told.swap(true, Ordering::Relaxed) {
                     self.tallies.fault(&self.whose.1, &file.placed.escaped().to_string(), fault);
@@ -348,6 +348,8 @@ impl Counts {
                 self.pace.bytes_committed += file.bytes;
                 self.digests += u64::from(file.b3.is_some());
             }
+            // Another name of a file that was counted.
+            FileStatus::Linked => self.files += 1,
             FileStatus::Failed(_) => self.failed += 1,
             _ => {}
         }

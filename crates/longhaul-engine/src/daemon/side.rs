@@ -67,7 +67,8 @@ pub(super) async fn open(
             let place = move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
             audit.placed(root, &destination.base);
-            let destination = Destination { place: format!("root {root}"), ..destination };
+            let (place, names_standing) = (format!("root {root}"), rights.read && rights.modify);
+            let destination = Destination { place, names_standing, ..destination };
             Ok((Side::Receive(destination, policy), described(transfer)))
         }
         (Far::Sources { sources, rules, .. }, Role::Receiver) => {

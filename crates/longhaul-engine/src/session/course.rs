@@ -305,7 +305,7 @@ impl ReceiveCourse {
     pub(crate) fn settled(&mut self, entry: &Entry, outcome: &Outcome) {
         self.progressed = Some(Instant::now());
         let leaf = matches!(entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
-        if leaf && matches!(outcome, Outcome::Committed(_)) {
+        if leaf && matches!(outcome, Outcome::Committed(_) | Outcome::Linked(_)) {
             self.committed.add(entry);
         }
     }

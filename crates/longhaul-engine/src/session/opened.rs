@@ -27,6 +27,9 @@ pub(crate) struct Destination {
     pub(crate) ledger: Option<Arc<SessionJournal>>,
     /// Shows others whether the session lives.
     pub(crate) presence: Arc<Presence>,
+    /// Whether files that stand as a source has them may get further names. `false` unless the user
+    /// may read and replace them.
+    pub(crate) names_standing: bool,
     /// The stream as which everything goes out. `None` for a tree.
     pub(crate) stream: Option<Arc<StreamOutput>>,
 }
@@ -35,7 +38,7 @@ impl Destination {
     /// A tree of which nothing outlives the session.
     pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
         let (place, presence) = (base.clone(), Arc::default());
-        Destination { tree, landing, place, base, ledger: None, presence, stream: None }
+        Destination { tree, landing, place, base, ledger: None, presence, names_standing: false, stream: None }
     }
 
     /// A stream, for one session of the run that owns it.

@@ -172,7 +172,7 @@ impl Plan {
     /// that are `allowed` may come.
     pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
         let SessionBuffers { slab, io, .. } = buffers;
-        let Destination { tree, landing, base, place, ledger: journal, stream, .. } = destination;
+        let Destination { tree, landing, base, place, ledger: journal, names_standing, stream, .. } = destination;
         let mut config = self.receiver_config(landing);
         if let Some(output) = &stream {
             let chunks_max = self.chunks_kept(slab.slots());
@@ -183,7 +183,7 @@ impl Plan {
         if targets > 1 {
             config.order = WantOrder::Spread { files_max: FILES_A_TARGET * targets, chunks_max: slab.slots() };
         }
-        let options = destination_options(&config, slab.slot_bytes());
+        let options = DestinationOptions { names_standing, ..destination_options(&config, slab.slot_bytes()) };
         let accounts = self.receiving.accounts.clone();
         Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream, accounts }
     }
@@ -235,6 +235,7 @@ pub(crate) fn destination_options(config: &ReceiverConfig, slot_bytes: usize) ->
             IfExists::SkipSame => config.preserve,
             IfExists::Replace | IfExists::Fail | IfExists::Verify => config.preserve.without_extras(),
         },
+        names_standing: false,
         reserve: reads.then_some(slot_bytes),
         digests: digests.then_some(budget::digest_bytes(config.chunk_max) as usize),
     }

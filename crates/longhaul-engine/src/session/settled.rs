@@ -24,6 +24,7 @@ pub(super) fn tell_settled(
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
         Outcome::Equal(root) | Outcome::Stands(root) => (FileStatus::Skipped, Some(root)),
+        Outcome::Linked(root) => (FileStatus::Linked, root),
         Outcome::Planned => (FileStatus::Planned, None),
         Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
         Outcome::Unsent => {
@@ -48,6 +49,9 @@ fn file_event(held: &EntryRef, status: FileStatus, b3: Option<[u8; 32]>) -> File
         EntryKind::File { len, .. } => (true, len),
         _ => (false, 0),
     };
+    // What would become another name of a file would not be sent for it.
+    let is_further = held.entry.meta.names.as_ref().is_some_and(|names| names.first.is_some());
+    let bytes = if is_further && status == FileStatus::Planned { 0 } else { bytes };
     let (path, placed) = (held.entry.path.clone(), held.placed.clone());
     FileEvent { path, placed, status, bytes, b3, regular, renamed: false, own: OwnFacts::default() }
 }

@@ -35,6 +35,7 @@ impl Receiver {
         let wanting = ids(|l| matches!(l.stage, LargeStage::Open | LargeStage::Comparing) && l.has_chunks_to_want());
         let waiting = ids(|l| l.stage == LargeStage::Waiting);
         let (open, chunks) = (sum(|l| l.is_open() as u64), sum(|l| l.wanted as u64));
+        self.manifest.waiting.audit();
         self.window.audit(&waiting, &wanting, open as usize, chunks as usize);
     }
 }

@@ -18,7 +18,7 @@ use super::journal::JournalEntry;
 use super::large::Leftover;
 use super::readback::misread;
 use super::window::LARGE_OPEN_MAX;
-use super::{ReadBackReason, Receiver, ReceiverAction, Replace, SyncGroup};
+use super::{EntryState, ReadBackReason, Receiver, ReceiverAction, Replace, SyncGroup};
 use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
@@ -230,10 +230,10 @@ impl Receiver {
         }
     }
 
-    /// Whether an entry that is not staged yet may still join the batch. (Directory ends wait for
-    /// batches, not the reverse.)
+    /// Whether an entry that is not staged yet may still join the batch. (Directory ends and names
+    /// of files that are not committed wait for batches, not the reverse.)
     fn others_may_join(&self) -> bool {
-        self.manifest.len_without_ends() > self.committer.waiting()
+        self.manifest.len_without_ends() - self.manifest.waiting.len() > self.committer.waiting()
     }
 
     /// The batch is durable under temporary names, but for the files that it gives: their target
@@ -391,6 +391,11 @@ impl Receiver {
                 }
                 (None, Err(fault)) => self.finish(id, Outcome::Failed(fault.clone())),
                 (None, Ok(())) => {
+                    if let Some(EntryState::Linked(root)) = self.manifest.get(id).map(|slot| &slot.state) {
+                        let root = *root;
+                        self.finish(id, Outcome::Linked(root));
+                        continue;
+                    }
                     let (bytes, root) = self.staged(id);
                     let is_large = self.large(id).is_some();
                     self.tally.durable = self.tally.durable.saturating_add(bytes);

@@ -18,13 +18,14 @@ use super::skipped::wants_digest;
 use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed};
 use crate::steps;
 use crate::time::Timestamp;
-use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page, PageExtras};
+use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page, PageExtras, PageNames};
 
 impl Receiver {
     /// A page came: its entries are placed and looked up on the disk.
     pub(super) fn on_page(&mut self, mut page: Page) -> Result<(), Fault> {
         self.manifest.take_page(&page)?;
         self.manifest.add_extras(&mut page)?;
+        self.manifest.add_names(&mut page)?;
         let mut survey = Vec::with_capacity(page.entries.len());
         for (id, entry) in (page.first.0..).map(FileId).zip(page.entries) {
             self.manifest.follow(&entry)?;
@@ -44,6 +45,14 @@ impl Receiver {
             return Err(Fault::protocol("extras that were not agreed on"));
         }
         self.manifest.take_extras(extras)
+    }
+
+    /// The several names of files of the next page came.
+    pub(super) fn on_names(&mut self, names: PageNames) -> Result<(), Fault> {
+        if !self.config.preserve.hardlinks {
+            return Err(Fault::protocol("several names of files, which were not agreed on"));
+        }
+        self.manifest.take_names(names)
     }
 
     fn hold(&mut self, id: FileId, entry: Entry) -> Result<Arc<EntryRef>, Fault> {
@@ -103,7 +112,15 @@ impl Receiver {
             slot.replace = self.config.policy.replace(seen);
         }
         let Some(slot) = self.manifest.get(id) else { return Answered::NotWanted };
-        let held = slot.entry.clone();
+        let (held, is_placed) = (slot.entry.clone(), matches!(slot.state, EntryState::Surveyed));
+        if let Ok(seen) = &seen
+            && is_placed
+            && let Some(naming) = self.naming(&held, seen, (doubtful, committed), partial.as_ref())
+        {
+            self.begin_naming(id, naming);
+            return Answered::NotWanted;
+        }
+        let Some(slot) = self.manifest.get(id) else { return Answered::NotWanted };
         let fail = |code, message: &str, hint: hint::Names| {
             Outcome::Failed(Fault::new(code, Blame::Local, message).about(held.placed.escaped()).hint(hint))
         };
@@ -143,6 +160,7 @@ impl Receiver {
         if outcome == Outcome::Skipped && wants_digest(&self.config, &held) {
             // It keeps nobody from its path: nothing is written there.
             self.manifest.set_state(id, EntryState::Digesting);
+            self.manifest.waiting.reads(&held);
             return Answered::Skipped(held);
         }
         self.finish(id, outcome);
@@ -150,7 +168,7 @@ impl Receiver {
     }
 
     /// Begins an entry that is to be sent or compared.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         id: FileId,
         held: &Arc<EntryRef>,
@@ -282,7 +300,7 @@ impl Receiver {
 }
 
 /// The answer to the sender for one entry.
-enum Answered {
+pub(super) enum Answered {
     Wanted,
     NotWanted,
     /// Not wanted yet: the standing file is to be read first.

@@ -11,13 +11,14 @@ use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{
     ENTRIES_UNSETTLED_MAX, EXTRAS_COST_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_EXTRAS_COST, PAGES_UNANSWERED_MAX,
 };
-use longhaul_core::{BundleId, Entry, Fault, FileId, RelPath};
+use longhaul_core::{BundleId, Entry, EntryKind, Fault, FileId, RelPath};
 
 use super::dirs::OpenDirs;
 use super::large::LargeTarget;
+use super::names::{Naming, WaitingNames};
 use super::order::{EntryRef, Replace};
 use crate::steps;
-use crate::wire::message::{Page, PageExtras};
+use crate::wire::message::{Page, PageExtras, PageNames};
 
 /// The entries of a session that have no outcome yet. See the module.
 #[derive(Debug, Default)]
@@ -30,12 +31,16 @@ pub(super) struct ReceivedManifest {
     dir_ends: usize,
     /// Placed paths of files and links that are on their way, so that no two entries share one.
     busy: BTreeSet<RelPath>,
+    /// Entries that wait to become names of other files.
+    pub(super) waiting: WaitingNames,
     /// The id that the next page must begin with.
     next: FileId,
     open_dirs: OpenDirs,
     pages: Pages,
     /// The extras of the page that is to come next.
     extras: Option<PageExtras>,
+    /// The files with several names of the page that is to come next.
+    names: Option<PageNames>,
     /// Whether directories at the front are being finished.
     is_finishing_dirs: bool,
 }
@@ -61,7 +66,7 @@ pub(super) struct PendingEntry {
     /// Whether its rename may replace a standing file. Never, if nothing stood under its name.
     pub(super) replace: Replace,
     /// Whether it holds its path in [`ReceivedManifest::busy`].
-    busy: bool,
+    pub(super) busy: bool,
 }
 
 /// The state of an entry until it is settled: each with its next states and their events.
@@ -77,6 +82,7 @@ pub(super) struct PendingEntry {
 /// Surveyed    small file to compare                      Comparing
 /// Surveyed    file in chunks                             Large
 /// Surveyed    skipped, and its root is wanted            Digesting
+/// Surveyed    another name of a file that came before    Naming
 /// Surveyed    any other, or its survey failed            (settled)
 /// Digesting   the root is read, or not                   (settled)
 /// Comparing   the root is read                           Compared
@@ -92,6 +98,13 @@ pub(super) struct PendingEntry {
 /// Staging     not written                                (settled)
 /// Staged      read back and spoilt, with attempts left   Wanted
 /// Staged      its batch is over                          (settled)
+/// Naming      the name is made                           Linked
+/// Naming      it is one already, or is skipped           (settled)
+/// Naming      the same, and its root is wanted           Digesting
+/// Naming      it cannot be; small file to send           Wanted
+/// Naming      it cannot be; small file to compare        Comparing
+/// Naming      it cannot be; file in chunks               Large
+/// Linked      its batch is over                          (settled)
 /// Large       see LargeStage                             (settled)
 /// DirEnd      all before it is settled, and it is set    (settled)
 /// ```
@@ -115,6 +128,11 @@ pub(super) enum EntryState {
     Staging(Option<Hash32>),
     /// A small file (its root) or a link (`None`) that waits for its batch or is in it.
     Staged(Option<Hash32>),
+    /// It is to become a name of another file: that has no outcome yet, or the disk makes the name.
+    Naming(Box<Naming>),
+    /// It is a name of another file (the root of that, if it is known), under a temporary name, and
+    /// waits for its batch or is in it.
+    Linked(Option<Hash32>),
     /// A file that comes in chunks.
     Large(Box<LargeTarget>),
     /// The end of a directory. It waits until everything before it is settled.
@@ -170,6 +188,36 @@ impl ReceivedManifest {
             let at = usize::try_from(id.0.wrapping_sub(page.first.0)).unwrap_or(usize::MAX);
             let entry = page.entries.get_mut(at).ok_or_else(|| Fault::protocol("extras of no entry of their page"))?;
             entry.meta.extras = Some(Arc::new(extras));
+        }
+        Ok(())
+    }
+
+    /// Takes the files with several names of the page that is to come next.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer if the page before has not come, or if they are not what one page
+    /// may have.
+    pub(super) fn take_names(&mut self, names: PageNames) -> Result<(), Fault> {
+        let is_ordered = names.entries.is_sorted_by(|(one, _), (next, _)| one < next);
+        let begins_there = names.entries.first().is_some_and(|(first, _)| *first >= self.next);
+        let fits = names.cost() <= PAGE_EXTRAS_COST + EXTRAS_COST_MAX;
+        if self.pages.last_seen || self.names.is_some() || !is_ordered || !begins_there || !fits {
+            return Err(Fault::protocol("several names of files that belong to no page"));
+        }
+        self.names = Some(names);
+        Ok(())
+    }
+
+    /// Tells the files of a page which names they have.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer if some are of no file of the page.
+    pub(super) fn add_names(&mut self, page: &mut Page) -> Result<(), Fault> {
+        for (id, names) in self.names.take().into_iter().flat_map(|names| names.entries) {
+            let at = usize::try_from(id.0.wrapping_sub(page.first.0)).unwrap_or(usize::MAX);
+            let file = page.entries.get_mut(at).filter(|entry| matches!(entry.kind, EntryKind::File { .. }));
+            let file = file.ok_or_else(|| Fault::protocol("several names of no file of their page"))?;
+            file.meta.names = Some(Arc::new(names));
         }
         Ok(())
     }
@@ -348,5 +396,5 @@ const ENTRIES_BYTES_MAX: usize = 16 << 20;
 /// Bytes that one page may add: names as sent, as placed (maybe under a longer top), as reserved;
 /// and extras.
 const PAGE_NAME_BYTES_MAX: usize =
-    3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX + PAGE_EXTRAS_COST + EXTRAS_COST_MAX;
+    3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX + 2 * (PAGE_EXTRAS_COST + EXTRAS_COST_MAX);
 const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);

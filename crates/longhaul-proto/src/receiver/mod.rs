@@ -25,6 +25,7 @@ mod lanes;
 mod large;
 mod lost;
 mod manifest;
+mod names;
 mod order;
 mod partial;
 mod policy;
@@ -51,6 +52,7 @@ pub use journal::JournalEntry;
 use journal::JournalFlow;
 use lanes::ReceivingLanes;
 use manifest::{EntryState, ReceivedManifest};
+pub use names::Named;
 pub use order::{
     Base, Created, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
     SkippedDigests, Surveyed, SyncGroup, Ticket, WantOrder,
@@ -153,6 +155,7 @@ impl Receiver {
         }
         let result = match message {
             Message::Extras(extras) => self.on_extras(extras),
+            Message::Names(names) => self.on_names(names),
             Message::Page(page) => self.on_page(page),
             Message::Digests(list) => self.on_digests(list),
             Message::FileEnd(end) => self.on_file_end(end),
@@ -313,9 +316,16 @@ impl Receiver {
         if let EntryState::Large(large) = &slot.state {
             self.release(id, large);
         }
-        if matches!(outcome, Outcome::Committed(_)) {
+        let stands = !matches!(outcome, Outcome::Failed(_) | Outcome::Unsent | Outcome::Planned);
+        let waiting = if slot.busy || matches!(slot.state, EntryState::Digesting) {
+            self.manifest.waiting.settled(&slot.entry.placed)
+        } else {
+            Vec::new()
+        };
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Linked(_)) {
             self.journal.forget(id);
         }
+        self.tally.files += u64::from(matches!(outcome, Outcome::Linked(_)));
         if let (Outcome::Committed(_), EntryKind::File { len, .. }) = (&outcome, &slot.entry.entry.kind) {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
@@ -337,6 +347,11 @@ impl Receiver {
         }
         if let Some(bundle) = slot.bundle {
             self.read_of_bundle(bundle, Reading::Over);
+        }
+        if stands {
+            self.first_name_stands(waiting);
+        } else {
+            self.first_name_failed(waiting);
         }
     }
 }

@@ -75,7 +75,9 @@ impl EntryRef {
             _ => 0,
         };
         let extras = self.entry.meta.extras.as_ref().map_or(0, |extras| extras.cost());
-        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + text + extras
+        // The first name as it is sent, and as it is placed while it is waited for.
+        let names = self.entry.meta.names.as_ref().map_or(0, |names| 2 * names.cost());
+        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + text + extras + names
     }
 }
 
@@ -153,6 +155,16 @@ pub enum ReceiverAction {
     /// Stage the symbolic link under a temporary name:
     /// [`Receiver::handle_stage`](super::Receiver::handle_stage).
     MakeLink(Arc<EntryRef>),
+    /// Make the entry, under a temporary name, another name of the file at a path, which is not
+    /// followed if it is a link: [`Receiver::handle_name`](super::Receiver::handle_name). Only a
+    /// file that this session committed or found equal may get another name, or one that stands as
+    /// the source has it where the rights allow to read and to replace it.
+    MakeName {
+        /// The entry.
+        entry: Arc<EntryRef>,
+        /// The place of the file's first name.
+        first: RelPath,
+    },
     /// Write this verified chunk: [`Receiver::handle_write`](super::Receiver::handle_write). A hole
     /// has no payload and needs no write, but a report.
     Write {

@@ -17,14 +17,14 @@ use super::files::LargeSource;
 use super::{ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, OfferedContent, Sender, SenderAction, Small};
 use crate::steps;
 use crate::wire::bundle::table_bytes;
-use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit, PageExtras};
+use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit, PageExtras, PageNames};
 
 /// The page that is being filled, and the credit for pages.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     page: Vec<Entry>,
     page_bytes: usize,
-    /// The cost of the extras of its entries.
+    /// The cost of the extras and of the several names of its entries.
     extras_cost: usize,
     next: FileId,
     offered: bool,
@@ -81,6 +81,7 @@ impl Sender {
         manifest.next = FileId(id.0 + 1);
         manifest.page_bytes += entry_bytes(&entry);
         manifest.extras_cost += entry.meta.extras.as_ref().map_or(0, |extras| extras.cost());
+        manifest.extras_cost += entry.meta.names.as_ref().map_or(0, |names| names.cost());
         let offered = OfferState::Offered(match entry.kind {
             EntryKind::File { len, .. } => OfferedContent::Bytes(len),
             EntryKind::Stream { .. } => OfferedContent::Stream,
@@ -151,6 +152,10 @@ impl Sender {
         if !extras.entries.is_empty() {
             self.actions.push_back(SenderAction::Send(Message::Extras(extras)));
         }
+        let names = names_of(first, &mut entries);
+        if !names.entries.is_empty() {
+            self.actions.push_back(SenderAction::Send(Message::Names(names)));
+        }
         self.actions.push_back(SenderAction::Send(Message::Page(Page { first, last, entries })));
     }
 
@@ -190,12 +195,13 @@ impl Sender {
         Ok(None)
     }
 
-    /// Small files are wanted if they differ from the standing files at the receiver.
+    /// Small files are wanted if they differ from the standing files at the receiver. Without a
+    /// standing file any file is wanted: it was to become a name of another one, and cannot.
     pub(super) fn on_check_files(&mut self, check: CheckFiles) -> Result<(), Fault> {
         let mut small = VecDeque::with_capacity(check.files.len());
         for (file, stands) in check.files {
             match self.entries.get(&file) {
-                Some(OfferState::Offered(content)) if !self.is_bundled(*content) => {
+                Some(OfferState::Offered(content)) if stands.is_some() && !self.is_bundled(*content) => {
                     return Err(Fault::protocol(format_args!(
                         "entry {} is compared whole, but goes in chunks",
                         file.0
@@ -248,6 +254,15 @@ fn extras_of(first: FileId, entries: &mut [Entry]) -> PageExtras {
         Some((FileId(id), Arc::unwrap_or_clone(extras)))
     });
     PageExtras { entries: with_extras.collect() }
+}
+
+/// Takes the several names of files out of the entries of a page that begins with `first`.
+fn names_of(first: FileId, entries: &mut [Entry]) -> PageNames {
+    let with_names = (first.0..).zip(entries).filter_map(|(id, entry)| {
+        let names = entry.meta.names.take()?;
+        Some((FileId(id), Arc::unwrap_or_clone(names)))
+    });
+    PageNames { entries: with_names.collect() }
 }
 
 /// The most bytes that an entry adds to a page: its path, its link or text, and the numbers in

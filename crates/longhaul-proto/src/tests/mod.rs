@@ -8,6 +8,7 @@ mod hostile_sender;
 mod items;
 mod lanes;
 mod lost;
+mod names;
 mod overtaking;
 mod partials;
 mod postponed;

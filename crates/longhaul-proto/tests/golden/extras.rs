@@ -2,11 +2,11 @@
 //! others.
 
 use longhaul_core::{
-    AccessList, Account, Extras, FileId, Grant, Grantee, Loss, LossKind, LossReason, Owner, Permissions, Xattr,
-    XattrName,
+    AccessList, Account, Extras, FileId, Grant, Grantee, Loss, LossKind, LossReason, Owner, Permissions, SeveralNames,
+    Xattr, XattrName,
 };
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::PageExtras;
+use longhaul_proto::wire::message::{PageExtras, PageNames};
 
 use super::{path, word};
 
@@ -39,6 +39,13 @@ pub(crate) fn extras() -> Message {
     Message::Extras(PageExtras { entries: vec![(FileId(1), Extras::default()), (FileId(300), all)] })
 }
 
+/// Two files with several names: the first name of one, and a further one of the other.
+pub(crate) fn names() -> Message {
+    let further = SeveralNames { first: Some(path("d/a")), count: 300 };
+    let entries = vec![(FileId(1), SeveralNames { first: None, count: 2 }), (FileId(300), further)];
+    Message::Names(PageNames { entries })
+}
+
 /// Losses of two kinds.
 pub(crate) fn losses() -> Message {
     let loss = |kind, reason, entries, first| Loss { kind, reason, entries, first: path(first) };
@@ -57,7 +64,7 @@ fn losses_keep_their_places() {
     };
     let kinds: Vec<_> = (0..).map_while(|kind| Some(at(kind, 0)?.0)).collect();
     let reasons: Vec<_> = (0..).map_while(|reason| Some(at(0, reason)?.1)).collect();
-    assert_eq!(kinds, ["xattrs", "owner", "set-id", "acls"]);
+    assert_eq!(kinds, ["xattrs", "owner", "set-id", "acls", "hardlinks"]);
     let want = [
         "unsupported",
         "denied",
@@ -68,6 +75,10 @@ fn losses_keep_their_places() {
         "several-names",
         "changed",
         "striped",
+        "too-many",
+        "elsewhere",
+        "unproven",
+        "failed",
     ];
     assert_eq!(reasons, want);
 }

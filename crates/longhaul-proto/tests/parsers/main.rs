@@ -166,8 +166,8 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
     ];
     // The number and the bytes before the list: digests, verdicts, settlements, a page, an answer,
     // a listing, chunks that are lost, an offer's new name, the text of a fault, the sources of a
-    // pull, a path in a page; extras, attributes in them, losses.
-    let lists: [&[u8]; 14] = [
+    // pull, a path in a page; extras, attributes in them, losses, several names.
+    let lists: [&[u8]; 15] = [
         &[10],
         &[13],
         &[14],
@@ -178,6 +178,7 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
         &[35],
         &[35, 1, 0, 0, 0, 0],
         &[36],
+        &[37],
         &[5, 8, 1],
         &[3, 0, 0],
         &[1, 1, 1, 0, 0, 0, 1, 0, 22, 4, 1, 1, 1, 1, 0, 0, 1],

@@ -4,8 +4,8 @@ use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Extras,
     Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason, Meta, Mtime, Owner,
-    Permissions, PlainText, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit, Word, Xattr,
-    XattrName,
+    Permissions, PlainText, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames, TempName, TreePart, Unit, Word,
+    Xattr, XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -216,6 +216,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Unsent),
         hashes().prop_map(Outcome::Equal),
         hashes().prop_map(Outcome::Stands),
+        option::of(hashes()).prop_map(Outcome::Linked),
         faults().prop_map(Outcome::Failed),
     ]
 }
@@ -301,6 +302,10 @@ fn manifest_messages() -> impl Strategy<Value = Message> {
         })),
         vec((any::<u64>().prop_map(FileId), extras()), 0..4)
             .prop_map(|entries| Message::Extras(PageExtras { entries })),
+        vec((any::<u64>(), option::of(paths()), any::<u32>()), 0..4).prop_map(|rows| {
+            let row = |(id, first, count)| (FileId(id), SeveralNames { first, count });
+            Message::Names(PageNames { entries: rows.into_iter().map(row).collect() })
+        }),
         vec((any::<u64>(), paths()), 0..4).prop_map(|losses| {
             let loss = |(entries, first)| Loss { kind: LossKind::Acls, reason: LossReason::TooLong, entries, first };
             Message::Losses(losses.into_iter().map(loss).collect())

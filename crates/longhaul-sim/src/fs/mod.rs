@@ -26,6 +26,11 @@ pub(crate) enum Op {
     /// Makes a file under a new name.
     MakeFile(String, Ino),
     MakeLink(String, Vec<u8>),
+    /// Gives a file another name.
+    Name {
+        file: String,
+        name: String,
+    },
     Write {
         ino: Ino,
         offset: usize,
@@ -251,6 +256,14 @@ impl Fs {
                     _ => return Ok(None),
                 };
                 Change::Set { path: path.clone(), node }
+            }
+            Op::Name { file, name } => {
+                may_stand(name)?;
+                match (names.get(file), names.get(name)) {
+                    (Some(node @ Node::File(_)), None) => Change::Set { path: name.clone(), node: node.clone() },
+                    (_, None) => return Err(Errno::Missing),
+                    (_, Some(_)) => return Err(Errno::Exists),
+                }
             }
             Op::Write { ino, offset, bytes } => Change::Write { ino: *ino, offset: *offset, bytes: bytes.clone() },
             Op::SetLen(ino, len) => Change::Len { ino: *ino, len: *len },

@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use longhaul_core::digest::Hash32;
 use longhaul_core::{ChunkIndex, Fault, FileId, SessionTag};
-use longhaul_proto::receiver::{self, Base, Created, EntryRef};
+use longhaul_proto::receiver::{self, Base, Created, EntryRef, Named};
 
 use super::book::JournalStep;
 use crate::fs::{Op, OpId};
@@ -119,6 +120,10 @@ pub(super) enum Then {
     StandingChunks(Base, Vec<ChunkIndex>),
     Retouched(Vec<FileId>),
     Staged(Vec<FileId>),
+    /// Another name of a file is not made.
+    NotNamed(FileId, Named),
+    /// Another name of a file is made.
+    Named(FileId, Option<Hash32>),
     /// With the chunks that it should cover.
     Synced(FileId, BTreeSet<ChunkIndex>),
     ReadBack(FileId, Vec<ChunkIndex>),

@@ -7,6 +7,7 @@
 
 mod book;
 mod dirs;
+mod hardlinks;
 mod job;
 mod orders;
 mod reports;
@@ -76,6 +77,15 @@ enum Phase {
     Closed,
 }
 
+/// The roots that a session knows.
+#[derive(Debug, Default)]
+struct Roots {
+    /// Roots that the sender declared.
+    declared: BTreeMap<FileId, Hash32>,
+    /// Roots of files that may get other names, which need not be known.
+    named: BTreeMap<Ino, Option<Hash32>>,
+}
+
 /// The receiving side of a session.
 pub(crate) struct RecvSession {
     pub(crate) no: SessionNo,
@@ -97,8 +107,7 @@ pub(crate) struct RecvSession {
     arrivals: Arrivals,
     /// Durable bytes of each file, by the syncs that really succeeded.
     durable: BTreeMap<FileId, u64>,
-    /// The roots that the sender declared.
-    roots: BTreeMap<FileId, Hash32>,
+    roots: Roots,
     wakes: Wakes,
     planted: Planted,
 }
@@ -161,7 +170,7 @@ impl RecvSession {
             dirs: Directories::default(),
             arrivals: Arrivals { payloads: BTreeMap::new(), sequence },
             durable: BTreeMap::new(),
-            roots: BTreeMap::new(),
+            roots: Roots::default(),
             wakes: Wakes::default(),
             planted: Planted::default(),
         };
@@ -184,7 +193,7 @@ impl RecvSession {
         }
         let message = match message {
             Message::FileEnd(end) => {
-                self.roots.insert(end.file, end.root);
+                self.roots.declared.insert(end.file, end.root);
                 Message::FileEnd(self.declared(env, end))
             }
             message => message,
@@ -372,7 +381,7 @@ impl RecvSession {
         while let Some(step) = job.next() {
             match step.work.clone() {
                 Work::Disk(op) => {
-                    if let Op::MakeFile(name, _) | Op::MakeLink(name, _) = &op
+                    if let Op::MakeFile(name, _) | Op::MakeLink(name, _) | Op::Name { name, .. } = &op
                         && names::temp(name).is_some()
                     {
                         env.check_named(name);

@@ -29,6 +29,7 @@ impl RecvSession {
             ReceiverAction::MeasureRoom { .. } => self.start_job(env, Job::new(Then::Measured)),
             ReceiverAction::Create(held, partial) => self.create(env, &held, partial.as_ref()),
             ReceiverAction::MakeLink(held) => self.make_link(env, &held),
+            ReceiverAction::MakeName { entry, first } => self.make_name(env, &entry, &first),
             ReceiverAction::Write { file, index, ticket } => self.write(env, file, index, ticket),
             ReceiverAction::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
             ReceiverAction::ReadStanding(files) => self.start_job(env, Job::new(Then::Standing(files))),
@@ -140,7 +141,7 @@ impl RecvSession {
         let stale = kept.iter().flat_map(|kept| given_up(&held.placed, kept));
         let job = stale
             .fold(Job::new(Then::Created(held.id, Created::Fresh)), Job::step)
-            .journal(JournalStep::Dirs(DirsStep::Name(held.placed.parent().into_iter().collect())))
+            .journal(JournalStep::Dirs(DirsStep::Name(dir_of(held).into_iter().collect())))
             .journal(file)
             .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
             .step(Step::new(Op::Unlink(name.clone())).if_failed());
@@ -216,13 +217,13 @@ impl RecvSession {
 
     /// Lets a job begin by naming the directories in which it makes temporaries without a record.
     /// It waits for its turn at the journal if any of them is not named yet.
-    fn naming(&self, job: Job, files: &[Arc<EntryRef>]) -> Job {
-        let unnamed = self.book.dirs.unnamed(files.iter().filter_map(|held| held.placed.parent()));
+    pub(super) fn naming(&mut self, job: Job, files: &[Arc<EntryRef>]) -> Job {
+        let unnamed = self.book.dirs.unnamed(files.iter().filter_map(dir_of));
         if unnamed.is_empty() { job } else { job.journal(JournalStep::Dirs(DirsStep::Name(unnamed))) }
     }
 
     /// A temporary that no journal speaks of.
-    fn small_temp(&mut self, env: &mut Env, held: &Arc<EntryRef>, len: u64) -> Temp {
+    pub(super) fn small_temp(&mut self, env: &mut Env, held: &Arc<EntryRef>, len: u64) -> Temp {
         let name = in_dir(&text(&held.placed), &TempName::new(self.book.tag, env.rng.array()));
         let temp = self.temp(held, name, env.fs.new_ino(), ChunkMap::new(len, self.chunk));
         self.temps.insert(held.id, temp.clone());
@@ -371,18 +372,20 @@ impl RecvSession {
             Outcome::Committed(_) if held.entry.kind == EntryKind::DirEnd => {
                 self.start_job(
                     env,
-                    Job::new(Then::Nothing).journal(JournalStep::Dirs(DirsStep::Leave(held.placed.clone()))),
+                    Job::new(Then::Nothing).journal(JournalStep::Dirs(DirsStep::Leave(held.placed.clone(), held.id))),
                 );
             }
             _ => {}
         }
         // A file may have become short enough for a bundle, which does not continue its partial.
-        if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped | Outcome::Stands(_)) {
+        let failed = matches!(outcome, Outcome::Failed(_) | Outcome::Planned | Outcome::Unsent);
+        if !failed {
             self.drop_stale(env, &path);
         }
+        self.remember_names(env, held, outcome);
         match (outcome, stamp_of(held)) {
             (Outcome::Committed(root), Some(stamp)) => {
-                env.check_commit(&path, stamp, *root, self.roots.get(&held.id).copied());
+                env.check_commit(&path, stamp, *root, self.roots.declared.get(&held.id).copied());
                 self.durable.insert(held.id, stamp.len);
                 if let Some(temp) = self.temps.remove(&held.id) {
                     self.planted.afterlife.insert(held.id, (temp.ino, temp.map));
@@ -390,6 +393,10 @@ impl RecvSession {
                 }
                 // A file that became short is staged whole and continues no partial.
                 self.drop_stale(env, &path);
+            }
+            (Outcome::Linked(root), Some(stamp)) => {
+                env.check_link(&path, stamp, *root);
+                self.temps.remove(&held.id);
             }
             (Outcome::Equal(root), Some(stamp)) => env.check_equal(&path, stamp, *root),
             (Outcome::Skipped | Outcome::Stands(_), Some(_)) => {}
@@ -435,6 +442,11 @@ fn dirs_above(made: &BTreeSet<String>, name: &str) -> Vec<String> {
     dirs.retain(|dir| made.iter().any(|path| parent(path) == dir));
     dirs.insert(0, own);
     dirs
+}
+
+/// The directory in which the temporary of an entry is made.
+fn dir_of(held: &Arc<EntryRef>) -> Option<(RelPath, FileId)> {
+    Some((held.placed.parent()?, held.id))
 }
 
 /// A length as direct writes need it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::{Blame, ChunkIndex, Clock, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
-use longhaul_proto::receiver::{EntryRef, JournalEntry, Seen, Surveyed};
+use longhaul_proto::receiver::{EntryRef, JournalEntry, Named, Seen, Surveyed};
 
 use super::book::text;
 use super::job::{Job, Then};
@@ -58,6 +58,11 @@ impl RecvSession {
                     }
                 }
                 self.machine.handle_stage(now, results);
+            }
+            Then::NotNamed(file, named) => self.named(env, *file, *named),
+            Then::Named(file, root) => {
+                let named = if result.is_ok() { Named::Staged(*root) } else { Named::Refused };
+                self.named(env, *file, named);
             }
             Then::Synced(file, covered) => self.synced(env, *file, result.map(|()| covered)),
             Then::ReadBack(file, chunks) => {

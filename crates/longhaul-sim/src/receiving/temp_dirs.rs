@@ -19,14 +19,15 @@ use crate::names;
 /// A step about directories of temporaries.
 #[derive(Clone, Debug)]
 pub(super) enum DirsStep {
-    /// Names directories in the session's own journal before temporaries are made there.
-    Name(Vec<RelPath>),
+    /// Names directories in the session's own journal before temporaries of these entries are made
+    /// there.
+    Name(Vec<(RelPath, FileId)>),
     /// The session's own journal stands.
     Begun,
     /// The own journal names these directories, durably.
-    Named(Vec<RelPath>),
-    /// A directory is at its end.
-    Leave(RelPath),
+    Named(Vec<(RelPath, FileId)>),
+    /// A directory is at its end, which is that entry.
+    Leave(RelPath, FileId),
     /// Removes from the directories that a journal names the temporaries of which no record speaks.
     LookThrough(SessionTag),
     /// Appends that a journal forgets these directories.
@@ -79,8 +80,8 @@ impl Book {
                 Vec::new()
             }
             // They are looked for at the end.
-            DirsStep::Leave(_) if self.is_adopted => Vec::new(),
-            DirsStep::Leave(dir) => match self.dirs.left(self.tag, &dir) {
+            DirsStep::Leave(..) if self.is_adopted => Vec::new(),
+            DirsStep::Leave(dir, end) => match self.dirs.left(self.tag, &dir, end) {
                 Some(KeeperStep::Append { journal, records }) => {
                     self.resolve_dirs(env, no, DirsStep::Forget(journal, records))
                 }

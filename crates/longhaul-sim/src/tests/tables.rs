@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::IfExists;
-use longhaul_proto::receiver::Landing;
+use longhaul_proto::receiver::{Landing, SkippedDigests};
 use longhaul_proto::steps;
 
 use super::{bytes, file};
@@ -54,7 +54,7 @@ fn steps_taken() -> BTreeMap<&'static str, BTreeSet<Row>> {
         }
     };
     let unreadable = [true, false].map(with_unreadable_standing_file);
-    for plan in unreadable.into_iter().chain([with_a_path_too_long(), untidy()]) {
+    for plan in unreadable.into_iter().chain([with_a_path_too_long(), untidy(), with_a_name_to_read()]) {
         Session::new(plan, 1).run();
         take();
     }
@@ -92,6 +92,16 @@ fn with_unreadable_standing_file(may_modify: bool) -> Plan {
     let mut plan = Plan::one_session(vec![small.clone()]);
     plan.scene.standing.push(("small".to_owned(), Standing::Older(bytes(&small).to_vec())));
     (plan.terms.if_exists, plan.terms.may_modify, plan.rates.read_faults) = (IfExists::Verify, may_modify, 1000);
+    plan
+}
+
+/// Two names of a file that stand as files of their own, and are read for their roots.
+fn with_a_name_to_read() -> Plan {
+    let small = file("a", 9);
+    let content = Standing::Current(bytes(&small).to_vec());
+    let mut plan = Plan::one_session(vec![small, Item::Name { path: "b".to_owned(), of: 0 }]);
+    plan.scene.standing = ["a", "b"].map(|path| (path.to_owned(), content.clone())).into();
+    plan.terms.digests = SkippedDigests::Told;
     plan
 }
 

@@ -16,6 +16,7 @@ pub(super) enum ReportKind {
     Write,
     /// One for each entry.
     Stage,
+    Name,
     SyncData,
     ReadBack,
     ReadStaged,
@@ -65,6 +66,7 @@ fn answer_to(action: &ReceiverAction) -> Option<(ReportKind, usize)> {
         ReceiverAction::Create(..) => (ReportKind::Create, 1),
         ReceiverAction::Write { .. } | ReceiverAction::Copy { .. } => (ReportKind::Write, 1),
         ReceiverAction::MakeLink(_) | ReceiverAction::Seal(_) => (ReportKind::Stage, 1),
+        ReceiverAction::MakeName { .. } => (ReportKind::Name, 1),
         ReceiverAction::WriteBundle { files, .. } => (ReportKind::Stage, files.len()),
         ReceiverAction::SyncData(_) => (ReportKind::SyncData, 1),
         ReceiverAction::ReadBack { .. } => (ReportKind::ReadBack, 1),

@@ -116,6 +116,10 @@ impl Rules {
                 assert!(matches!(entry.entry.kind, EntryKind::Symlink { .. }), "no link: {entry:?}");
                 self.make_temp(entry);
             }
+            ReceiverAction::MakeName { entry, first } => {
+                assert!(entry.entry.meta.names.is_some() && entry.placed != *first, "no further name: {entry:?}");
+                self.make_temp(entry);
+            }
             ReceiverAction::Write { file, index, ticket } => self.check_write(*file, *index, *ticket),
             ReceiverAction::WriteBundle { ticket, files } => {
                 self.use_payload(*ticket);
@@ -310,7 +314,7 @@ impl Rules {
     fn check_settled(&mut self, entry: &Arc<EntryRef>, outcome: &Outcome, seen: &mut Seen) {
         let temp = self.temps.remove(&entry.id);
         match (outcome, &entry.entry.kind) {
-            (Outcome::Committed(_), EntryKind::File { .. } | EntryKind::Symlink { .. }) => {
+            (Outcome::Committed(_) | Outcome::Linked(_), EntryKind::File { .. } | EntryKind::Symlink { .. }) => {
                 let temp = temp.expect("something was made");
                 assert!(temp.steps.contains(&EntryStep::RenameDurable), "committed before the rename was durable");
             }

@@ -137,9 +137,14 @@ const OF_TRANSFERS: &[Foreign] = &[
         instead: "--preserve +owner --map-user FROM:TO --map-group FROM:TO",
     },
     Foreign {
-        names: &["-H", "--hard-links", "-D", "--devices", "--specials"],
-        why: "hard links and devices are not carried yet",
-        instead: "--preserve takes mode, times, links, sparse, xattrs, owner, acls, all and none",
+        names: &["-H", "--hard-links"],
+        why: "--preserve names all metadata that is carried over",
+        instead: "--preserve +hardlinks",
+    },
+    Foreign {
+        names: &["-D", "--devices", "--specials"],
+        why: "devices, fifos and sockets are not carried",
+        instead: "leave it out; they are named and skipped",
     },
     Foreign {
         names: &["--itemize-changes", "--out-format", "--info", "--debug", "--list-only"],

@@ -144,7 +144,8 @@ mod tests {
             ("--rsh", "--ssh COMMAND"),
             ("--extra-checksum", "BLAKE3"),
             ("--owner", "--preserve +xattrs,+owner,+acls"),
-            ("--hard-links", "not carried yet"),
+            ("--hard-links", "--preserve +hardlinks"),
+            ("--devices", "not carried"),
         ] {
             for command in ["push", "pull", "copy"] {
                 let said = said(&[command, option, "a", "b"]);

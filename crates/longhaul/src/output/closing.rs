@@ -153,12 +153,14 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         LossKind::Owner => "owner or group",
         LossKind::SetId => "set-id bits",
         LossKind::Acls => "access lists",
+        LossKind::Hardlinks => "hard links",
     };
     let side = match at {
         LossAt::Source => "the source",
         LossAt::Destination => "the destination",
     };
     let why = match (reason, at) {
+        _ if *kind == LossKind::Hardlinks => no_link(*reason, *at),
         (LossReason::Unsupported, _) => "the file system has no such metadata",
         (LossReason::Denied, LossAt::Source) => "this user may not read them",
         (LossReason::Denied, LossAt::Destination) => "this user may not set them",
@@ -170,9 +172,31 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         (LossReason::SeveralNames, _) => "the file stood there and has hard links, which would change with it",
         (LossReason::Striped, _) => "a striped file belongs to whom its set belongs",
         (LossReason::Changed, _) => "another entry stood there when they were to be read",
+        (LossReason::TooMany, _) => "there are too many",
+        (LossReason::Elsewhere, _) => "they belong to another file system",
+        (LossReason::Unproven, _) => "nothing shows whose they are",
+        (LossReason::Failed, _) => "the system could not set them",
     };
     let entries = units::count(*entries, "entry").replace("entrys", "entries");
     format!("{what} of {entries} not kept at {side}: {why}; the first is '{}'", first.escaped())
+}
+
+/// The reason for which a name has a copy of its own, in words.
+fn no_link(reason: LossReason, at: LossAt) -> &'static str {
+    match (reason, at) {
+        (LossReason::Unsupported, _) => "the file system has none",
+        (LossReason::Denied, _) => "the system does not let this user link another user's file",
+        (LossReason::Striped, _) => "a striped file has one name",
+        (LossReason::Changed, LossAt::Source) => "the file changed between two of its names",
+        (LossReason::Changed, LossAt::Destination) => "another file stands under the first name, or none",
+        (LossReason::TooMany, LossAt::Source) => "more files have several names than are remembered",
+        (LossReason::TooMany, LossAt::Destination) => {
+            "the file has as many names as it may, or too many files have several"
+        }
+        (LossReason::Elsewhere, _) => "the first name lies on another file system or target",
+        (LossReason::Unproven, _) => "nothing shows that the file under the first name is one of this transfer",
+        _ => "the system could not make the link",
+    }
 }
 
 /// The files on a target that failed, in one line.

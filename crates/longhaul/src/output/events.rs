@@ -395,6 +395,7 @@ fn status(status: &FileStatus) -> &'static str {
     match status {
         FileStatus::Committed => "committed",
         FileStatus::Skipped => "skipped",
+        FileStatus::Linked => "linked",
         FileStatus::Planned => "planned",
         FileStatus::Failed(_) => "failed",
     }

@@ -404,6 +404,7 @@ fn file_line(file: &FileEvent) -> String {
     let what = match file.status {
         FileStatus::Committed => "done",
         FileStatus::Skipped => "there already",
+        FileStatus::Linked => "linked",
         FileStatus::Planned => "would be sent",
         FileStatus::Failed(_) => "failed",
     };

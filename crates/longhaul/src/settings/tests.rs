@@ -109,7 +109,7 @@ fn an_error_names_where_the_text_was_written() {
         (&["--retry-for", "10"], &[], "", "--retry-for: '10' is not a time, as 90s, 10m, 2h or 14d"),
         (&["--sync-interval", "1h"], &[], "", "--sync-interval: '1h' is not a time from 50ms to 1min, as 500ms or 5s"),
         (&[], &[], "sync-bytes = \"4KiB\"", "config.toml:1: sync-bytes: '4KiB' is not a size from 1MiB to 64GiB"),
-        (&["--preserve", "hardlinks"], &[], "", "--preserve: 'hardlinks' is not built yet"),
+        (&["--preserve", "hardlink"], &[], "", "--preserve: 'hardlink' is not one of mode"),
         (&["--exclude", "a["], &[], "", "cannot use the filter pattern 'a['"),
         (&["--files-from", "/no/such/list"], &[], "", "cannot read /no/such/list"),
     ] {

@@ -27,10 +27,6 @@ fn carry_over(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
     match name {
         "all" => *chosen = Preserve::EVERYTHING,
         "none" => *chosen = Preserve::NOTHING,
-        "hardlinks" => {
-            let hint = "--preserve takes mode, times, links, sparse, xattrs, owner, acls, all and none";
-            return Err(Flaw::NotBuilt { given: name.to_owned(), hint });
-        }
         _ => *kind(chosen, name)? = true,
     }
     Ok(())
@@ -39,8 +35,6 @@ fn carry_over(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
 fn leave_out(chosen: &mut Preserve, name: &str) -> Result<(), Flaw> {
     match name {
         "all" => *chosen = Preserve::NOTHING,
-        // Leaving out metadata that is never carried changes nothing.
-        "hardlinks" => {}
         _ => *kind(chosen, name)? = false,
     }
     Ok(())
@@ -56,7 +50,8 @@ fn kind<'a>(chosen: &'a mut Preserve, name: &str) -> Result<&'a mut bool, Flaw> 
         "xattrs" => Ok(&mut chosen.xattrs),
         "owner" => Ok(&mut chosen.owner),
         "acls" => Ok(&mut chosen.acls),
-        _ => Err(unknown(name, "mode, times, links, sparse, xattrs, owner, acls, all, none")),
+        "hardlinks" => Ok(&mut chosen.hardlinks),
+        _ => Err(unknown(name, "mode, times, links, hardlinks, sparse, xattrs, owner, acls, all, none")),
     }
 }
 
@@ -78,9 +73,10 @@ mod tests {
             ("all", Ok(Preserve::EVERYTHING)),
             ("+xattrs", xattrs(Preserve::default())),
             ("xattrs", xattrs(Preserve::NOTHING)),
-            ("all,-xattrs,-acls,-owner", only(true, true, true, true)),
+            ("all,-xattrs,-acls,-owner,-hardlinks", only(true, true, true, true)),
             ("none,+owner", Ok(Preserve { owner: true, ..Preserve::NOTHING })),
             ("+acls", Ok(Preserve { acls: true, ..Preserve::default() })),
+            ("+hardlinks", Ok(Preserve { hardlinks: true, ..Preserve::default() })),
             ("none", only(false, false, false, false)),
             ("none,+times", only(false, true, false, false)),
             ("mode, times", only(true, true, false, false)),

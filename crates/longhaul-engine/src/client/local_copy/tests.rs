@@ -181,6 +181,7 @@ async fn copy(dir: &Path, disks: &Arc<Disks>, writes: usize) -> Report {
         place: String::new(),
         ledger: Some(Arc::new(ledger)),
         presence,
+        names_standing: false,
         stream: None,
     };
     let settings = Settings { lanes: Some(1), chunk: map().size(), memory: ByteCount(32 << 20), ..Settings::default() };

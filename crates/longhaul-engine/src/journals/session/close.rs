@@ -12,6 +12,7 @@ use std::time::Duration;
 use longhaul_core::{Fault, RelPath, SessionTag, TempName};
 use longhaul_disk::{ErrorKind, TargetTree};
 use longhaul_proto::journal::keeper::left_behind;
+use longhaul_proto::receiver::EntryRef;
 
 use super::{Own, SessionJournal, lock};
 use crate::journals::file::JournalFile;
@@ -58,14 +59,14 @@ impl SessionJournal {
         }
     }
 
-    /// Records that a directory is at its end: the only temporaries of this session that lie there
-    /// are those with records. A directory from which any was removed stays in the journal: it is
-    /// synced before the journal forgets it.
-    pub(crate) fn leave_dir(&self, placed: &RelPath) {
-        let Ok(path) = self.full(placed) else { return };
+    /// Records that a directory is at its end, which is that entry: the only temporaries of entries
+    /// before it that lie there are those with records. A directory from which any was removed
+    /// stays in the journal: it is synced before the journal forgets it.
+    pub(crate) fn leave_dir(&self, end: &EntryRef) {
+        let Ok(path) = self.full(&end.placed) else { return };
         // Held until the record stands, so that nobody names the directory meanwhile.
         let mut dirs = lock(&self.dirs);
-        if let Some(step) = dirs.left(self.holder.tag, &path)
+        if let Some(step) = dirs.left(self.holder.tag, &path, end.id)
             && let Err(fault) = self.write_steps(&[step], &[])
         {
             tracing::debug!(target: "longhaul::journal", %fault, "a directory will be looked through once more");

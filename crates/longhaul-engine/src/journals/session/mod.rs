@@ -151,14 +151,17 @@ impl SessionJournal {
     ///
     /// # Errors
     /// A [`Fault`] of the disk.
-    pub(crate) fn begin<'a>(&self, placed: impl Iterator<Item = &'a RelPath>) -> Result<(), Fault> {
-        let mut wanted: Vec<RelPath> = Vec::new();
-        let mut last = None;
-        for dir in placed.filter_map(RelPath::parent) {
+    pub(crate) fn begin<'a>(&self, held: impl Iterator<Item = &'a EntryRef>) -> Result<(), Fault> {
+        let mut wanted: Vec<(RelPath, FileId)> = Vec::new();
+        let mut before = None;
+        for (dir, id) in held.filter_map(|held| Some((held.placed.parent()?, held.id))) {
             // Names come in order, so that those of one directory mostly follow each other.
-            if last.as_ref() != Some(&dir) {
-                wanted.push(self.full(&dir)?);
-                last = Some(dir);
+            match wanted.last_mut().filter(|_| before.as_ref() == Some(&dir)) {
+                Some((_, last)) => *last = id.max(*last),
+                None => {
+                    wanted.push((self.full(&dir)?, id));
+                    before = Some(dir);
+                }
             }
         }
         let mut dirs = lock(&self.dirs);
@@ -272,13 +275,14 @@ impl SessionJournal {
     /// Records that an entry is settled. The partial of a file that stands whole is removed; the
     /// path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
+        let is_committed = matches!(outcome, Outcome::Committed(_) | Outcome::Linked(_));
+        if (is_committed || matches!(outcome, Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_)))
             && let Some(found) = self.take_found(entry.id)
             && let Err(fault) = self.drop_partial(tree, &entry.placed, &found)
         {
             tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
         }
-        if matches!(outcome, Outcome::Committed(_)) && self.is_doubtful(&entry.placed) {
+        if is_committed && self.is_doubtful(&entry.placed) {
             let mut certain = Vec::new();
             {
                 let gathered = &mut self.claims().certain;

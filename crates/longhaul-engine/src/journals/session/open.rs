@@ -78,7 +78,7 @@ impl SessionJournal {
         random.copy_from_slice(&nonce()?[..8]);
         let temp = TempName::new(self.holder.tag, random);
         let (path, source) = (self.full(&entry.placed)?, stamp_of(entry));
-        self.begin(std::iter::once(&entry.placed))?;
+        self.begin(std::iter::once(entry))?;
         let book = self.own()?;
         let record = FileRecord { number: 0, path, map, source, sparse, temp };
         let announced = book.as_ref().map(|book| book.announce(record));

@@ -240,7 +240,7 @@ fn leave_small(dir: &Path, who: &Principal) {
     fs::create_dir_all(dir.join("d")).expect("made");
     let process = process_of(dir, BOOT, RUN, who);
     let held = file(0, "d/small", 3);
-    process.ledger.begin(std::iter::once(&held.placed)).expect("written down");
+    process.ledger.begin(std::iter::once(&held)).expect("written down");
     let staged = process.tree.write_small(&held.placed, b"abc", &held.entry.meta, Preserve::default());
     std::mem::forget(staged.expect("staged"));
 }
@@ -278,7 +278,7 @@ fn a_journal_stays_as_long_as_a_directory_of_it_cannot_be_looked_through_from_he
 fn a_session_that_ends_removes_its_own_journal_and_keeps_that_of_a_partial() {
     let dir = scratch();
     let ended = process(dir.path(), BOOT, RUN);
-    ended.ledger.begin(std::iter::once(&file(0, "x", 3).placed)).expect("begun");
+    ended.ledger.begin(std::iter::once(&file(0, "x", 3))).expect("begun");
     assert_eq!(journals(dir.path()), 1);
     ended.ledger.close(&ended.tree);
     assert_eq!(journals(dir.path()), 0);
@@ -394,7 +394,7 @@ fn a_directory_is_durably_written_down_before_its_first_temporary() {
     ledger.claim(&tree, &held, Arriving::InChunks).expect("claimed");
     ledger.open(&tree, &held, None, size(), true).expect("opened");
     let small = file(1, "some/at/g", 3);
-    ledger.begin(std::iter::once(&small.placed)).expect("known already");
+    ledger.begin(std::iter::once(&small)).expect("known already");
     let notes = notes.0.lock().expect("no panic");
     let until = notes.iter().position(|note| *note == "temporary made").expect("made");
     let before = &notes[..until];

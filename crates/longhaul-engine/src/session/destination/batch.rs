@@ -25,6 +25,8 @@ pub(super) struct Batch {
 impl DestinationWorkers {
     /// Keeps the staged files. Returns the results for the machine.
     pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
+        let identities = results.iter().filter_map(|(id, result)| Some((*id, result.as_ref().ok()?.identity()?)));
+        self.staged_identities.extend(identities);
         let keep =
             |(id, result): (FileId, Result<Staged, Fault>)| (id, result.map(|staged| self.files.staged(id, staged)));
         results.into_iter().map(keep).collect()

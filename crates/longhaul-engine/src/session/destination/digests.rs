@@ -101,7 +101,7 @@ impl DestinationWorkers {
             let results = files.iter().map(|held| (held.id, Err(bug("a look at skipped files that nobody wants"))));
             return reporter.say(DestinationDone::DigestSkipped(results.collect()));
         };
-        let (slab, over) = (slab.clone(), over.clone());
+        let (slab, over, named) = (slab.clone(), over.clone(), self.named_files.clone());
         let is_long = is_long(files.iter().map(|held| &held.entry.kind));
         let job = move || {
             let _under_way = under_way;
@@ -116,7 +116,10 @@ impl DestinationWorkers {
                 };
                 let (tree, means) = (&**reporter.tree(), (reporter.times(), &*over));
                 let Some(root) = root_of(tree, held, &mut slot, means, &mut read) else { return };
-                results.push((held.id, root.map(Some)));
+                if let (Ok((root, found)), Some(names)) = (&root, &held.entry.meta.names) {
+                    named.remember(found, Some(*root), names);
+                }
+                results.push((held.id, root.map(|(root, _)| Some(root))));
             }
             reporter.say(DestinationDone::DigestProgress(unsaid));
             reporter.say(DestinationDone::DigestSkipped(results));
@@ -138,7 +141,7 @@ fn root_of(
     slot: &mut [u8],
     (times, over): (&StageTimes, &AtomicBool),
     read: &mut dyn FnMut(u64),
-) -> Option<Result<Hash32, Fault>> {
+) -> Option<Result<(Hash32, Identity), Fault>> {
     let EntryKind::File { len, .. } = held.entry.kind else { return Some(Err(bug("a look at no file"))) };
     let mut hasher = ChunkHasher::new(DigestKind::Root, FileOffset(0));
     let mut version: Option<Identity> = None;
@@ -161,7 +164,7 @@ fn root_of(
         if at == len {
             // The last piece may have been written to since it was opened.
             let same = tree.retouch(&held.placed, &found, None, longhaul_core::Preserve::default());
-            return Some(same.map(|()| *hasher.finish().bytes()).map_err(|error| unread(held, &error)));
+            return Some(same.map(|()| (*hasher.finish().bytes(), found)).map_err(|error| unread(held, &error)));
         }
     }
 }

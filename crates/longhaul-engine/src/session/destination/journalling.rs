@@ -64,7 +64,8 @@ impl DestinationWorkers {
     }
 
     /// Records an outcome.
-    pub(crate) fn settled(&self, held: &Arc<EntryRef>, outcome: &Outcome) {
+    pub(crate) fn settled(&mut self, held: &Arc<EntryRef>, outcome: &Outcome) {
+        self.settled_name(held, outcome);
         self.reading.forget(held.id);
         let Some(ledger) = self.journalling.ledger.clone() else { return };
         if matches!(outcome, Outcome::Failed(fault) if fault.author == Author::Local) {
@@ -72,10 +73,10 @@ impl DestinationWorkers {
         }
         let chore = self.journalling.chores.clone();
         if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
-            let placed = held.placed.clone();
+            let end = held.clone();
             // Behind the files that are still being discarded there.
             return self.jobs.run(Pool::Journal, move || {
-                ledger.leave_dir(&placed);
+                ledger.leave_dir(&end);
                 drop(chore);
             });
         }

@@ -12,19 +12,21 @@ mod digests;
 mod files;
 mod jobs;
 mod journalling;
+mod names;
 mod readback;
 mod reading;
 mod shortage;
 mod standing;
 mod survey;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
 };
-use longhaul_disk::{ChunkIo, Staged, TargetTree, Zeros};
+use longhaul_disk::{ChunkIo, Identity, NameMade, Staged, TargetTree, Zeros};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Room, Surveyed};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -36,6 +38,7 @@ use chunks::ChunkWrites;
 use files::{OpenTarget, UnsettledFiles};
 use jobs::{DestinationJobs, Pool};
 use journalling::Journalling;
+use names::NamedFiles;
 use reading::Readings;
 pub(crate) use shortage::Whereabouts;
 
@@ -73,6 +76,8 @@ pub(crate) enum DestinationDone {
     Tidy(Result<(), Fault>),
     /// Names were staged.
     Stage(Vec<(FileId, Result<Staged, Fault>)>),
+    /// A further name of a file was made or not. With the root of the file, if it is known.
+    Name(FileId, NameMade, Option<Hash32>),
     /// The batch is durable under temporary names.
     /// With the files that are postponed.
     Barrier(Result<Vec<FileId>, Fault>),
@@ -100,6 +105,9 @@ pub(crate) struct DestinationOptions {
     /// The metadata that a file gets which is skipped as it has the same length and time. Where
     /// such files are replaced or compared they get it then.
     pub(crate) fitted: Preserve,
+    /// Whether files that stand as the source has them may get further names: the rights allow to
+    /// read and to replace them.
+    pub(crate) names_standing: bool,
     /// Bytes of a buffer to read back and to read standing files. `None`: not wanted.
     pub(crate) reserve: Option<usize>,
     /// Bytes of a buffer to read skipped files. `None`: not wanted.
@@ -117,6 +125,10 @@ pub(crate) struct DestinationWorkers {
     jobs: DestinationJobs,
     journalling: Journalling,
     reading: Readings,
+    /// Files that may get further names.
+    named_files: NamedFiles,
+    /// The same that are not committed yet.
+    staged_identities: HashMap<FileId, Identity>,
     /// The last field: dropped when all pools have ended.
     _aftermath: Aftermath,
 }
@@ -142,6 +154,8 @@ impl DestinationWorkers {
             jobs: DestinationJobs::start(tree, whereabouts, &affinity, times, sink)?,
             journalling: Journalling::new(ledger),
             reading: Readings::start(&options, affinity)?,
+            named_files: NamedFiles::default(),
+            staged_identities: HashMap::new(),
         })
     }
 
@@ -254,7 +268,7 @@ impl DestinationWorkers {
 /// Has the journal name a directory before the first temporary in it: by that name others know
 /// whose it is.
 fn begun<'a>(ledger: Option<&SessionJournal>, held: impl Iterator<Item = &'a Arc<EntryRef>>) -> Result<(), Fault> {
-    ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &held.placed)))
+    ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &**held)))
 }
 
 /// The work that is left when nothing is under way any more.

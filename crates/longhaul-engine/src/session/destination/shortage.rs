@@ -63,7 +63,7 @@ impl DestinationDone {
             result.as_mut().err()
         }
         match self {
-            DestinationDone::MeasureRoom(_) | DestinationDone::DigestProgress(_) => {}
+            DestinationDone::MeasureRoom(_) | DestinationDone::DigestProgress(_) | DestinationDone::Name(..) => {}
             DestinationDone::DigestSkipped(results) => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }

@@ -31,7 +31,8 @@ impl Versions {
         if first == found { Ok(()) } else { Err(restless(held)) }
     }
 
-    fn get(&self, file: FileId) -> Option<Identity> {
+    /// The version that was read of an entry. `None` if none was.
+    pub(super) fn get(&self, file: FileId) -> Option<Identity> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&file).copied()
     }
 

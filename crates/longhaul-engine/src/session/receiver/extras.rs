@@ -25,7 +25,7 @@ pub(super) struct ExtrasWatch {
 impl ExtrasWatch {
     /// A watch of a tree that keeps what `preserve` names.
     pub(super) fn new(tree: &Arc<dyn TargetTree>, preserve: Preserve, accounts: AccountMap) -> ExtrasWatch {
-        ExtrasWatch { tree: preserve.has_extras().then(|| Arc::clone(tree)), accounts }
+        ExtrasWatch { tree: preserve.may_lose().then(|| Arc::clone(tree)), accounts }
     }
 
     /// Extras with the accounts that they shall have here.

@@ -275,6 +275,10 @@ impl ReceiverLoop<'_> {
                 let results = self.workers.staged(results);
                 self.machine.handle_stage(now, results);
             }
+            DestinationDone::Name(file, made, root) => {
+                let named = self.workers.named(file, made, root);
+                self.machine.handle_name(now, file, named);
+            }
             DestinationDone::Barrier(result) => {
                 let result = self.workers.barrier_over(result);
                 self.machine.handle_barrier(now, result);
@@ -353,6 +357,9 @@ impl ReceiverLoop<'_> {
             }
             ReceiverAction::Create(held, partial) => self.workers.create(held, partial),
             ReceiverAction::MakeLink(held) => self.workers.make_link(held),
+            ReceiverAction::MakeName { entry, first } => {
+                self.workers.make_name(entry, first, self.course.committed.before());
+            }
             ReceiverAction::Write { file, index, ticket } => self.workers.write(file, index, ticket),
             ReceiverAction::WriteBundle { ticket, files } => self.workers.write_bundle(ticket, files),
             ReceiverAction::ReadStanding(files) => self.workers.read_standing(files),

@@ -13,7 +13,7 @@ use crate::session::totals::heard_losses;
 impl SenderLoop<'_> {
     /// Tells the receiver what the scan could not read.
     pub(super) fn tell_losses(&mut self) {
-        if !self.preserve.has_extras() {
+        if !self.preserve.may_lose() {
             return;
         }
         let losses = self.workers.losses();

@@ -101,11 +101,13 @@ impl OfferedEntries {
     }
 }
 
-/// Bytes of the names of an offered entry, as it is sent and as it is placed, and of its extras.
+/// Bytes of the names of an offered entry, as it is sent and as it is placed, of its extras, and
+/// of the first name of its file.
 fn name_bytes(held: &EntryRef) -> usize {
     let bytes = |path: &RelPath| path.as_bytes().len();
     let extras = held.entry.meta.extras.as_ref().map_or(0, |extras| extras.cost());
-    bytes(&held.entry.path) + bytes(&held.placed) + extras
+    let names = held.entry.meta.names.as_ref().map_or(0, |names| names.cost());
+    bytes(&held.entry.path) + bytes(&held.placed) + extras + names
 }
 
 /// Bytes of names of entries without outcome. It is three times the most that an honest receiver

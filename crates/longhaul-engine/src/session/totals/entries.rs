@@ -42,6 +42,8 @@ pub(super) struct EntryCounts {
     committed: FileCount,
     skipped: FileCount,
     done_without: FileCount,
+    /// Bytes of files under further names, which were not sent again for these.
+    linked_bytes: u64,
     failures: Failures,
 }
 
@@ -82,6 +84,11 @@ impl EntryCounts {
         match status {
             FileStatus::Committed => return self.committed.add(count),
             FileStatus::Skipped => self.skipped.add(count),
+            FileStatus::Linked => {
+                self.committed.add(FileCount { bytes: 0, ..count });
+                self.linked_bytes = self.linked_bytes.saturating_add(count.bytes);
+                return self.done_without.add(FileCount { files: 0, ..count });
+            }
             FileStatus::Planned => {}
             FileStatus::Failed(fault) => self.failures.add(fault.code),
         }
@@ -113,7 +120,12 @@ impl EntryCounts {
         self.skipped
     }
 
-    /// The files that have an outcome and were not committed.
+    /// Bytes of files under further names, which were not sent again for these.
+    pub(super) fn linked_bytes(&self) -> u64 {
+        self.linked_bytes
+    }
+
+    /// The files that have an outcome and were not committed, and bytes that were not sent.
     pub(super) fn done_without(&self) -> FileCount {
         self.done_without
     }

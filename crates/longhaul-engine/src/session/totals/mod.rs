@@ -184,7 +184,7 @@ impl Totals {
             bytes_committed: committed.bytes,
             bytes_moved: moved.received,
             bytes_holes: moved.holes,
-            bytes_wanted: found.bytes.saturating_sub(skipped.bytes),
+            bytes_wanted: found.bytes.saturating_sub(skipped.bytes).saturating_sub(self.entries.linked_bytes()),
             scanned: self.scanned,
             bytes_resent: moved.resent,
             bytes_resumed: moved.resumed,

@@ -1,11 +1,11 @@
-//! The messages about metadata beyond modes and times: the extras of a page, and what was lost of
-//! them.
+//! The messages about metadata beyond modes and times: the extras of a page, the files of it that
+//! have several names, and what was lost of them.
 //!
-//! Plain data. Which extras a session carries is agreed by the bits of its hello and welcome.
+//! Plain data. Which of it a session carries is agreed by the bits of its hello and welcome.
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Extras, FileId, Preserve};
+use longhaul_core::{Extras, FileId, Preserve, SeveralNames};
 
 /// The extras of the entries of the page that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,20 @@ impl PageExtras {
     }
 }
 
+/// The files of the page that follows that have several names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageNames {
+    /// Entries of files that have several names, in order.
+    pub entries: Vec<(FileId, SeveralNames)>,
+}
+
+impl PageNames {
+    /// Their cost: bytes that they take here.
+    pub fn cost(&self) -> usize {
+        self.entries.iter().map(|(_, names)| names.cost()).sum()
+    }
+}
+
 /// Bit of [`Hello::caps`](super::Hello::caps): extended attributes are to be carried over.
 pub const CAP_WANTS_XATTRS: u64 = 2;
 
@@ -28,6 +42,8 @@ pub const CAP_WANTS_XATTRS: u64 = 2;
 pub const CAP_WANTS_OWNER: u64 = 4;
 /// Bit of [`Hello::caps`](super::Hello::caps): access lists are to be carried over.
 pub const CAP_WANTS_ACLS: u64 = 8;
+/// Bit of [`Hello::caps`](super::Hello::caps): names of one file are to become names of one file.
+pub const CAP_WANTS_HARDLINKS: u64 = 16;
 
 /// Bit of [`Welcome::caps`](super::Welcome::caps): extended attributes are, as was asked for.
 pub const CAP_CARRIES_XATTRS: u64 = 16;
@@ -35,8 +51,10 @@ pub const CAP_CARRIES_XATTRS: u64 = 16;
 pub const CAP_CARRIES_OWNER: u64 = 32;
 /// Bit of [`Welcome::caps`](super::Welcome::caps): access lists are, as was asked for.
 pub const CAP_CARRIES_ACLS: u64 = 64;
+/// Bit of [`Welcome::caps`](super::Welcome::caps): names of one file become such, as was asked for.
+pub const CAP_CARRIES_HARDLINKS: u64 = 128;
 
-/// The bits of one kind of [`Extras`].
+/// The bits of one kind of metadata that both sides must know.
 struct KindBits {
     /// The kind.
     kind: fn(&mut Preserve) -> &mut bool,
@@ -46,11 +64,12 @@ struct KindBits {
     carries: u64,
 }
 
-/// All kinds of [`Extras`].
-const EXTRAS: [KindBits; 3] = [
+/// All of these kinds.
+const EXTRAS: [KindBits; 4] = [
     KindBits { kind: |preserve| &mut preserve.xattrs, wants: CAP_WANTS_XATTRS, carries: CAP_CARRIES_XATTRS },
     KindBits { kind: |preserve| &mut preserve.owner, wants: CAP_WANTS_OWNER, carries: CAP_CARRIES_OWNER },
     KindBits { kind: |preserve| &mut preserve.acls, wants: CAP_WANTS_ACLS, carries: CAP_CARRIES_ACLS },
+    KindBits { kind: |preserve| &mut preserve.hardlinks, wants: CAP_WANTS_HARDLINKS, carries: CAP_CARRIES_HARDLINKS },
 ];
 
 /// The bits of a hello that ask for the extras in `preserve`.
@@ -111,7 +130,7 @@ mod tests {
             assert_eq!(heard, Preserve { links: true, ..heard });
             assert_eq!(extras_wanted(heard), asked);
             let caps = extras_carried(heard) | super::super::CAP_TAKES_STREAMS;
-            assert!(!extras_refused(wanted, caps).has_extras());
+            assert!(!extras_refused(wanted, caps).may_lose());
             // A build that knows none of them says nothing of them.
             assert_eq!(extras_wanted(extras_refused(wanted, super::super::CAP_TAKES_STREAMS)), asked);
         }

@@ -229,6 +229,9 @@ pub enum Outcome {
     /// The destination has it already, by its metadata, and the standing file has this root.
     /// Whether the source has it too was not checked.
     Stands(Hash32),
+    /// It is a durable name of the file whose first name came before. With the root of that file,
+    /// if this session knows it.
+    Linked(Option<Hash32>),
 }
 
 /// The receiver's counters, since the session's start.

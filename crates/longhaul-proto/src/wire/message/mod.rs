@@ -188,6 +188,9 @@ messages! {
     /// Either, before the outcome of the entries that it counts: the metadata that this side could
     /// not read or keep, since the session's start.
     36 Losses(Vec<Loss>) Verdict,
+    /// Sender, right before a page and behind its extras, where hard links are carried: the files
+    /// of the page that have several names.
+    37 Names(PageNames) Page,
 }
 
 impl Message {

@@ -358,8 +358,9 @@ pub(super) struct FileBody<'a> {
     #[serde(flatten)]
     pub(super) path: Name<'a>,
     /// `committed` (under its final name, durable), `skipped` (the destination has it, or it is not
-    /// sent: see `reason`), `planned` (`--dry-run` would send it) or `failed`. A `fault` event says
-    /// why a file failed.
+    /// sent: see `reason`), `linked` (under its final name, durable, as another name of a file that
+    /// came before), `planned` (`--dry-run` would send it) or `failed`. A `fault` event says why a
+    /// file failed.
     pub(super) status: &'static str,
     /// The length in bytes.
     pub(super) bytes: u64,

@@ -11,15 +11,19 @@ use super::{Name, name};
 /// end of the run, once for each side and reason.
 #[derive(Serialize)]
 pub(super) struct NotKeptBody<'a> {
-    /// The kind: `xattrs`, `owner`, `set-id` or `acls`.
+    /// The kind: `xattrs`, `owner`, `set-id`, `acls` or `hardlinks` (the name has a copy of its
+    /// own).
     pub(super) kind: &'static str,
     /// The side at which it was lost: `source` or `destination`.
     pub(super) side: &'static str,
     /// The reason: `unsupported` (the file system has no such thing), `denied` (the system does not
     /// let this user), `policy` (the root of the daemon does not take it), `too-long`, `system` (an
     /// attribute beyond `user.`), `unknown-account`, `several-names` (a file that stood and has
-    /// hard links), `striped` (it belongs to whom its set does) or
-    /// `changed` (another entry stood there when it was read).
+    /// hard links), `striped` (it belongs to whom its set does, and has one name), `changed`
+    /// (another entry stood there when it was read), `too-many` (files with several names, or names
+    /// of one file), `elsewhere` (the first name is on another file system or target), `unproven`
+    /// (nothing shows that the first name is of a file of this transfer) or `failed` (the system
+    /// could not).
     pub(super) reason: &'static str,
     /// The number of files, directories and links that lost it.
     pub(super) entries: u64,
