@@ -139,6 +139,11 @@ impl Auditor {
         self.0.as_ref().map_or(Ok(()), |log| log.ready())
     }
 
+    /// Whether the log takes records now. `None`: there is no log.
+    pub(super) fn state(&self) -> Option<Result<(), Fault>> {
+        self.0.as_ref().map(|log| log.ready())
+    }
+
     /// The records of one session of a client at this address.
     pub(super) fn session(&self, client: &ClientConfig, peer: SocketAddr) -> Arc<SessionAudit> {
         let session = SessionAudit {
@@ -188,7 +193,7 @@ impl SessionAudit {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// Records the beginning or the end.
+    /// Records the beginning or the end, or what a deputy did in it.
     pub(super) fn session(&self, record: AuditRecord<'_>) {
         self.keep(record);
     }

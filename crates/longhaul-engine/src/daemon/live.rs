@@ -167,6 +167,12 @@ impl LiveSessions {
         LiveSessions { link: Some(link), ..self }
     }
 
+    /// The same sessions, whose records this one keeps.
+    #[must_use]
+    pub(super) fn recorded_by(self, audit: Auditor) -> LiveSessions {
+        LiveSessions { audit, ..self }
+    }
+
     /// Enters a session.
     pub(super) fn enter(&self, name: SessionName, live: Live) -> LiveSeat {
         self.lock().insert(name, live);

@@ -29,6 +29,13 @@ pub enum NameMade {
     Refused,
 }
 
+/// Whoever cannot make a name refuses it.
+impl From<DiskError> for NameMade {
+    fn from(_: DiskError) -> NameMade {
+        NameMade::Refused
+    }
+}
+
 /// Decides whether a file, as it stands under its first name on a file system with this clock, may
 /// get another name; or whether it is what the name shall have, if the name is one of it already.
 /// The error says why not.

@@ -26,6 +26,7 @@ use super::super::root_places::RootPlace;
 use super::super::serve::end_if_unwanted;
 use super::super::shares::Share;
 use super::super::tallies::{MovedSums, Tallies};
+use super::deeds::Deed;
 use super::deputies::{Deputy, gone};
 use super::message::{AskedWords, Granted, Outcome, SessionWish, TalkId, ToDeputy};
 use crate::api::Stop;
@@ -269,6 +270,13 @@ impl Conversation {
     pub(super) fn count(&self, counts: Counts) {
         if let Some(account) = &self.lock().account {
             account.count(counts);
+        }
+    }
+
+    /// Records what its session did to a file.
+    pub(super) fn did(&self, deed: Deed) {
+        if let Some(account) = &self.lock().account {
+            deed.keep(&account.audit);
         }
     }
 
