@@ -163,14 +163,8 @@ impl LiveSessions {
 
     /// The same sessions, as a conversation of a deputy sees them.
     #[must_use]
-    pub(super) fn linked(self, link: Arc<DaemonLink>) -> LiveSessions {
-        LiveSessions { link: Some(link), ..self }
-    }
-
-    /// The same sessions, whose records this one keeps.
-    #[must_use]
-    pub(super) fn recorded_by(self, audit: Auditor) -> LiveSessions {
-        LiveSessions { audit, ..self }
+    pub(super) fn linked(self, link: Arc<DaemonLink>, audit: Auditor) -> LiveSessions {
+        LiveSessions { link: Some(link), audit, ..self }
     }
 
     /// Enters a session.

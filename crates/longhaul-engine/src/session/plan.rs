@@ -183,6 +183,8 @@ impl Plan {
         if targets > 1 {
             config.order = WantOrder::Spread { files_max: FILES_A_TARGET * targets, chunks_max: slab.slots() };
         }
+        // Under any other policy, length and time do not say that a file is the source's.
+        let names_standing = names_standing && config.policy.if_exists == IfExists::SkipSame;
         let options = DestinationOptions { names_standing, ..destination_options(&config, slab.slot_bytes()) };
         let accounts = self.receiving.accounts.clone();
         Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream, accounts }

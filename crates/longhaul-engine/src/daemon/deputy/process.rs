@@ -158,7 +158,7 @@ impl DeputyProcess {
             Daemon { registry: self.registry.clone(), ..daemon }
         });
         let log = recorded.map(|ready| Arc::new(DaemonsLog::new(talk, self.deeds.clone(), ready)) as Arc<dyn AuditLog>);
-        let live = accounts.live.clone().linked(link.clone()).recorded_by(Auditor::new(log));
+        let live = accounts.live.clone().linked(link.clone(), Auditor::new(log));
         let daemon = Daemon { affinity, live, memory: link.pool().clone(), ..accounts.clone() };
         tokio::spawn(serve_one((daemon, self.opened.clone()), config, control, link));
     }

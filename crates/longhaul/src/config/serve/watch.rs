@@ -83,10 +83,10 @@ pub(super) fn judge(watch: Watch) -> Result<Watching, Wrong> {
         },
     };
     let audit_required = watch.audit_required.as_ref().is_some_and(|required| *required.get_ref());
-    if let Some(required) = watch.audit_required.filter(|required| *required.get_ref()) {
-        if watch.audit.is_none() {
-            return Err(wrong(&required, "audit_required needs the file of the audit log: name it as audit"));
-        }
+    if let Some(required) = watch.audit_required.filter(|required| *required.get_ref())
+        && watch.audit.is_none()
+    {
+        return Err(wrong(&required, "audit_required needs the file of the audit log: name it as audit"));
     }
     let http = watch.http.as_ref().map(|place| at(place, http_place(place.get_ref()))).transpose()?;
     if let (Some(place), Some(HttpPlace::Address(address))) = (&watch.http, &http)
