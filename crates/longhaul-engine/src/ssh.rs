@@ -1,7 +1,8 @@
 //! The first messages of an ssh session, read from and written to its pipe by either end.
 //!
-//! In: the pipe that ssh has made, what came ahead of it, and what the other end is to be told. Out:
-//! its hello. Lengths are bounded before they are believed. It starts no process and opens no port.
+//! In: the pipe that ssh has made, what came ahead of it, and what the other end is to be told.
+//! Out: its hello. Lengths are bounded before they are believed. It starts no process and opens no
+//! port.
 
 use std::io;
 use std::pin::Pin;

@@ -121,7 +121,7 @@ async fn try_once(
     credentials: &Credentials,
 ) -> Result<Result<Spoken, EndOfSsh>, Fault> {
     let (give, held) = HeldOutput::new();
-    let (said, says) = simplex(SAID_BYTES_MAX);
+    let (said, says) = simplex(UNPASSED_BYTES_MAX);
     let tunnel = Tunnel::dialling(held, says);
     let mut greeting = JoinSet::new();
     greeting.spawn(greet(tunnel.clone(), credentials.identity.clone()));
@@ -164,7 +164,7 @@ impl Said {
             let is_there = self.first.len() > hello + FLIGHT_BYTES_MIN;
             let patience = if is_there { FLIGHT_GAP } else { FLIGHT_MAX };
             match timeout(patience, self.then.read_buf(&mut self.first)).await {
-                Ok(Ok(1..)) if self.first.len() < SAID_BYTES_MAX => {}
+                Ok(Ok(1..)) if self.first.len() < UNPASSED_BYTES_MAX => {}
                 // What is late follows through the pipe.
                 _ => return self,
             }
@@ -191,8 +191,8 @@ fn ended() -> Fault {
 const ENDING: Duration = Duration::from_secs(5);
 /// Where nobody can be asked for anything, longhaul speaks there within this.
 const HELLO: Duration = Duration::from_secs(120);
-/// What is said and not passed on yet.
-const SAID_BYTES_MAX: usize = 256 << 10;
+/// Bytes that were said and are not passed on yet.
+const UNPASSED_BYTES_MAX: usize = 256 << 10;
 /// A first flight of TLS has more bytes than this, is made within this time, ...
 const FLIGHT_BYTES_MIN: usize = 200;
 const FLIGHT_MAX: Duration = Duration::from_millis(50);
