@@ -33,7 +33,8 @@ impl Far {
     fn beyond_ssh(&self, verb: &str, rtt_ms: u32) -> f64 {
         self.wan.change(0, None, &format!("rtt={rtt_ms}ms").parse::<Change>().unwrap()).unwrap();
         let (mut whole, mut own) = (Duration::MAX, Duration::MAX);
-        for n in 0..TRIES {
+        let tries = if rtt_ms == RTT_MS[0] { TRIES_NEAR } else { TRIES_FAR };
+        for n in 0..tries {
             whole = whole.min(self.first_byte(verb, &format!("{verb}-{rtt_ms}-{n}")));
             own = own.min(self.logins.own_time(&self.wan.near().prefix(), "far").unwrap());
         }
@@ -64,17 +65,18 @@ fn the_first_byte_is_there_within_three_round_trips_beyond_those_of_ssh() {
     let far = Far::new();
     files::make(far.client.path("f"), 1, 1000);
     files::make(far.server.path("f"), 1, 1000);
-    for verb in ["push", "pull"] {
+    // The sender of a pull hears once more how much it may send.
+    for (verb, expected) in [("push", 2.5), ("pull", 3.0)] {
         let [near, long] = RTT_MS.map(|rtt| far.beyond_ssh(verb, rtt));
         let round_trips = (long - near) * 1e3 / f64::from(RTT_MS[1] - RTT_MS[0]);
         eprintln!("{verb}: {round_trips:.2} round trips beyond ssh");
-        // Flights are half of one each: the nearest number of them is what went by.
-        let flights = (round_trips * 2.0).round();
-        assert!(flights <= 6.0, "{verb}: {round_trips:.2} round trips");
+        // A busy machine adds to them, but less than another flight, which is half of one.
+        assert!(round_trips < expected + 0.5, "{verb}: {round_trips:.2} round trips");
     }
 }
 
 /// Round trips so far apart that what a busy machine takes is little beside the difference.
 const RTT_MS: [u32; 2] = [20, 620];
 /// The fastest of so many runs: others met a busy machine.
-const TRIES: usize = 3;
+const TRIES_NEAR: usize = 6;
+const TRIES_FAR: usize = 2;

@@ -111,10 +111,13 @@ pub(crate) fn time_to(command: &mut Command, file: &Path) -> Duration {
     took
 }
 
-/// A command of these words.
+/// A command of these words, free of the settings of longhaul that the caller has.
 pub(crate) fn command(words: &[String]) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"LONGHAUL_")) {
+        command.env_remove(name);
+    }
     command
 }
 
