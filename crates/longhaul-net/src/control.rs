@@ -128,11 +128,12 @@ pub async fn dial_control_over(
     dial_within(addr, paths, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
 }
 
-/// Begins a control connection over a stream that leads to the other side already. It has 10 s.
+/// Begins a control connection over a stream that leads to the other side already. It has as long
+/// as the caller gives it.
 ///
 /// # Errors
-/// [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`],
-/// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
+/// [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::Tls`],
+/// [`NetError::Lost`], [`NetError::Truncated`].
 pub async fn control_over<S>(
     stream: S,
     ends: ControlEnds,
@@ -144,10 +145,7 @@ where
 {
     let peer = ends.peer_addr.to_string();
     let config = client_config(identity, check, CONTROL)?;
-    let connecting = TlsConnector::from(config).connect(nominal_name()?, stream);
-    let connected = timeout(Duration::from_secs(HANDSHAKE_SECONDS_MAX), connecting).await;
-    let silent = |_| NetError::Silent { peer: peer.clone(), seconds: HANDSHAKE_SECONDS_MAX };
-    let tls = connected.map_err(silent)?.map_err(|e| NetError::io(&peer, e))?;
+    let tls = TlsConnector::from(config).connect(nominal_name()?, stream).await.map_err(|e| NetError::io(&peer, e))?;
     Control::between(TlsStream::Client(tls), ends)
 }
 

@@ -419,10 +419,10 @@ async fn connect_over(
                 near.unwrap_or(((Protection::Private, LaneOptions::default()), &uncounted));
             let (identity, ports) = (remote.credentials.identity.clone(), host.ports.map(|(low, high)| low..=high));
             let near = NearSide { identity, protection, options, ports };
-            let (control, ways) = ssh::dial(host, &remote.credentials, near, paths, costs).await?;
+            let (mut control, ways) = ssh::dial(host, &remote.credentials, near, paths, costs).await?;
             if has_lanes {
                 ways.find();
-                ways.give_time(control.rtt).await;
+                control.rtt = ways.give_time().await;
             }
             return Ok(Reached { control, ways: Some(ways) });
         }
