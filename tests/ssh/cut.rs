@@ -81,6 +81,8 @@ fn a_run_waits_for_its_own_far_process_that_has_not_ended_yet() {
     kill(&earlier, Signal::CONT);
     let outcome = running.fail(0);
     assert_eq!(number(&outcome, "files_committed"), 1, "{outcome}");
+    // It waits over there, and is not turned away to come again.
+    assert_eq!(outcome.stderr.matches("dialling again").count(), 1, "{outcome}");
     assert_whole(&site, &outcome);
     wait_until("the far processes end", || site.serving().is_empty());
 }
