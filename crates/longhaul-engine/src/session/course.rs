@@ -19,6 +19,7 @@ use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
+use super::sender::first_page::{FirstPage, SaidPage};
 use super::sent_stream::SentStream;
 use super::source::Origin;
 use super::totals::Totals;
@@ -39,6 +40,10 @@ pub(crate) struct SendCourse {
     pub(super) again: VecDeque<UnsettledEntry>,
     /// The stream that is sent. `None` where files are.
     pub(super) stream: Option<SentStream>,
+    /// An entry that was taken off the scan and is offered before the next one.
+    pub(super) next: Option<Scanned>,
+    /// The page that was said before the session began, and the machine that said it.
+    pub(super) said: Option<SaidPage>,
     scan: Scan,
 }
 
@@ -110,6 +115,26 @@ impl SendCourse {
         SendCourse { stream: Some(SentStream::new(source)), ..SendCourse::default() }
     }
 
+    /// Takes over the scan that began with a first page.
+    pub(crate) fn began(&mut self, first: FirstPage) {
+        let FirstPage { scan, next, said, .. } = first;
+        said.kinds.iter().for_each(|kind| self.totals.found(kind));
+        self.next = next;
+        self.scan = Scan::Running(scan);
+        if said.is_last {
+            self.scan_is_over();
+        }
+        self.said = Some(said);
+    }
+
+    /// No session was agreed on: the entries of its first page are offered again in the next.
+    pub(crate) fn offer_first_page_again(&mut self) {
+        if let Some(said) = self.said.take() {
+            let (unsettled, dirs) = said.offered.into_parts();
+            self.keep(unsettled.map(|(_, known)| known), dirs);
+        }
+    }
+
     /// Begins the scan, unless an earlier session did.
     pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<(), Fault> {
         self.totals.begin_session();
@@ -152,7 +177,7 @@ impl SendCourse {
 /// for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
-fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
+pub(super) fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
     let (tx, rx) = mpsc::channel(SCAN_AHEAD);
     let scan = move || {
         tree.scan(&wanted.request(), &mut |scanned| match tx.blocking_send(wanted.mapped(scanned)) {

@@ -195,6 +195,8 @@ pub(super) struct LargeTarget {
     /// Whether no sync can cover the bytes written since the last one: a sync failed, or the file
     /// is not open any more.
     pub(super) unsavable: bool,
+    /// Whether it may come in chunks of another size than the session's: nothing of it is there.
+    pub(super) may_be_cut: bool,
 }
 
 impl LargeTarget {
@@ -220,6 +222,7 @@ impl LargeTarget {
             comparison: None,
             failed: None,
             unsavable: false,
+            may_be_cut: false,
         }
     }
 
@@ -230,7 +233,7 @@ impl LargeTarget {
         LargeTarget { partial: Some(partial), ..target }
     }
 
-    /// Begins without the partial, which was gone.
+    /// Begins without the partial, which was gone, or in chunks of another size.
     pub(super) fn begin_anew(&mut self, map: ChunkMap) {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);

@@ -108,8 +108,10 @@ impl Rules {
     pub(super) fn check(&mut self, action: &ReceiverAction, seen: &mut Seen) {
         assert!(!self.dry_run || changes_nothing(action), "a dry run orders {action:?}");
         match action {
-            ReceiverAction::Create(entry, _) => {
+            ReceiverAction::Create(entry, _, chunk) => {
                 self.make_temp(entry);
+                let len = self.temp(entry.id).map.len();
+                self.temp(entry.id).map = ChunkMap::new(len, *chunk);
                 self.temp(entry.id).outstanding = 1;
             }
             ReceiverAction::MakeLink(entry) => {

@@ -355,7 +355,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::MeasureRoom { entry: held, behind_discards } => {
                 self.workers.measure_room(held, behind_discards)
             }
-            ReceiverAction::Create(held, partial) => self.workers.create(held, partial),
+            ReceiverAction::Create(held, partial, chunk) => self.workers.create(held, partial, chunk),
             ReceiverAction::MakeLink(held) => self.workers.make_link(held),
             ReceiverAction::MakeName { entry, first } => {
                 self.workers.make_name(entry, first, self.course.committed.before());
