@@ -89,8 +89,8 @@ pub struct Opening {
 
 impl Opening {
     /// The opening of a trial, with so many bytes behind it: a private lane says it before its own
-    /// where the path is to be tried. It names no session, and so needs none: the trial is over when
-    /// the lane's id becomes known.
+    /// where the path is to be tried. It names no session, and so needs none: the trial is over
+    /// when the lane's id becomes known.
     pub fn of_trial(trial: u32) -> Opening {
         Opening { session: [0; 16], lane: LaneId(0), nonce: [0; 16], trial }
     }

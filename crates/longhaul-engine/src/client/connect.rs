@@ -354,8 +354,8 @@ pub(super) type Connect =
 /// the path is long.
 type Near<'a> = ((Protection, LaneOptions), &'a SshCosts, Option<WhenLong>);
 
-/// Has the session hear when lanes over `wanted` need not go over ssh any more, and the far side, if
-/// that sends.
+/// Has the session hear when lanes over `wanted` need not go over ssh any more, and the far side,
+/// if that sends.
 fn tell_of_ways(ways: &Arc<Ways>, role: Role, wanted: message::Transport, listener: Arc<dyn LaneListener>) {
     match role {
         Role::Sender => ways.when_found(wanted, move || listener.hear(LaneEvent::WayFound(wanted))),

@@ -5,8 +5,8 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `list` asks what is there. `ssh`
-//! reaches a host that has no daemon. `ahead` connects lanes before a session is agreed on. The session loops do the rest.
+//! sources that give them so. `list` asks what is there. `ssh` reaches a host that has no daemon.
+//! `ahead` connects lanes before a session is agreed on. The session loops do the rest.
 
 mod ahead;
 pub(crate) mod connect;

@@ -183,8 +183,7 @@ mod tests {
     const KEY: JoinKey = JoinKey([7; 32]);
     const SESSION: [u8; 16] = [1; 16];
 
-    /// What an acceptor says to a dialler that does this on a private lane, and whether the lane
-    /// joined.
+    /// Has an acceptor hear a dialler that does this on a private lane. Whether each was content.
     fn accepted(dial: impl FnOnce(&mut LaneStream) -> Result<(), Unjoined>) -> (bool, bool) {
         let identity = || Identity::generate().expect("a key");
         let (mut dialler, mut acceptor) = LaneStream::pair_private(&identity(), &identity()).expect("a pair");

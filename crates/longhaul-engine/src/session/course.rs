@@ -177,6 +177,10 @@ impl SendCourse {
 /// for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
+/// Begins a scan on a thread of its own.
+///
+/// # Errors
+/// A [`Fault`] if there is no thread for it.
 pub(super) fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
     let (tx, rx) = mpsc::channel(SCAN_AHEAD);
     let scan = move || {

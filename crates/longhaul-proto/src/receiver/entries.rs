@@ -15,7 +15,7 @@ use super::partial::Partial;
 use super::policy::{PolicyDecision, Seen, is_committed};
 use super::readback::Checks;
 use super::skipped::wants_digest;
-use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed, WantOrder};
+use super::{EntryRef, EntryState, Receiver, ReceiverAction, Surveyed};
 use crate::steps;
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page, PageExtras, PageNames};
@@ -183,14 +183,12 @@ impl Receiver {
                 let fits = |p: &Arc<Partial>| {
                     may_go_on && p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes()
                 };
-                let is_fresh = partial.is_none() && comparison.is_none();
                 let mut large = match partial.filter(fits) {
                     Some(partial) => LargeTarget::continued(partial),
                     None => LargeTarget::new(ChunkMap::new(len, self.config.chunk)),
                 };
                 large.checks = Checks::wanted(self.config.read_back);
                 large.comparison = comparison;
-                large.may_be_cut = is_fresh && self.config.order == WantOrder::Any;
                 (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             EntryKind::Stream { inode, .. } => {

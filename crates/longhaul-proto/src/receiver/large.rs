@@ -195,8 +195,6 @@ pub(super) struct LargeTarget {
     /// Whether no sync can cover the bytes written since the last one: a sync failed, or the file
     /// is not open any more.
     pub(super) unsavable: bool,
-    /// Whether it may come in chunks of another size than the session's: nothing of it is there.
-    pub(super) may_be_cut: bool,
 }
 
 impl LargeTarget {
@@ -222,7 +220,6 @@ impl LargeTarget {
             comparison: None,
             failed: None,
             unsavable: false,
-            may_be_cut: false,
         }
     }
 

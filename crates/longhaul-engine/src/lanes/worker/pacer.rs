@@ -94,9 +94,9 @@ impl Pacer {
         self.0.changed.notify_all();
     }
 
-    /// Waits until `bytes` may be sent, or the lane that asks is closed. The lane takes the next turn
-    /// as it asks, and is woken for no other: when all lanes waited for the same moment, all but one
-    /// woke in vain.
+    /// Waits until `bytes` may be sent, or the lane that asks is closed. The lane takes the next
+    /// turn as it asks, and is woken for no other: when all lanes waited for the same moment, all
+    /// but one woke in vain.
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) {
         let mut account = self.lock();
         if is_closed() {

@@ -24,15 +24,19 @@ use crate::session::course::{ScanWish, UnsettledEntry, start_scan};
 pub(crate) struct FirstPage {
     tree: Arc<dyn SourceTree>,
     preserve: Preserve,
+    /// The entries behind it.
     pub(in crate::session) scan: mpsc::Receiver<Scanned>,
     /// Taken off the scan, and left to the session loop.
     pub(in crate::session) next: Option<Scanned>,
+    /// The page as far as it was said.
     pub(in crate::session) said: SaidPage,
 }
 
 /// The state of a sender that has said its first page, or nothing yet.
 pub(in crate::session) struct SaidPage {
+    /// The machine that has said it.
     pub(in crate::session) machine: Sender,
+    /// The entries in it.
     pub(in crate::session) offered: OfferedEntries,
     /// The kinds of the entries in it.
     pub(in crate::session) kinds: Vec<EntryKind>,
