@@ -1,6 +1,6 @@
 //! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against
 //! the path's rate; and a tree of small files over a long path against the same tree over none; and
-//! QUIC at a rate, beside a TCP connection.
+//! QUIC at a rate, beside a TCP connection; and the round trips of short transfers.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -19,6 +19,8 @@ mod large;
 mod quic;
 #[path = "wan/said.rs"]
 mod said;
+#[path = "wan/short.rs"]
+mod short;
 #[path = "wan/small.rs"]
 mod small;
 
@@ -36,6 +38,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
+    let short = plan.has_short_transfers();
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
     let moved = large_files(&bench, &longhaul, &cases, &with)?;
@@ -44,6 +47,9 @@ fn main() -> Result<()> {
     }
     if small {
         small::measure(&bench, &longhaul)?;
+    }
+    if short {
+        short::measure(&bench, &longhaul)?;
     }
     if !quic.is_empty() {
         quic::measure(&bench, &longhaul, &quic, &with)?;

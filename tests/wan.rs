@@ -2,6 +2,7 @@
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
 mod quic;
+mod short;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -19,6 +19,7 @@ use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
+use super::sender::first_page::{FirstPage, SaidPage};
 use super::sent_stream::SentStream;
 use super::source::Origin;
 use super::totals::Totals;
@@ -41,6 +42,10 @@ pub(crate) struct SendCourse {
     pub(super) stream: Option<SentStream>,
     /// The memory of files with several names in the scan.
     pub(super) names_memory: Arc<NamesMemory>,
+    /// An entry that was taken off the scan and is offered before the next one.
+    pub(super) next: Option<Scanned>,
+    /// The page that was said before the session began, and the machine that said it.
+    pub(super) said: Option<SaidPage>,
     scan: Scan,
 }
 
@@ -117,6 +122,26 @@ impl SendCourse {
         SendCourse { stream: Some(SentStream::new(source)), ..SendCourse::default() }
     }
 
+    /// Takes over the scan that began with a first page.
+    pub(crate) fn began(&mut self, first: FirstPage) {
+        let FirstPage { scan, names, next, said, .. } = first;
+        said.kinds.iter().for_each(|kind| self.totals.found(kind));
+        (self.next, self.names_memory) = (next, names);
+        self.scan = Scan::Running(scan);
+        if said.is_last {
+            self.scan_is_over();
+        }
+        self.said = Some(said);
+    }
+
+    /// No session was agreed on: the entries of its first page are offered again in the next.
+    pub(crate) fn offer_first_page_again(&mut self) {
+        if let Some(said) = self.said.take() {
+            let (unsettled, dirs) = said.offered.into_parts();
+            self.keep(unsettled.map(|(_, known)| known), dirs);
+        }
+    }
+
     /// Begins the scan, unless an earlier session did.
     pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<(), Fault> {
         self.totals.begin_session();
@@ -159,7 +184,11 @@ impl SendCourse {
 /// for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
-fn start_scan(
+/// Begins a scan on a thread of its own, which counts in `names` what it remembers.
+///
+/// # Errors
+/// A [`Fault`] if there is no thread for it.
+pub(super) fn start_scan(
     tree: Arc<dyn SourceTree>,
     wanted: ScanWish,
     names: Arc<NamesMemory>,

@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::CHUNKS_WANTED_MAX;
+use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNKS_WANTED_MAX};
 use longhaul_core::{AccountMap, ChunkSize, IfExists, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
-use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
+use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
 
@@ -78,6 +78,8 @@ pub(crate) struct LanePlan {
     pub(crate) rates: LaneRates,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
+    /// Whether a round trip takes so long that short files are shared among the lanes.
+    pub(crate) is_long: bool,
 }
 
 /// The rules of a receiver.
@@ -126,6 +128,7 @@ impl Plan {
             tunes: false,
             rates: LaneRates { own_rate: settings.rate, asked_rate: None },
             stall_after: settings.stall_after,
+            is_long: false,
         };
         Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
     }
@@ -215,7 +218,14 @@ impl Plan {
             read_back,
             digests,
             order: WantOrder::Any,
+            cut: self.cut(),
         }
+    }
+
+    /// Into what files are cut that would not give each lane a chunk.
+    fn cut(&self) -> Option<Cut> {
+        let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_CUT_MIN).filter(|_| self.lanes.is_long)?;
+        Some(Cut { lanes: self.lanes.count, chunk_min })
     }
 }
 
@@ -256,6 +266,7 @@ impl LanePlan {
         transfer: &Transfer,
         welcome: &Welcome,
         (count, most): (u32, u32),
+        rtt: Duration,
     ) -> LanePlan {
         LanePlan {
             count,
@@ -268,6 +279,7 @@ impl LanePlan {
             tunes: true,
             rates: LaneRates { own_rate: settings.rate, asked_rate: LaneRates::from_wire(welcome.rate) },
             stall_after: settings.stall_after,
+            is_long: rtt >= budget::FAR,
         }
     }
 }

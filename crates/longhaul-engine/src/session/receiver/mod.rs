@@ -371,10 +371,8 @@ impl ReceiverLoop<'_> {
                 }
                 self.workers.survey(page, self.course.committed.before());
             }
-            ReceiverAction::MeasureRoom { entry: held, behind_discards } => {
-                self.workers.measure_room(held, behind_discards)
-            }
-            ReceiverAction::Create(held, partial) => self.workers.create(held, partial),
+            ReceiverAction::MeasureRoom { entry, behind_discards } => self.workers.measure_room(entry, behind_discards),
+            ReceiverAction::Create(held, partial, chunk) => self.workers.create(held, partial, chunk),
             ReceiverAction::MakeLink(held) => self.workers.make_link(held),
             ReceiverAction::MakeName { entry, first } => {
                 self.workers.make_name(entry, first, self.course.committed.before());
