@@ -3,11 +3,12 @@
 //!
 //! In: the address that the control connection is dialled at, or the way of lanes once that stands.
 //! Out: lanes that have tried their path and belong to no session yet, to `connect`. A lane that
-//! proved another key than the control connection is dropped before anything is said on it. Knows
-//! no session and no payload.
+//! proved another key than the control connection is dropped, and has heard nothing but the trial
+//! of its path. Knows no session and no payload.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, bounded};
 use longhaul_net::{Control, Identity, LaneOptions, LaneStream, NetError, PublicKey, WhenLong};
@@ -44,6 +45,7 @@ pub(super) struct EarlyLanes(Arc<Mutex<EarlyState>>);
 #[derive(Default)]
 struct EarlyState {
     addr: Option<SocketAddr>,
+    begun: Option<Instant>,
     lanes: Vec<Receiver<Proved>>,
 }
 
@@ -55,6 +57,7 @@ impl EarlyLanes {
     pub(super) fn when_long(&self, identity: Arc<Identity>, options: LaneOptions, count: u32) -> WhenLong {
         let early = self.clone();
         Box::new(move |addr| {
+            let begun = Instant::now();
             let one = |_| {
                 let ((tell, told), identity, options) = (bounded(1), identity.clone(), options.clone());
                 tokio::task::spawn_blocking(move || {
@@ -63,14 +66,19 @@ impl EarlyLanes {
                 told
             };
             let lanes = (0..count).map(one).collect();
-            *early.lock() = EarlyState { addr: Some(addr), lanes };
+            *early.lock() = EarlyState { addr: Some(addr), begun: Some(begun), lanes };
         })
+    }
+
+    /// When they were dialled, if they were.
+    pub(super) fn begun(&self) -> Option<Instant> {
+        self.lock().begun
     }
 
     /// The lanes that lead to where the control connection does. A lane whose other end proves
     /// another key, or that came to nothing, is dialled anew by whoever takes it.
     pub(super) fn take(&self, control: &Control) -> Vec<Ahead> {
-        let EarlyState { addr, lanes } = std::mem::take(&mut *self.lock());
+        let EarlyState { addr, lanes, .. } = std::mem::take(&mut *self.lock());
         if addr != Some(control.peer_addr) {
             return Vec::new();
         }

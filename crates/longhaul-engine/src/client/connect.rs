@@ -117,6 +117,7 @@ impl Run {
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
+        let early_since = early.begun();
         let mut ahead = early.take(&control);
         if ahead.is_empty() && is_long {
             ahead = ahead::connect(&connect, &self.paths, transport, lanes);
@@ -134,7 +135,8 @@ impl Run {
         let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
-        ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
+        let since = early_since.unwrap_or(asked);
+        ahead.truncate(if since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
         let dial = self.dial_of(&control, &welcome, connect, ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {

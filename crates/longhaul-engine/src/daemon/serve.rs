@@ -65,7 +65,9 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         return deputy::relay(current, control, uid, place).await;
     }
     let heard = handshake::hear(&mut control.reader).await;
-    let says_more = heard.as_ref().is_ok_and(|(request, _)| request::says_more(request));
+    // One of another version may say as much.
+    let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
+    let says_more = heard.as_ref().map_or_else(unspoken, |(request, _)| request::says_more(request));
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {

@@ -130,7 +130,6 @@ pub(crate) fn accept(
     if is_private && opening.is_of_trial() && opening.trial <= TRIAL_BYTES_MAX {
         let mut trial = vec![0; opening.trial as usize];
         stream.recv_exact(&mut trial)?;
-        stream.make_room();
         stream.send(&[&trial])?;
         opening = hear_opening(stream)?;
     }
@@ -146,6 +145,8 @@ pub(crate) fn accept(
             if !key.accepts(Prover::PrivateDialer, &claim, &mac) {
                 return Err(refused());
             }
+            // It belongs to a session now, and to what that may take.
+            stream.make_room();
         }
         Protection::Safe => {
             claim.acceptor_nonce = nonce()?;

@@ -52,6 +52,8 @@ struct Account {
     began: Option<(Instant, u64)>,
     /// The place in the row behind everything that was let through or has its turn.
     end: u64,
+    /// Bytes that have their turn and are not let through. They are the last of the row.
+    waiting: u64,
     closed: bool,
 }
 
@@ -102,13 +104,14 @@ impl Pacer {
         if is_closed() {
             return;
         }
-        let turn = account.reserve(Instant::now(), bytes);
+        let Some(turn) = account.reserve(Instant::now(), bytes) else { return };
         while let Some(wait) = account.wait(Instant::now(), turn) {
             account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
             if is_closed() {
                 return account.give_back(bytes);
             }
         }
+        account.pass(bytes);
     }
 
     /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
@@ -128,9 +131,11 @@ impl Account {
     /// rate, so a peer that changes it often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
         let rate = rate.map(|rate| rate.clamp(1, RATE_MAX));
+        // Turns that wait are not let through: none of them comes the sooner for it.
+        let through = self.end.saturating_sub(self.waiting);
         let due = if self.rate.is_some() { self.due(now) } else { self.end };
         let owed_max = rate.map_or(0, |rate| rate.saturating_mul(OWED_MAX.as_secs()));
-        self.began = Some((now, due.max(self.end.saturating_sub(owed_max))));
+        self.began = Some((now, due.max(through.saturating_sub(owed_max))));
         self.rate = rate;
     }
 
@@ -141,15 +146,16 @@ impl Account {
         place.saturating_add(u64::try_from(carried).unwrap_or(u64::MAX))
     }
 
-    /// Takes the next turn for `bytes`: a place in the row.
-    fn reserve(&mut self, now: Instant, bytes: usize) -> u64 {
+    /// Takes the next turn for `bytes`: a place in the row. `None`: they need none.
+    fn reserve(&mut self, now: Instant, bytes: usize) -> Option<u64> {
         if self.closed || self.rate.is_none() {
-            return self.end;
+            return None;
         }
         // Time in which nothing was sent is lost: this is a rate, not an allowance.
         let turn = self.end.max(self.due(now));
         self.end = turn.saturating_add(bytes as u64);
-        turn
+        self.waiting = self.waiting.saturating_add(bytes as u64);
+        Some(turn)
     }
 
     /// How long that turn is away. `None` if it has come.
@@ -161,8 +167,14 @@ impl Account {
         (!wait.is_zero()).then_some(wait)
     }
 
+    /// The bytes of a turn are let through.
+    fn pass(&mut self, bytes: usize) {
+        self.waiting = self.waiting.saturating_sub(bytes as u64);
+    }
+
     /// Bytes that have a turn and are not sent are not owed.
     fn give_back(&mut self, bytes: usize) {
+        self.pass(bytes);
         self.end = self.end.saturating_sub(bytes as u64);
     }
 }
@@ -194,10 +206,11 @@ mod tests {
     fn seconds(account: &mut Account, start: Instant, bytes: usize, grain: usize) -> f64 {
         let mut now = start;
         for _ in 0..bytes / grain {
-            let turn = account.reserve(now, grain);
+            let turn = account.reserve(now, grain).expect("a turn");
             while let Some(wait) = account.wait(now, turn) {
                 now += wait;
             }
+            account.pass(grain);
         }
         (now - start).as_secs_f64()
     }
@@ -228,10 +241,11 @@ mod tests {
         let mut now = start;
         for n in 0..100 {
             account.change(now, Some(1_000_000 - n % 2));
-            let turn = account.reserve(now, 10_000);
+            let turn = account.reserve(now, 10_000).expect("a turn");
             while let Some(wait) = account.wait(now, turn) {
                 now += wait;
             }
+            account.pass(10_000);
         }
         assert!(now - start > Duration::from_millis(950), "{:?}", now - start);
     }
@@ -241,8 +255,9 @@ mod tests {
         let now = Instant::now();
         let mut account = account(1_000_000, now);
         // The account may run ahead by as much as a thread may be late.
-        account.reserve(now, 20_000);
-        let turns = [0; 4].map(|_| account.reserve(now, 10_000));
+        account.reserve(now, 20_000).expect("a turn");
+        account.pass(20_000);
+        let turns = [0; 4].map(|_| account.reserve(now, 10_000).expect("a turn"));
         let waits = |account: &Account| turns.map(|turn| account.wait(now, turn).map_or(0, |wait| wait.as_millis()));
         let near = |is: [u128; 4], want: [u128; 4]| is.iter().zip(want).all(|(is, want)| is.abs_diff(want) <= 1);
         assert!(near(waits(&account), [0, 10, 20, 30]), "{:?}", waits(&account));
@@ -250,7 +265,19 @@ mod tests {
         assert!(near(waits(&account), [20, 40, 60, 80]), "{:?}", waits(&account));
         account.give_back(10_000);
         let next = account.reserve(now, 10_000);
-        assert_eq!(next, turns[3], "the turn of a lane that was closed is the next lane's");
+        assert_eq!(next, Some(turns[3]), "the turn of a lane that was closed is the next lane's");
+    }
+
+    #[test]
+    fn a_turn_that_waits_does_not_come_sooner_for_a_low_rate_in_between() {
+        let now = Instant::now();
+        let mut account = account(1_000_000, now);
+        let turns = [0; 4].map(|_| account.reserve(now, 250_000).expect("a turn"));
+        let waits = |account: &Account| turns.map(|turn| account.wait(now, turn));
+        let before = waits(&account);
+        account.change(now, Some(1));
+        account.change(now, Some(1_000_000));
+        assert_eq!(waits(&account), before);
     }
 
     #[test]
