@@ -224,7 +224,7 @@ mod tests {
     async fn an_agreement_that_comes_before_all_was_said_breaks_no_message_off() {
         let (near, far) = tokio::io::duplex(4096);
         let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
-        let chunk = ChunkSize::new(1 << 20).expect("a size");
+        let chunk = ChunkSize::from_bytes(1 << 20).expect("a size");
         let welcome = Message::Welcome(Welcome {
             version: VERSION,
             caps: 0,
