@@ -26,7 +26,7 @@ pub(crate) struct FirstPage {
     preserve: Preserve,
     /// The entries behind it.
     pub(in crate::session) scan: mpsc::Receiver<Scanned>,
-    /// What the scan remembers.
+    /// The files that the scan remembers.
     pub(in crate::session) names: Arc<NamesMemory>,
     /// Taken off the scan, and left to the session loop.
     pub(in crate::session) next: Option<Scanned>,
