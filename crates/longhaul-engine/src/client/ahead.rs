@@ -7,7 +7,7 @@
 //! of its path. Knows no session and no payload.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, bounded};
@@ -40,12 +40,12 @@ pub(super) fn connect(connect: &Connect, paths: &Paths, transport: message::Tran
 
 /// Private lanes over TCP that are dialled while the control connection is.
 #[derive(Clone, Default)]
-pub(super) struct EarlyLanes(Arc<Mutex<EarlyState>>);
+pub(super) struct EarlyLanes(Arc<Mutex<Option<Begun>>>);
 
-#[derive(Default)]
-struct EarlyState {
-    addr: Option<SocketAddr>,
-    begun: Option<Instant>,
+/// Lanes that are being dialled.
+struct Begun {
+    addr: SocketAddr,
+    at: Instant,
     lanes: Vec<Receiver<Proved>>,
 }
 
@@ -57,7 +57,7 @@ impl EarlyLanes {
     pub(super) fn when_long(&self, identity: Arc<Identity>, options: LaneOptions, count: u32) -> WhenLong {
         let early = self.clone();
         Box::new(move |addr| {
-            let begun = Instant::now();
+            let at = Instant::now();
             let one = |_| {
                 let ((tell, told), identity, options) = (bounded(1), identity.clone(), options.clone());
                 tokio::task::spawn_blocking(move || {
@@ -66,21 +66,17 @@ impl EarlyLanes {
                 told
             };
             let lanes = (0..count).map(one).collect();
-            *early.lock() = EarlyState { addr: Some(addr), begun: Some(begun), lanes };
+            *early.lock() = Some(Begun { addr, at, lanes });
         })
     }
 
-    /// When they were dialled, if they were.
-    pub(super) fn begun(&self) -> Option<Instant> {
-        self.lock().begun
-    }
-
-    /// The lanes that lead to where the control connection does. A lane whose other end proves
-    /// another key, or that came to nothing, is dialled anew by whoever takes it.
-    pub(super) fn take(&self, control: &Control) -> Vec<Ahead> {
-        let EarlyState { addr, lanes, .. } = std::mem::take(&mut *self.lock());
-        if addr != Some(control.peer_addr) {
-            return Vec::new();
+    /// The lanes that lead to where the control connection does, if there are any, and when they
+    /// were begun. A lane whose other end proves another key, or that came to nothing, is dialled
+    /// anew by whoever takes it.
+    pub(super) fn take(&self, control: &Control) -> Option<(Vec<Ahead>, Instant)> {
+        let Begun { addr, at, lanes } = self.lock().take()?;
+        if addr != control.peer_addr {
+            return None;
         }
         let pinned = control.peer_key;
         let one = |lane: Receiver<Proved>| {
@@ -96,10 +92,10 @@ impl EarlyLanes {
             });
             told
         };
-        lanes.into_iter().map(one).collect()
+        Some((lanes.into_iter().map(one).collect(), at))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, EarlyState> {
+    fn lock(&self) -> MutexGuard<'_, Option<Begun>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -117,11 +117,10 @@ impl Run {
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let early_since = early.begun();
-        let mut ahead = early.take(&control);
-        if ahead.is_empty() && is_long {
-            ahead = ahead::connect(&connect, &self.paths, transport, lanes);
-        }
+        let (mut ahead, ahead_since) = early.take(&control).unwrap_or_else(|| {
+            let count = if is_long { lanes } else { 0 };
+            (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
+        });
         let first = dialling.first.as_mut().map(FirstPage::take).unwrap_or_default();
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
@@ -135,8 +134,7 @@ impl Run {
         let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
-        let since = early_since.unwrap_or(asked);
-        ahead.truncate(if since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
+        ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
         let dial = self.dial_of(&control, &welcome, connect, ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {

@@ -208,7 +208,7 @@ async fn welcome(
     let welcome = answer(admission, units, (session, rate));
     admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
     let what = Some(admission.description.as_str());
-    admission.holdings.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
+    admission.holdings.audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
     let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());

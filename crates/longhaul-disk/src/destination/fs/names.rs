@@ -26,7 +26,8 @@ pub enum NameMade {
     Staged(Box<Staged>),
     /// The name is one of that file already.
     Stood,
-    /// The file does not get it. That is counted among the losses of the tree.
+    /// The file does not get it. That is counted among the losses of the tree, unless there is no
+    /// room for another file either: its copy says so.
     Refused,
 }
 

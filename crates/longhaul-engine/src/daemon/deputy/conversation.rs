@@ -121,7 +121,7 @@ impl TalkAccount {
         self.tallies.ended(TRANSPORT, code);
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what, code, ..AuditRecord::default() };
         let bytes = Some(counts.pace.bytes_committed);
-        self.audit.session(AuditRecord { bytes, count: Some(counts.files), ..record });
+        self.audit.keep(AuditRecord { bytes, count: Some(counts.files), ..record });
     }
 }
 
@@ -193,7 +193,7 @@ impl Conversation {
         let has = now.memory.as_ref().map_or(0, Share::amount);
         held.roots.iter_mut().try_for_each(|root| root.begin(has))?;
         let what = Some(account.what.as_str());
-        account.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
+        account.audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
         (now.session, now.account, now.seat) = (Some(held), Some(account), None);
         Ok(Granted { rate })
     }

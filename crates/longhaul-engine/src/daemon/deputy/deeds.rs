@@ -17,7 +17,7 @@ use super::message::TalkId;
 /// A record of a file, as a deputy tells it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Deed {
-    deed: FileDeed,
+    deed: AuditDeed,
     root: String,
     path: String,
     bytes: Option<u64>,
@@ -25,46 +25,24 @@ pub(super) struct Deed {
     code: Option<FaultCode>,
 }
 
-/// The deeds that a deputy tells of. The daemon sees all others itself.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum FileDeed {
-    Opened,
-    Sent,
-    Committed,
-    Replaced,
-    Failed,
-}
-
 impl Deed {
-    /// The record of a file. `None`: it is of something else.
+    /// The record of a file. `None`: it is of something else, which the daemon sees itself.
     fn of(record: &AuditRecord<'_>) -> Option<Deed> {
-        let deed = match record.deed {
-            AuditDeed::Opened => FileDeed::Opened,
-            AuditDeed::Sent => FileDeed::Sent,
-            AuditDeed::Committed => FileDeed::Committed,
-            AuditDeed::Replaced => FileDeed::Replaced,
-            AuditDeed::Failed => FileDeed::Failed,
-            AuditDeed::SessionBegan | AuditDeed::SessionEnded | AuditDeed::Listed | AuditDeed::Refused => return None,
-        };
+        let &AuditRecord { deed, bytes, b3, code, .. } = record;
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        let (root, path) = (text(record.root), text(record.path));
-        Some(Deed { deed, root, path, bytes: record.bytes, b3: record.b3, code: record.code })
+        deed.is_of_a_file().then(|| Deed { deed, root: text(record.root), path: text(record.path), bytes, b3, code })
     }
 
-    /// Keeps it as a record of a session.
+    /// Keeps it as a record of a session. A deputy is not believed in anything else.
     pub(super) fn keep(self, audit: &SessionAudit) {
         let Deed { deed, root, path, bytes, b3, code } = self;
-        // A deputy escapes them; it is believed in nothing.
+        if !deed.is_of_a_file() {
+            return;
+        }
+        // A deputy escapes them, if it is what it should be.
         let (root, path) = (PlainText::from(root), PlainText::from(path));
-        let deed = match deed {
-            FileDeed::Opened => AuditDeed::Opened,
-            FileDeed::Sent => AuditDeed::Sent,
-            FileDeed::Committed => AuditDeed::Committed,
-            FileDeed::Replaced => AuditDeed::Replaced,
-            FileDeed::Failed => AuditDeed::Failed,
-        };
         let record = AuditRecord { deed, bytes, b3, code, ..AuditRecord::default() };
-        audit.session(AuditRecord { root: Some(&root), path: Some(&path), ..record });
+        audit.keep(AuditRecord { root: Some(&root), path: Some(&path), ..record });
     }
 
     /// The memory that it takes, roughly.

@@ -296,13 +296,8 @@ impl ReceiverLoop<'_> {
     /// Has the machine's actions carried out, and reports the counters.
     fn settle(&mut self) {
         let entries_bytes = self.machine.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
-        let named_bytes = self.workers.named_bytes();
-        let mut is_cramped = self.link.is_cramped(entries_bytes + named_bytes);
-        if is_cramped && named_bytes > 0 {
-            // They would be forgotten behind names that do not come as long as there is no memory.
-            self.workers.forget_named();
-            is_cramped = self.link.is_cramped(entries_bytes);
-        }
+        let named = (self.workers.named_bytes(), || self.workers.forget_named());
+        let is_cramped = self.link.is_cramped(entries_bytes, named);
         self.course.totals.scanned = self.machine.has_every_name();
         self.machine.handle_cramped(self.link.now(), is_cramped);
         let is_backlogged = self.link.is_backlogged() || self.workers.is_swamped();

@@ -350,13 +350,8 @@ impl SenderLoop<'_> {
 
     fn settle(&mut self) {
         let entries_bytes = self.offered.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
-        let several_bytes = self.course.names_memory.bytes();
-        let mut is_cramped = self.link.is_cramped(entries_bytes + several_bytes);
-        if is_cramped && several_bytes > 0 {
-            // Names that do not come as long as there is no memory would keep it.
-            self.course.names_memory.refuse();
-            is_cramped = self.link.is_cramped(entries_bytes);
-        }
+        let names = &self.course.names_memory;
+        let is_cramped = self.link.is_cramped(entries_bytes, (names.bytes(), || names.refuse()));
         let is_backlogged = self.link.is_backlogged();
         self.machine.handle_backlog(is_backlogged || is_cramped);
         self.workers.hold(is_backlogged);
