@@ -20,6 +20,7 @@ use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, 
 use crate::budget;
 use crate::client::Run;
 use crate::client::connect::Agreed;
+use crate::client::known_path::KnownPath;
 use crate::client::ssh::SshCosts;
 use crate::client::udp_way::UdpWay;
 use crate::cpu::Stage;
@@ -115,6 +116,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         observer: ear.clone(),
         stop: inner,
         paths,
+        known: KnownPath::default(),
         segments,
         udp: UdpWay::default(),
         ssh: SshCosts::default(),

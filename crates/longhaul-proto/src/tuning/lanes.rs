@@ -16,7 +16,8 @@ use super::{LaneDecision, LaneSample, Second, Why};
 /// The settings of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningConfig {
-    /// The number of lanes at the start, which also stay when the network is not the limit.
+    /// The number of lanes that stay when the network is not the limit. A transfer begins with as
+    /// many, or with more if those did better before.
     pub start: u32,
     /// The most lanes.
     pub max: u32,
@@ -24,6 +25,9 @@ pub struct TuningConfig {
     pub unit: u64,
     /// Congestion controls to choose from, by name. With one or none, there is no choice.
     pub algorithms: Vec<String>,
+    /// The place of the one that was found better before, which all lanes begin with. `None` if
+    /// none was.
+    pub chosen: Option<usize>,
 }
 
 /// The search. See the module.
@@ -79,9 +83,10 @@ enum SearchPhase {
 }
 
 impl Tuner {
-    /// Begins with [`TuningConfig::start`] lanes.
+    /// Begins with the lanes of the first second.
     pub fn new(config: TuningConfig) -> Tuner {
         Tuner {
+            chosen: config.chosen.filter(|place| *place < config.algorithms.len()),
             config,
             phase: SearchPhase::Measure,
             elapsed: Duration::ZERO,
@@ -94,7 +99,6 @@ impl Tuner {
             speeds: BTreeMap::new(),
             comparison: AlgorithmTrial::default(),
             is_worthwhile: true,
-            chosen: None,
             patience: PATIENCE_MIN,
         }
     }

@@ -25,7 +25,7 @@ impl Path {
     fn new(start: u32, max: u32, algorithms: &[&str]) -> Path {
         let algorithms: Vec<String> = algorithms.iter().map(|&name| name.to_owned()).collect();
         let mut path = Path {
-            tuner: Tuner::new(TuningConfig { start, max, unit: 4 << 20, algorithms: algorithms.clone() }),
+            tuner: Tuner::new(TuningConfig { start, max, unit: 4 << 20, algorithms: algorithms.clone(), chosen: None }),
             algorithms,
             lanes: BTreeMap::new(),
             next: 0,
@@ -175,6 +175,20 @@ fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_
             "16: there may be no more lanes than these, at 21.0 MB/s",
         ],
     );
+}
+
+#[test]
+fn a_congestion_control_that_is_known_is_every_lanes_until_the_flow_falls() {
+    let algorithms: Vec<String> = ["bbr", "cubic"].map(str::to_owned).to_vec();
+    let mut path = Path::new(0, 4, &["bbr", "cubic"]);
+    path.tuner = Tuner::new(TuningConfig { start: 4, max: 4, unit: 4 << 20, algorithms, chosen: Some(1) });
+    path.add(4);
+    assert!(path.lanes.values().all(|algorithm| *algorithm == Some(1)));
+    path.run(10, |_, _| 20);
+    path.run(20, |algorithm, _| if algorithm == Some(1) { 2 } else { 15 });
+    assert!(path.lanes.values().all(|algorithm| *algorithm == Some(0)), "{}", path.log);
+    let unknown = Tuner::new(TuningConfig { start: 4, max: 4, unit: 1, algorithms: Vec::new(), chosen: Some(1) });
+    assert_eq!(unknown.algorithm_for(LaneId(0)), None);
 }
 
 #[test]
