@@ -1,6 +1,7 @@
 //! Two hosts that are far from each other: the effects of long, lossy, narrow and broken paths on
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
+mod ends;
 mod quic;
 mod short;
 

@@ -198,7 +198,7 @@ impl Run {
             role,
             initiator: true,
             protect: handshake::to_wire(self.protection()),
-            chunk: self.settings.chunk,
+            chunk: self.settings.chunk_size(),
             chunk_max,
             lanes,
             preserve: self.settings.metadata.preserve,
@@ -247,7 +247,8 @@ impl Run {
             })?,
         };
         let (transport, choose) = (self.transport(), self.may_change_transport());
-        Ok(Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose })
+        let (rate, exact_chunks) = (self.settings.rate.unwrap_or(0), self.settings.chunk.is_some());
+        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks })
     }
 
     /// How lanes are connected, to whichever session they will belong.

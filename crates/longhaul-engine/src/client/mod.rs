@@ -262,15 +262,15 @@ impl Run {
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
         let count = sources.len();
-        let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
-        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
         let (tree, shape) = self.local_sources(sources).await?;
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
         let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk)?);
+        dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         loop {
             // What the first session found there decides for all: it may since have made a
             // directory of that name.
@@ -359,7 +359,7 @@ impl Run {
         site: &mut Site<'_>,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<(), Fault> {
-        let (memory, chunk) = (self.settings.memory, self.settings.chunk);
+        let (memory, chunk) = (self.settings.memory, self.settings.chunk_size());
         // What is left in a destination that stands says how large buffers must be; one that does
         // not is made only when the daemon has agreed.
         let mut standing = if site.at.stands() { Some(site.at.open()?) } else { None };

@@ -328,7 +328,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         tunes: true,
         rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
-        is_long: rtt >= budget::FAR,
+        cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
     Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)

@@ -63,7 +63,7 @@ pub(crate) struct RunningLane {
     pub(crate) counters: Option<LaneCounters>,
     /// Thousandths of the last second in which the lane had nothing in hand.
     pub(crate) idle: u16,
-    /// Bytes of the unit in hand, at most.
+    /// Bytes of the unit in hand that its socket has not taken.
     pub(crate) in_hand: u64,
     /// Whether the lane was told to take no more units.
     pub(crate) retiring: bool,
@@ -138,6 +138,14 @@ impl Tuning {
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
         let seen = PreviousLook { algorithm: taken, ..PreviousLook::default() };
         self.last_looks.insert(lane, seen);
+    }
+
+    /// Takes the length of the longest unit that a lane has in hand, bytes. 0 if none has any.
+    pub(crate) fn carry_units(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.unit = bytes;
+            self.tuner.iter_mut().for_each(|tuner| tuner.carry_units(bytes));
+        }
     }
 
     /// Decides at the end of a second. `rate` is the bound of all lanes, in bytes/s.

@@ -192,7 +192,7 @@ impl Run {
 
     /// Dials and agrees; `allowed` is then what the daemon lets this move.
     async fn agree_on(&self, run: &NetRun, role: Role, allowed: &mut u64) -> Result<Agreed, Fault> {
-        let chunk: ChunkSize = self.settings.chunk;
+        let chunk: ChunkSize = self.settings.chunk_size();
         let slots = budget::slots(self.settings.memory, chunk)?;
         let millis = run.time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let far = Far::Memory { bytes: run.bytes, millis };

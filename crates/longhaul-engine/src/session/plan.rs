@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNKS_WANTED_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNK_BYTES_EVEN_MIN, CHUNKS_WANTED_MAX};
 use longhaul_core::{AccountMap, ChunkSize, IfExists, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
@@ -78,8 +78,8 @@ pub(crate) struct LanePlan {
     pub(crate) rates: LaneRates,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
-    /// Whether a round trip takes so long that short files are shared among the lanes.
-    pub(crate) is_long: bool,
+    /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
+    pub(crate) cuts: bool,
 }
 
 /// How many lanes a session has.
@@ -139,7 +139,7 @@ impl Plan {
             tunes: false,
             rates: LaneRates { own_rate: settings.rate, asked_rate: None },
             stall_after: settings.stall_after,
-            is_long: false,
+            cuts: false,
         };
         Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
     }
@@ -234,10 +234,11 @@ impl Plan {
         }
     }
 
-    /// Into what files are cut that would not give each lane a chunk.
+    /// Into what files are cut.
     fn cut(&self) -> Option<Cut> {
-        let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_CUT_MIN).filter(|_| self.lanes.is_long)?;
-        Some(Cut { lanes: self.lanes.numbers.first, chunk_min })
+        let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_CUT_MIN).filter(|_| self.lanes.cuts)?;
+        let even_min = ChunkSize::from_bytes(CHUNK_BYTES_EVEN_MIN)?;
+        Some(Cut { lanes: self.lanes.numbers.first, chunk_min, even_min })
     }
 }
 
@@ -291,7 +292,7 @@ impl LanePlan {
             tunes: true,
             rates: LaneRates { own_rate: settings.rate, asked_rate: LaneRates::from_wire(welcome.rate) },
             stall_after: settings.stall_after,
-            is_long: rtt >= budget::FAR,
+            cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
         }
     }
 }
