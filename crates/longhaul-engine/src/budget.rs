@@ -39,6 +39,11 @@ pub(crate) const LANES_AUTO_MAX: u32 = 32;
 pub(crate) const LANES_KNOWN_MAX: u32 = LANES_AUTO_MAX - transport::LANES;
 /// A path is long from this round trip on.
 pub(crate) const FAR: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
+/// Lanes at first over a path with this round trip of which nothing is known.
+pub(crate) fn usual_lanes(rtt: Duration) -> u32 {
+    if rtt >= FAR { LANES_FAR } else { LANES_DEFAULT }
+}
+
 /// Slots of a receiver that reads back written files or compares standing ones, besides its memory:
 /// one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;

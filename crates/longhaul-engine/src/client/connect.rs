@@ -26,7 +26,7 @@ use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Reach, Remote, Transport, Verify};
-use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC};
 use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
@@ -164,12 +164,12 @@ impl Run {
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
     /// buffers.
     fn lanes_wanted(&self, rtt: Duration, slots: usize) -> (u32, u32) {
-        let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX));
-        let (first, most) = match (self.settings.transport, known) {
-            (Transport::Quic, _) => (LANES_QUIC, LANES_QUIC),
-            (_, Some(lanes)) => (lanes, LANES_AUTO_MAX),
-            _ if rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
-            _ => (LANES_DEFAULT, LANES_AUTO_MAX),
+        let is_quic = self.settings.transport == Transport::Quic;
+        let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| !is_quic);
+        let (first, most) = match known {
+            _ if is_quic => (LANES_QUIC, LANES_QUIC),
+            Some(lanes) => (lanes, LANES_AUTO_MAX),
+            None => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
         };
         let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
         let lane_memory = TransportFacts::of(self.transport()).memory;

@@ -166,6 +166,10 @@ impl Input {
 struct SaysReadOnce(Arc<dyn Observer>);
 
 impl Observer for SaysReadOnce {
+    fn lanes(&self, count: u32) {
+        self.0.lanes(count);
+    }
+
     fn event(&self, event: Event) {
         self.0.event(match event {
             Event::Start(mut start) => {

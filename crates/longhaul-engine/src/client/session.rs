@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::Run;
 use super::connect::Agreed;
 use crate::api::{Direction, Event, LaneKind, Observer, Start, StartNote};
-use crate::budget::LANES_FAR;
+use crate::budget;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
@@ -33,7 +33,7 @@ impl Run {
         let first = agreed.granted;
         // Those beyond the usual number were of use to an earlier run, and may be of none now.
         let is_remembered = self.settings.lanes.is_none() && self.known.lanes().is_some();
-        let least = if is_remembered { first.min(LANES_FAR) } else { first };
+        let least = if is_remembered { first.min(budget::usual_lanes(agreed.control.rtt)) } else { first };
         let numbers = LaneNumbers { first, least, most: agreed.lanes_max };
         let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, numbers, agreed.control.rtt);
         let lanes = LanePlan { known_congestion: self.known.congestion(), ..lanes };

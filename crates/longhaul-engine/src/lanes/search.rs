@@ -39,8 +39,7 @@ impl LaneSearch {
     }
 
     /// Looks at the lanes that stand if a second has passed, or a quarter of one while lanes that
-    /// are done wait for others. `rate` is the bound of all of them, in
-    /// bytes/s.
+    /// are done wait for others. `rate` is the bound of all of them, in bytes/s.
     pub(super) fn look(
         &mut self,
         running: &mut BTreeMap<LaneId, StandingLane>,

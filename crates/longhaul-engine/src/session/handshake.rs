@@ -12,7 +12,7 @@ use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS,
-    GrantedLanes, Hello, Protect, Request, VERSION, Welcome, extras_wanted, with_extras_of_hello,
+    GrantedLanes, Hello, Protect, Request, Transfer, VERSION, Welcome, extras_wanted, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -20,14 +20,12 @@ use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
 pub(crate) fn hello(request: Request, units: Units) -> Message {
-    let transfer_caps = match &request {
-        Request::Transfer(transfer) if transfer.flow.exact_chunks => {
-            extras_wanted(transfer.preserve) | CAP_EXACT_CHUNKS
-        }
-        Request::Transfer(transfer) => extras_wanted(transfer.preserve),
+    let exact = |transfer: &Transfer| if transfer.flow.exact_chunks { CAP_EXACT_CHUNKS } else { 0 };
+    let asked = match &request {
+        Request::Transfer(transfer) => extras_wanted(transfer.preserve) | exact(transfer),
         _ => 0,
     };
-    let caps = transfer_caps | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
+    let caps = asked | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
 }
 
@@ -226,7 +224,7 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 #[cfg(test)]
 mod tests {
     use longhaul_core::{Preserve, Role};
-    use longhaul_proto::wire::message::{Far, Flow, Transfer};
+    use longhaul_proto::wire::message::{Far, Flow};
 
     use super::*;
 
