@@ -46,6 +46,15 @@ fn a_chunk_that_is_read_again_for_another_lane_may_have_changed() {
     }
 }
 
+/// A journal forgot the file of a temporary in a directory that it had left, before the removal was
+/// durable: a power cut brought the temporary back, and nobody knew it.
+#[test]
+fn a_temporary_that_a_power_cut_brings_back_is_known() {
+    if let Err(failure) = play(1_795_739_577, Options::default()) {
+        panic!("{failure}");
+    }
+}
+
 /// A partial was kept for ever when the file had become short enough for a bundle, which does not
 /// continue it.
 #[test]

@@ -322,7 +322,8 @@ impl Book {
 
     /// The steps by which the journal of a file forgets it. Its temporary was removed.
     pub(super) fn given_up(&mut self, file: FileId, placed: &RelPath, temp: &str) -> Vec<Step> {
-        let steps = self.files.given_up(file, self.tag, placed.parent());
+        let dir = placed.parent().map(|dir| (dir.clone(), dir));
+        let steps = self.files.given_up(file, (self.tag, &self.dirs), dir);
         let is_earlier = steps.len() > 1;
         let steps = steps.into_iter().flat_map(|step| match step {
             KeeperStep::Append { journal, records } if is_earlier => match records[..] {

@@ -191,8 +191,9 @@ impl SetDisk {
         let Some(node) = self.nodes.get_mut(ino) else { return };
         node.blocks.iter_mut().for_each(|block| block.sync(began));
         node.len.sync(began);
-        // It may have grown once more meanwhile.
-        let covered = node.blocks.iter().rposition(|block| block.since == 0 && block.medium != Block::ZEROS);
+        // It may have grown once more meanwhile. What lies behind its end is not part of it.
+        let own = &node.blocks[..node.len.cached.min(node.blocks.len())];
+        let covered = own.iter().rposition(|block| block.since == 0 && block.medium != Block::ZEROS);
         node.len.medium = node.len.medium.max(covered.map_or(0, |last| last + 1));
     }
 

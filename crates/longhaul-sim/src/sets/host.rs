@@ -188,6 +188,13 @@ impl Host {
         self.targets[target].disk.set_len(moment, ino, len);
     }
 
+    /// Syncs a file, at once.
+    pub(crate) fn sync(&mut self, target: usize, ino: usize) -> Result<(), OrderError> {
+        let times = (self.now, self.next_moment());
+        let order = Order::Sync { ino, names: Some(SetDir::Tree) };
+        self.targets[target].end(&mut self.rng, times, times.1, &order)
+    }
+
     pub(crate) fn put_text(&mut self, target: usize, ino: usize, at: usize, text: TextNo) {
         self.put(target, ino, at, text.blocks());
     }

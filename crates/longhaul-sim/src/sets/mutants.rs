@@ -29,6 +29,8 @@ pub enum SetMutant {
     FailedSyncForgotten,
     /// The records of a file that is continued are taken from the cache as they are.
     CachedRecordsBelieved,
+    /// The end at which the records of a file that is continued are cut is not made durable.
+    CutNotSynced,
     /// A file is continued while writes of the process before may still land in its bodies.
     BodyInUseContinued,
     /// A file is sealed though its records may be in the cache alone.
@@ -55,6 +57,7 @@ impl SetMutant {
         SetMutant::RecordBeforeBodySync,
         SetMutant::FailedSyncForgotten,
         SetMutant::CachedRecordsBelieved,
+        SetMutant::CutNotSynced,
         SetMutant::BodyInUseContinued,
         SetMutant::SealWithoutRecords,
         SetMutant::MarksUnread,

@@ -129,14 +129,8 @@ impl SetProcess {
                 Err(resumed) => return resumed,
             }
         }
-        // A block behind one that was torn would count again once that one is written anew.
-        host.cut(home, fate.stripe.ino, records_at(log_blocks));
-        if !host.has(SetMutant::CachedRecordsBelieved) {
-            // A sync of them may have failed before: no later one would write them.
-            for at in (0..=log_blocks as usize).map(|number| number * TEXT_BLOCKS) {
-                let blocks = host.targets[home].disk.blocks(DiskView::Cached, fate.stripe.ino, at);
-                host.put(home, fate.stripe.ino, at, blocks);
-            }
+        if end_records(host, (home, fate.stripe.ino), log_blocks).is_err() {
+            return Resumed::Unusable;
         }
         let mut doer = StripeDoer::new((file, fate.version), (home, fate.stripe), draft);
         doer.holes = doer_recorded.iter().filter(|(_, spot)| spot.is_none()).map(|(index, _)| *index).collect();
@@ -239,6 +233,21 @@ impl SetProcess {
         self.files.push(doer);
         self.wake(host);
     }
+}
+
+/// Ends the records of a stripe file behind so many blocks.
+fn end_records(host: &mut Host, (home, ino): (usize, usize), blocks: u32) -> Result<(), OrderError> {
+    // A block behind one that was torn would count again once that one is written anew.
+    host.cut(home, ino, records_at(blocks));
+    if !host.has(SetMutant::CachedRecordsBelieved) {
+        // A sync of them may have failed before: no later one would write them.
+        for at in (0..=blocks as usize).map(|number| number * TEXT_BLOCKS) {
+            let blocks = host.targets[home].disk.blocks(DiskView::Cached, ino, at);
+            host.put(home, ino, at, blocks);
+        }
+    }
+    // What was cut off may still be on the medium, and come back with a block that is appended.
+    if host.has(SetMutant::CutNotSynced) { Ok(()) } else { host.sync(home, ino) }
 }
 
 /// Removes bodies that were made and never recorded, so that others can be made. One that an

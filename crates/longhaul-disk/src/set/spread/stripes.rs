@@ -172,6 +172,9 @@ impl StripeWriter {
             let cut = disk.handle().kernel().ftruncate(disk, log.end);
             cut.map_err(|error| DiskError::call("cut the temporary file of", path, error))?;
             home.judged(home.reassert(path, (disk, &fd), log.end))?;
+            // A power cut may leave what was cut off on the medium, behind the end of the file, and
+            // a block that is appended would bring it back: so the cut is durable before that.
+            home.judged(home.sync_body(path, disk))?;
         }
         Ok((draft, bodies, log))
     }

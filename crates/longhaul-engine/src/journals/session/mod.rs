@@ -241,10 +241,12 @@ impl SessionJournal {
     /// Drops a file whose received bytes are good for nothing. Its temporary was removed.
     pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
         let (placed, number, steps) = {
+            let dirs = lock(&self.dirs);
             let mut claims = self.claims();
-            let placed = claims.paths.get(&file).and_then(|claim| self.placed(&claim.path)).unwrap_or_default();
+            let full = claims.paths.get(&file).map(|claim| claim.path.clone()).unwrap_or_default();
+            let placed = self.placed(&full).unwrap_or_default();
             let number = claims.files.number(file);
-            let steps = claims.files.given_up(file, self.holder.tag, placed.parent());
+            let steps = claims.files.given_up(file, (self.holder.tag, &dirs), full.parent().zip(placed.parent()));
             (placed, number, steps)
         };
         if let Err(fault) = self.follow(tree, &placed, &steps, &[]) {

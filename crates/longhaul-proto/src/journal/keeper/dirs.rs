@@ -65,6 +65,12 @@ impl TempDirs {
         }
     }
 
+    /// Whether the session's own journal names a directory, so that whoever finds that journal
+    /// looks through it.
+    pub fn names(&self, dir: &RelPath) -> bool {
+        self.named.contains_key(dir)
+    }
+
     /// A temporary without a record was removed from a directory, or may have been. Where none was
     /// ever made, nothing is remembered: names may fail in millions of directories.
     pub fn thinned(&mut self, dir: RelPath) {

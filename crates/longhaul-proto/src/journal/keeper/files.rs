@@ -2,7 +2,7 @@
 //!
 //! In: files that are announced or continued, chunks that are synced, files that are committed or
 //! given up. Out: records for the journal in which each file stands, and the steps that write them.
-//! It knows no directories and opens nothing.
+//! It makes and forgets no directories and opens nothing.
 
 use std::collections::HashMap;
 
@@ -10,6 +10,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::{ChunkIndex, ChunkMap, FileId, FileNode, Layout, RelPath, SessionTag, SourceStamp, TempName};
 
 use super::choice::FoundPartial;
+use super::dirs::TempDirs;
 use super::step::{JournalWrites, KeeperStep};
 use crate::journal::{FileRecord, Record, Stretch};
 
@@ -23,9 +24,9 @@ use crate::journal::{FileRecord, Record, Stretch};
 /// Begun      chunks are synced  Held        append its temporary's identity and the chunks, sync
 /// Held       chunks are synced  Held        append the chunks, sync
 /// Begun/Held committed          (none)      append that it is done
-/// Begun/Held given up           (none)      append that it is dropped; before that, in the
-///                                           journal of an earlier session, remove its temporary
-///                                           and sync the names
+/// Begun/Held given up           (none)      append that it is dropped; before that, in a journal
+///                                           that may not name its directory any more, remove its
+///                                           temporary and sync the names
 /// Begun/Held the session ends   (none)
 /// ```
 #[derive(Debug)]
@@ -101,19 +102,26 @@ impl RecordedFiles {
     }
 
     /// Gives up a file whose bytes are good for nothing, and whose temporary was, or was to be,
-    /// removed from `dir`: forgets it, and gives the steps by which its journal does.
+    /// removed from `dir`, which has the second name beneath the destination: forgets the file, and
+    /// gives the steps by which its journal does.
     ///
-    /// The session's `own` journal names that directory until its names are synced. The journal of
-    /// an earlier session may have left it already, so that nobody would look for a temporary there
+    /// If it is recorded in the session's `own` journal and `dirs` names that directory, the
+    /// journal does so until its names are synced. Otherwise the journal, which may be that of an
+    /// earlier session, may have left it already, so that nobody would look for a temporary there
     /// that could not be removed, or that a power cut brought back: then that is made sure of
     /// first.
-    pub fn given_up(&mut self, file: FileId, own: SessionTag, dir: Option<RelPath>) -> Vec<KeeperStep> {
+    pub fn given_up(
+        &mut self,
+        file: FileId,
+        (own, dirs): (SessionTag, &TempDirs),
+        dir: Option<(RelPath, RelPath)>,
+    ) -> Vec<KeeperStep> {
         let Some(RecordedFile { at: FileNumber { journal, number }, temp, .. }) = self.files.remove(&file) else {
             return Vec::new();
         };
         let dropped = KeeperStep::Append { journal, records: vec![Record::Dropped { number }] };
-        match dir.filter(|_| journal != own) {
-            Some(dir) => vec![KeeperStep::RemoveTemp(temp), KeeperStep::SyncNames(vec![dir]), dropped],
+        match dir.filter(|(dir, _)| journal != own || !dirs.names(dir)) {
+            Some((_, dir)) => vec![KeeperStep::RemoveTemp(temp), KeeperStep::SyncNames(vec![dir]), dropped],
             None => vec![dropped],
         }
     }
@@ -252,16 +260,24 @@ mod tests {
 
     #[test]
     fn a_temporary_is_gone_for_good_before_an_earlier_sessions_journal_forgets_its_file() {
-        let dir = RelPath::new("d").expect("a path");
+        let (dir, full) = (RelPath::new("d").expect("a path"), RelPath::new("root/d").expect("a path"));
+        let gone = || Some((full.clone(), dir.clone()));
         let mut files = RecordedFiles::new(Layout::WHOLE);
         files.begun(FileId(1), OWN, &record(0), None);
         files.continued(FileId(2), &found(7));
         let dropped = |journal, number| KeeperStep::Append { journal, records: vec![Record::Dropped { number }] };
-        assert_eq!(files.given_up(FileId(1), OWN, Some(dir.clone())), [dropped(OWN, 0)]);
-        let removed = KeeperStep::RemoveTemp(record(7).temp);
-        let expected = [removed, KeeperStep::SyncNames(vec![dir.clone()]), dropped(EARLIER, 7)];
-        assert_eq!(files.given_up(FileId(2), OWN, Some(dir.clone())), expected);
-        assert_eq!(files.given_up(FileId(2), OWN, Some(dir)), []);
+        let (mut dirs, left) = (TempDirs::default(), TempDirs::default());
+        dirs.named(vec![(full.clone(), FileId(3))]);
+        assert_eq!(files.given_up(FileId(1), (OWN, &dirs), gone()), [dropped(OWN, 0)]);
+        let removed = |number| KeeperStep::RemoveTemp(record(number).temp);
+        let synced = || KeeperStep::SyncNames(vec![dir.clone()]);
+        let expected = [removed(7), synced(), dropped(EARLIER, 7)];
+        assert_eq!(files.given_up(FileId(2), (OWN, &dirs), gone()), expected);
+        assert_eq!(files.given_up(FileId(2), (OWN, &dirs), gone()), []);
+        // The own journal has left the directory already.
+        files.begun(FileId(3), OWN, &record(1), None);
+        let expected = [removed(1), synced(), dropped(OWN, 1)];
+        assert_eq!(files.given_up(FileId(3), (OWN, &left), gone()), expected);
     }
 
     #[test]

@@ -48,6 +48,8 @@ struct HangingState {
     written: Vec<u64>,
     /// Offsets and lengths that were written in other files, of all targets.
     written_elsewhere: Vec<(u64, usize)>,
+    /// Files whose last change was followed by a sync.
+    synced: BTreeSet<InodeId>,
 }
 
 impl HangingDisk {
@@ -80,8 +82,17 @@ impl Interposer for HangingDisk {
             Call::Create { dir, .. } if *dir == self.bodies_dir => (Hangs::Makes, true),
             Call::Write { file, .. } if state.bodies.contains(file) => (Hangs::Writes, false),
             Call::SyncData { of } | Call::Sync { of } if state.bodies.contains(&of.inode) => (Hangs::Syncs, false),
-            Call::Write { offset, bytes, .. } => {
+            Call::Write { file, offset, bytes } => {
                 state.written_elsewhere.push((*offset, bytes.len()));
+                state.synced.remove(file);
+                return Passage::Made(0);
+            }
+            Call::SetLen { file, .. } => {
+                state.synced.remove(file);
+                return Passage::Made(0);
+            }
+            Call::SyncData { of } | Call::Sync { of } => {
+                state.synced.insert(of.inode);
                 return Passage::Made(0);
             }
             _ => return Passage::Made(0),
@@ -155,6 +166,7 @@ impl Scene {
             fails: false,
             written: Vec::new(),
             written_elsewhere: Vec::new(),
+            synced: BTreeSet::new(),
         };
         let bodies_dir = InodeId { dev: stat.dev(), ino: stat.ino() };
         let disk = Arc::new(HangingDisk { bodies_dir, state: Mutex::new(state), changed: Condvar::new() });
@@ -400,7 +412,7 @@ fn a_sync_that_nobody_waited_for_and_that_failed_is_not_forgotten() {
 }
 
 #[test]
-fn records_of_a_file_that_is_continued_are_written_once_more() {
+fn records_of_a_file_that_is_continued_are_written_once_more_and_their_end_is_durable() {
     let scene = Scene::new();
     let next = scene.warm_up();
     assert_eq!(scene.target.sync_data(&scene.file).expect("synced"), []);
@@ -411,11 +423,18 @@ fn records_of_a_file_that_is_continued_are_written_once_more() {
         std::thread::yield_now();
     }
     let stripe = dirs[home].join(String::from_utf8_lossy(&temp.file_name()).into_owned());
-    let len = std::fs::metadata(stripe).expect("there").len();
-    disk.state.lock().expect("no panic").written_elsewhere.clear();
+    let stat = std::fs::metadata(stripe).expect("there");
+    let (len, stripe) = (stat.len(), InodeId { dev: stat.dev(), ino: stat.ino() });
+    {
+        let mut state = disk.state.lock().expect("no panic");
+        state.written_elsewhere.clear();
+        state.synced.clear();
+    }
     let journalled = Journalled { node: None, bytes: next << 20 };
     let reopened = target.reopen(&path("large"), map, false, &temp, &journalled).expect("reopened");
     assert!(reopened.is_some());
-    let written = disk.state.lock().expect("no panic").written_elsewhere.clone();
-    assert_eq!(written, [(0, len as usize)], "a sync of them may have failed, and the cache forgets that");
+    let state = disk.state.lock().expect("no panic");
+    let written = [(0, len as usize)];
+    assert_eq!(state.written_elsewhere, written, "a sync of them may have failed, and the cache forgets that");
+    assert!(state.synced.contains(&stripe), "what was cut off may come back with a block that is appended");
 }
