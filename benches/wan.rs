@@ -1,11 +1,13 @@
 //! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against
 //! the path's rate; and a tree of small files over a long path against the same tree over none; and
-//! QUIC at a rate, beside a TCP connection.
+//! QUIC at a rate, beside a TCP connection; and sessions beside one, with each of their shares.
 //!
 //! See docs/BENCHMARKS.md.
 
 #![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
 
+#[path = "wan/beside.rs"]
+mod beside;
 #[path = "wan/case.rs"]
 mod case;
 #[path = "wan/far.rs"]
@@ -36,6 +38,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
+    let beside = plan.beside;
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
     let moved = large_files(&bench, &longhaul, &cases, &with)?;
@@ -47,6 +50,9 @@ fn main() -> Result<()> {
     }
     if !quic.is_empty() {
         quic::measure(&bench, &longhaul, &quic, &with)?;
+    }
+    if beside {
+        beside::measure(&bench, &longhaul, "tcp")?;
     }
     bench.finish();
     Ok(())

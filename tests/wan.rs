@@ -1,6 +1,7 @@
 //! Two hosts that are far from each other: the effects of long, lossy, narrow and broken paths on
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
+mod manners;
 mod quic;
 
 use std::path::PathBuf;
@@ -41,6 +42,7 @@ impl Far {
         let root = server.make_dir("data");
         let config = DaemonConfig::default().listen(wan.far().address(0)).root("data", &root, ALL_RIGHTS);
         let config = config.may_bench().client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+        let config = config.client_line("share = 'all'");
         let config = if limits.is_empty() { config } else { config.line(&format!("[limits]\n{limits}")) };
         let daemon = config.start_as(&server, |run| run.beneath(wan.far().prefix()));
         Far { wan, client, root, daemon, _server: server }

@@ -266,6 +266,7 @@ hints! {
     /// The daemon, mostly by asking its administrator.
     Daemon
     AskForRight "ask the daemon's administrator for it",
+    TakeFairShare "take a fair share of the path, or ask the daemon's administrator for 'share' of this client in serve.toml",
     AskForModify "ask for the right 'modify' on this root",
     AskForModifyOrRemoval "ask for the right 'modify' on this root, or have the file removed",
     AskForRead

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use longhaul_core::Transport;
 use longhaul_sys::tcp::{self, ConnectionState};
+use rustix::net::sockopt;
 use rustls::ClientConfig;
 use socket2::Socket;
 
@@ -213,6 +214,14 @@ impl LaneHold for TcpHold {
         }
     }
 
+    fn set_scavenger(&self) {
+        if let Some(socket) = self.socket.upgrade() {
+            // One of both is not for a socket of this family.
+            let _ = sockopt::set_ip_tos(&*socket, LOWER_EFFORT);
+            let _ = sockopt::set_ipv6_tclass(&*socket, LOWER_EFFORT.into());
+        }
+    }
+
     fn congestion(&self) -> Option<String> {
         congestion(&*self.socket.upgrade()?)
     }
@@ -285,6 +294,8 @@ pub(crate) const TUNNEL_FACTS: TransportFacts = TransportFacts {
     congestion_control: CongestionControl::Own,
 };
 
+/// DSCP LE, 000001, with both bits of ECN behind it, which TCP sets itself.
+const LOWER_EFFORT: u8 = 1 << 2;
 /// Bytes read at a time. A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
 /// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any

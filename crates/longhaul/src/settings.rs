@@ -129,6 +129,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
             .unwrap_or(default.stall_after),
         paths: layers.parsed_all(PATH, &network.path, values::path)?,
         rate: layers.parsed("rate", &network.rate, values::rate)?,
+        share: layers.parsed("share", &network.share, values::share)?.unwrap_or_default(),
         sync: sync(writes, layers)?,
         pin,
     };

@@ -232,7 +232,8 @@ impl Run {
             })?,
         };
         let (transport, choose) = (self.transport(), self.may_change_transport());
-        Ok(Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose })
+        let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
+        Ok(Flow { lanes_max, congestion, rate, transport, choose, share })
     }
 
     /// How lanes are connected, to whichever session they will belong.

@@ -401,7 +401,6 @@ const MEAN_SECONDS: f64 = 10.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Stop;
     use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
     use longhaul_core::ByteCount;
     use longhaul_disk::{TargetDirs, TreePolicy};
@@ -431,6 +430,7 @@ mod tests {
             bounds: Bounds::default(),
             weight: 1,
             bench: false,
+            share: longhaul_core::PathShare::Fair,
             user: None,
         });
         let config = ServeConfig {
@@ -454,7 +454,7 @@ mod tests {
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");
         let affinity = reload::affinity(&config).expect("any CPU");
-        Daemon::new(config, Roots { named, ..Roots::default() }, affinity, Stop::new().1)
+        Daemon::new(config, Roots { named, ..Roots::default() }, affinity, crate::api::Stop::new().1)
     }
 
     fn key() -> PublicKey {
@@ -465,7 +465,7 @@ mod tests {
     async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_by_its_own_code() {
         let dir = tempfile::tempdir().expect("scratch");
         let sessions = LiveSessions::default();
-        let (trigger, mut stop) = Stop::new();
+        let (trigger, mut stop) = crate::api::Stop::new();
         let live = Live {
             key: key(),
             client: "tester".to_owned(),

@@ -324,7 +324,8 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         choose_congestion: transfer.flow.congestion.is_empty(),
         choose_transport: transfer.flow.choose && daemon.live.link.is_none(),
         tunes: true,
-        rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
+        rates: LaneRates::of(rate, transfer.flow.rate),
+        share: transfer.flow.share,
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);

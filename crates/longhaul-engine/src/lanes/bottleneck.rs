@@ -44,6 +44,8 @@ pub(crate) struct Limiter {
     peer_limit: Option<(Instant, Option<Limited>)>,
     /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
+    /// Whether others on the path leave this side less than there is.
+    shared: bool,
     spent: Spent,
 }
 
@@ -89,6 +91,7 @@ impl Limiter {
             cpu: CpuSeen::now(&StageTimes::default()),
             peer_limit: None,
             limited: None,
+            shared: false,
             spent: Spent::default(),
         }
     }
@@ -98,6 +101,11 @@ impl Limiter {
         if !lanes.is_empty() {
             self.looks.add(self.role, lanes, waits_for);
         }
+    }
+
+    /// Records whether others on the path leave this side less than there is.
+    pub(crate) fn set_shared(&mut self, shared: bool) {
+        self.shared = shared;
     }
 
     /// Records the other side's report of what limits it.
@@ -131,7 +139,7 @@ impl Limiter {
         let own = match self.role {
             Role::Sender => {
                 let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
-                let sending = Sending { source, unwanted, paced, path, processors };
+                let sending = Sending { source, unwanted, paced, shared: self.shared, path, processors };
                 of_transfer(&sending, heard.map_or(Heard::Silence, Heard::Says))
             }
             Role::Receiver => {

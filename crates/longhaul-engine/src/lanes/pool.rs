@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use longhaul_core::{Fault, LaneId, Role};
+use longhaul_core::{Fault, LaneId, PathShare, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
@@ -19,6 +19,7 @@ use super::JoinedLane;
 use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
+use super::manners::LaneManners;
 use super::replace::Replacement;
 use super::search::LaneSearch;
 use super::shares::LaneShares;
@@ -42,6 +43,8 @@ pub(crate) struct LaneRules {
     pub(crate) tuning: Option<TuningRules>,
     /// The rates that all of them keep together.
     pub(crate) rates: LaneRates,
+    /// The share of the path that a sending side takes.
+    pub(crate) share: PathShare,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
     /// Whether the other side may not change it.
@@ -93,6 +96,7 @@ pub(crate) struct Lanes {
     health: LaneHealth,
     replacement: Replacement,
     search: LaneSearch,
+    manners: LaneManners,
     next_sample: Instant,
     vacancy: Vacancy,
     /// Pieces and units that retired lanes moved.
@@ -116,6 +120,7 @@ impl Lanes {
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
+            manners: LaneManners::new(rules.role, rules.share),
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
             retired_lanes: (0, 0),
@@ -130,6 +135,7 @@ impl Lanes {
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
+        self.manners.joined(id, &lane.stream);
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
         if over != Transport::Ssh {
@@ -273,6 +279,8 @@ impl Lanes {
     /// Looks at what the lanes do, several times a second. `None` if the next look is not due.
     pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
+        let given = self.shares.pacer().share(self.running.len());
+        self.manners.look(now, self.running.iter().map(|(id, lane)| (*id, &lane.handle)), given);
         if now < self.next_sample {
             return None;
         }
@@ -282,7 +290,12 @@ impl Lanes {
 
     /// When the next call of [`Lanes::sample`] is due.
     pub(crate) fn sample_at(&self) -> Instant {
-        self.next_sample
+        self.manners.look_at().map_or(self.next_sample, |at| at.min(self.next_sample))
+    }
+
+    /// Whether others on the path leave this side less than there is.
+    pub(crate) fn is_path_shared(&self) -> bool {
+        self.manners.is_shared()
     }
 
     /// The handles of the lanes that stand.
@@ -293,8 +306,9 @@ impl Lanes {
     /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
     /// returns the changes.
     pub(crate) fn tune(&mut self, demand: Demand) -> Vec<TuningStep> {
-        let rate = self.shares.pacer().rate();
-        let changes = self.search.look(&mut self.running, rate, demand);
+        let rate = self.shares.pacer().rate().into_iter().chain(self.manners.full_at()).min();
+        let mut changes = self.search.look(&mut self.running, rate, demand);
+        changes.extend(self.manners.take_steps());
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -424,7 +438,7 @@ mod tests {
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
-        let rates = LaneRates { own_rate: rate, asked_rate: None };
+        let rates = LaneRates::of(rate, 0);
         let stall_after = Duration::from_secs(20);
         Lanes::new(LaneRules {
             role,
@@ -435,6 +449,7 @@ mod tests {
             windows: 0,
             tuning: None,
             rates,
+            share: PathShare::Fair,
             stall_after,
             replacement: Replacement::Never,
         })

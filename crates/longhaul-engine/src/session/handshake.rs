@@ -12,7 +12,7 @@ use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, GrantedLanes, Hello,
-    Protect, Request, VERSION, Welcome, extras_wanted, with_extras_of_hello,
+    Protect, Request, VERSION, Welcome, extras_wanted, share_of_hello, share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -20,8 +20,11 @@ use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
 pub(crate) fn hello(request: Request, units: Units) -> Message {
-    let extras = if let Request::Transfer(transfer) = &request { extras_wanted(transfer.preserve) } else { 0 };
-    let caps = extras | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
+    let wishes = match &request {
+        Request::Transfer(transfer) => extras_wanted(transfer.preserve) | share_said(transfer.flow.share),
+        _ => 0,
+    };
+    let caps = wishes | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
 }
 
@@ -138,6 +141,7 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Faul
     let mut request = hello.request;
     if let Request::Transfer(transfer) = &mut request {
         transfer.preserve = with_extras_of_hello(transfer.preserve, hello.caps);
+        transfer.flow.share = share_of_hello(hello.caps);
     }
     Ok((request, units))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::limits::CHUNKS_WANTED_MAX;
-use longhaul_core::{AccountMap, ChunkSize, IfExists, Preserve, Role};
+use longhaul_core::{AccountMap, ChunkSize, IfExists, PathShare, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
@@ -76,6 +76,8 @@ pub(crate) struct LanePlan {
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
     pub(crate) rates: LaneRates,
+    /// The share of the path that a sender takes.
+    pub(crate) share: PathShare,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
 }
@@ -124,7 +126,8 @@ impl Plan {
             choose_congestion: false,
             choose_transport: false,
             tunes: false,
-            rates: LaneRates { own_rate: settings.rate, asked_rate: None },
+            rates: LaneRates::of(settings.rate, 0),
+            share: PathShare::All,
             stall_after: settings.stall_after,
         };
         Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
@@ -149,6 +152,7 @@ impl Plan {
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
+            share: lanes.share,
             stall_after: lanes.stall_after,
             replacement,
         }
@@ -264,7 +268,8 @@ impl LanePlan {
             choose_congestion: settings.congestion == Congestion::Auto,
             choose_transport: transfer.flow.choose,
             tunes: true,
-            rates: LaneRates { own_rate: settings.rate, asked_rate: LaneRates::from_wire(welcome.rate) },
+            rates: LaneRates::of(settings.rate, welcome.rate),
+            share: settings.share,
             stall_after: settings.stall_after,
         }
     }

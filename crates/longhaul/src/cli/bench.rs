@@ -64,6 +64,9 @@ pub struct BenchNetArgs {
     /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
     #[arg(long, value_name = "NAME", help_heading = "Network")]
     pub congestion: Option<OsString>,
+    /// What of the path is taken when others use it too: fair, polite or all [default: fair]
+    #[arg(long, value_name = "SHARE", help_heading = "Network")]
+    pub share: Option<OsString>,
     /// What is kept in memory.
     #[command(flatten)]
     pub buffers: BufferOptions,

@@ -92,7 +92,10 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         bytes,
         // An amount that is given decides alone, unless a time is given too.
         time: seconds.or(bytes.is_none().then_some(TIME_DEFAULT)),
-        engine: common(&args.buffers, &args.congestion, layers)?,
+        engine: Settings {
+            share: layers.parsed("share", &args.share, values::share)?.unwrap_or_default(),
+            ..common(&args.buffers, &args.congestion, layers)?
+        },
         keys: keys(&args.keys, layers)?,
     })
 }

@@ -21,6 +21,11 @@ pub(crate) struct LaneRates {
 }
 
 impl LaneRates {
+    /// This side's own rate, and the one that the other side asked for on the wire.
+    pub(crate) fn of(own_rate: Option<u64>, asked: u64) -> LaneRates {
+        LaneRates { own_rate, asked_rate: LaneRates::from_wire(asked) }
+    }
+
     /// The lower of both.
     pub(crate) fn lowest(self) -> Option<u64> {
         self.own_rate.into_iter().chain(self.asked_rate).min()

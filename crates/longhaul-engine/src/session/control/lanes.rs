@@ -245,6 +245,11 @@ impl SessionLanes {
         self.pool.sample()
     }
 
+    /// Whether others on the path leave this side less than there is.
+    pub(super) fn is_path_shared(&self) -> bool {
+        self.pool.is_path_shared()
+    }
+
     /// When the next call of [`SessionLanes::sample`] is due.
     pub(super) fn sample_at(&self) -> Instant {
         self.pool.sample_at()

@@ -65,9 +65,11 @@ impl SessionLimits {
         &self.times
     }
 
-    /// Sets the reason for which a lane of this side has nothing to do from now on.
-    pub(super) fn set_waits_for(&mut self, waits_for: WaitsFor) {
+    /// Sets the reason for which a lane of this side has nothing to do from now on, and whether
+    /// others share the path.
+    pub(super) fn set_state(&mut self, waits_for: WaitsFor, is_path_shared: bool) {
         self.waits_for = waits_for;
+        self.limiter.set_shared(is_path_shared);
     }
 
     /// Counts a look at what the lanes do.

@@ -55,11 +55,13 @@ pub enum Limit {
     Target,
     /// The receiver's memory: with more of it, its disk would have more to do at a time.
     Memory,
+    /// Others on the path, to whom their part of it is left.
+    NetworkShared,
 }
 
 impl Limit {
     /// All of them, in order.
-    pub const ALL: [Limit; 9] = [
+    pub const ALL: [Limit; 10] = [
         Limit::Source,
         Limit::Hash,
         Limit::Cpu,
@@ -69,6 +71,7 @@ impl Limit {
         Limit::Receiver,
         Limit::Target,
         Limit::Memory,
+        Limit::NetworkShared,
     ];
 
     /// Its name, for people and scripts.
@@ -83,6 +86,7 @@ impl Limit {
             Limit::Receiver => "receiver",
             Limit::Target => "target",
             Limit::Memory => "memory",
+            Limit::NetworkShared => "network:shared",
         }
     }
 }

@@ -58,8 +58,8 @@ pub struct Summary<'a> {
     /// CPU seconds per 10^9 bytes that arrived, holes among them.
     pub(super) cpu_s_per_gb: CpuPerGb,
     /// The part that limited the run for the longest time: `source`, `hash`, `cpu`, `network:loss`,
-    /// `network:window`, `network:rate`, `receiver`, `target` or `memory`. Null where it is not
-    /// known.
+    /// `network:window`, `network:rate`, `network:shared`, `receiver`, `target` or `memory`. Null
+    /// where it is not known.
     pub(super) limited_by: Option<&'static str>,
     /// The share of the time for which `limited_by` holds, 0 to 1, of the time for which the limit
     /// is known.

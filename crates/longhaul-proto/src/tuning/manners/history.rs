@@ -1,0 +1,103 @@
+//! The memory of a path: its shortest round trip, and the rates that it carried.
+//!
+//! In: a round trip and a rate for each round. Out: the shortest and the highest of late. It decides
+//! nothing.
+
+use std::collections::VecDeque;
+
+/// The shortest round trip of late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BaseRoundTrip {
+    /// Infinite before the first.
+    pub(super) shortest: f64,
+    /// The time since it was seen, and the shortest since then.
+    pub(super) age: f64,
+    next: f64,
+}
+
+/// The rates that were delivered.
+#[derive(Clone, Debug)]
+pub(super) struct Carried {
+    /// Those of the last rounds, the newest last.
+    rounds: VecDeque<f64>,
+    /// The highest in each tenth second of late, the newest last, and the age of that.
+    highest: VecDeque<f64>,
+    age: f64,
+}
+
+impl Default for BaseRoundTrip {
+    fn default() -> BaseRoundTrip {
+        BaseRoundTrip { shortest: f64::INFINITY, age: 0.0, next: f64::INFINITY }
+    }
+}
+
+impl Default for Carried {
+    fn default() -> Carried {
+        Carried { rounds: VecDeque::new(), highest: VecDeque::from([0.0]), age: 0.0 }
+    }
+}
+
+impl BaseRoundTrip {
+    /// Takes the round trip of a round.
+    pub(super) fn add(&mut self, rtt: f64, seconds: f64) {
+        self.age += seconds;
+        self.next = self.next.min(rtt);
+        if rtt <= self.shortest * SAME_ROUND_TRIP {
+            *self = BaseRoundTrip { shortest: self.shortest.min(rtt), age: 0.0, next: f64::INFINITY };
+        } else if self.age > BASE_KEPT {
+            // The path has become longer.
+            *self = BaseRoundTrip { shortest: self.next, age: 0.0, next: f64::INFINITY };
+        }
+    }
+}
+
+impl Carried {
+    /// Takes the rate of a round.
+    pub(super) fn add(&mut self, rate: f64, seconds: f64) {
+        self.rounds.push_back(rate);
+        if self.rounds.len() > ROUNDS_KEPT {
+            self.rounds.pop_front();
+        }
+        self.age += seconds;
+        if self.age > HIGHEST_EACH {
+            self.highest.push_back(0.0);
+            self.age = 0.0;
+        }
+        if self.highest.len() > HIGHEST_KEPT {
+            self.highest.pop_front();
+        }
+        let now = self.recent();
+        if let Some(last) = self.highest.back_mut() {
+            *last = last.max(now);
+        }
+    }
+
+    /// The mean of the last two rounds: one alone may show more than the path carries, as
+    /// acknowledgements come in bunches.
+    pub(super) fn recent(&self) -> f64 {
+        let last = self.rounds.iter().rev().take(2);
+        last.clone().sum::<f64>() / last.count().max(1) as f64
+    }
+
+    /// The highest of the last minute.
+    pub(super) fn highest(&self) -> f64 {
+        self.highest.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The highest mean of two rounds in a row of late.
+    pub(super) fn most(&self) -> f64 {
+        let pairs = self.rounds.iter().zip(self.rounds.iter().skip(1));
+        pairs.map(|(a, b)| (a + b) / 2.0).fold(self.recent(), f64::max)
+    }
+}
+
+/// A round trip up to this many times the shortest is as short as that.
+const SAME_ROUND_TRIP: f64 = 1.02;
+/// Seconds after which a shortest round trip that was not seen again is forgotten.
+const BASE_KEPT: f64 = 60.0;
+/// Rounds whose rates are remembered.
+const ROUNDS_KEPT: usize = 10;
+/// The highest rate is remembered for each of so many times ...
+const HIGHEST_KEPT: usize = 6;
+/// ... of so many seconds.
+const HIGHEST_EACH: f64 = 10.0;
