@@ -1,5 +1,5 @@
-//! Owns the measurement of manners: what one TCP connection under cubic has alone, and what it and a
-//! session have beside each other, for each share that a session may take.
+//! Owns the measurement of manners: what one TCP connection under cubic has alone, and what it and
+//! a session have beside each other, for each share that a session may take.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A session beside a TCP connection of somebody else: each share that it may take, as the other one
-//! feels it.
+//! A session beside a TCP connection of somebody else: each share that it may take, as the other
+//! one feels it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

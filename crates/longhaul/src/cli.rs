@@ -175,7 +175,7 @@ pub struct NetworkOptions {
     /// [default: none]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
-    /// What TCP lanes take of the path when others use it too: fair, about as much as one other
+    /// Share of the path for TCP lanes when others use it too: fair, about as much as one other
     /// flow; polite, what they leave; all, whatever can be had, for a path of one's own, which the
     /// daemon must allow [default: fair]
     #[arg(long, value_name = "SHARE")]

@@ -31,6 +31,15 @@ pub(crate) enum WaitsFor {
     Other,
 }
 
+/// The users of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathUse {
+    /// This session, as far as is known.
+    Alone,
+    /// Others besides, who leave this session less than there is.
+    Shared,
+}
+
 /// The bottleneck search. See the module.
 #[derive(Debug)]
 pub(crate) struct Limiter {
@@ -44,8 +53,7 @@ pub(crate) struct Limiter {
     peer_limit: Option<(Instant, Option<Limited>)>,
     /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
-    /// Whether others on the path leave this side less than there is.
-    shared: bool,
+    path_use: PathUse,
     spent: Spent,
 }
 
@@ -91,7 +99,7 @@ impl Limiter {
             cpu: CpuSeen::now(&StageTimes::default()),
             peer_limit: None,
             limited: None,
-            shared: false,
+            path_use: PathUse::Alone,
             spent: Spent::default(),
         }
     }
@@ -103,9 +111,9 @@ impl Limiter {
         }
     }
 
-    /// Records whether others on the path leave this side less than there is.
-    pub(crate) fn set_shared(&mut self, shared: bool) {
-        self.shared = shared;
+    /// Records who uses the path.
+    pub(crate) fn set_path_use(&mut self, path_use: PathUse) {
+        self.path_use = path_use;
     }
 
     /// Records the other side's report of what limits it.
@@ -139,7 +147,8 @@ impl Limiter {
         let own = match self.role {
             Role::Sender => {
                 let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
-                let sending = Sending { source, unwanted, paced, shared: self.shared, path, processors };
+                let sending =
+                    Sending { source, unwanted, paced, shared: self.path_use == PathUse::Shared, path, processors };
                 of_transfer(&sending, heard.map_or(Heard::Silence, Heard::Says))
             }
             Role::Receiver => {

@@ -3,10 +3,10 @@
 //!
 //! In: lanes that join, and handles of those that stand, each round trip. Out: to each connection
 //! the share of the rate which it paces, and changes for people. One control serves all lanes of a
-//! session on a path whose rate the kernel controls; those over QUIC control theirs by themselves. The
-//! connections keep the rate and not the account that
-//! all lanes draw on: they send packet by packet, where the account lets a hundredth of a second
-//! through at a time, more than a short queue holds. It knows no sockets and no messages.
+//! session on a path whose rate the kernel controls; those over QUIC control theirs by themselves.
+//! The connections keep the rate and not the account that all lanes draw on: they send packet by
+//! packet, where the account lets a hundredth of a second through at a time, more than a short
+//! queue holds. It knows no sockets and no messages.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub(crate) struct LaneManners {
     steps: Vec<TuningStep>,
 }
 
-/// What tells one path from another: the interface here, and the other end's address.
+/// The marks by which paths differ: the interface here, and the other end's address.
 type PathEnds = (Option<u32>, Option<IpAddr>);
 
 /// A path, and the lanes on it.
@@ -74,9 +74,9 @@ impl LaneManners {
     /// Takes a lane that joined.
     pub(crate) fn joined(&mut self, id: LaneId, stream: &LaneStream) {
         let lane = stream.handle();
-        // Within a host there is no path, and what ssh does is its own affair. A lane whose transport
-        // has a control of its own measures round trips that begin before it waits for its turn: they
-        // are longer by that wait, which is no queue of the path.
+        // Within a host there is no path, and what ssh does is its own affair. A lane whose
+        // transport has a control of its own measures round trips that begin before it waits for
+        // its turn: they are longer by that wait, which is no queue of the path.
         let is_kernels = lane.facts().congestion_control == CongestionControl::Kernel;
         if !self.keeps || !is_kernels || lane.is_within_host() {
             return;
@@ -112,8 +112,8 @@ impl LaneManners {
         }
     }
 
-    /// The rate that all lanes carry together where their paths are full, bytes/s. `None` if they are
-    /// not, or if the lanes cannot use what they may.
+    /// The rate that all lanes carry together where their paths are full, bytes/s. `None` if they
+    /// are not, or if the lanes cannot use what they may.
     pub(crate) fn full_at(&self) -> Option<u64> {
         let used = |path: &LanePath| path.control.full_at();
         let rates: Option<Vec<_>> = self.paths.iter().map(used).collect();
@@ -134,7 +134,7 @@ impl LaneManners {
 impl LanePath {
     fn new(ends: PathEnds, share: PathShare) -> LanePath {
         let (control, since) = (PathControl::new(share), Instant::now());
-        LanePath { ends, control, looks: HashMap::new(), since, next: since + ROUND_MIN, told: None }
+        LanePath { ends, control, looks: HashMap::new(), since, next: since + ROUND_LEAST, told: None }
     }
 
     fn look<'a>(
@@ -155,7 +155,7 @@ impl LanePath {
             base = ?self.control.base(),
             "a round of the path"
         );
-        self.next = now + round.rtt.clamp(ROUND_MIN, ROUND_MAX);
+        self.next = now + round.rtt.clamp(ROUND_LEAST, ROUND_LONGEST);
         if !was_kept && self.control.rate().is_none() {
             return;
         }
@@ -250,9 +250,9 @@ const SLACK: f64 = 0.7;
 /// ... and keeps this many times what it uses.
 const ROOM: f64 = 1.3;
 /// The shortest round: within less, threads that wake late are what is measured.
-const ROUND_MIN: Duration = Duration::from_millis(20);
+const ROUND_LEAST: Duration = Duration::from_millis(20);
 /// The longest time between two looks.
-const ROUND_MAX: Duration = Duration::from_secs(1);
+const ROUND_LONGEST: Duration = Duration::from_secs(1);
 /// The time between two changes that people are told of.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 

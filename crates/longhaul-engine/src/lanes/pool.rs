@@ -16,6 +16,7 @@ use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
 use super::JoinedLane;
+use super::bottleneck::PathUse;
 use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
@@ -293,9 +294,9 @@ impl Lanes {
         self.manners.look_at().map_or(self.next_sample, |at| at.min(self.next_sample))
     }
 
-    /// Whether others on the path leave this side less than there is.
-    pub(crate) fn is_path_shared(&self) -> bool {
-        self.manners.is_shared()
+    /// The users of the path.
+    pub(crate) fn path_use(&self) -> PathUse {
+        if self.manners.is_shared() { PathUse::Shared } else { PathUse::Alone }
     }
 
     /// The handles of the lanes that stand.

@@ -276,8 +276,8 @@ impl PreviousLook {
 }
 
 /// Bytes that the other host took in between two looks at a lane. A packet behind a gap counts when
-/// it arrives: by acknowledged bytes alone a lane would stand still at each loss and then leap by as
-/// much as its path holds.
+/// it arrives: by acknowledged bytes alone a lane would stand still at each loss and then leap by
+/// as much as its path holds.
 pub(crate) fn delivered_between(before: &LaneCounters, now: &LaneCounters) -> u64 {
     match (before.packets.delivered, now.packets.delivered) {
         (before, Some(packets)) => {

@@ -1,8 +1,8 @@
 //! The manners of a session on a path: one rate for all of its lanes there, whatever carries them.
 //!
 //! In: the bytes delivered and lost and the round trip, round by round, summed over all lanes. Out:
-//! the rate that the lanes keep together. Sans-I/O: the engine reads counters and paces lanes. Knows
-//! no sockets, no lanes and no clock.
+//! the rate that the lanes keep together. Sans-I/O: the engine reads counters and paces lanes.
+//! Knows no sockets, no lanes and no clock.
 //!
 //! A session is one citizen of the network, not as many as it has lanes. In the beginning the lanes
 //! find the path's rate by themselves ([`PathPhase::Open`]), until a queue stands or more is lost
@@ -17,12 +17,12 @@
 //!   seen to carry, and grows beyond that only slowly. Beside others that fill the queue and never
 //!   look at it, the first rule yields until nothing is left; this one keeps a fair share.
 //!
-//! Loss is judged against the *own loss* of the path, which is seen while its queue is short: a path
-//! that loses one in a hundred by itself is filled all the same. Beyond that, one in a hundred is
-//! borne (BBRv3 bears two, draft-ietf-ccwg-bbr); but while a queue stands, each loss counts, as it
-//! is the queue that overflows. A polite session has the first rule alone, with a shorter queue and
-//! larger steps down, as LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus). docs/DECISIONS.md says why it
-//! is not BBR, and what it does in a model and on emulated paths.
+//! Loss is judged against the *own loss* of the path, which is seen while its queue is short: a
+//! path that loses one in a hundred by itself is filled all the same. Beyond that, one in a hundred
+//! is borne (BBRv3 bears two, draft-ietf-ccwg-bbr); but while a queue stands, each loss counts, as
+//! it is the queue that overflows. A polite session has the first rule alone, with a shorter queue
+//! and larger steps down, as LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus). docs/DECISIONS.md says
+//! why it is not BBR, and what it does in a model and on emulated paths.
 
 mod history;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use longhaul_core::PathShare;
 
-use self::history::{BaseRoundTrip, Carried};
+use self::history::{BaseRoundTrip, CarriedRates};
 
 /// The measurements of a round over all lanes of a path together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -71,22 +71,49 @@ pub struct PathControl {
     rate: f64,
     dip: Dip,
     base: BaseRoundTrip,
-    carried: Carried,
+    carried: CarriedRates,
+    open: OpenPhase,
+    losses: Losses,
+    delay: DelayRule,
+    floor: Floor,
+    recently: Recently,
+}
+
+/// The time before the path was full.
+#[derive(Clone, Copy, Debug)]
+struct OpenPhase {
     /// The delivered rate when it last grew by a quarter, and the rounds since.
     grown: (f64, u32),
-    losses: Losses,
+    /// The rate, and the shortest round trip, when the path was found to be full.
+    first: (f64, f64),
+}
+
+/// The state of the rule by delay.
+#[derive(Clone, Copy, Debug)]
+struct DelayRule {
     /// The next step up, as a part of the rate.
     step: f64,
     /// The queue that is aimed at, as a part of the usual one: a queue that overflows before it is
     /// as long as that is a short one.
     aim: f64,
-    floor: Floor,
-    /// The rate, and the shortest round trip, when the path was found to be full.
-    first: (f64, f64),
-    /// The share of the recent rounds in which others held the rate down, ...
+}
+
+/// Shares of the recent rounds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recently {
+    /// Others held the rate down.
     pressed: f64,
-    /// ... and in which the lanes did not use it though no queue stood.
+    /// The lanes did not use the rate, though no queue stood.
     unused: f64,
+}
+
+/// A judgement of the losses of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// The path loses as much by itself.
+    Own,
+    /// More than that was lost.
+    Excess,
 }
 
 /// The losses, and what is made of them.
@@ -131,15 +158,12 @@ impl PathControl {
             rate: 0.0,
             dip: Dip { part: 1.0, rounds: 0, age: 0.0 },
             base: BaseRoundTrip::default(),
-            carried: Carried::default(),
-            grown: (0.0, 0),
+            carried: CarriedRates::default(),
+            open: OpenPhase { grown: (0.0, 0), first: (0.0, f64::INFINITY) },
             losses: Losses::default(),
-            step: STEP_FIRST,
-            aim: 1.0,
+            delay: DelayRule { step: STEP_FIRST, aim: 1.0 },
             floor: Floor::default(),
-            first: (0.0, f64::INFINITY),
-            pressed: 0.0,
-            unused: 0.0,
+            recently: Recently::default(),
         }
     }
 
@@ -156,7 +180,7 @@ impl PathControl {
 
     /// Whether others on the path leave this session less than there is.
     pub fn is_shared(&self) -> bool {
-        self.phase == PathPhase::Steady && self.pressed > PRESSED
+        self.phase == PathPhase::Steady && self.recently.pressed > PRESSED
     }
 
     /// The rate that the lanes carry together on a path that is full, bytes/s. `None` if it is not
@@ -164,7 +188,7 @@ impl PathControl {
     /// then they are what limits. A polite session never asks for more lanes. The rate is somewhat
     /// less than that of the last rounds, as one second is not like another.
     pub fn full_at(&self) -> Option<u64> {
-        let is_full = self.share == PathShare::Polite || self.unused < UNUSED;
+        let is_full = self.share == PathShare::Polite || self.recently.unused < UNUSED;
         self.rate().filter(|_| is_full).map(|rate| rate.min((self.carried.recent() * SURELY) as u64))
     }
 
@@ -193,19 +217,20 @@ impl PathControl {
         self.base.add(round.rtt.as_secs_f64(), seconds);
         self.carried.add(round.delivered as f64 / seconds, seconds);
         let queue = round.rtt.as_secs_f64() - self.base.shortest;
-        let excess = self.judge_loss(round, queue);
+        let loss = self.judge_loss(round, queue);
         self.rounds += 1;
         self.floor.age += seconds;
         match self.phase {
-            PathPhase::Open => self.look_for_the_end(queue, excess),
+            PathPhase::Open => self.look_for_the_end(queue, loss),
             PathPhase::Drain => self.drain(queue),
-            PathPhase::Steady => self.steer(queue, excess, round),
+            PathPhase::Steady => self.steer(queue, loss, round),
         }
     }
 
-    /// Whether more was lost than the path loses by itself. While a queue stands, losses add up from
-    /// round to round (a CUSUM, Page 1954): its overflow costs each flow few packets at a time.
-    fn judge_loss(&mut self, round: &PathRound, queue: f64) -> bool {
+    /// Whether more was lost than the path loses by itself. While a queue stands, losses add up
+    /// from round to round (a CUSUM, Page 1954): its overflow costs each flow few packets at a
+    /// time.
+    fn judge_loss(&mut self, round: &PathRound, queue: f64) -> Loss {
         let target = self.target();
         let size = f64::from(round.packet_bytes.max(1));
         let (packets, lost) = ((round.delivered + round.lost) as f64 / size, round.lost as f64 / size);
@@ -225,27 +250,29 @@ impl PathControl {
         }
         if losses.pardon > 0 {
             (losses.pardon, losses.overflow) = (losses.pardon - 1, 0.0);
-            return false;
+            return Loss::Own;
         }
         let more = lost - expected;
         losses.overflow =
             if stands { (losses.overflow + more).max(0.0) } else { losses.overflow * OVERFLOW_REMEMBERED };
         let borne = if self.phase == PathPhase::Open { LOSS_BORNE_OPEN } else { LOSS_BORNE };
-        losses.overflow > noise || more > noise + borne * packets
+        let is_excess = losses.overflow > noise || more > noise + borne * packets;
+        if is_excess { Loss::Excess } else { Loss::Own }
     }
 
     /// The queue that is aimed at, as a time.
     fn target(&self) -> f64 {
         let (part, least) = if self.share == PathShare::Polite { POLITE_QUEUE } else { QUEUE };
-        self.aim * (self.base.shortest * part + least)
+        self.delay.aim * (self.base.shortest * part + least)
     }
 
-    fn look_for_the_end(&mut self, queue: f64, excess: bool) {
+    fn look_for_the_end(&mut self, queue: f64, loss: Loss) {
         let now = self.carried.recent();
-        self.grown = if now > self.grown.0 * GROWTH { (now, 0) } else { (self.grown.0, self.grown.1 + 1) };
+        self.open.grown =
+            if now > self.open.grown.0 * GROWTH { (now, 0) } else { (self.open.grown.0, self.open.grown.1 + 1) };
         let limit = (self.base.shortest * FULL).max(FULL_LEAST);
-        self.first.1 = self.base.shortest;
-        if queue > limit && self.grown.1 > 0 || queue > 2.0 * limit || excess {
+        self.open.first.1 = self.base.shortest;
+        if queue > limit && self.open.grown.1 > 0 || queue > 2.0 * limit || loss == Loss::Excess {
             self.enter(PathPhase::Drain);
             self.rate = self.carried.most() * DRAIN;
         }
@@ -258,36 +285,37 @@ impl PathControl {
             self.rate = self.carried.most() * part;
             self.enter(PathPhase::Steady);
             self.losses.pardon = PARDON;
-            self.first.0 = self.capacity();
+            self.open.first.0 = self.capacity();
             self.floor = Floor { cut_at: self.claim(), ..Floor::default() };
         }
     }
 
-    fn steer(&mut self, queue: f64, excess: bool, round: &PathRound) {
+    fn steer(&mut self, queue: f64, loss: Loss, round: &PathRound) {
         let (rtt, seconds) = (round.rtt.as_secs_f64(), round.elapsed.as_secs_f64());
         let packet = f64::from(round.packet_bytes);
         let floor = self.floor_rate(packet);
         let stands = queue > self.target();
         let is_down = self.rate <= floor * DOWN;
-        if excess {
+        if loss == Loss::Excess {
             self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
             self.losses.overflow = 0.0;
             if queue < 2.0 * self.target() {
-                self.aim = (self.aim * AIM_CUT).max(AIM_LEAST);
+                self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
             }
             self.floor = Floor { cut_at: floor.min(self.rate), ..Floor::default() };
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
             self.rate = self.rate.min(self.carried.most()) * cut;
-            self.step = STEP_FIRST;
+            self.delay.step = STEP_FIRST;
         } else {
-            self.aim = (self.aim * AIM_GROWS).min(1.0);
+            self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
             self.by_delay(queue, rtt);
             let bolder = if stands && is_down { seconds } else { -seconds };
             self.floor.bold = (self.floor.bold + bolder).max(0.0);
         }
         let is_unused = !stands && self.carried.recent() < KEPT * self.rate;
-        mean(&mut self.pressed, excess || stands && is_down);
-        mean(&mut self.unused, is_unused);
+        let is_pressed = loss == Loss::Excess || stands && is_down;
+        self.recently.pressed += (f64::from(u8::from(is_pressed)) - self.recently.pressed) / MEAN_ROUNDS;
+        self.recently.unused += (f64::from(u8::from(is_unused)) - self.recently.unused) / MEAN_ROUNDS;
         self.rate = self.rate.max(self.floor_rate(packet)).max(RATE_LEAST);
         self.breathe(queue, rtt, seconds);
     }
@@ -302,10 +330,10 @@ impl PathControl {
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
             let over = (queue - target) / self.base.shortest.max(rtt / 2.0);
             self.rate = self.carried.recent() * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
-            self.step = STEP_FIRST;
+            self.delay.step = STEP_FIRST;
         } else if self.carried.recent() > KEPT * self.rate {
-            self.rate *= 1.0 + self.step;
-            self.step = (self.step * 2.0).min(STEP_MOST);
+            self.rate *= 1.0 + self.delay.step;
+            self.delay.step = (self.delay.step * 2.0).min(STEP_MOST);
         }
     }
 
@@ -343,18 +371,13 @@ impl PathControl {
     /// was, had seen but a part of it, and claims all of that.
     fn claim(&self) -> f64 {
         let half = HALF * self.capacity();
-        let came_late = self.base.shortest < self.first.1 * CAME_LATE;
-        if came_late { half.max(self.first.0) } else { half }
+        let came_late = self.base.shortest < self.open.first.1 * CAME_LATE;
+        if came_late { half.max(self.open.first.0) } else { half }
     }
 
     fn enter(&mut self, phase: PathPhase) {
-        (self.phase, self.rounds, self.step) = (phase, 0, STEP_FIRST);
+        (self.phase, self.rounds, self.delay.step) = (phase, 0, STEP_FIRST);
     }
-}
-
-/// Moves a share towards 0 or 1 by a round.
-fn mean(share: &mut f64, is_so: bool) {
-    *share += (f64::from(u8::from(is_so)) - *share) / MEAN_ROUNDS;
 }
 
 /// The lanes still find their rate while it grows by a quarter.

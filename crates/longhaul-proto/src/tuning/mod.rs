@@ -1,6 +1,6 @@
 //! The tuning of lanes while data flows: their number, their congestion control, and their
-//! transport ([`transport`]), judged by the bytes that they deliver; the rate that they keep together
-//! ([`manners`]); and the part that limits the transfer ([`limit`]).
+//! transport ([`transport`]), judged by the bytes that they deliver; the rate that they keep
+//! together ([`manners`]); and the part that limits the transfer ([`limit`]).
 //!
 //! In: samples of each lane, once a second. Out: decisions, each with its reason. Sans-I/O: the
 //! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no

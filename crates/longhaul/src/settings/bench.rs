@@ -93,8 +93,8 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         // An amount that is given decides alone, unless a time is given too.
         time: seconds.or(bytes.is_none().then_some(TIME_DEFAULT)),
         engine: Settings {
-            share: layers.parsed("share", &args.share, values::share)?.unwrap_or_default(),
-            ..common(&args.buffers, &args.congestion, layers)?
+            share: layers.parsed("share", &args.sending.share, values::share)?.unwrap_or_default(),
+            ..common(&args.buffers, &args.sending.congestion, layers)?
         },
         keys: keys(&args.keys, layers)?,
     })

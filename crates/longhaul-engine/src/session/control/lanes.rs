@@ -19,6 +19,7 @@ use super::clock::SessionClock;
 use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::lanes::JoinedLane;
+use crate::lanes::bottleneck::PathUse;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
@@ -245,9 +246,9 @@ impl SessionLanes {
         self.pool.sample()
     }
 
-    /// Whether others on the path leave this side less than there is.
-    pub(super) fn is_path_shared(&self) -> bool {
-        self.pool.is_path_shared()
+    /// The users of the path.
+    pub(super) fn path_use(&self) -> PathUse {
+        self.pool.path_use()
     }
 
     /// When the next call of [`SessionLanes::sample`] is due.

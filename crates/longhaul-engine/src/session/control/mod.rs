@@ -239,7 +239,7 @@ impl ControlLink {
     /// the loop's state, and looks at the lanes, if it is time to.
     pub(crate) fn settle(&mut self, state: RoundState) {
         self.connection.free_room();
-        self.limits.set_state(state.waits_for, self.lanes.is_path_shared());
+        self.limits.set_state(state.waits_for, self.lanes.path_use());
         self.movement.settle(&state);
         self.lanes.set_remaining(state.remaining);
         if let Some(doing) = self.lanes.sample() {

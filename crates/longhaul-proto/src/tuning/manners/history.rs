@@ -1,7 +1,7 @@
 //! The memory of a path: its shortest round trip, and the rates that it carried.
 //!
-//! In: a round trip and a rate for each round. Out: the shortest and the highest of late. It decides
-//! nothing.
+//! In: a round trip and a rate for each round. Out: the shortest and the highest of late. It
+//! decides nothing.
 
 use std::collections::VecDeque;
 
@@ -17,8 +17,8 @@ pub(super) struct BaseRoundTrip {
 
 /// The rates that were delivered.
 #[derive(Clone, Debug)]
-pub(super) struct Carried {
-    /// Those of the last rounds, the newest last.
+pub(super) struct CarriedRates {
+    /// The rates of the last rounds, the newest last.
     rounds: VecDeque<f64>,
     /// The highest in each tenth second of late, the newest last, and the age of that.
     highest: VecDeque<f64>,
@@ -31,9 +31,9 @@ impl Default for BaseRoundTrip {
     }
 }
 
-impl Default for Carried {
-    fn default() -> Carried {
-        Carried { rounds: VecDeque::new(), highest: VecDeque::from([0.0]), age: 0.0 }
+impl Default for CarriedRates {
+    fn default() -> CarriedRates {
+        CarriedRates { rounds: VecDeque::new(), highest: VecDeque::from([0.0]), age: 0.0 }
     }
 }
 
@@ -51,7 +51,7 @@ impl BaseRoundTrip {
     }
 }
 
-impl Carried {
+impl CarriedRates {
     /// Takes the rate of a round.
     pub(super) fn add(&mut self, rate: f64, seconds: f64) {
         self.rounds.push_back(rate);

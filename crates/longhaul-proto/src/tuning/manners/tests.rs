@@ -13,7 +13,7 @@ const PACKET: f64 = 8948.0;
 /// The step of the model, seconds.
 const STEP: f64 = 0.0005;
 
-/// What happens on the line.
+/// The flows on the line, and the line.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     rtt: f64,
@@ -46,7 +46,7 @@ const ALONE: Case = Case {
 };
 const BESIDE: Case = Case { cubics: 1, begin: 10.0, from: 15.0, to: 50.0, ..ALONE };
 
-/// What came of it: Mbit/s of each session and of all cubics, the mean queue in seconds, and the
+/// The outcome: Mbit/s of each session and of all cubics, the mean queue in seconds, and the
 /// part of the sessions' packets that was lost.
 #[derive(Debug, Default)]
 struct Figures {

@@ -15,8 +15,8 @@ pub struct Hello {
     pub version_min: u16,
     /// Newest version spoken.
     pub version_max: u16,
-    /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_SHARE_POLITE`], [`CAP_SHARE_ALL`]; unknown
-    /// ones mean nothing.
+    /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_SHARE_POLITE`], [`CAP_SHARE_ALL`];
+    /// unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
