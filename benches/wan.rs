@@ -1,6 +1,7 @@
 //! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against
 //! the path's rate; and a tree of small files over a long path against the same tree over none; and
-//! QUIC at a rate, beside a TCP connection; and sessions beside one, with each of their shares.
+//! QUIC at a rate, beside a TCP connection; the round trips of short transfers; and sessions beside
+//! a TCP connection, with each of their shares.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -21,6 +22,8 @@ mod large;
 mod quic;
 #[path = "wan/said.rs"]
 mod said;
+#[path = "wan/short.rs"]
+mod short;
 #[path = "wan/small.rs"]
 mod small;
 
@@ -39,6 +42,7 @@ fn main() -> Result<()> {
     }
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
     let beside = plan.beside;
+    let short = plan.has_short_transfers();
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
     let moved = large_files(&bench, &longhaul, &cases, &with)?;
@@ -47,6 +51,9 @@ fn main() -> Result<()> {
     }
     if small {
         small::measure(&bench, &longhaul)?;
+    }
+    if short {
+        short::measure(&bench, &longhaul)?;
     }
     if !quic.is_empty() {
         quic::measure(&bench, &longhaul, &quic, &with)?;

@@ -12,13 +12,14 @@ use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Site, files, hearin
 /// The fields of `/proc/PID/status` with these names, of every thread of a daemon.
 fn threads(daemon: &Daemon, names: &[&str]) -> Vec<Vec<String>> {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
-    let status = |task: PathBuf| fs::read_to_string(task.join("status")).unwrap();
+    // A thread may end between the two looks.
+    let status = |task: PathBuf| fs::read_to_string(task.join("status")).ok();
     let field = |status: &str, name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let of_thread = |status: String| names.iter().map(|name| field(&status, name)).collect();
-    let threads: Vec<_> = tasks.map(|task| of_thread(status(task.unwrap().path()))).collect();
+    let threads: Vec<_> = tasks.filter_map(|task| status(task.unwrap().path())).map(of_thread).collect();
     assert!(threads.len() > 2, "a daemon has threads");
     threads
 }

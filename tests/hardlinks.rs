@@ -205,6 +205,36 @@ fn who_may_only_create_gets_links_to_what_it_sent_and_to_nothing_else() {
 }
 
 #[test]
+fn a_file_that_only_looks_like_the_source_gets_no_other_name_where_looks_do_not_count() {
+    for how in ["fail", "verify"] {
+        let host = Host::new();
+        files::make(host.path("d/first"), 1, 300);
+        files::make(host.path("to/d/first"), 9, 300);
+        for path in ["d/first", "to/d/first"] {
+            files::set_mtime(host.path(path), 1_700_000_000, 0);
+        }
+        fs::hard_link(host.path("d/first"), host.path("d/second")).unwrap();
+        let outcome = host.run(["copy", "--preserve", "+hardlinks", "--if-exists", how, "d", "to/"]).finish();
+        assert_eq!(fs::read(host.path("to/d/second")).unwrap(), files::bytes(1, 300), "{how}: {outcome}");
+    }
+}
+
+#[test]
+fn a_mode_that_is_not_set_as_the_file_has_other_names_is_said() {
+    let host = Host::new();
+    files::make(host.path("d/first"), 1, 300);
+    fs::hard_link(host.path("d/first"), host.path("d/second")).unwrap();
+    let copy = || host.run(["copy", "--json", "--preserve", "+hardlinks", "d", "to/"]).succeed();
+    copy();
+    files::set_mode(host.path("d/first"), 0o600);
+    let outcome = copy();
+    let lost = outcome.events_of("not_kept");
+    let of_modes: Vec<_> = lost.iter().filter(|lost| lost["kind"] == "mode").collect();
+    assert_eq!(of_modes.len(), 1, "{outcome}");
+    assert_eq!((of_modes[0]["reason"].as_str(), of_modes[0]["entries"].as_u64()), (Some("several-names"), Some(2)));
+}
+
+#[test]
 fn on_a_target_set_the_names_of_a_file_lie_on_its_target_or_are_copies() {
     let host = Host::new();
     make_tree(&host.path("d"));

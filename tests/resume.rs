@@ -345,7 +345,8 @@ fn a_copy_within_one_process_goes_on_after_its_death() {
     {
         let host = Host::new();
         files::make(host.path("src/large"), 1, COPIED);
-        files::make(host.path("src/small"), 2, 1000);
+        // Its name comes first, so that it is there long before the large one.
+        files::make(host.path("src/a-small"), 2, 1000);
         let running = slow_copy(&host, from).start();
         // The small file travels in a bundle whose frame counts as sent: it must not travel twice.
         running.wait_event(|event| (event["type"] == "file" && event["bytes"] == 1000).then_some(()));

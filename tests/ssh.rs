@@ -1,8 +1,14 @@
 //! A host that ssh leads to: longhaul is started there and ends with its client, paths mean what
 //! they mean to a shell there, and what goes wrong is said. Here ssh is a script that runs its
-//! command on this host; `real` has a real sshd, in namespaces.
+//! command on this host; `real` has a real sshd, in namespaces, and
+//! `far` one at the end of a long path; with `cut` ssh is killed, with `silent` packets vanish.
+//! `SSH_RUNS` is the number of runs of which nothing is to be left behind.
 
+mod cut;
+mod far;
+mod logins;
 mod real;
+mod silent;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Host, PROGRAM, Run, files};
+use crate::fixture::{Host, PROGRAM, Run, files, random};
 
 /// The name of a host to which nothing but ssh leads, and of one that can be dialled.
 const FAR: &str = "me@far.invalid";
@@ -379,8 +385,8 @@ fn the_summary_says_what_went_through_ssh_and_what_that_cost() {
 fn many_runs_leave_no_process_and_no_file_behind() {
     let hosts = Hosts::new();
     files::make(hosts.client.path("f"), 1, 5000);
-    for n in 0..10 {
-        let host = [NEAR, FAR][n % 2];
+    for n in 0..random::variable("SSH_RUNS").unwrap_or(10) {
+        let host = if n % 2 == 0 { NEAR } else { FAR };
         hosts.run("push").args(["f", &format!("{host}:d/{n}")]).succeed();
     }
     hosts.assert_ends();

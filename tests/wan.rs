@@ -3,6 +3,7 @@
 
 mod manners;
 mod quic;
+mod short;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

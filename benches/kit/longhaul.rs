@@ -157,6 +157,14 @@ impl Longhaul {
         command
     }
 
+    /// A listing of the daemon's root.
+    pub(crate) fn list(&self, daemon: &Daemon) -> Command {
+        let mut command = self.command();
+        command.arg("ls").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
+        command.arg(format!("lh://{}/bench/", daemon.addr));
+        command
+    }
+
     /// A push with the options for keys and no others; source and destination are still to be
     /// added.
     pub(crate) fn push_by_default(&self, daemon: &Daemon) -> Command {

@@ -30,6 +30,9 @@ pub(crate) struct Plan {
     /// Only the small files
     #[arg(long)]
     small: bool,
+    /// Only the round trips of short transfers
+    #[arg(long)]
+    short: bool,
     /// Only QUIC at a rate, and what that does to a TCP connection beside it; with --loss, at these
     /// only
     #[arg(long)]
@@ -60,6 +63,11 @@ impl Plan {
         self.small || !self.is_choice()
     }
 
+    /// Whether the short transfers are to be measured.
+    pub(crate) fn has_short_transfers(&self) -> bool {
+        self.short || !self.is_choice()
+    }
+
     /// The shares lost at which QUIC is to be measured at a rate. Empty if it is not.
     pub(crate) fn quic_losses(&self) -> Vec<f64> {
         match self.quic {
@@ -71,7 +79,7 @@ impl Plan {
 
     /// The paths for the large file, those of one rate together.
     pub(crate) fn cases(&self) -> Vec<Case> {
-        if self.small || self.quic || self.beside {
+        if self.small || self.short || self.quic || self.beside {
             return Vec::new();
         }
         if self.is_choice() {
@@ -94,7 +102,7 @@ impl Plan {
 
     fn is_choice(&self) -> bool {
         let paths = self.rtt.len() + self.loss.len() + self.mtu.len() + self.rate.len();
-        self.small || self.quic || self.beside || paths + self.with.len() > 0
+        self.small || self.short || self.quic || self.beside || paths + self.with.len() > 0
     }
 }
 

@@ -52,6 +52,12 @@ impl Far {
         command
     }
 
+    /// The same command from the near host.
+    pub(crate) fn near(&self, mut command: Command) -> Command {
+        self.wan.near().adopt(&mut command);
+        command
+    }
+
     /// A TCP connection that belongs to no transfer: its near end, and its far end.
     pub(crate) fn pair(&self) -> Result<(TcpStream, TcpStream)> {
         let listener = self.wan.far().run(|| TcpListener::bind((self.wan.far().address(0), 0)))??;

@@ -13,8 +13,8 @@ use longhaul_core::{
 use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
-    Created, EntryRef, Landed, LandedRow, Landing, Named, Partial, Policy, Receiver, ReceiverAction, ReceiverConfig,
-    Seen, SkippedDigests, Source, Surveyed, SyncGroup, Ticket, WantOrder,
+    Created, Cut, EntryRef, Landed, LandedRow, Landing, Named, Partial, Policy, Receiver, ReceiverAction,
+    ReceiverConfig, Seen, SkippedDigests, Source, Surveyed, SyncGroup, Ticket, WantOrder,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
@@ -77,6 +77,10 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
             Some(byte) if byte % 4 == 3 => WantOrder::Sequence { chunks_max: usize::from(byte / 4) },
             _ => WantOrder::Any,
         },
+        cut: bytes
+            .get(2)
+            .is_some_and(|byte| byte % 2 == 1)
+            .then(|| Cut { lanes: 4, chunk_min: ChunkSize::from_log2(10).expect("in range") }),
     };
     let mut receiver = Receiver::new(config, String::new());
     (0..4).for_each(|lane| assert!(receiver.handle_lane_joined(LaneId(lane))));
@@ -151,7 +155,7 @@ fn obey(receiver: &mut Receiver, now: Timestamp, witness: &mut Witness) {
                 let seen = held.iter().map(|held| Ok(surveyed(held))).collect();
                 receiver.handle_survey(now, held[0].id, seen);
             }
-            ReceiverAction::Create(held, partial) => {
+            ReceiverAction::Create(held, partial, _) => {
                 let created = partial.map_or(Created::Fresh, Created::Continued);
                 receiver.handle_create(now, held.id, Ok(created));
             }

@@ -121,6 +121,19 @@ fn a_client_stores_no_more_files_than_it_may_and_what_came_before_stands() {
 }
 
 #[test]
+fn each_name_of_one_file_counts_as_a_file() {
+    let scene = Scene::new();
+    files::make(scene.client.path("many/0"), 1, 1000);
+    (1..9).for_each(|n| {
+        fs::hard_link(scene.client.path("many/0"), scene.client.path(format!("many/{n}"))).unwrap();
+    });
+    let daemon = scene.start(&scene.config("", "files = 5"));
+    let outcome = scene.push(&daemon, "many", "").args(["--preserve", "+hardlinks"]).finish();
+    assert_no_space(&outcome, "5 of the 5 files");
+    assert_eq!(fs::read_dir(scene.server.path("data/many")).unwrap().count(), 5, "{outcome}");
+}
+
+#[test]
 fn a_length_that_no_disk_has_is_refused_by_the_reserve_before_anything_is_made() {
     let scene = Scene::new();
     let daemon = scene.start(&scene.config("reserve = '1%'", ""));

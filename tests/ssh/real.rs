@@ -1,12 +1,11 @@
 //! A real sshd and a real ssh, on two hosts that are namespaces, with ports that are open, closed
 //! one way, or closed both ways. Needs root.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::logins::{Logins, Sshd, keygen};
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Host, Outcome, PROGRAM, Run, files, tool, tool_output};
+use crate::fixture::{Host, Outcome, PROGRAM, Run, Running, files, random, tool, tool_output};
 
 const CLIENT: &str = "10.78.0.1";
 const SERVER: &str = "10.78.0.2";
@@ -15,7 +14,7 @@ const GATE: &str = "10.78.0.3";
 const PORTS: &str = "50000-50099";
 
 /// Two hosts and a gate between them, on one wire; gone when dropped.
-struct Net {
+pub(super) struct Net {
     name: String,
 }
 
@@ -41,16 +40,36 @@ impl Net {
         net
     }
 
-    fn at(&self, end: &str) -> String {
+    pub(super) fn at(&self, end: &str) -> String {
         format!("{}-{end}", self.name)
     }
 
-    fn within(&self, end: &str) -> Vec<String> {
+    pub(super) fn within(&self, end: &str) -> Vec<String> {
         ["ip", "netns", "exec", &self.at(end)].map(str::to_owned).to_vec()
     }
 
+    /// Drops what comes to this host for the ports of lanes, and tells nobody, as a firewall in
+    /// front of it does; or lets it in again.
+    pub(super) fn silence(&self, end: &str, silent: bool) {
+        let host = self.at(end);
+        let is_first = !tool_output("ip", &["-n", &host, "rule", "list"]).contains("100:");
+        if is_first {
+            // Rules are asked for each packet, also of a connection that stands, and before the
+            // table of local addresses.
+            let each_packet = "echo 0 > /proc/sys/net/ipv4/ip_early_demux";
+            tool("ip", &["netns", "exec", &host, "sh", "-c", each_packet]);
+            tool("ip", &["-n", &host, "rule", "add", "lookup", "local", "pref", "100"]);
+            tool("ip", &["-n", &host, "rule", "del", "pref", "0"]);
+        }
+        let what = if silent { "add" } else { "del" };
+        for over in ["tcp", "udp"] {
+            let rule = ["rule", what, "iif", "eth", "ipproto", over, "dport", PORTS, "blackhole", "pref", "20"];
+            tool("ip", &[&["-n", &host], &rule[..]].concat());
+        }
+    }
+
     /// Lets no connection to a lane's port leave this host, or lets them again.
-    fn close(&self, end: &str, closed: bool) {
+    pub(super) fn close(&self, end: &str, closed: bool) {
         let what = if closed { "add" } else { "del" };
         for over in ["tcp", "udp"] {
             let rule = ["rule", what, "ipproto", over, "dport", PORTS, "prohibit", "pref", "10"];
@@ -68,87 +87,65 @@ impl Drop for Net {
 }
 
 /// Two hosts with sshd at two of them, and a user who may log in there.
-struct Site {
-    net: Net,
-    client: Host,
-    config: PathBuf,
-    daemons: Vec<Child>,
-    server: Host,
+pub(super) struct Site {
+    _daemons: Vec<Sshd>,
+    pub(super) net: Net,
+    pub(super) client: Host,
+    logins: Logins,
+    pub(super) server: Host,
 }
 
 impl Site {
-    fn new() -> Site {
+    pub(super) fn new() -> Site {
         // sshd refuses keys beneath directories that others may write, so not beneath the build.
         let (net, client, server) = (Net::new(), Host::new(), Host::within("/root".as_ref()));
-        let key = client.path("key");
-        keygen(&key);
-        let keys = server.path("authorized_keys");
-        files::write(&keys, std::fs::read(key.with_extension("pub")).unwrap());
-        let host_key = server.path("host_key");
-        keygen(&host_key);
-        let sshd_config = server.path("sshd_config");
-        let text = format!(
-            "HostKey {host}\nAuthorizedKeysFile {keys}\nPidFile none\nUsePAM no\nStrictModes no\n\
-             PasswordAuthentication no\nPermitRootLogin yes\nAllowTcpForwarding yes\nLogLevel ERROR\n",
-            host = host_key.display(),
-            keys = keys.display()
+        let hosts = format!(
+            "Host far\n HostName {SERVER}\nHost behind\n HostName {SERVER}\n ProxyJump gate\n\
+             Host gate\n HostName {GATE}\n"
         );
-        files::write(&sshd_config, text);
-        std::fs::create_dir_all("/run/sshd").unwrap();
-        let daemons = ["far", "gate"].map(|end| {
-            let mut words = net.within(end);
-            words.extend(["/usr/sbin/sshd", "-D", "-e", "-f", sshd_config.to_str().unwrap()].map(str::to_owned));
-            Command::new(&words[0]).args(&words[1..]).stderr(Stdio::inherit()).spawn().unwrap()
-        });
-        let known = client.path("known_hosts");
-        let public = std::fs::read_to_string(host_key.with_extension("pub")).unwrap();
-        let public = public.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-        files::write(&known, format!("{SERVER} {public}\n{GATE} {public}\n"));
-        let config = client.path("ssh_config");
-        let all = format!(
-            "IdentityFile {key}\nIdentitiesOnly yes\nUserKnownHostsFile {known}\nStrictHostKeyChecking yes\n\
-             ConnectTimeout 20\n",
-            key = key.display(),
-            known = known.display()
-        );
-        files::write(
-            &config,
-            format!(
-                "Host far\n HostName {SERVER}\nHost behind\n HostName {SERVER}\n ProxyJump gate\n\
-             Host gate\n HostName {GATE}\nHost *\n{all}"
-            ),
-        );
-        let site = Site { net, client, config, daemons: daemons.into(), server };
+        let logins = Logins::make(client.dir(), server.dir(), &[SERVER, GATE], &hosts);
+        let _daemons = ["far", "gate"].map(|end| logins.serve(&net.within(end))).into();
         for host in ["far", "gate"] {
-            site.wait_for(host);
+            logins.wait_for(&net.within("near"), host);
         }
-        site
+        Site { _daemons, net, client, logins, server }
     }
 
-    /// Waits until sshd takes a connection.
-    fn wait_for(&self, host: &str) {
-        let config = self.config.to_str().unwrap();
-        let words = [self.net.within("near"), ["ssh", "-F", config, host, "true"].map(str::to_owned).to_vec()].concat();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        loop {
-            let asked = Command::new(&words[0]).args(&words[1..]).output().unwrap();
-            if asked.status.success() {
-                return;
-            }
-            assert!(std::time::Instant::now() < until, "{}", String::from_utf8_lossy(&asked.stderr));
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-    }
-
-    fn run(&self, verb: &str) -> Run {
-        let ssh = format!("ssh -F {}", self.config.display());
+    pub(super) fn run(&self, verb: &str) -> Run {
+        let ssh = self.logins.ssh();
         let run = self.client.run([verb, "--json", "--remote-longhaul", PROGRAM, "--port-range", PORTS, "--ssh", &ssh]);
         run.beneath(self.net.within("near"))
     }
 
+    /// Processes of longhaul that serve at the far host.
+    pub(super) fn serving(&self) -> Vec<u32> {
+        self.processes("far", b"--ssh-only")
+    }
+
+    /// Processes at a host whose command line holds these bytes. sshd's own shell is none of
+    /// longhaul's.
+    fn processes(&self, end: &str, word: &[u8]) -> Vec<u32> {
+        let pids = tool_output("ip", &["netns", "pids", &self.net.at(end)]);
+        let has_word = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(word.len()).any(|part| part == word)
+        };
+        pids.split_whitespace().map(|pid| pid.parse().unwrap()).filter(has_word).collect()
+    }
+
+    /// The ssh processes of a run.
+    pub(super) fn ssh_of(&self, running: &Running) -> Vec<u32> {
+        let parent = running.pid().as_raw_nonzero().get().to_string();
+        let is_of_run = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").and_then(|(_, behind)| behind.split(' ').nth(1)) == Some(parent.as_str())
+        };
+        self.processes("near", b"ssh").into_iter().filter(is_of_run).collect()
+    }
+
     /// Pushes and pulls a tree by way of this host, and gives the transports that the two began
     /// with.
-    fn there_and_back(&self, host: &str) -> [String; 2] {
+    pub(super) fn there_and_back(&self, host: &str) -> [String; 2] {
         let dir = self.client.make_dir("tree");
         files::make(dir.join("big"), 1, (20 << 20) + 3);
         files::make(dir.join("it's small"), 2, 100);
@@ -163,19 +160,6 @@ impl Site {
         let transport = |outcome: &Outcome| outcome.events_of("start")[0]["transport"].as_str().unwrap().to_owned();
         [transport(&push), transport(&pull)]
     }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        for daemon in &mut self.daemons {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-    }
-}
-
-fn keygen(path: &std::path::Path) {
-    tool_output("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", path.to_str().unwrap()]);
 }
 
 #[test]
@@ -253,7 +237,7 @@ fn no_port_stays_open_at_the_client_once_lanes_came_back_to_it() {
 fn a_transfer_whose_way_is_closed_goes_on_through_ssh_and_leaves_it_when_the_way_opens_again() {
     let site = Site::new();
     let to = site.server.make_dir("d");
-    files::make(site.client.path("f"), 1, 64 << 20);
+    files::make(site.client.path("f"), 1, 96 << 20);
     let running = site.run("push").args(["--rate", "4MB/s", "f", &format!("far:{}/", to.display())]).start();
     let (near, pid) = (site.net.at("near"), running.pid().as_raw_nonzero().get());
     wait_for_lanes(&near, pid);
@@ -275,8 +259,17 @@ fn a_transfer_whose_way_is_closed_goes_on_through_ssh_and_leaves_it_when_the_way
     assert!(through > 8 << 20, "{through}: {outcome}");
 }
 
+/// Waits until it is so.
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "not after 60 s: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 /// Waits until a process has connections to ports of lanes.
-fn wait_for_lanes(netns: &str, pid: i32) {
+pub(super) fn wait_for_lanes(netns: &str, pid: i32) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let said = tool_output("ip", &["netns", "exec", netns, "ss", "-Htnp", "state", "established"]);
@@ -311,7 +304,7 @@ fn runs_over_sshd_leave_no_process_behind_also_when_they_are_killed() {
     files::make(site.client.path("f"), 1, 4 << 20);
     let to = site.server.make_dir("d");
     let dest = format!("far:{}/", to.display());
-    for n in 0..8 {
+    for n in 0..random::variable("SSH_RUNS").unwrap_or(8) {
         let running = site.run("push").args(["--if-exists", "replace", "--rate", "20MB/s", "f", &dest]).start();
         if n % 2 == 0 {
             running.wait_type("start");
@@ -321,19 +314,11 @@ fn runs_over_sshd_leave_no_process_behind_also_when_they_are_killed() {
             running.fail(0);
         }
     }
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(40);
-    loop {
-        let pids = tool_output("ip", &["netns", "pids", &site.net.at("far")]);
-        let of_longhaul = |pid: &&str| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.windows(10).any(|part| part == b"--ssh-only")
-        };
-        if pids.split_whitespace().filter(of_longhaul).count() == 0 {
-            break;
-        }
-        assert!(std::time::Instant::now() < until, "still there: {pids}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_until("the far processes end", || site.serving().is_empty());
     site.run("push").args(["--if-exists", "replace", "f", &dest]).succeed();
+    wait_until("the far processes end", || site.serving().is_empty());
+    wait_until("the ssh processes here end", || site.processes("near", b"ssh").is_empty());
     assert_eq!(tree::leftovers(&to), [""; 0]);
+    let kept: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(kept, ["f"]);
 }

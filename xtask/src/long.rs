@@ -1,5 +1,5 @@
 //! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and
-//! with seeds that were not played before, and every fuzz target.
+//! with seeds that were not played before, every fuzz target, and many runs over ssh.
 //!
 //! Runs the other chores one after the other; must not know their asserts.
 
@@ -14,6 +14,7 @@ use crate::cuts::{self, CutsArgs};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
 use crate::sim::{self, SimArgs};
+use crate::ssh::{self, SshArgs};
 use crate::swaps::{self, SwapsArgs};
 
 /// What `long` takes.
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
         ("fuzz", fuzz(args.fuzz)),
         ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
+        ("ssh", ssh::run(&SshArgs { runs: ssh::RUNS })),
     ];
     let failed: Vec<String> =
         checks.into_iter().filter_map(|(name, result)| Some(format!("{name}: {:#}", result.err()?))).collect();

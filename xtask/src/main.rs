@@ -12,6 +12,7 @@ mod long;
 mod medium;
 mod peers;
 mod sim;
+mod ssh;
 mod swaps;
 
 use anyhow::Result;
@@ -33,7 +34,7 @@ enum Xtask {
     /// promised is kept
     Kills(kills::KillsArgs),
     /// Play everything that is played from seeds for long: simulated worlds, media, power cuts,
-    /// kills, fuzz targets, exchanges of names
+    /// kills, fuzz targets, exchanges of names, runs over ssh
     Long(long::LongArgs),
     /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a
     /// promise
@@ -44,6 +45,8 @@ enum Xtask {
     /// Play both machines in simulated worlds, a seed each, and print what led to the first broken
     /// promise
     Sim(sim::SimArgs),
+    /// Run longhaul over ssh again and again, and see that nothing is left behind (needs root)
+    Ssh(ssh::SshArgs),
     /// Exchange directories with links that lead out of a root while a daemon works beneath them
     Swaps(swaps::SwapsArgs),
 }
@@ -58,6 +61,7 @@ fn main() -> Result<()> {
         Xtask::Medium(args) => medium::run(&args),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),
+        Xtask::Ssh(args) => ssh::run(&args),
         Xtask::Swaps(args) => swaps::run(&args),
     }
 }

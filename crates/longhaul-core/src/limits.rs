@@ -43,10 +43,18 @@ pub const SET_DIR_NAME: &[u8] = b".longhaul-set";
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// A manifest page is closed before it grows beyond this.
 pub const PAGE_BYTES_MAX: usize = 64 << 10;
+/// The smallest chunk into which a file is cut that would not give each lane one, bytes, ...
+pub const CHUNK_BYTES_CUT_MIN: u64 = 64 << 10;
+/// ... and the chunks that it is cut into at most.
+pub const CUT_CHUNKS_MAX: u64 = 2 * LANES_MAX as u64;
 /// Most entries in one manifest page.
 pub const PAGE_ENTRIES_MAX: usize = 1024;
 /// Manifest pages that a receiver lets a sender have unanswered.
 pub const PAGES_UNANSWERED_MAX: u64 = 8;
+/// Manifest pages that a sender may say before it has heard any credit, so that a small tree needs
+/// no round trip for the receiver's offer.
+pub const PAGES_UNASKED: u64 = 1;
+const _: () = assert!(PAGES_UNASKED <= PAGES_UNANSWERED_MAX);
 /// The bytes of names and values of the extended attributes of one entry that travel: as many as a
 /// system lets one value have.
 pub const XATTRS_BYTES_MAX: usize = 64 << 10;

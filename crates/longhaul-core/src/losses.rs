@@ -23,6 +23,10 @@ pub enum LossKind {
     Acls,
     /// Hard links: the name has a copy of its own.
     Hardlinks,
+    /// Permissions.
+    Mode,
+    /// The time of the last change.
+    Times,
 }
 
 impl LossKind {
@@ -34,6 +38,8 @@ impl LossKind {
             LossKind::SetId => "set-id",
             LossKind::Acls => "acls",
             LossKind::Hardlinks => "hardlinks",
+            LossKind::Mode => "mode",
+            LossKind::Times => "times",
         }
     }
 }

@@ -46,9 +46,9 @@ pub use bytes::{ReadAt, WriteAt};
 pub use cpus::{CpuList, CpuListError};
 pub use destination::{
     Back, Body, ExtrasPolicy, FsTarget, Journalled, LastBlock, LinkPolicy, Made, ModePolicy, NameBefore, NameMade,
-    NameProof, Prefill, Reopened, ReopenedBody, Replace, Room, Staged, StreamFigures, StreamForm, StreamOutput,
-    StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget,
-    Zeros,
+    NameProof, NamedBytes, Prefill, Reopened, ReopenedBody, Replace, Room, Staged, StreamFigures, StreamForm,
+    StreamOutput, StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy,
+    VoidTarget, Zeros,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText, SetError};
@@ -66,8 +66,8 @@ pub use set::{
 pub use set_id::SetId;
 pub use shelf::{Journal, JournalReader, Pieces, Proves, Shelf, Shelved, boot_id};
 pub use source::{
-    FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,
-    StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,
+    FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,
+    SourceTree, StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use sysfs::{DeviceFacts, Medium, Sysfs};

@@ -100,7 +100,7 @@ pub(crate) fn write(
 pub(crate) fn scan(source: &dyn SourceTree, filter: &Filter, files_from: Option<Vec<RelPath>>) -> Vec<Scanned> {
     let mut found = Vec::new();
     let files_from = files_from.map(|names| Arc::new(PathList::new(&names)));
-    let what = ScanRequest { filter, preserve: Preserve::default(), files_from };
+    let what = ScanRequest { filter, preserve: Preserve::default(), files_from, names: Arc::default() };
     source.scan(&what, &mut |one| {
         found.push(one);
         ControlFlow::Continue(())

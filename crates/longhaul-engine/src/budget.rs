@@ -23,6 +23,10 @@ pub const LANES_DEFAULT: u32 = 4;
 /// Lanes at first by default on a long path: each connection begins with ten segments, so twice as
 /// many lanes are a round trip ahead.
 pub(crate) const LANES_FAR: u32 = 8;
+
+/// Lanes that are dialled with the control connection where the path is long: no more before the
+/// daemon has answered, so that its handshakes have room for eight such sessions of one network.
+pub(crate) const LANES_EARLY: u32 = 4;
 /// Lanes over QUIC by default: none is slowed down by its losses, so more of them serve the
 /// processors alone.
 pub(crate) const LANES_QUIC: u32 = 4;

@@ -82,7 +82,8 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
     ServeConfig {
         file: None,
         listen: vec!["127.0.0.1:0".to_owned()],
-        sessions: 1,
+        // More than one, since the daemon may still be ending the first when the second comes.
+        sessions: 4,
         memory: ByteCount(64 << 20),
         idle: None,
         partials: None,

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, SEGMENT_BYTES_SAFE};
+use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, LONG_PATH_MILLISECONDS, SEGMENT_BYTES_SAFE};
 use rustls::ClientConfig;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -111,11 +111,15 @@ impl fmt::Debug for Control {
 /// [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`],
 /// [`NetError::KeyRefused`], [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
 pub async fn dial_control(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
-    dial_control_over(addr, &[], identity, check).await
+    dial_control_over(addr, &[], identity, check, None).await
 }
 
+/// Hears, where the path is long, the address that is dialled first: what else is wanted there can
+/// be dialled meanwhile.
+pub type WhenLong = Box<dyn FnOnce(SocketAddr) + Send>;
+
 /// Like [`dial_control`], over the first of these paths that answers, tried in their order; over
-/// the route if `paths` is empty.
+/// the route if `paths` is empty. `when_long` is called if nothing has answered after 5 ms.
 ///
 /// # Errors
 /// As [`dial_control`].
@@ -124,15 +128,17 @@ pub async fn dial_control_over(
     paths: &[NetPath],
     identity: &Identity,
     check: PeerCheck,
+    when_long: Option<WhenLong>,
 ) -> Result<Control, NetError> {
-    dial_within(addr, paths, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
+    dial_within((addr, paths), identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX), when_long).await
 }
 
-/// Begins a control connection over a stream that leads to the other side already. It has 10 s.
+/// Begins a control connection over a stream that leads to the other side already. It has as long
+/// as the caller gives it.
 ///
 /// # Errors
-/// [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`],
-/// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
+/// [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::Tls`],
+/// [`NetError::Lost`], [`NetError::Truncated`].
 pub async fn control_over<S>(
     stream: S,
     ends: ControlEnds,
@@ -144,10 +150,7 @@ where
 {
     let peer = ends.peer_addr.to_string();
     let config = client_config(identity, check, CONTROL)?;
-    let connecting = TlsConnector::from(config).connect(nominal_name()?, stream);
-    let connected = timeout(Duration::from_secs(HANDSHAKE_SECONDS_MAX), connecting).await;
-    let silent = |_| NetError::Silent { peer: peer.clone(), seconds: HANDSHAKE_SECONDS_MAX };
-    let tls = connected.map_err(silent)?.map_err(|e| NetError::io(&peer, e))?;
+    let tls = TlsConnector::from(config).connect(nominal_name()?, stream).await.map_err(|e| NetError::io(&peer, e))?;
     Control::between(TlsStream::Client(tls), ends)
 }
 
@@ -159,17 +162,17 @@ pub(crate) async fn dial_control_within(
     check: PeerCheck,
     deadline: Duration,
 ) -> Result<Control, NetError> {
-    dial_within(addr, &[], identity, check, deadline).await
+    dial_within((addr, &[]), identity, check, deadline, None).await
 }
 
 /// Each step has the part of the deadline that earlier steps have left, and a step that takes too
 /// long names itself in its error.
 async fn dial_within(
-    addr: &str,
-    paths: &[NetPath],
+    (addr, paths): (&str, &[NetPath]),
     identity: &Identity,
     check: PeerCheck,
     deadline: Duration,
+    when_long: Option<WhenLong>,
 ) -> Result<Control, NetError> {
     let (until, seconds, peer) = (Instant::now() + deadline, deadline.as_secs(), || addr.to_owned());
     let config = client_config(identity, check, CONTROL)?;
@@ -179,13 +182,28 @@ async fn dial_within(
     })??;
     let addresses: Vec<String> = resolved.iter().map(SocketAddr::to_string).collect();
     tracing::debug!(target: "longhaul::session", host = addr, addresses = %addresses.join(" "), "dialling");
-    let connecting = connect_any(addr, candidates(paths, &resolved));
+    let candidates = candidates(paths, &resolved);
+    let first = candidates.first().map(|(_, first)| *first);
+    let connecting = telling(connect_any(addr, candidates), first.zip(when_long));
     let tcp = timeout_at(until, connecting).await.map_err(|_| NetError::NoAnswer {
         peer: reached(addr, &resolved),
         seconds,
         over: Over::Tcp,
     })??;
     timeout_at(until, greet(addr, tcp, config)).await.map_err(|_| NetError::Silent { peer: peer(), seconds })?
+}
+
+/// Waits for a connection, and tells somebody if it takes so long that the path must be.
+async fn telling<T>(connecting: impl Future<Output = T>, when_long: Option<(SocketAddr, WhenLong)>) -> T {
+    let mut connecting = std::pin::pin!(connecting);
+    let Some((first, when_long)) = when_long else { return connecting.await };
+    match timeout(Duration::from_millis(LONG_PATH_MILLISECONDS), &mut connecting).await {
+        Ok(done) => done,
+        Err(_elapsed) => {
+            when_long(first);
+            connecting.await
+        }
+    }
 }
 
 async fn greet(addr: &str, tcp: TcpStream, config: Arc<ClientConfig>) -> Result<Control, NetError> {

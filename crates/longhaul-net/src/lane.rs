@@ -82,6 +82,20 @@ impl LaneStream {
         TcpLane::dial_private(addr, identity, pinned, options).map(LaneStream::over)
     }
 
+    /// Dials an encrypted lane to whoever is there, and returns the key that it has proved: until
+    /// that was compared, nothing may be said on the lane.
+    ///
+    /// # Errors
+    /// As [`LaneStream::dial_private`].
+    pub fn dial_private_observing(
+        addr: SocketAddr,
+        identity: &Identity,
+        options: &LaneOptions,
+    ) -> Result<(LaneStream, PublicKey), NetError> {
+        let (lane, key) = TcpLane::dial_private_observing(addr, identity, options)?;
+        Ok((LaneStream::over(lane), key))
+    }
+
     /// Dials a lane over QUIC, which is always encrypted, to the holder of `pinned`. The options'
     /// deadline is for this call alone. A firewall in the way drops datagrams silently: only the
     /// deadline shows it.
@@ -201,6 +215,12 @@ impl LaneStream {
     /// finds out by itself.
     pub fn trial_bytes(&self) -> u32 {
         self.0.trial_bytes()
+    }
+
+    /// Asks for the buffers that a long path fills, before its peer says anything that could fill
+    /// them: the next segment tells it of the room. A lane without a deadline has them anyway.
+    pub fn make_room(&self) {
+        self.0.make_room();
     }
 
     /// Gives all further sending and receiving together the time `left`, however slowly bytes

@@ -41,7 +41,7 @@ mod turns;
 mod wire;
 
 pub use accept::{Greeted, Listener, greet, greet_tunnelled};
-pub use control::{Control, ControlEnds, control_over, dial_control, dial_control_over};
+pub use control::{Control, ControlEnds, WhenLong, control_over, dial_control, dial_control_over};
 pub use counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 pub use crowd::Source;
 pub use error::{NetError, NetErrorKind, Over, system_words};

@@ -20,13 +20,13 @@ use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 use crate::error::NetError;
 use crate::facts::{CongestionControl, LaneMemory, Protection, TransportFacts};
 use crate::handle::{LaneHandle, LaneHold};
-use crate::handshake::{Handshake, HandshakeTurn};
+use crate::handshake::{Handshake, HandshakeTurn, Secured};
 use crate::keys::Identity;
 use crate::private::Private;
 use crate::public_key::PublicKey;
 use crate::tls::{LANE, PeerCheck, client_config};
 use crate::transport::LaneTransport;
-use crate::wire::{Congestion, LaneOptions, More, Want, Wire, congestion, within_host};
+use crate::wire::{Congestion, LaneOptions, More, UNSENT_MAX, Want, Wire, congestion, within_host};
 
 /// One end of a lane over TCP.
 pub(crate) struct TcpLane {
@@ -34,17 +34,19 @@ pub(crate) struct TcpLane {
     /// Seals and opens payload. `None` on a safe lane.
     private: Option<Private>,
     facts: TransportFacts,
+    /// Bytes that are still to be sent while few may wait unsent.
+    shared_bytes: usize,
 }
 
 impl TcpLane {
     /// A lane whose bytes pass as they are.
     pub(crate) fn safe(wire: Wire) -> TcpLane {
-        TcpLane { wire, private: None, facts: FACTS }
+        TcpLane { wire, private: None, facts: FACTS, shared_bytes: 0 }
     }
 
     /// An encrypted lane.
     pub(crate) fn private(wire: Wire, private: Private) -> TcpLane {
-        TcpLane { wire, private: Some(private), facts: FACTS }
+        TcpLane { wire, private: Some(private), facts: FACTS, shared_bytes: 0 }
     }
 
     /// The same lane, whose socket leads into a tunnel.
@@ -74,12 +76,27 @@ impl TcpLane {
         TcpLane::private_over(Wire::connect(addr, options)?, config)
     }
 
+    /// Dials an encrypted lane to whoever is there. Returns the key that it has proved, too.
+    pub(crate) fn dial_private_observing(
+        addr: SocketAddr,
+        identity: &Identity,
+        options: &LaneOptions,
+    ) -> Result<(TcpLane, PublicKey), NetError> {
+        let config = client_config(identity, PeerCheck::Observe, LANE)?;
+        TcpLane::private_and_key(Wire::connect(addr, options)?, config)
+    }
+
     /// Begins an encrypted lane over a connection.
-    pub(crate) fn private_over(mut wire: Wire, config: Arc<ClientConfig>) -> Result<TcpLane, NetError> {
+    pub(crate) fn private_over(wire: Wire, config: Arc<ClientConfig>) -> Result<TcpLane, NetError> {
+        TcpLane::private_and_key(wire, config).map(|(lane, _)| lane)
+    }
+
+    fn private_and_key(mut wire: Wire, config: Arc<ClientConfig>) -> Result<(TcpLane, PublicKey), NetError> {
         let handshake = Handshake::client(config, wire.peer())?;
-        let (private, passed) = shake_hands(&wire, handshake)?;
+        let (secured, passed) = shake_hands(&wire, handshake)?;
         wire.has_passed(passed);
-        Ok(TcpLane::private(wire, private))
+        let peer_key = secured.peer_key;
+        Ok((TcpLane::private(wire, Private::new(secured)), peer_key))
     }
 
     /// The socket and what makes it private. `None` for one that leads into a tunnel.
@@ -102,6 +119,12 @@ impl TcpLane {
 
 impl LaneTransport for TcpLane {
     fn send(&mut self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
+        if self.shared_bytes > 0 {
+            self.shared_bytes = self.shared_bytes.saturating_sub(parts.iter().map(|part| part.len()).sum());
+            if self.shared_bytes == 0 {
+                self.wire.limit_unsent(UNSENT_MAX);
+            }
+        }
         match &mut self.private {
             None => self.wire.send(parts, more),
             Some(private) => private.send(&self.wire, parts, more),
@@ -152,11 +175,20 @@ impl LaneTransport for TcpLane {
     }
 
     fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
+        // It has joined: lanes share the first bytes by what each brings on its way.
+        if left.is_none() && self.wire.is_long() {
+            self.shared_bytes = SHARED_BYTES;
+            self.wire.limit_unsent(UNSENT_FIRST);
+        }
         self.wire.set_deadline(left)
     }
 
     fn segment_max(&self) -> Option<u32> {
         self.wire.segment_max()
+    }
+
+    fn make_room(&self) {
+        self.wire.make_room();
     }
 
     fn trial_bytes(&self) -> u32 {
@@ -254,7 +286,7 @@ fn counters(state: ConnectionState) -> LaneCounters {
 
 /// Drives a handshake over a blocking socket. Also returns how many bytes both ends have sent in
 /// one flight: the smaller of the two numbers.
-fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
+fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Secured, usize), NetError> {
     let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
     let (mut hello, mut answer) = (0, 0);
     loop {
@@ -264,7 +296,7 @@ fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize)
         say.clear();
         if turn.map_err(|e| NetError::tls(wire.peer(), e))? == HandshakeTurn::Done {
             let secured = handshake.finish().map_err(|e| NetError::tls(wire.peer(), e))?;
-            return Ok((Private::new(secured), hello.min(answer)));
+            return Ok((secured, hello.min(answer)));
         }
         match wire.recv(&mut heard, Want::Some)? {
             0 => return Err(NetError::Truncated { peer: wire.peer().to_owned() }),
@@ -296,6 +328,11 @@ pub(crate) const TUNNEL_FACTS: TransportFacts = TransportFacts {
 
 /// DSCP LE, 000001, with both bits of ECN behind it, which TCP sets itself.
 const LOWER_EFFORT: u8 = 1 << 2;
+/// Bytes that may wait unsent in the socket of a lane that has just begun on a long path, ...
+const UNSENT_FIRST: u32 = 128 << 10;
+/// ... until it has taken so many. With more, the first lanes would keep all of a short file, and
+/// send it one window after the other.
+const SHARED_BYTES: usize = 1 << 20;
 /// Bytes read at a time. A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
 /// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any

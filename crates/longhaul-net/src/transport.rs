@@ -83,6 +83,9 @@ pub trait LaneTransport: Any + Send {
         None
     }
 
+    /// See [`crate::LaneStream::make_room`]. By default it does nothing.
+    fn make_room(&self) {}
+
     /// Bytes that fill a segment, to try the path with. 0 where no trial is needed.
     fn trial_bytes(&self) -> u32 {
         0

@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
-    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
-    LONG_PATH_MILLISECONDS, TRIAL_BYTES_MAX, UNACKNOWLEDGED_SECONDS_MAX,
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES, TRIAL_BYTES_MAX,
+    UNACKNOWLEDGED_SECONDS_MAX,
 };
 use rustix::net::{RecvFlags, SendFlags, recv};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,10 @@ use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::{NetError, Over};
 use crate::silence::Silence;
+
+mod room;
+
+pub(crate) use room::UNSENT_MAX;
 
 /// The options of a lane's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,11 +160,11 @@ impl Wire {
         let failed = |doing| move |source| NetError::Socket { addr: peer.to_string(), doing, source };
         tune(SockRef::from(&socket)).map_err(failed("set the options of the socket"))?;
         set_congestion(&socket, peer, congestion)?;
-        if !within_host(&socket, peer) {
-            // A kernel without this option buffers more.
-            let _ = socket.set_tcp_notsent_lowat(UNSENT_MAX);
+        let wire = Wire::new(socket, peer.to_string(), Some(peer));
+        if !within_host(&wire.socket, peer) {
+            wire.limit_unsent(UNSENT_MAX);
         }
-        Ok(Wire::new(socket, peer.to_string(), Some(peer)))
+        Ok(wire)
     }
 
     /// One end of a pair within this process.
@@ -242,14 +246,6 @@ impl Wire {
                 self.make_room();
                 self.set_timeouts(None)
             }
-        }
-    }
-
-    /// Asks for the buffers that a long path fills. It is only a hint: a kernel that ignores it
-    /// begins more slowly, and on a short path it makes up for that at once.
-    fn make_room(&self) {
-        if longhaul_sys::tcp::state(&*self.socket).is_ok_and(|state| state.rtt >= LONG) {
-            let _ = longhaul_sys::tcp::make_room(&*self.socket, ROOM_BYTES);
         }
     }
 
@@ -480,15 +476,8 @@ pub(crate) fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
     peer.is_loopback() || local.is_some_and(|local| local.ip().to_canonical() == peer)
 }
 
-/// Bytes that may wait unsent in a socket: the kernel would take megabytes, which a slow lane would
-/// keep from others. Half of it keeps a connection of 1 GB/s busy for half a millisecond.
-const UNSENT_MAX: u32 = 1 << 20;
 /// The time between two checks of a handshake over a network.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The round trip time from which a connection begins with larger buffers ...
-const LONG: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
-/// ... of this size: eight lanes then fill 1 Gbit/s at 250 ms, and no autotuning is needed before.
-const ROOM_BYTES: u32 = 4 << 20;
 /// Parts of one system call. A header and a piece are two; more parts take more calls.
 const PARTS_AT_ONCE: usize = 16;
 /// The kernel's list of loaded congestion controls, and its list of those that an ordinary user may

@@ -80,13 +80,26 @@ pub struct Opening {
     pub lane: LaneId,
     /// Random bytes drawn for this connection.
     pub nonce: Nonce,
-    /// Bytes without meaning that each end sends behind its proof, so that the lane joins only if
-    /// the path carries segments as large as its own. 0 if there are none. A change of this number
-    /// on the way only breaks the join.
+    /// Bytes without meaning that each end sends, so that the lane joins only if the path carries
+    /// segments as large as its own: on a safe lane behind the proofs, on a private one before the
+    /// opening proper ([`Opening::of_trial`]). 0 if there are none. A change of this number on the
+    /// way only breaks the join.
     pub trial: u32,
 }
 
 impl Opening {
+    /// The opening of a trial, with so many bytes behind it: a private lane says it before its own
+    /// where the path is to be tried. It names no session, and so needs none: the trial is over
+    /// when the lane's id becomes known.
+    pub fn of_trial(trial: u32) -> Opening {
+        Opening { session: [0; 16], lane: LaneId(0), nonce: [0; 16], trial }
+    }
+
+    /// Whether it is that of a trial.
+    pub fn is_of_trial(&self) -> bool {
+        self.session == [0; 16]
+    }
+
     /// The bytes of the opening.
     pub fn encode(&self) -> [u8; OPENING_BYTES] {
         let mut out = [0; OPENING_BYTES];

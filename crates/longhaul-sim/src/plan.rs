@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longhaul_core::{ChunkSize, FaultCode, IfExists, Preserve};
-use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
+use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 
 use crate::rng::Rng;
 use crate::scene::Scene;
@@ -336,6 +336,8 @@ impl Plan {
             read_back: terms.read_back,
             digests: terms.digests,
             order: terms.order,
+            // Files that are begun by every other session are shared among the lanes.
+            cut: (session % 2 == 1).then(|| Cut { lanes: self.lanes, chunk_min: Plan::chunk_min() }),
         }
     }
 

@@ -259,7 +259,9 @@ impl ExtrasKeeper {
     }
 
     /// Counts a file that stood and is left as it is, as its other names would change with it.
-    pub(crate) fn spared(&self, path: &RelPath, (meta, preserve): (&Meta, Preserve)) {
+    /// Whether it would have got another mode or time is said by `others`.
+    pub(crate) fn spared(&self, path: &RelPath, (meta, preserve): (&Meta, Preserve), others: &[LossKind]) {
+        others.iter().for_each(|kind| self.lose(*kind, LossReason::SeveralNames, path));
         let Some(extras) = meta.extras.as_deref() else { return };
         for (kind, has_some) in [
             (LossKind::Xattrs, preserve.xattrs && !extras.xattrs.is_empty()),

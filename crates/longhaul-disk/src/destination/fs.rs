@@ -46,7 +46,7 @@ use crate::walk::{Dir, Walk, cached_dirs_max};
 use home::{Home, NameRules};
 
 pub use bodies::ReopenedBody;
-pub use names::{NameBefore, NameMade, NameProof};
+pub use names::{NameBefore, NameMade, NameProof, NamedBytes};
 pub(crate) use pieces::ReopenedPart;
 
 /// A destination directory.

@@ -45,7 +45,7 @@ pub use device::SyncMethod;
 pub(crate) use dirs::DirHandle;
 pub use file::TargetFile;
 pub(crate) use fs::ReopenedPart;
-pub use fs::{FsTarget, NameBefore, NameMade, NameProof, ReopenedBody};
+pub use fs::{FsTarget, NameBefore, NameMade, NameProof, NamedBytes, ReopenedBody};
 pub use policy::{ExtrasPolicy, LinkPolicy, ModePolicy, TreePolicy};
 pub use reopen::{Journalled, Reopened};
 pub(crate) use striped::{Full, Striped, StripedName, WriteTurn, is_for_another};

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
-use longhaul_core::{Meta, Preserve, RelPath};
+use longhaul_core::{LossKind, Meta, Preserve, RelPath};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
@@ -113,7 +113,11 @@ pub(crate) fn retouch(
     let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
     let set_extras = || extras.set_attributes(HeldInode::open(&fd), path, (meta, preserve), History::Stood);
     let set = if stat.st_nlink > 1 {
-        extras.spared(path, (meta, preserve));
+        let is_other_mode = preserve.mode && is.mode & 0o777 != wanted;
+        let other_mode = is_other_mode.then_some(LossKind::Mode);
+        let other_time = (preserve.times && is_late).then_some(LossKind::Times);
+        let others: Vec<LossKind> = other_mode.into_iter().chain(other_time).collect();
+        extras.spared(path, (meta, preserve), &others);
         Err(Errno::MLINK)
     } else {
         set_owner().and_then(|()| set_extras()).and_then(|()| set_times())
@@ -138,7 +142,9 @@ pub(crate) fn fit(
         return Ok(());
     }
     if stat.st_nlink > 1 {
-        extras.spared(path, (wanted, preserve));
+        let is_other_mode = bits.is_some_and(|bits| bits != stat.st_mode & 0o777);
+        let others: &[LossKind] = if is_other_mode { &[LossKind::Mode] } else { &[] };
+        extras.spared(path, (wanted, preserve), others);
         return Ok(());
     }
     let inode = HeldInode::place(&fd);

@@ -20,6 +20,7 @@ use super::costs::Costs;
 use super::device::{Device, Mark, SyncMethod};
 use super::staged::{StagedPart, Unsynced};
 use crate::error::{DiskError, ErrorKind};
+use crate::kernel::Kernel;
 use crate::walk::{Dir, Walk};
 
 /// The number of syncs, by kind.
@@ -122,6 +123,12 @@ impl Syncer {
             return Noted::Full;
         }
         Noted::Yes
+    }
+
+    /// Syncs the data of a file that stood, and gets another name.
+    pub(crate) fn standing(&self, kernel: &Kernel, file: impl AsFd) -> Result<(), Errno> {
+        count(&self.counts.fdatasync);
+        kernel.fdatasync(file)
     }
 
     /// Syncs the data that was written to a body of the file at `path`.

@@ -206,7 +206,7 @@ impl FsSource {
 
 impl SourceTree for FsSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
-        let mut names = SourceNames::new(&self.losses);
+        let mut names = SourceNames::new(&what.names, &self.losses);
         let sink: &mut dyn FnMut(Scanned) -> ControlFlow<()> = &mut |scanned| sink(names.named(scanned));
         for top in &self.tops {
             let flow = match (self.parts(top), &top.kind) {

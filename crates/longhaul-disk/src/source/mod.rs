@@ -28,6 +28,7 @@ use crate::stat::Identity;
 
 pub use file::SourceFile;
 pub use fs::{FsSource, SourceSpec};
+pub use names::NamesMemory;
 pub use read::SmallFile;
 pub use same_name::SameName;
 pub use shape::Shape;
@@ -44,6 +45,8 @@ pub struct ScanRequest<'a> {
     /// Sends only these names beneath the (one) source, directories with all entries in them, and
     /// the directories above them. `None`: everything.
     pub files_from: Option<Arc<PathList>>,
+    /// The memory of files with several names.
+    pub names: Arc<NamesMemory>,
 }
 
 /// The place of an entry at its source, which [`SourceTree::open`] needs. It has a meaning only to

@@ -7,11 +7,31 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use longhaul_core::{EntryKind, Inode, LossKind, LossReason, Mtime, RelPath, SeveralNames};
 
 use super::Scanned;
 use super::extras::SourceLosses;
+
+/// The memory of files of a scan of which further names may come, as whoever asked for it sees it.
+#[derive(Debug, Default)]
+pub struct NamesMemory {
+    bytes: AtomicUsize,
+    is_refused: AtomicBool,
+}
+
+impl NamesMemory {
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has the scan forget them at its next file of several names, and remember no others.
+    pub fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The files of a scan of which further names may come.
 pub(crate) struct SourceNames<'s> {
@@ -19,6 +39,7 @@ pub(crate) struct SourceNames<'s> {
     /// Bytes that they take.
     bytes: usize,
     bytes_max: usize,
+    memory: &'s NamesMemory,
     losses: &'s SourceLosses,
 }
 
@@ -33,8 +54,8 @@ struct KnownFile {
 
 impl<'s> SourceNames<'s> {
     /// No files.
-    pub(crate) fn new(losses: &'s SourceLosses) -> SourceNames<'s> {
-        SourceNames { files: HashMap::new(), bytes: 0, bytes_max: REMEMBERED_BYTES_MAX, losses }
+    pub(crate) fn new(memory: &'s NamesMemory, losses: &'s SourceLosses) -> SourceNames<'s> {
+        SourceNames { files: HashMap::new(), bytes: 0, bytes_max: REMEMBERED_BYTES_MAX, memory, losses }
     }
 
     /// A find with the first name of its file, if it has several names and this is not the first.
@@ -53,6 +74,15 @@ impl<'s> SourceNames<'s> {
     }
 
     fn name_of(&mut self, path: &RelPath, version: (Inode, u64, Mtime), count: u32) -> Option<SeveralNames> {
+        let name = self.judge(path, version, count);
+        self.memory.bytes.store(self.bytes, Ordering::Relaxed);
+        name
+    }
+
+    fn judge(&mut self, path: &RelPath, version: (Inode, u64, Mtime), count: u32) -> Option<SeveralNames> {
+        if self.memory.is_refused.load(Ordering::Relaxed) {
+            (self.files, self.bytes, self.bytes_max) = (HashMap::new(), 0, 0);
+        }
         let place = (version.0.dev, version.0.ino);
         let mut first = None;
         if let Some(known) = self.files.get_mut(&place) {
@@ -93,11 +123,10 @@ fn cost(path: &RelPath) -> usize {
     path.as_bytes().len() + FILE_BYTES
 }
 
-/// Bytes of the files that are remembered: some 400,000 with usual paths.
+/// Bytes of the files that are remembered: some 240,000 with usual paths.
 const REMEMBERED_BYTES_MAX: usize = 64 << 20;
-/// Bytes that a file takes beside its path. Guessed from the types, with the room of a table to
-/// grow.
-const FILE_BYTES: usize = 96;
+/// Bytes that a file takes beside its path: some 104 in a table that is half full at worst.
+const FILE_BYTES: usize = 208;
 
 #[cfg(test)]
 mod tests {
@@ -118,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_later_name_is_told_the_first_and_a_file_is_forgotten_behind_its_last_name() {
-        let losses = SourceLosses::default();
-        let mut names = SourceNames::new(&losses);
+        let (memory, losses) = (NamesMemory::default(), SourceLosses::default());
+        let mut names = SourceNames::new(&memory, &losses);
         assert_eq!(names.name_of(&path("a"), version(7, 1), 3), Some(SeveralNames { first: None, count: 3 }));
         assert_eq!(names.name_of(&path("other"), version(8, 1), 2), Some(SeveralNames { first: None, count: 2 }));
         assert_eq!(first(names.name_of(&path("b"), version(7, 1), 3)).as_deref(), Some("a"));
@@ -129,9 +158,22 @@ mod tests {
     }
 
     #[test]
+    fn what_there_is_no_memory_for_is_forgotten_and_the_names_after_it_are_counted() {
+        let (memory, losses) = (NamesMemory::default(), SourceLosses::default());
+        let mut names = SourceNames::new(&memory, &losses);
+        names.name_of(&path("a"), version(7, 1), 3);
+        assert_eq!(memory.bytes(), cost(&path("a")));
+        memory.refuse();
+        assert_eq!(names.name_of(&path("b"), version(7, 1), 3), None);
+        assert_eq!((memory.bytes(), names.files.len()), (0, 0));
+        let rows: Vec<_> = losses.so_far().rows().map(|loss| (loss.reason, loss.entries)).collect();
+        assert_eq!(rows, [(LossReason::TooMany, 1)]);
+    }
+
+    #[test]
     fn a_file_that_changed_between_its_names_is_another_one_and_counted() {
-        let losses = SourceLosses::default();
-        let mut names = SourceNames::new(&losses);
+        let (memory, losses) = (NamesMemory::default(), SourceLosses::default());
+        let mut names = SourceNames::new(&memory, &losses);
         names.name_of(&path("a"), version(7, 1), 3);
         assert_eq!(first(names.name_of(&path("b"), version(7, 2), 3)), None);
         assert_eq!(first(names.name_of(&path("c"), version(7, 2), 3)).as_deref(), Some("b"));
@@ -142,7 +184,8 @@ mod tests {
     #[test]
     fn no_more_files_are_remembered_than_fit_and_the_rest_is_counted() {
         let losses = SourceLosses::default();
-        let mut names = SourceNames { bytes_max: 2 * cost(&path("a")), ..SourceNames::new(&losses) };
+        let memory = NamesMemory::default();
+        let mut names = SourceNames { bytes_max: 2 * cost(&path("a")), ..SourceNames::new(&memory, &losses) };
         for (ino, name) in [(1, "a"), (2, "b"), (3, "c"), (3, "d")] {
             names.name_of(&path(name), version(ino, 1), 2);
         }

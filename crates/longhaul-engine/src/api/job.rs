@@ -180,6 +180,9 @@ pub struct SshHost {
     /// The arguments with which it serves the one client behind its standard input and output
     /// ([`crate::serve_pipe`]).
     pub arguments: String,
+    /// The argument behind which it takes the first bytes of the client, as a word, ahead of those
+    /// that come through its standard input (`PipeConfig::ahead`).
+    pub ahead: String,
     /// The argument with which it does nothing but show that it runs.
     pub trial: String,
     /// Whether this very program is put there before.

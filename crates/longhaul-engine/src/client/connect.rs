@@ -7,34 +7,35 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, TransportFacts,
-    dial_control_over,
+    WhenLong, dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{self, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused};
 use tokio::sync::mpsc;
 
 use super::Run;
+use super::ahead::{self, Ahead, EarlyLanes};
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Reach, Remote, Transport, Verify};
-use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_QUIC};
 use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::{LaneEvent, LaneListener};
-use crate::lanes::join::join;
+use crate::lanes::join::{join, try_path};
 use crate::lanes::replace::{Dial, Replacement};
 use crate::session;
 use crate::session::handshake;
+use crate::session::sender::first_page::FirstPage;
 
 /// A session that was agreed on, its lanes being dialled.
 pub(crate) struct Agreed {
@@ -61,6 +62,8 @@ pub(crate) struct Dialling {
     pub(crate) patience: Patience,
     /// How what is pulled is made durable here.
     pub(crate) sync: Option<SyncMethod>,
+    /// The page that is said right behind the hello of the first session, where this side sends.
+    pub(crate) first: Option<FirstPage>,
 }
 
 impl Run {
@@ -94,8 +97,13 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         let again = dialling.patience.met();
-        let Reached { mut control, ways } =
-            connect_over(remote, self.paths.as_slice(), again, Some((self.near(), &self.ssh))).await?;
+        let early = EarlyLanes::default();
+        let when_long = (!again && self.dials_early()).then(|| {
+            let count = self.settings.lanes.unwrap_or(LANES_EARLY).min(LANES_EARLY);
+            early.when_long(remote.credentials.identity.clone(), self.near().1, count)
+        });
+        let near = (self.near(), &self.ssh, when_long);
+        let Reached { mut control, ways } = connect_over(remote, self.paths.as_slice(), again, Some(near)).await?;
         if !control.peer_addr.ip().is_unspecified() {
             self.paths.lead_to(control.peer_addr)?;
         }
@@ -109,11 +117,16 @@ impl Run {
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let mut ahead = self.connect_ahead(&connect, transport, if is_long { lanes } else { 0 });
+        let (mut ahead, ahead_since) = early.take(&control).unwrap_or_else(|| {
+            let count = if is_long { lanes } else { 0 };
+            (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
+        });
+        let first = dialling.first.as_mut().map(FirstPage::take).unwrap_or_default();
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
-            handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts(), patience).await?;
+            handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts().chain(first), patience)
+                .await?;
         accept_answer(&transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
@@ -121,7 +134,7 @@ impl Run {
         let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
-        ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
+        ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
         let dial = self.dial_of(&control, &welcome, connect, ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {
@@ -133,20 +146,18 @@ impl Run {
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
         replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
         if let Some(ways) = ways {
-            let wanted = self.transport();
-            match role {
-                Role::Sender => ways.when_found(wanted, move || listener.hear(LaneEvent::WayFound(wanted))),
-                Role::Receiver => {
-                    let tell = ways.tell_far_side(wanted);
-                    ways.when_found(wanted, move || {
-                        listener.hear(LaneEvent::WayFound(wanted));
-                        tell();
-                    });
-                }
-            }
+            tell_of_ways(&ways, role, self.transport(), listener);
         }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
+    }
+
+    /// Whether lanes may be dialled while the control connection is: encrypted ones over TCP, which
+    /// need to know neither a key nor a session before their handshakes are over, to the one place
+    /// that the route leads to.
+    fn dials_early(&self) -> bool {
+        let is_private_tcp = self.protection() == Protection::Private && self.transport() == message::Transport::Tcp;
+        is_private_tcp && !self.settings.dry_run && self.paths.as_slice().is_empty()
     }
 
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
@@ -242,7 +253,7 @@ impl Run {
             let (first, may_change) = (self.transport(), self.may_change_transport());
             return Arc::new(move |chosen, asked, segment_max| {
                 let transport = if may_change || asked == message::Transport::Ssh { asked } else { first };
-                ways.connect(chosen, transport, segment_max)
+                tried(ways.connect(chosen, transport, segment_max)?)
             });
         }
         let (_, options) = self.near();
@@ -258,34 +269,20 @@ impl Run {
             if several {
                 options.deadline = PATH_ANSWERS;
             }
-            LaneStream::dial((transport, protection), addr, &identity, pinned, &options)
+            tried(LaneStream::dial((transport, protection), addr, &identity, pinned, &options)?)
         })
-    }
-
-    /// Begins to connect so many lanes. Those that are not taken are closed.
-    fn connect_ahead(&self, connect: &Connect, transport: message::Transport, count: u32) -> Vec<Receiver<Connected>> {
-        let one = |_| {
-            let ((tell, told), connect, paths) = (bounded(1), connect.clone(), self.paths.clone());
-            tokio::task::spawn_blocking(move || {
-                let chosen = if transport == message::Transport::Ssh { None } else { paths.choose() };
-                let connected = connect(chosen.as_ref(), transport, None);
-                let _ = tell.send((chosen, connected));
-            });
-            told
-        };
-        (0..count).map(one).collect()
     }
 
     /// How lanes of a session are dialled and joined to it: those first whose connections were
     /// begun before it was agreed on.
-    fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Receiver<Connected>>) -> Dial {
+    fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Ahead>) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
         let (port, udp, dials) = (control.peer_addr.port(), self.udp.clone(), self.udp.begin());
         Arc::new(move |id, transport| {
             let mut silent = false;
             let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok()) {
+            let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok().flatten()) {
                 Some((chosen, connected)) => (chosen, Some(connected)),
                 // Ssh chooses its own path.
                 None if transport == message::Transport::Ssh => (None, None),
@@ -344,14 +341,34 @@ impl Run {
     }
 }
 
-/// Connects a lane over a path, over what, with segments no larger than that; blocks for as long as
-/// that takes.
-type Connect =
+/// A lane whose path was tried, if that is to be done before it joins.
+fn tried(mut stream: LaneStream) -> Result<LaneStream, NetError> {
+    try_path(&mut stream)?;
+    Ok(stream)
+}
+
+/// Connects a lane over a path, over what, with segments no larger than that, and tries the path;
+/// blocks for as long as that takes.
+pub(super) type Connect =
     Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
-/// How lanes are protected, and their options; and where is counted what ssh costs.
-type Near<'a> = ((Protection, LaneOptions), &'a SshCosts);
-/// A lane that has not joined, or why there is none, and the path that was chosen for it.
-type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
+/// How lanes are protected, and their options; where is counted what ssh costs; and who hears that
+/// the path is long.
+type Near<'a> = ((Protection, LaneOptions), &'a SshCosts, Option<WhenLong>);
+
+/// Has the session hear when lanes over `wanted` need not go over ssh any more, and the far side,
+/// if that sends.
+fn tell_of_ways(ways: &Arc<Ways>, role: Role, wanted: message::Transport, listener: Arc<dyn LaneListener>) {
+    match role {
+        Role::Sender => ways.when_found(wanted, move || listener.hear(LaneEvent::WayFound(wanted))),
+        Role::Receiver => {
+            let tell = ways.tell_far_side(wanted);
+            ways.when_found(wanted, move || {
+                listener.hear(LaneEvent::WayFound(wanted));
+                tell();
+            });
+        }
+    }
+}
 
 /// Refuses an answer that grants more than was asked for, smaller chunks than there may be, or less
 /// metadata.
@@ -416,20 +433,21 @@ async fn connect_over(
         Reach::Ssh(host) => {
             let has_lanes = near.is_some();
             let uncounted = SshCosts::default();
-            let ((protection, options), costs) =
-                near.unwrap_or(((Protection::Private, LaneOptions::default()), &uncounted));
+            let ((protection, options), costs, _) =
+                near.unwrap_or(((Protection::Private, LaneOptions::default()), &uncounted, None));
             let (identity, ports) = (remote.credentials.identity.clone(), host.ports.map(|(low, high)| low..=high));
             let near = NearSide { identity, protection, options, ports };
-            let (control, ways) = ssh::dial(host, &remote.credentials, near, paths, costs).await?;
+            let (mut control, ways) = ssh::dial(host, &remote.credentials, near, paths, costs).await?;
             if has_lanes {
                 ways.find();
-                ways.give_time(control.rtt).await;
+                control.rtt = ways.give_time().await;
             }
             return Ok(Reached { control, ways: Some(ways) });
         }
     };
-    let dialled =
-        dial_control_over(&remote.reach.to_string(), paths, &remote.credentials.identity, PeerCheck::Observe).await;
+    let (at, identity) = (remote.reach.to_string(), &remote.credentials.identity);
+    let when_long = near.and_then(|(_, _, when_long)| when_long);
+    let dialled = dial_control_over(&at, paths, identity, PeerCheck::Observe, when_long).await;
     let control = dialled.map_err(|e| dial_fault(&e, again))?;
     tracing::debug!(
         target: "longhaul::session",

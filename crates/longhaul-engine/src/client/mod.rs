@@ -5,9 +5,10 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `list` asks what is there. `ssh`
-//! reaches a host that has no daemon. The session loops do the rest.
+//! sources that give them so. `list` asks what is there. `ssh` reaches a host that has no daemon.
+//! `ahead` connects lanes before a session is agreed on. The session loops do the rest.
 
+mod ahead;
 pub(crate) mod connect;
 pub(crate) mod digests;
 mod from_stream;
@@ -50,6 +51,7 @@ use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::handshake;
 use crate::session::opened::Destination;
+use crate::session::sender::first_page::FirstPage;
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 use crate::workers::blocking;
@@ -244,6 +246,7 @@ impl Run {
         }
         let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
+        dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk)?);
         loop {
             // What the first session found there decides for all: it may since have made a
             // directory of that name.
@@ -254,7 +257,14 @@ impl Run {
             };
             let (root, path) = (path.root.clone(), path.path.clone());
             let far = Far::Destination { root, path, placing, if_exists: self.settings.if_exists };
-            let ended = match self.agree(remote, Role::Sender, far.into(), slots, chunk_max, &mut dialling).await {
+            let agreed = self.agree(remote, Role::Sender, far.into(), slots, chunk_max, &mut dialling).await;
+            if let Some(first) = dialling.first.take() {
+                course.began(first);
+            }
+            if agreed.is_err() {
+                course.offer_first_page_again();
+            }
+            let ended = match agreed {
                 Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
                 Err(fault) => Err(fault),
             };
@@ -380,7 +390,12 @@ impl Run {
         let mut dice = [0; 8];
         dice.copy_from_slice(&nonce()?[..8]);
         let dice = u64::from_le_bytes(dice);
-        Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice), sync: None })
+        Ok(Dialling {
+            run,
+            patience: Patience::new(self.settings.retry_for, Instant::now(), dice),
+            sync: None,
+            first: None,
+        })
     }
 
     pub(crate) async fn wait(

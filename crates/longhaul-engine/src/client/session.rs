@@ -30,7 +30,7 @@ impl Run {
     /// where the user wants them.
     pub(crate) fn plan(&self, agreed: &Agreed, role: Role, digests: SkippedDigests) -> Plan {
         let count = (agreed.granted, agreed.lanes_max);
-        let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, count);
+        let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, count, agreed.control.rtt);
         let receiving = ReceivePlan::of_settings(&self.settings, digests);
         Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving)
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use longhaul_core::{Escaped, Fault, FaultCode};
+use serde::{Deserialize, Serialize};
 
 use super::ClientConfig;
 use crate::api::{FileEvent, FileStatus, StopTrigger};
@@ -74,7 +75,7 @@ pub struct AuditWho<'a> {
 }
 
 /// The deed of a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum AuditDeed {
     /// A session was admitted.
@@ -99,6 +100,16 @@ pub enum AuditDeed {
 }
 
 impl AuditDeed {
+    /// Whether it was done to a file or link, in a session.
+    pub(super) const fn is_of_a_file(self) -> bool {
+        match self {
+            AuditDeed::Opened | AuditDeed::Sent | AuditDeed::Committed | AuditDeed::Replaced | AuditDeed::Failed => {
+                true
+            }
+            AuditDeed::SessionBegan | AuditDeed::SessionEnded | AuditDeed::Listed | AuditDeed::Refused => false,
+        }
+    }
+
     /// Its name, for people and scripts.
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,6 +148,11 @@ impl Auditor {
     /// The reason.
     pub(super) fn ready(&self) -> Result<(), Fault> {
         self.0.as_ref().map_or(Ok(()), |log| log.ready())
+    }
+
+    /// Whether the log takes records now. `None`: there is no log.
+    pub(super) fn state(&self) -> Option<Result<(), Fault>> {
+        self.0.as_ref().map(|log| log.ready())
     }
 
     /// The records of one session of a client at this address.
@@ -188,11 +204,6 @@ impl SessionAudit {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// Records the beginning or the end.
-    pub(super) fn session(&self, record: AuditRecord<'_>) {
-        self.keep(record);
-    }
-
     /// Records a file that was opened to be sent, by the path that begins with the root's name, or
     /// that could not be.
     fn opened(&self, shown: &[u8], bytes: u64, code: Option<FaultCode>) {
@@ -227,7 +238,8 @@ impl SessionAudit {
         self.keep(AuditRecord { bytes: Some(file.bytes), b3: file.b3, ..record });
     }
 
-    fn keep(&self, record: AuditRecord<'_>) {
+    /// Keeps a record of the session: whose it is, its name and the time are added.
+    pub(super) fn keep(&self, record: AuditRecord<'_>) {
         let Some(log) = &self.log else { return };
         let record = AuditRecord {
             who: AuditWho {

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::{ByteCount, ChunkMap, Fault, FaultCode, Meta, Preserve, RelPath, TempName};
-use longhaul_disk::{DiskError, Journalled, Reopened, Replace, Room, Staged, Standing, TargetFile, TargetTree};
+use longhaul_disk::{
+    DiskError, Journalled, NameMade, NameProof, Reopened, Replace, Room, Staged, Standing, TargetFile, TargetTree,
+};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -172,13 +174,13 @@ impl BoundedTree {
     }
 
     /// Makes a name of this length, if there is room for it.
-    fn make<T>(
+    fn make<T, E: From<DiskError>>(
         &self,
         path: &RelPath,
         more: Stored,
-        make: impl FnOnce() -> Result<T, DiskError>,
+        make: impl FnOnce() -> Result<T, E>,
         file: impl FnOnce(&T) -> Option<Weak<TargetFile>>,
-    ) -> Result<T, DiskError> {
+    ) -> Result<T, E> {
         self.check_reserve(path)?;
         self.forget_gone();
         self.quotas.claim(&self.account, more).map_err(|why| refused(path, why))?;
@@ -274,6 +276,19 @@ impl TargetTree for BoundedTree {
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         self.make(path, Stored::file(0), || self.tree.make_link(path, target, meta, preserve), |_| None)
+    }
+
+    /// Each name counts as a whole file: whoever replaces the others leaves it all the bytes.
+    fn make_name(&self, path: &RelPath, first: &RelPath, proof: &NameProof<'_>) -> NameMade {
+        let make = || {
+            let more = self.standing(first)?;
+            let make = || match self.tree.make_name(path, first, proof) {
+                NameMade::Staged(staged) => Ok(staged),
+                other => Err(other),
+            };
+            self.make(path, more, make, |_| None)
+        };
+        make().map_or_else(|other| other, NameMade::Staged)
     }
 
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {

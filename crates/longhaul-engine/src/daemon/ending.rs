@@ -69,7 +69,7 @@ impl EndedSession<'_> {
         daemon.live.tallies.ended(self.transport, code);
         fault.iter().for_each(|fault| daemon.live.tallies.fault(client, what, fault));
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(what), code, ..AuditRecord::default() };
-        audit.session(AuditRecord { bytes: Some(bytes), count: Some(files), ..record });
+        audit.keep(AuditRecord { bytes: Some(bytes), count: Some(files), ..record });
     }
 }
 

@@ -163,8 +163,8 @@ impl LiveSessions {
 
     /// The same sessions, as a conversation of a deputy sees them.
     #[must_use]
-    pub(super) fn linked(self, link: Arc<DaemonLink>) -> LiveSessions {
-        LiveSessions { link: Some(link), ..self }
+    pub(super) fn linked(self, link: Arc<DaemonLink>, audit: Auditor) -> LiveSessions {
+        LiveSessions { link: Some(link), audit, ..self }
     }
 
     /// Enters a session.

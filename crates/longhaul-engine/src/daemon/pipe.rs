@@ -26,7 +26,7 @@ use super::door::{self, Listening};
 use super::liveness::Liveness;
 use super::{Bounds, ClientConfig, Daemon, RootConfig, Roots, ServeConfig, serve};
 use crate::api::Stop;
-use crate::ssh::{ConnectionKind, read_hello};
+use crate::ssh::{AheadOfPipe, ConnectionKind, read_hello};
 
 /// The settings of a daemon that serves one pipe.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct PipeConfig {
     /// The addresses of the ssh connection: the client's, and this host's. `None` where there are
     /// none: lanes over ssh are the only ones then.
     pub between: Option<(IpAddr, IpAddr)>,
+    /// The word behind [`SshHost::ahead`](crate::SshHost::ahead), if there was one.
+    pub ahead: Option<String>,
     /// Everything else: memory, I/O and limits. Its listeners, roots and clients are not looked at.
     pub serve: ServeConfig,
     /// The version of this program, for messages.
@@ -46,18 +48,19 @@ pub struct PipeConfig {
 ///
 /// # Errors
 /// A [`Fault`] of a pipe on which something else is said, or of a root that cannot be opened.
-pub async fn serve_pipe<R, W>(config: PipeConfig, mut reader: R, mut writer: W, stop: Stop) -> Result<(), Fault>
+pub async fn serve_pipe<R, W>(config: PipeConfig, reader: R, mut writer: W, stop: Stop) -> Result<(), Fault>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
+    let PipeConfig { confined, between, ahead, serve, version } = config;
+    let mut reader = AheadOfPipe::new(ahead.as_deref(), reader);
     let heard = timeout(HELLO, read_hello(&mut reader, ClientHello::decode)).await;
     let silent = |_| Fault::new(FaultCode::TimedOut, Blame::Peer, "nothing was said through the pipe for 60 s");
     let Some(hello) = heard.map_err(silent)?? else {
         return Err(Fault::new(FaultCode::Lost, Blame::Peer, "the pipe ended before anything was said"));
     };
     let identity = Identity::generate()?;
-    let PipeConfig { confined, between, serve, version } = config;
     let places = (serve.io, serve.unfinished);
     let key = PublicKey::from_bytes(hello.key);
     let account = tokio::task::spawn_blocking(move || PipeAccount::open(confined, hello.places, places)).await;

@@ -29,14 +29,15 @@ pub(super) struct Rest {
     pub(super) claim: Option<Share>,
 }
 
-/// Whether parts follow a request's hello, and which.
-pub(super) fn follows(request: &Request) -> Follows {
+/// Whether more may follow a hello before its answer: the parts of its request, or a first page.
+pub(super) fn says_more(request: &Request) -> bool {
     match request {
         Request::Transfer(transfer) => match &transfer.far {
-            Far::Sources { follows, .. } => *follows,
-            _ => Follows::Nothing,
+            Far::Sources { follows, .. } => *follows != Follows::Nothing,
+            Far::Destination { .. } => true,
+            Far::Memory { .. } => false,
         },
-        _ => Follows::Nothing,
+        _ => false,
     }
 }
 

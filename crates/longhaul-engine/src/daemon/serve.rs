@@ -14,7 +14,7 @@ use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{Far, Follows, GrantedLanes, VERSION, Welcome, extras_carried};
+use longhaul_proto::wire::message::{Far, GrantedLanes, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -65,7 +65,9 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         return deputy::relay(current, control, uid, place).await;
     }
     let heard = handshake::hear(&mut control.reader).await;
-    let follows = heard.as_ref().map_or(Follows::Nothing, |(request, _)| request::follows(request));
+    // One of another version may say as much.
+    let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
+    let says_more = heard.as_ref().map_or_else(unspoken, |(request, _)| request::says_more(request));
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
@@ -97,11 +99,11 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         Err(fault) => {
             asked.refused(&daemon, &fault);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
-            if follows == Follows::Nothing {
+            if says_more {
+                refuse_in_the_middle(&mut control, fault).await;
+            } else {
                 drop(place);
                 refuse(&mut control, fault).await;
-            } else {
-                refuse_listing(&mut control, fault).await;
             }
         }
     }
@@ -114,7 +116,7 @@ async fn refuse(control: &mut Control, fault: Fault) {
 
 /// Refuses a client that may still be saying what it wants: what it says is read for a moment more,
 /// as a connection that is closed on words which nobody read takes the refusal with it.
-async fn refuse_listing(control: &mut Control, fault: Fault) {
+async fn refuse_in_the_middle(control: &mut Control, fault: Fault) {
     refuse(control, fault).await;
     let mut nowhere = tokio::io::sink();
     let _ = tokio::time::timeout(HEARD_OUT, tokio::io::copy(&mut control.reader, &mut nowhere)).await;
@@ -206,19 +208,19 @@ async fn welcome(
     let welcome = answer(admission, units, (session, rate));
     admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
     let what = Some(admission.description.as_str());
-    admission.holdings.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
+    admission.holdings.audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
     let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
-    let (reader, writer) = (control.reader, control.writer);
+    let (reader, writer, rtt) = (control.reader, control.writer, control.rtt);
     let presence = match &admission.side {
         Side::Receive(destination, _) => destination.presence.clone(),
         Side::Send(..) => Arc::default(),
     };
-    let plan = plan(daemon, admission, &welcome, rate);
+    let plan = plan(daemon, admission, &welcome, (rate, rtt));
     let rules = plan.lane_rules(Replacement::Grant(LaneGrants::new(count, registered.opener())));
     let stop = admission.holdings.place.stop().or(daemon.stop.clone());
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
@@ -306,9 +308,9 @@ fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneLis
     }
 }
 
-/// The daemon's plan of a session that was admitted; `rate` is what the daemon lets it carry,
-/// bytes/s.
-fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<u64>) -> Plan {
+/// The daemon's plan of a session that was admitted, over a path with this round trip; `rate` is
+/// what the daemon lets it carry, bytes/s.
+fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): (Option<u64>, Duration)) -> Plan {
     let transfer = &admission.transfer;
     let policy = match &admission.side {
         Side::Receive(_, policy) => *policy,
@@ -327,6 +329,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, rate: Option<
         rates: LaneRates::of(rate, transfer.flow.rate),
         share: transfer.flow.share,
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
+        is_long: rtt >= budget::FAR,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
     Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)

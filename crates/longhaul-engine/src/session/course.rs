@@ -6,19 +6,20 @@
 //! the state of the next one. It sends nothing and knows no connection.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{AccountMap, Entry, EntryKind, Fault, PathList, Preserve};
-use longhaul_disk::{ScanRequest, Scanned, SourceTree, StreamSource};
+use longhaul_disk::{NamesMemory, ScanRequest, Scanned, SourceTree, StreamSource};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
+use super::sender::first_page::{FirstPage, SaidPage};
 use super::sent_stream::SentStream;
 use super::source::Origin;
 use super::totals::Totals;
@@ -39,6 +40,12 @@ pub(crate) struct SendCourse {
     pub(super) again: VecDeque<UnsettledEntry>,
     /// The stream that is sent. `None` where files are.
     pub(super) stream: Option<SentStream>,
+    /// The memory of files with several names in the scan.
+    pub(super) names_memory: Arc<NamesMemory>,
+    /// An entry that was taken off the scan and is offered before the next one.
+    pub(super) next: Option<Scanned>,
+    /// The page that was said before the session began, and the machine that said it.
+    pub(super) said: Option<SaidPage>,
     scan: Scan,
 }
 
@@ -100,7 +107,12 @@ impl ScanWish {
 
     /// The request that a source takes.
     pub(crate) fn request(&self) -> ScanRequest<'_> {
-        ScanRequest { filter: &self.filter, preserve: self.preserve, files_from: self.names.clone() }
+        ScanRequest {
+            filter: &self.filter,
+            preserve: self.preserve,
+            files_from: self.names.clone(),
+            names: Arc::default(),
+        }
     }
 }
 
@@ -110,11 +122,31 @@ impl SendCourse {
         SendCourse { stream: Some(SentStream::new(source)), ..SendCourse::default() }
     }
 
+    /// Takes over the scan that began with a first page.
+    pub(crate) fn began(&mut self, first: FirstPage) {
+        let FirstPage { scan, names, next, said, .. } = first;
+        said.kinds.iter().for_each(|kind| self.totals.found(kind));
+        (self.next, self.names_memory) = (next, names);
+        self.scan = Scan::Running(scan);
+        if said.is_last {
+            self.scan_is_over();
+        }
+        self.said = Some(said);
+    }
+
+    /// No session was agreed on: the entries of its first page are offered again in the next.
+    pub(crate) fn offer_first_page_again(&mut self) {
+        if let Some(said) = self.said.take() {
+            let (unsettled, dirs) = said.offered.into_parts();
+            self.keep(unsettled.map(|(_, known)| known), dirs);
+        }
+    }
+
     /// Begins the scan, unless an earlier session did.
     pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<(), Fault> {
         self.totals.begin_session();
         if matches!(self.scan, Scan::ToBegin) {
-            self.scan = Scan::Running(start_scan(tree, wanted)?);
+            self.scan = Scan::Running(start_scan(tree, wanted, self.names_memory.clone())?);
         }
         Ok(())
     }
@@ -152,10 +184,19 @@ impl SendCourse {
 /// for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
-fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
+/// Begins a scan on a thread of its own, which counts in `names` what it remembers.
+///
+/// # Errors
+/// A [`Fault`] if there is no thread for it.
+pub(super) fn start_scan(
+    tree: Arc<dyn SourceTree>,
+    wanted: ScanWish,
+    names: Arc<NamesMemory>,
+) -> Result<mpsc::Receiver<Scanned>, Fault> {
     let (tx, rx) = mpsc::channel(SCAN_AHEAD);
     let scan = move || {
-        tree.scan(&wanted.request(), &mut |scanned| match tx.blocking_send(wanted.mapped(scanned)) {
+        let request = ScanRequest { names, ..wanted.request() };
+        tree.scan(&request, &mut |scanned| match tx.blocking_send(wanted.mapped(scanned)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         });
@@ -232,10 +273,12 @@ impl CommittedVersions {
     }
 }
 
-/// A hash that tells one version of one entry from another. No secret goes into it: a sender that
-/// finds two that agree is only told of one of its own files that it stands already.
+/// A hash that tells one version of one entry from another. Its key is a secret of this process: a
+/// sender that found two that agree could say of a name of its own that it was committed at the
+/// place of another's, and get links to that.
 fn version(entry: &Entry) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let mut hasher = KEY.build_hasher();
     entry.path.as_bytes().hash(&mut hasher);
     (entry.meta.mtime.secs, entry.meta.mtime.nanos).hash(&mut hasher);
     match &entry.kind {

@@ -102,17 +102,23 @@ async fn tell(writer: &mut WriteHalf, hello: Message, parts: impl Iterator<Item 
 }
 
 /// The answer to the request that `telling` sends, for which it waits at most the given time after
-/// the last part. A refusal may come before that.
+/// the last part. It may come before that: after an agreement the rest is said all the same.
 async fn heard_while_telling(
     reader: &mut ReadHalf,
     telling: impl Future<Output = Result<(), Fault>>,
     patience: Duration,
 ) -> Result<Message, Fault> {
-    let mut hearing = std::pin::pin!(answer_within(reader, Duration::MAX));
+    let (mut hearing, mut telling) = (std::pin::pin!(answer_within(reader, Duration::MAX)), std::pin::pin!(telling));
     let told = tokio::select! {
         biased;
-        heard = &mut hearing => return heard,
-        told = telling => told,
+        heard = &mut hearing => {
+            if matches!(heard, Ok(Message::Welcome(_))) {
+                // A message that broke off would have its end taken from the next one.
+                telling.await?;
+            }
+            return heard;
+        }
+        told = &mut telling => told,
     };
     let patience = if told.is_ok() { patience } else { REFUSAL_OVERTAKES };
     match (tokio::time::timeout(patience, hearing).await, told) {
@@ -211,5 +217,40 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
         caps if caps & CAP_SYNCS_EACH != 0 => Some(SyncMethod::Each),
         caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => Some(SyncMethod::FileSystem),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agreement_that_comes_before_all_was_said_breaks_no_message_off() {
+        let (near, far) = tokio::io::duplex(4096);
+        let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
+        let chunk = ChunkSize::from_bytes(1 << 20).expect("a size");
+        let welcome = Message::Welcome(Welcome {
+            version: VERSION,
+            caps: 0,
+            session: [0; 16],
+            chunk,
+            chunk_max: chunk,
+            bundled_max: 0,
+            lanes_max: 1,
+            rate: 0,
+            memory_bytes: 0,
+        });
+        write_message(&mut far, &welcome).await.expect("said");
+        let mut has_said = false;
+        let telling = async {
+            for _ in 0..9 {
+                tokio::task::yield_now().await;
+            }
+            has_said = true;
+            Ok(())
+        };
+        let heard = heard_while_telling(&mut reader, telling, Duration::from_secs(60)).await;
+        assert_eq!(heard.expect("an agreement"), welcome);
+        assert!(has_said);
     }
 }

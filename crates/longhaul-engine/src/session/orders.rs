@@ -258,7 +258,12 @@ pub(super) mod tests {
 
     fn origin() -> Arc<Origin> {
         let mut origin = None;
-        let what = ScanRequest { filter: &Filter::default(), preserve: Preserve::default(), files_from: None };
+        let what = ScanRequest {
+            filter: &Filter::default(),
+            preserve: Preserve::default(),
+            files_from: None,
+            names: Arc::default(),
+        };
         VoidSource { len: 1 << 30, files: 1 }.scan(&what, &mut |scanned| {
             if let Scanned::Entry { source, identity, .. } = scanned {
                 origin = Some(Origin { at: source, identity, sparse: false });

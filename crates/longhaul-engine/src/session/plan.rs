@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::CHUNKS_WANTED_MAX;
+use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNKS_WANTED_MAX};
 use longhaul_core::{AccountMap, ChunkSize, IfExists, PathShare, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
-use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
+use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
 
@@ -80,6 +80,8 @@ pub(crate) struct LanePlan {
     pub(crate) share: PathShare,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
+    /// Whether a round trip takes so long that short files are shared among the lanes.
+    pub(crate) is_long: bool,
 }
 
 /// The rules of a receiver.
@@ -129,6 +131,7 @@ impl Plan {
             rates: LaneRates::of(settings.rate, 0),
             share: PathShare::All,
             stall_after: settings.stall_after,
+            is_long: false,
         };
         Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
     }
@@ -187,6 +190,8 @@ impl Plan {
         if targets > 1 {
             config.order = WantOrder::Spread { files_max: FILES_A_TARGET * targets, chunks_max: slab.slots() };
         }
+        // Under any other policy, length and time do not say that a file is the source's.
+        let names_standing = names_standing && config.policy.if_exists == IfExists::SkipSame;
         let options = DestinationOptions { names_standing, ..destination_options(&config, slab.slot_bytes()) };
         let accounts = self.receiving.accounts.clone();
         Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream, accounts }
@@ -217,7 +222,14 @@ impl Plan {
             read_back,
             digests,
             order: WantOrder::Any,
+            cut: self.cut(),
         }
+    }
+
+    /// Into what files are cut that would not give each lane a chunk.
+    fn cut(&self) -> Option<Cut> {
+        let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_CUT_MIN).filter(|_| self.lanes.is_long)?;
+        Some(Cut { lanes: self.lanes.count, chunk_min })
     }
 }
 
@@ -258,6 +270,7 @@ impl LanePlan {
         transfer: &Transfer,
         welcome: &Welcome,
         (count, most): (u32, u32),
+        rtt: Duration,
     ) -> LanePlan {
         LanePlan {
             count,
@@ -271,6 +284,7 @@ impl LanePlan {
             rates: LaneRates::of(settings.rate, welcome.rate),
             share: settings.share,
             stall_after: settings.stall_after,
+            is_long: rtt >= budget::FAR,
         }
     }
 }

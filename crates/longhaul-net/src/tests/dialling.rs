@@ -121,7 +121,7 @@ fn an_address_that_this_host_does_not_have_is_a_mistake_of_its_user() {
     let port = Port::open();
     let me = identity();
     let dial = |addr: &str, paths: &[NetPath]| {
-        port.runtime.block_on(dial_control_over(addr, paths, &me, PeerCheck::Observe)).unwrap_err()
+        port.runtime.block_on(dial_control_over(addr, paths, &me, PeerCheck::Observe, None)).unwrap_err()
     };
     let foreign: NetPath = "192.0.2.77".parse().unwrap();
     let refused = dial("127.0.0.1:9", &[foreign]);

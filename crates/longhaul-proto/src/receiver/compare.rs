@@ -260,7 +260,7 @@ impl Receiver {
         if large.stage == LargeStage::Comparing {
             steps::step(&mut large.stage, LargeStage::Creating);
             self.window.begin_creating();
-            self.actions.push(ReceiverAction::Create(slot.entry.clone(), None));
+            self.actions.push(ReceiverAction::Create(slot.entry.clone(), None, large.map.size()));
         }
     }
 

@@ -5,7 +5,7 @@
 //! else does. The state of one file lies in `large`.
 
 use longhaul_core::digest::{Hash32, TreePart};
-use longhaul_core::{Blame, ChunkIndex, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId};
 
 use super::large::{LargeStage, LargeTarget, Leftover, Want};
 use super::stream::map_of;
@@ -33,9 +33,19 @@ impl Receiver {
                     steps::step(&mut large.stage, LargeStage::Comparing);
                     self.window.want_chunks_of(id);
                 } else {
+                    let len = large.map.len();
+                    let is_fresh = large.partial.is_none() && large.comparison.is_none() && !large.is_stream();
+                    let cut = self.config.cut.filter(|_| is_fresh && self.config.order == WantOrder::Any);
+                    let cut = cut.map(|cut| cut.chunk_of(len, self.config.chunk, self.window.files()));
+                    if let Some(chunk) = cut.filter(|chunk| *chunk != large.map.size()) {
+                        large.begin_anew(ChunkMap::new(len, chunk));
+                    }
                     steps::step(&mut large.stage, LargeStage::Creating);
                     self.window.begin_creating();
-                    self.actions.push(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
+                    // A partial that turns out to be gone is begun anew in the session's chunks.
+                    let partial = large.partial.clone();
+                    let size = if partial.is_some() { self.config.chunk } else { large.map.size() };
+                    self.actions.push(ReceiverAction::Create(slot.entry.clone(), partial, size));
                 }
             }
         }
@@ -114,6 +124,8 @@ impl Receiver {
                 Err(fault) => self.fail_file_leaving(id, fault, Leftover::Discard),
             }
             self.read_back_held(id);
+        } else if large.map.size() != chunk {
+            self.tell_resume(id, Vec::new());
         }
         self.window.want_chunks_of(id);
     }

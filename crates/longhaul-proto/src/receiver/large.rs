@@ -230,7 +230,7 @@ impl LargeTarget {
         LargeTarget { partial: Some(partial), ..target }
     }
 
-    /// Begins without the partial, which was gone.
+    /// Begins without the partial, which was gone, or in chunks of another size.
     pub(super) fn begin_anew(&mut self, map: ChunkMap) {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);

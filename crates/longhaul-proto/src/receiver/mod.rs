@@ -54,7 +54,7 @@ use lanes::ReceivingLanes;
 use manifest::{EntryState, ReceivedManifest};
 pub use names::Named;
 pub use order::{
-    Base, Created, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
+    Base, Created, Cut, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
     SkippedDigests, Surveyed, SyncGroup, Ticket, WantOrder,
 };
 pub use partial::{Partial, Source};

@@ -30,6 +30,8 @@ pub(super) struct Naming {
     partial: Option<Arc<Partial>>,
     /// The place of the first name.
     first: RelPath,
+    /// How many names it has waited for that failed.
+    failed: u8,
 }
 
 /// The way of an entry that cannot become a name of another file.
@@ -54,6 +56,10 @@ pub enum Named {
     /// It cannot be made, and the disk has counted it as lost.
     Refused,
 }
+
+/// How many first names may fail before those that wait for one wait no more. A file that cannot be
+/// read has all of its names fail.
+const FAILED_FIRST_MAX: u8 = 4;
 
 /// The entries that wait for first names. See the module.
 #[derive(Debug, Default)]
@@ -122,7 +128,7 @@ impl Receiver {
             PolicyDecision::Compare => Otherwise::Compare,
             PolicyDecision::Fail(_) => return None,
         };
-        (first != held.placed).then(|| Naming { otherwise, partial: partial.cloned(), first })
+        (first != held.placed).then(|| Naming { otherwise, partial: partial.cloned(), first, failed: 0 })
     }
 
     /// Has an entry made a name of another file, once that has its outcome.
@@ -152,7 +158,7 @@ impl Receiver {
     }
 
     /// A first name failed: the first of the entries that waited for it goes the way of any entry,
-    /// and the others wait for that.
+    /// and the others wait for that. Those that have waited for several in vain go their own way.
     pub(super) fn first_name_failed(&mut self, waiting: Vec<FileId>) {
         if self.leaves_entries() {
             return;
@@ -162,7 +168,8 @@ impl Receiver {
             let waits_for = next.clone().filter(|next| self.manifest.is_busy(next));
             let Some(slot) = self.manifest.get_mut(id) else { continue };
             let EntryState::Naming(naming) = &mut slot.state else { continue };
-            if let Some(first) = waits_for {
+            naming.failed = naming.failed.saturating_add(1);
+            if let Some(first) = waits_for.filter(|_| naming.failed < FAILED_FIRST_MAX) {
                 naming.first = first.clone();
                 self.manifest.waiting.wait(&first, id);
             } else {

@@ -148,10 +148,10 @@ pub enum ReceiverAction {
         /// Whether to measure only after every file that was to be discarded is removed.
         behind_discards: bool,
     },
-    /// Make the temporary file, or open the one of the partial:
+    /// Make the temporary file, in chunks of this size, or open the one of the partial:
     /// [`Receiver::handle_create`](super::Receiver::handle_create). It is in the journal before it
     /// exists. If the source has changed, the chunks that the journal had of it are revised away.
-    Create(Arc<EntryRef>, Option<Arc<Partial>>),
+    Create(Arc<EntryRef>, Option<Arc<Partial>>, ChunkSize),
     /// Stage the symbolic link under a temporary name:
     /// [`Receiver::handle_stage`](super::Receiver::handle_stage).
     MakeLink(Arc<EntryRef>),
@@ -324,6 +324,32 @@ pub struct ReceiverConfig {
     pub digests: SkippedDigests,
     /// The order in which chunks are asked for.
     pub order: WantOrder,
+    /// Into what files are cut that would not give each lane a chunk. `None` if none is.
+    pub cut: Option<Cut>,
+}
+
+/// The cut of files that are short for the lanes of a session: on a long path each lane begins with
+/// a few packets, so one lane alone takes many round trips for what several carry in few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The lanes that a file is shared among.
+    pub lanes: u32,
+    /// The smallest chunk of a file that is cut.
+    pub chunk_min: ChunkSize,
+}
+
+impl Cut {
+    /// The chunk size of a file of `len` bytes, which are otherwise `chunk` bytes each, if `files`
+    /// files share the lanes: two chunks for each lane of its share, so that a lane that is ahead
+    /// takes one more.
+    pub(super) fn chunk_of(self, len: u64, chunk: ChunkSize, files: usize) -> ChunkSize {
+        let lanes = u64::from(self.lanes) / (files as u64).max(1);
+        if lanes < 2 || len >= chunk.bytes().saturating_mul(lanes) {
+            return chunk;
+        }
+        let least = len.div_ceil(2 * lanes).max(self.chunk_min.bytes());
+        ChunkSize::from_bytes(least.next_power_of_two()).map_or(chunk, |cut| cut.min(chunk))
+    }
 }
 
 /// The order in which a receiver asks for chunks.

@@ -86,6 +86,11 @@ impl Window {
         first.filter(|_| self.open < LARGE_OPEN_MAX)
     }
 
+    /// Files that have no outcome.
+    pub(super) fn files(&self) -> usize {
+        self.files.len()
+    }
+
     /// A file waits no more.
     pub(super) fn dequeue(&mut self, id: FileId) {
         if let Some(device) = self.device_of(id) {

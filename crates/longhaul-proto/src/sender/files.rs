@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger};
+use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CUT_CHUNKS_MAX};
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
@@ -163,7 +164,9 @@ impl Sender {
             _ => return refused(&"which goes in no chunks"),
         };
         let is_fixed = large.is_stream() && resume.chunk != large.map.size();
-        if large.next.0 > 0 || large.resumed || is_fixed || !sizes.contains(&resume.chunk.bytes()) {
+        let has_size = sizes.contains(&resume.chunk.bytes())
+            || (resume.chunk <= self.config.chunk_max && is_cut(large.map.len(), resume.chunk));
+        if large.next.0 > 0 || large.resumed || is_fixed || !has_size {
             return refused(&"of which it wanted chunks already, or in chunks of a size that was not agreed");
         }
         if large.merger.inserted() == 0 && !large.is_stream() {
@@ -389,4 +392,10 @@ impl Sender {
         }
         self.chunk_judged(file, index, finding)
     }
+}
+
+/// Whether a file of `len` bytes may be cut into chunks that are smaller than any session's: into a
+/// few, so that all lanes share it.
+fn is_cut(len: u64, chunk: ChunkSize) -> bool {
+    chunk.bytes() >= CHUNK_BYTES_CUT_MIN && len.div_ceil(chunk.bytes()) <= CUT_CHUNKS_MAX
 }

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use longhaul_core::limits::{
-    BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_EXTRAS_COST, PEER_TEXT_BYTES_MAX,
+    BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_EXTRAS_COST, PAGES_UNASKED,
+    PEER_TEXT_BYTES_MAX,
 };
 
 use longhaul_core::{Attempt, ChunkMap, Entry, EntryKind, Fault, FileId};
@@ -20,7 +21,7 @@ use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit, PageExtras, PageNames};
 
 /// The page that is being filled, and the credit for pages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Manifest {
     page: Vec<Entry>,
     page_bytes: usize,
@@ -33,6 +34,24 @@ pub(super) struct Manifest {
     credit: u64,
     scanned: bool,
     last_sent: bool,
+}
+
+impl Default for Manifest {
+    /// Nothing is scanned, and the first page needs no offer.
+    fn default() -> Manifest {
+        Manifest {
+            page: Vec::new(),
+            page_bytes: 0,
+            extras_cost: 0,
+            next: FileId(0),
+            offered: false,
+            sent: 0,
+            answered: 0,
+            credit: PAGES_UNASKED,
+            scanned: false,
+            last_sent: false,
+        }
+    }
 }
 
 impl Manifest {
@@ -53,8 +72,7 @@ impl Manifest {
 impl Sender {
     /// Whether another scanned entry can be taken now.
     pub fn has_room(&self) -> bool {
-        self.manifest.offered
-            && !self.manifest.scanned
+        !self.manifest.scanned
             && !self.manifest.is_full()
             && self.entries.len() < ENTRIES_OUTSTANDING_MAX
             && !self.is_backlogged
@@ -115,7 +133,7 @@ impl Sender {
             return Err(Fault::protocol("a second offer"));
         }
         self.manifest.credit = offer.pages;
-        if self.manifest.scanned {
+        if self.manifest.is_full() || self.manifest.scanned {
             self.send_page();
         }
         Ok(())
@@ -136,7 +154,6 @@ impl Sender {
         let last = manifest.scanned;
         if self.is_over
             || manifest.last_sent
-            || !manifest.offered
             || manifest.sent >= manifest.credit
             || self.is_backlogged
             || (manifest.page.is_empty() && !last)
@@ -286,6 +303,32 @@ mod tests {
     use crate::sender::SenderConfig;
     use longhaul_core::{ChunkSize, Inode, Meta, RelPath};
 
+    fn offered(path: &str, len: u64) -> Entry {
+        let path = RelPath::new(path.as_bytes()).expect("a path");
+        let kind = EntryKind::File { len, sparse: false, inode: Inode::default() };
+        Entry { path, kind, meta: Meta::default() }
+    }
+
+    #[test]
+    fn one_page_leaves_before_the_offer_and_the_next_under_its_credit() {
+        let chunk = ChunkSize::DEFAULT;
+        let mut sender = Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 0 });
+        let pages = |sender: &mut Sender| {
+            let actions = std::iter::from_fn(|| sender.poll_action());
+            actions.filter(|action| matches!(action, SenderAction::Send(Message::Page(_)))).count()
+        };
+        let mut scanned = 0;
+        while sender.has_room() {
+            assert!(scanned < 2 * PAGE_ENTRIES_MAX, "the scan waits for credit");
+            sender.handle_scanned(offered(&format!("a-file-{scanned}"), 1));
+            scanned += 1;
+        }
+        assert_eq!(pages(&mut sender), 1, "the second page waits");
+        sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
+        assert_eq!(pages(&mut sender), 1);
+        assert!(sender.has_room());
+    }
+
     #[test]
     fn a_bundle_is_short_enough_to_share_files_among_lanes_and_a_longer_file_goes_alone() {
         let chunk = ChunkSize::DEFAULT;
@@ -294,9 +337,7 @@ mod tests {
         sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
         let lens = [vec![4096; 64], vec![200 << 10, 100]].concat();
         for (at, len) in lens.iter().enumerate() {
-            let path = RelPath::new(format!("f{at}").as_bytes()).expect("a path");
-            let kind = EntryKind::File { len: *len, sparse: false, inode: Inode::default() };
-            sender.handle_scanned(Entry { path, kind, meta: Meta::default() });
+            sender.handle_scanned(offered(&format!("f{at}"), *len));
         }
         sender.handle_scan_end();
         sender.handle_message(Message::Answer(Answer { first: FileId(0), wanted: [vec![0xff; 8], vec![3]].concat() }));

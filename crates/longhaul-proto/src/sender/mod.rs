@@ -141,6 +141,13 @@ pub struct SenderConfig {
     pub bundled_max: u64,
 }
 
+impl SenderConfig {
+    /// The same, with bundles as long as the format allows.
+    fn bounded(self) -> SenderConfig {
+        SenderConfig { bundled_max: bundled_max(self.chunk, self.bundled_max), ..self }
+    }
+}
+
 /// The machine. See the module.
 #[derive(Debug)]
 pub struct Sender {
@@ -208,10 +215,10 @@ enum OfferedContent {
 }
 
 impl Sender {
-    /// A sender that waits for the receiver's offer.
+    /// A sender that may say its first page before it hears the receiver's offer.
     pub fn new(config: SenderConfig) -> Sender {
         Sender {
-            config: SenderConfig { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
+            config: config.bounded(),
             actions: VecDeque::new(),
             manifest: Manifest::default(),
             entries: BTreeMap::new(),
@@ -224,6 +231,11 @@ impl Sender {
             tally: Tally::default(),
             is_over: false,
         }
+    }
+
+    /// The terms are agreed on. What was done before, scanning and the first page, needs none.
+    pub fn handle_agreed(&mut self, config: SenderConfig) {
+        self.config = config.bounded();
     }
 
     /// The next action, or `None`. Declarations come last, so that many leave in one message.

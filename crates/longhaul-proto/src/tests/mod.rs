@@ -2,6 +2,7 @@
 //! single steps. Whole sessions are played by the simulator (`crates/longhaul-sim`).
 
 mod compare;
+mod cut;
 mod doubts;
 mod hostile_receiver;
 mod hostile_sender;

@@ -103,6 +103,17 @@ fn a_name_waits_until_the_first_has_its_outcome() {
 }
 
 #[test]
+fn names_of_which_four_first_ones_failed_wait_for_no_other() {
+    let (mut victim, _) = offered(&vec![(100, Seen::Absent); 9]);
+    for failed in 0..3 {
+        victim.say(fault(failed, FaultCode::Vanished));
+        assert_eq!(wanted_late(&victim.obey()), [failed + 1]);
+    }
+    victim.say(fault(3, FaultCode::Vanished));
+    assert_eq!(wanted_late(&victim.obey()), [4, 5, 6, 7, 8]);
+}
+
+#[test]
 fn a_name_that_cannot_be_made_is_sent_or_stays_what_it_is() {
     for len in [100, 4 * CHUNK] {
         let (mut victim, actions) = offered(&[(len, same(len)), (len, Seen::Absent), (len, same(len))]);

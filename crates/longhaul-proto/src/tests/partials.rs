@@ -39,7 +39,7 @@ fn only_what_was_proven_of_a_partial_is_told_and_counted() {
     let policy = Policy { if_exists: IfExists::SkipSame, may_modify: true };
     let found = Surveyed { partial: Some(partial([0, 1, 2])), ..Seen::Absent.into() };
     let (mut victim, asked) = surveyed(policy, found);
-    assert!(asked.iter().any(|action| matches!(action, ReceiverAction::Create(_, Some(_)))), "{asked:?}");
+    assert!(asked.iter().any(|action| matches!(action, ReceiverAction::Create(_, Some(_), _))), "{asked:?}");
     victim.receiver.handle_create(NOW, FileId(0), Ok(Created::Continued(partial([0, 2]))));
     let told = actions(&mut victim);
     let wanted: Vec<(u64, u64)> = told

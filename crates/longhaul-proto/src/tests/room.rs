@@ -28,7 +28,7 @@ fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
                 victim.receiver.handle_survey(NOW, held[0].id, seen);
             }
             ReceiverAction::MeasureRoom { .. } => room(&mut measured, &mut victim),
-            ReceiverAction::Create(held, _) => {
+            ReceiverAction::Create(held, ..) => {
                 created.push(held.id);
                 victim.receiver.handle_create(NOW, held.id, Ok(Created::Fresh));
                 if held.id == FileId(0) {

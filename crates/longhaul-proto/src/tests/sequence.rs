@@ -61,7 +61,7 @@ fn no_file_is_begun_before_the_one_ahead_of_it_can_be_asked_for() {
                 let seen = held.iter().map(|_| Ok(crate::receiver::Seen::Absent.into())).collect();
                 victim.receiver.handle_survey(NOW, held[0].id, seen);
             }
-            ReceiverAction::Create(held, _) => created.push(held.id),
+            ReceiverAction::Create(held, ..) => created.push(held.id),
             _ => wanted.extend(wants(std::slice::from_ref(&action))),
         }
     }

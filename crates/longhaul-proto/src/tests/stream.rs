@@ -368,7 +368,7 @@ fn a_partial_of_a_stream_is_gone_on_with_only_by_the_run_that_left_it() {
                     let found = Surveyed { partial: Some(partial.clone()), ..Seen::Absent.into() };
                     victim.receiver.handle_survey(NOW, held[0].id, vec![Ok(found)]);
                 }
-                ReceiverAction::Create(held, found) => {
+                ReceiverAction::Create(held, found, _) => {
                     let created = found.clone().map_or(Created::Fresh, Created::Continued);
                     victim.receiver.handle_create(NOW, held.id, Ok(created));
                 }

@@ -6,7 +6,7 @@ use longhaul_core::{
 
 use super::items::{CHUNK, file};
 use crate::receiver::{
-    Landed, Landing, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen, SyncGroup, Ticket, WantOrder,
+    Cut, Landed, Landing, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen, SyncGroup, Ticket, WantOrder,
 };
 use crate::time::Timestamp;
 use crate::wire::data::Piece;
@@ -27,6 +27,7 @@ fn config(policy: Policy, order: WantOrder, read_back: bool) -> ReceiverConfig {
         read_back,
         digests: Default::default(),
         order,
+        cut: None,
     }
 }
 
@@ -60,6 +61,12 @@ impl Victim {
     pub(crate) fn taking_extras() -> Victim {
         let config = config(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, false);
         Victim::of(ReceiverConfig { preserve: Preserve::EVERYTHING, ..config })
+    }
+
+    /// One whose files come in chunks of this size, unless they are cut.
+    pub(crate) fn cutting(chunk: ChunkSize, cut: Cut, policy: Policy, order: WantOrder) -> Victim {
+        let config = config(policy, order, false);
+        Victim::of(ReceiverConfig { chunk, chunk_max: chunk, cut: Some(cut), ..config })
     }
 
     fn under(policy: Policy, order: WantOrder, read_back: bool) -> Victim {
@@ -107,7 +114,7 @@ impl Victim {
                     self.receiver.handle_survey(NOW, held[0].id, seen);
                 }
                 ReceiverAction::Tidy => self.receiver.handle_tidy(Ok(())),
-                ReceiverAction::Create(held, _) => {
+                ReceiverAction::Create(held, ..) => {
                     self.receiver.handle_create(NOW, held.id, Ok(crate::receiver::Created::Fresh))
                 }
                 _ => {}

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use longhaul_core::{Author, ChunkIndex, ChunkMap, EntryKind, FileId, RelPath, TempName, Unit};
+use longhaul_core::{Author, ChunkIndex, ChunkMap, ChunkSize, EntryKind, FileId, RelPath, TempName, Unit};
 use longhaul_proto::journal::keeper::KeeperStep;
 use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, ReceiverAction, Replace, Source, Ticket};
 use longhaul_proto::wire::message::Outcome;
@@ -27,7 +27,7 @@ impl RecvSession {
             ReceiverAction::Send(message) => self.say(env, &message),
             ReceiverAction::Survey(page) => self.survey(env, page),
             ReceiverAction::MeasureRoom { .. } => self.start_job(env, Job::new(Then::Measured)),
-            ReceiverAction::Create(held, partial) => self.create(env, &held, partial.as_ref()),
+            ReceiverAction::Create(held, partial, chunk) => self.create(env, &held, partial.as_ref(), chunk),
             ReceiverAction::MakeLink(held) => self.make_link(env, &held),
             ReceiverAction::MakeName { entry, first } => self.make_name(env, &entry, &first),
             ReceiverAction::Write { file, index, ticket } => self.write(env, file, index, ticket),
@@ -106,7 +106,7 @@ impl RecvSession {
     /// Makes a temporary, or opens the one that an earlier session left. The journal has it before
     /// it exists; if the source has changed, the journal has durably revised its held chunks away
     /// before anything is written.
-    fn create(&mut self, env: &mut Env, held: &Arc<EntryRef>, partial: Option<&Arc<Partial>>) {
+    fn create(&mut self, env: &mut Env, held: &Arc<EntryRef>, partial: Option<&Arc<Partial>>, chunk: ChunkSize) {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
         let kept = self.book.take(&path);
@@ -135,7 +135,7 @@ impl RecvSession {
             return self.start_job(env, job.op(Op::SetLen(ino, padded(*len))));
         }
         env.begins_anew(&path, stamp, partial.is_some());
-        let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, self.chunk));
+        let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, chunk));
         let file = self.book.file(held, map, stamp, temp);
         let (name, ino) = (in_dir(&path, &temp), env.fs.new_ino());
         let stale = kept.iter().flat_map(|kept| given_up(&held.placed, kept));

@@ -14,6 +14,7 @@ use super::book::text;
 use super::job::{Job, Then};
 use super::{Phase, RecvSession, stamp_of};
 use crate::env::Env;
+use crate::events::Event;
 use crate::fs::Node;
 use crate::mutants::Mutant;
 
@@ -141,7 +142,11 @@ impl RecvSession {
 
     fn opened(&mut self, env: &mut Env, result: Result<(), Fault>) {
         match result {
-            Ok(()) if self.phase == Phase::Opening => self.phase = Phase::Running,
+            Ok(()) if self.phase == Phase::Opening => {
+                self.phase = Phase::Running;
+                // The first page needs no offer.
+                env.clock.after(0, Event::Scan(self.no));
+            }
             Ok(()) => {}
             Err(fault) => {
                 env.say(|| format!("s{} has no journal: {fault}", self.no.0));

@@ -108,10 +108,7 @@ impl Rules {
     pub(super) fn check(&mut self, action: &ReceiverAction, seen: &mut Seen) {
         assert!(!self.dry_run || changes_nothing(action), "a dry run orders {action:?}");
         match action {
-            ReceiverAction::Create(entry, _) => {
-                self.make_temp(entry);
-                self.temp(entry.id).outstanding = 1;
-            }
+            ReceiverAction::Create(entry, _, chunk) => self.make_temp_of_chunks(entry, *chunk),
             ReceiverAction::MakeLink(entry) => {
                 assert!(matches!(entry.entry.kind, EntryKind::Symlink { .. }), "no link: {entry:?}");
                 self.make_temp(entry);
@@ -173,6 +170,13 @@ impl Rules {
             | ReceiverAction::Tidy
             | ReceiverAction::Abort(_) => {}
         }
+    }
+
+    fn make_temp_of_chunks(&mut self, entry: &EntryRef, chunk: ChunkSize) {
+        self.make_temp(entry);
+        let temp = self.temp(entry.id);
+        temp.map = ChunkMap::new(temp.map.len(), chunk);
+        temp.outstanding = 1;
     }
 
     fn make_temp(&mut self, entry: &EntryRef) {

@@ -34,6 +34,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR[:RIGHTS]", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["config", "root", "check_config"])]
     pub ssh_only: Option<Option<OsString>>,
+    /// The first bytes of that client, which come through standard input too.
+    #[arg(long, value_name = "HEX", requires = "ssh_only", hide = true)]
+    pub ahead: Option<OsString>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,

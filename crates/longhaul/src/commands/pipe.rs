@@ -5,7 +5,7 @@
 //! the bytes of the session on standard output, and nothing else; warnings on standard error, which
 //! ssh carries to the user. The service itself is the engine's.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,11 +23,17 @@ use crate::exit::Exit;
 use crate::settings::Talk;
 use crate::signals::{self, Asking, Hangup};
 
-/// Runs the command. `confined` is `None` where everything is served that the account may do.
+/// Runs the command. `confined` is `None` where everything is served that the account may do, and
+/// `ahead` holds bytes of standard input that came before it.
 ///
 /// # Errors
 /// An error of the arguments, or of a session that could not begin.
-pub(super) fn run(confined: Option<&OsStr>, talk: Talk, context: Context) -> Result<Exit, Error> {
+pub(super) fn run(
+    confined: Option<&OsStr>,
+    ahead: Option<&OsStr>,
+    talk: Talk,
+    context: Context,
+) -> Result<Exit, Error> {
     context.log(if talk.verbose > 1 { "debug" } else { "warn" }, LogForm::Text);
     if io::stdin().is_terminal() || io::stdout().is_terminal() {
         let why = "--ssh-only speaks with longhaul at the other end of ssh, and here is a terminal";
@@ -45,6 +51,7 @@ pub(super) fn run(confined: Option<&OsStr>, talk: Talk, context: Context) -> Res
     let config = PipeConfig {
         confined,
         between: between(context),
+        ahead: ahead.map(OsStr::to_owned).or_else(|| asked_for(context)).and_then(|word| word.into_string().ok()),
         // One client, with one session and perhaps a listing.
         serve: ServeConfig { sessions: SESSIONS, ..Daemon::without_file() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -75,6 +82,13 @@ fn confining(text: &OsStr) -> Result<RootConfig, Error> {
         return Err(Error::Combination { why, hint: "confine it to a directory in the home, or to :read" });
     }
     Ok(root)
+}
+
+/// The word behind `--ahead` in what the client asked for where sshd runs a forced command instead.
+fn asked_for(context: Context) -> Option<OsString> {
+    let command = (context.environment)("SSH_ORIGINAL_COMMAND")?;
+    let mut words = command.to_str()?.split_ascii_whitespace().skip_while(|word| *word != "--ahead");
+    words.nth(1).map(OsString::from)
 }
 
 /// The addresses of the ssh connection, as sshd tells them: the client's, and this host's.

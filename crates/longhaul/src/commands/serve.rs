@@ -49,7 +49,7 @@ pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
     // The client's config file sets the output of transfers, not the log of a daemon.
     let talk = settings::talk(&args.talk, &Layers::new(context.environment, ClientFile::default()))?;
     if let Some(confined) = &args.ssh_only {
-        return super::pipe::run(confined.as_deref(), talk, context);
+        return super::pipe::run(confined.as_deref(), args.ahead.as_deref(), talk, context);
     }
     Ok(serve(args, talk, context).unwrap_or_else(|error| output::refuse(talk.json, error)))
 }

@@ -152,6 +152,8 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         LossKind::Xattrs => "extended attributes",
         LossKind::Owner => "owner or group",
         LossKind::SetId => "set-id bits",
+        LossKind::Mode => "permissions",
+        LossKind::Times => "times",
         LossKind::Acls => "access lists",
         LossKind::Hardlinks => "hard links",
     };

@@ -42,8 +42,8 @@ pub(super) fn note(note: StartNote) -> Cow<'static, str> {
             "a stream is read once: if this command ends early, nobody can go on with what it has sent".into()
         }
         StartNote::OverSsh => {
-            "no direct way to the other host is open yet: data goes through ssh, which encrypts it once more and \
-                               carries no more than one connection and one core do; a port that is let in is faster \
+            "data goes through ssh until a direct way to the other host is open: that encrypts it once more and \
+                               carries no more than one connection and one core do; if none opens, let a port in \
                                (--port-range)"
                 .into()
         }

@@ -57,6 +57,7 @@ impl SshSettings {
             command: self.command.clone(),
             remote: self.remote.clone(),
             arguments: "serve --ssh-only".to_owned(),
+            ahead: "--ahead".to_owned(),
             trial: "--version".to_owned(),
             install: self.install,
             ports: self.ports,

@@ -6,7 +6,7 @@
 //! another name. It decides nothing about which file that is.
 
 use longhaul_core::{Clock, LossKind, LossReason, Meta, Preserve, RelPath};
-use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -17,6 +17,7 @@ use super::super::{Staged, TargetFile};
 use super::FsTarget;
 use crate::error::{DiskError, ErrorKind};
 use crate::stat::{Identity, identity_of, place_of, type_of};
+use crate::walk::Dir;
 
 /// The result of the wish for another name of a file.
 #[derive(Debug)]
@@ -25,14 +26,31 @@ pub enum NameMade {
     Staged(Box<Staged>),
     /// The name is one of that file already.
     Stood,
-    /// The file does not get it. That is counted among the losses of the tree.
+    /// The file does not get it. That is counted among the losses of the tree, unless there is no
+    /// room for another file either: its copy says so.
     Refused,
+}
+
+/// A name that could not be made for an error is refused.
+impl From<DiskError> for NameMade {
+    fn from(_: DiskError) -> NameMade {
+        NameMade::Refused
+    }
 }
 
 /// Decides whether a file, as it stands under its first name on a file system with this clock, may
 /// get another name; or whether it is what the name shall have, if the name is one of it already.
 /// The error says why not.
-pub type NameProof<'p> = dyn Fn(&Identity, Clock, NameBefore) -> Result<(), LossReason> + 'p;
+pub type NameProof<'p> = dyn Fn(&Identity, Clock, NameBefore) -> Result<NamedBytes, LossReason> + 'p;
+
+/// The bytes of a file that gets another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBytes {
+    /// They are durable.
+    Durable,
+    /// They stood there, and may still be in memory alone.
+    Standing,
+}
 
 /// The name that a file is to get, as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +111,11 @@ impl FsTarget {
         let (dir, device) = self.parent(path).map_err(|error| of_walk(&error))?;
         let name = path.name().ok_or(LossReason::Failed)?;
         let stands = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|is| place_of(&is) == place_of(&stat));
-        proof(&identity_of(&stat), from.clock(), if stands { NameBefore::Same } else { NameBefore::Other })?;
+        let bytes =
+            proof(&identity_of(&stat), from.clock(), if stands { NameBefore::Same } else { NameBefore::Other })?;
+        if bytes == NamedBytes::Standing {
+            self.sync_standing(&from, from_name, &stat)?;
+        }
         if stands {
             // A session that was killed may have made it a moment ago.
             self.changed_in(&dir, path).map_err(|_| LossReason::Failed)?;
@@ -108,6 +130,20 @@ impl FsTarget {
             return Err(LossReason::Changed);
         }
         Ok(Some(Staged::small(path, temp, Content::Name, (mark, self.load.begin(0)))))
+    }
+}
+
+impl FsTarget {
+    /// Makes the bytes of a file that stands durable.
+    fn sync_standing(&self, dir: &Dir, name: &[u8], stat: &Stat) -> Result<(), LossReason> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // Whoever may not read a file cannot sync it.
+        let fd = openat(dir, name, flags, Mode::empty())
+            .map_err(|error| if error == Errno::ACCESS { LossReason::Denied } else { of_lookup(error) })?;
+        if fstat(&fd).map_err(of_lookup).map(|is| place_of(&is))? != place_of(stat) {
+            return Err(LossReason::Changed);
+        }
+        self.syncer.standing(dir.kernel(), &fd).map_err(|_| LossReason::Failed)
     }
 }
 

@@ -137,8 +137,12 @@ fn links_are_sent_as_links_or_skipped_and_followed_only_with_a_slash() {
     assert_eq!(lines(&scan(&as_link, &all(), None)), ["to-d -> d"]);
     let followed = scan(&source_of(&dir.path().join("to-d"), DirectMode::Auto), &all(), None);
     assert!(lines(&followed).contains(&"f 10".to_owned()));
-    let what =
-        ScanRequest { filter: &all(), preserve: Preserve { links: false, ..Preserve::default() }, files_from: None };
+    let what = ScanRequest {
+        filter: &all(),
+        preserve: Preserve { links: false, ..Preserve::default() },
+        files_from: None,
+        names: Arc::default(),
+    };
     let mut skipped = Vec::new();
     as_link.scan(&what, &mut |one| {
         skipped.push(one);
@@ -237,7 +241,7 @@ fn a_scan_breaks_off_where_its_sink_does() {
     let dir = sample();
     let mut seen = 0;
     let filter = all();
-    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None };
+    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
     source_of(dir.path(), DirectMode::Auto).scan(&what, &mut |_| {
         seen += 1;
         if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -443,7 +447,7 @@ fn a_directory_that_is_made_on_another_target_in_mid_scan_is_sent_all_the_same()
     let trees = tops.iter().map(|top| Tree::open(top).expect("tree"));
     let source = FsSource::beneath(vec![(TargetSet::together(trees), RelPath::root(), true)], DirectMode::Auto);
     let filter = all();
-    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None };
+    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
     let mut found = Vec::new();
     source.scan(&what, &mut |scanned| {
         let Scanned::Entry { entry, .. } = scanned else { panic!("{scanned:?}") };

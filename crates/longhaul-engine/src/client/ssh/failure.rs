@@ -119,6 +119,7 @@ mod tests {
             command: vec!["ssh".into()],
             remote: "longhaul".into(),
             arguments: String::new(),
+            ahead: String::new(),
             trial: String::new(),
             install: false,
             ports: None,

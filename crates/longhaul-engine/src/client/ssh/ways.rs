@@ -216,10 +216,14 @@ impl Ways {
         *self.found.way.borrow()
     }
 
-    /// Waits for a way for about as long as one takes to be found where no packet is lost.
-    pub(crate) async fn give_time(&self, round_trip: Duration) {
-        let mut found = self.found.way.subscribe();
-        let _ = timeout((round_trip * 2).clamp(WAY_WAIT_MIN, WAY_WAIT_MAX), found.wait_for(Option::is_some)).await;
+    /// Waits for a way for as long as one takes to be found on a path that is short, so that ssh
+    /// carries nothing there, and no longer: on any other path data begins through ssh. Gives about
+    /// the round trip of the way, or the least that it may be where none was found.
+    pub(crate) async fn give_time(&self) -> Duration {
+        let (mut found, begun) = (self.found.way.subscribe(), Instant::now());
+        let _ = timeout(WAY_WAIT, found.wait_for(Option::is_some)).await;
+        // One for the connection, and one for the keys.
+        begun.elapsed() / 2
     }
 
     /// Whether lanes over `transport` have a way beside ssh.
@@ -434,7 +438,8 @@ impl Drop for Ways {
     }
 }
 
-async fn open(tunnel: &Tunnel, kind: ConnectionKind) -> Result<tokio::net::UnixStream, NetError> {
+/// Opens a connection of this kind.
+pub(super) async fn open(tunnel: &Tunnel, kind: ConnectionKind) -> Result<tokio::net::UnixStream, NetError> {
     let mut stream = tunnel.open().await?;
     let failed = |source| NetError::Lost { peer: "the other host over ssh".to_owned(), source };
     stream.write_all(&[kind.byte()]).await.map_err(failed)?;
@@ -465,9 +470,9 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A way is waited for at least and at most so long before data begins through ssh.
-const WAY_WAIT_MIN: Duration = Duration::from_millis(100);
-const WAY_WAIT_MAX: Duration = Duration::from_millis(500);
+/// A way is waited for so long before data begins through ssh: more than any handshakes take that
+/// are not far away, and little beside the round trips of a path on which they are.
+const WAY_WAIT: Duration = Duration::from_millis(25);
 /// The far side closes a lane that does not say where it belongs after 10 s.
 const READY_FOR: Duration = Duration::from_secs(5);
 /// A lane that is dialled, or for which the far side is to dial, has this long to stand.

@@ -26,6 +26,7 @@ use super::super::root_places::RootPlace;
 use super::super::serve::end_if_unwanted;
 use super::super::shares::Share;
 use super::super::tallies::{MovedSums, Tallies};
+use super::deeds::Deed;
 use super::deputies::{Deputy, gone};
 use super::message::{AskedWords, Granted, Outcome, SessionWish, TalkId, ToDeputy};
 use crate::api::Stop;
@@ -120,7 +121,7 @@ impl TalkAccount {
         self.tallies.ended(TRANSPORT, code);
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what, code, ..AuditRecord::default() };
         let bytes = Some(counts.pace.bytes_committed);
-        self.audit.session(AuditRecord { bytes, count: Some(counts.files), ..record });
+        self.audit.keep(AuditRecord { bytes, count: Some(counts.files), ..record });
     }
 }
 
@@ -192,7 +193,7 @@ impl Conversation {
         let has = now.memory.as_ref().map_or(0, Share::amount);
         held.roots.iter_mut().try_for_each(|root| root.begin(has))?;
         let what = Some(account.what.as_str());
-        account.audit.session(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
+        account.audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
         (now.session, now.account, now.seat) = (Some(held), Some(account), None);
         Ok(Granted { rate })
     }
@@ -269,6 +270,13 @@ impl Conversation {
     pub(super) fn count(&self, counts: Counts) {
         if let Some(account) = &self.lock().account {
             account.count(counts);
+        }
+    }
+
+    /// Records what its session did to a file.
+    pub(super) fn did(&self, deed: Deed) {
+        if let Some(account) = &self.lock().account {
+            deed.keep(&account.audit);
         }
     }
 

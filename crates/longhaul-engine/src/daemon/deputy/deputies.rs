@@ -218,6 +218,7 @@ impl Deputy {
         let talk = match &message {
             ToDaemon::Begin(talk, _) | ToDaemon::Memory(talk, _) | ToDaemon::Figures(talk, _) => *talk,
             ToDaemon::Ended(talk) | ToDaemon::Outcome(talk, _) | ToDaemon::Over(talk) => *talk,
+            ToDaemon::Deed(talk, _) => *talk,
         };
         // It may be over here, and the deputy has not heard of it yet.
         let Some(conversation) = self.talks().open.get(&talk).cloned() else { return };
@@ -227,6 +228,7 @@ impl Deputy {
             ToDaemon::Figures(_, counts) => conversation.count(counts),
             ToDaemon::Ended(_) => conversation.end(),
             ToDaemon::Outcome(_, outcome) => conversation.has_outcome(outcome),
+            ToDaemon::Deed(_, deed) => conversation.did(deed),
             ToDaemon::Over(_) => conversation.is_over(),
         }
     }

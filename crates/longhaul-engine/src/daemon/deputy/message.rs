@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 
 use super::super::ServeConfig;
 use super::super::live::{Counts, Needs, SessionName};
+use super::deeds::Deed;
 use longhaul_net::PublicKey;
 
 /// The daemon's number of a conversation, good at the deputy that was given it.
@@ -55,6 +56,8 @@ pub(super) struct TalkOpening {
     pub(super) facts: ControlFacts,
     /// The configuration, as far as it concerns the client.
     pub(super) config: ServeConfig,
+    /// Whether the audit log takes records now. `None`: there is no log.
+    pub(super) recorded: Option<Result<(), Fault>>,
 }
 
 /// A control connection without its bytes.
@@ -87,6 +90,8 @@ pub(super) enum ToDaemon {
     Ended(TalkId),
     /// The outcome of what the client asked for.
     Outcome(TalkId, Outcome),
+    /// A record of a file, for the audit log.
+    Deed(TalkId, Deed),
     /// The conversation is over.
     Over(TalkId),
 }

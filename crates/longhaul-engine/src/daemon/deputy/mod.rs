@@ -5,13 +5,15 @@
 //! starts deputies; `message` and `channel` are what the daemon and a deputy say to each other.
 //! On the daemon's side `deputies` knows those that run, `relay` passes the bytes of a control
 //! connection on, and `conversation` claims for each what a session has of the daemon. On the
-//! deputy's side `process` hears the daemon, and `link` is one conversation. The daemon believes a
-//! deputy as far as its user may go: a deputy names what was given to it, in messages of bounded
-//! size, and gets no more than the daemon's own limits leave.
+//! deputy's side `process` hears the daemon, and `link` is one conversation; `deeds` brings what
+//! its sessions do to files to the daemon's audit log. The daemon believes a deputy as far as its
+//! user may go: a deputy names what was given to it, in messages of bounded size, and gets no more
+//! than the daemon's own limits leave.
 
 mod broker;
 mod channel;
 mod conversation;
+mod deeds;
 mod deputies;
 mod link;
 mod message;

@@ -17,9 +17,11 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
+use super::super::audit::{AuditLog, Auditor};
 use super::super::current::Current;
 use super::super::{DRAIN_MAX, Daemon, OpenRoot, Roots, ServeConfig, reload, serve};
 use super::channel::Channel;
+use super::deeds::{self, DaemonsLog, DeedReceiver, DeedSender};
 use super::link::DaemonLink;
 use super::message::{TalkId, TalkOpening, ToDaemon, ToDeputy};
 use crate::api::{Stop, StopTrigger};
@@ -34,10 +36,12 @@ use crate::workers::blocking;
 pub async fn serve_deputy(socket: OwnedFd, mut stop: Stop) -> Result<(), Fault> {
     let channel = Channel::over(socket).map_err(|error| Fault::new(FaultCode::Io, Blame::Local, error))?;
     let (says, said) = mpsc::unbounded_channel();
-    let saying = tokio::spawn(say(channel.clone(), said));
+    let (deeds, done) = deeds::queue();
+    let saying = tokio::spawn(say(channel.clone(), said, done));
     let (trigger, ends) = Stop::new();
     let mut deputy = DeputyProcess {
         says,
+        deeds,
         registry: Registry::default(),
         accounts: None,
         opened: Arc::default(),
@@ -57,14 +61,31 @@ pub async fn serve_deputy(socket: OwnedFd, mut stop: Stop) -> Result<(), Fault> 
         _ = stop.stopped() => {}
     }
     deputy.finish(&trigger).await;
-    saying.abort();
+    // Nobody says more, but what was said may still be on its way.
+    let _ = timeout(LAST_WORDS, saying).await;
     Ok(())
 }
 
-async fn say(channel: Channel, mut said: mpsc::UnboundedReceiver<ToDaemon>) {
-    while let Some(message) = said.recv().await {
-        if channel.say(&message, None).await.is_err() {
-            // Whoever hears the daemon sees that it is gone.
+async fn say(channel: Channel, mut said: mpsc::UnboundedReceiver<ToDaemon>, mut done: DeedReceiver) {
+    // Whoever hears the daemon sees that it is gone.
+    let say = async |message: ToDaemon| channel.say(&message, None).await.is_ok();
+    loop {
+        let (deeds, last) = tokio::select! {
+            Some((talk, deed)) = done.next() => (0, ToDaemon::Deed(talk, deed)),
+            message = said.recv() => match message {
+                // What was done before it is told before it.
+                Some(message) => (done.count(), message),
+                None => return,
+            },
+        };
+        for _ in 0..deeds {
+            if let Some((talk, deed)) = done.next().await
+                && !say(ToDaemon::Deed(talk, deed)).await
+            {
+                return;
+            }
+        }
+        if !say(last).await {
             return;
         }
     }
@@ -76,6 +97,7 @@ type OpenedRoots = Arc<Mutex<BTreeMap<String, OpenRoot>>>;
 /// See the module.
 struct DeputyProcess {
     says: mpsc::UnboundedSender<ToDaemon>,
+    deeds: DeedSender,
     registry: Registry,
     /// The accounts that all conversations share, since the first one.
     accounts: Option<Daemon>,
@@ -116,7 +138,7 @@ impl DeputyProcess {
 
     /// Begins a conversation.
     fn converse(&mut self, opening: TalkOpening, stream: OwnedFd) {
-        let TalkOpening { talk, session, facts, config } = opening;
+        let TalkOpening { talk, session, facts, config, recorded } = opening;
         let link = Arc::new(DaemonLink::new(talk, session, self.says.clone()));
         self.talks.retain(|_, link| link.strong_count() > 0);
         self.talks.insert(talk, Arc::downgrade(&link));
@@ -135,7 +157,8 @@ impl DeputyProcess {
             let daemon = Daemon::new(config.clone(), roots, affinity.clone(), self.stop.clone());
             Daemon { registry: self.registry.clone(), ..daemon }
         });
-        let live = accounts.live.clone().linked(link.clone());
+        let log = recorded.map(|ready| Arc::new(DaemonsLog::new(talk, self.deeds.clone(), ready)) as Arc<dyn AuditLog>);
+        let live = accounts.live.clone().linked(link.clone(), Auditor::new(log));
         let daemon = Daemon { affinity, live, memory: link.pool().clone(), ..accounts.clone() };
         tokio::spawn(serve_one((daemon, self.opened.clone()), config, control, link));
     }

@@ -66,7 +66,8 @@ async fn hand_over(
     let failed = |error: std::io::Error| Fault::new(FaultCode::Io, Blame::Local, error);
     let (here, there) = UnixStream::pair().map_err(failed)?;
     let there = OwnedFd::from(there.into_std().map_err(failed)?);
-    let opening = TalkOpening { talk: conversation.talk, session, facts, config };
+    let recorded = daemon.live.audit.state();
+    let opening = TalkOpening { talk: conversation.talk, session, facts, config, recorded };
     let converse = ToDeputy::Converse(Box::new(opening));
     // One that cannot be said would end all others of this user.
     super::channel::encode(&converse).map_err(failed)?;

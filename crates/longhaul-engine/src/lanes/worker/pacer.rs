@@ -47,12 +47,18 @@ struct PacerState {
     changed: Condvar,
 }
 
+/// Turns are places in a row of bytes, not times, so that a changed rate moves those of lanes that
+/// wait, too.
 #[derive(Debug, Default)]
 struct Account {
     /// Bytes/s. `None` lets everything through.
     rate: Option<u64>,
-    /// When everything that was let through is paid for.
-    paid: Option<Instant>,
+    /// When this rate began, and the place in the row that was due then. `None` before the first.
+    began: Option<(Instant, u64)>,
+    /// The place in the row behind everything that was let through or has its turn.
+    end: u64,
+    /// Bytes that have their turn and are not let through. They are the last of the row.
+    waiting: u64,
     closed: bool,
 }
 
@@ -67,7 +73,7 @@ impl Pacer {
     /// Changes the rate from now on. Lanes that wait are woken.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let mut account = self.lock();
-        account.change(Instant::now(), rate.map(|rate| rate.max(1)));
+        account.change(Instant::now(), rate);
         self.0.changed.notify_all();
     }
 
@@ -95,18 +101,22 @@ impl Pacer {
         self.0.changed.notify_all();
     }
 
-    /// Waits until `bytes` may be sent, or the lane that asks is closed.
+    /// Waits until `bytes` may be sent, or the lane that asks is closed. The lane takes the next
+    /// turn as it asks, and is woken for no other: when all lanes waited for the same moment, all
+    /// but one woke in vain.
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) {
         let mut account = self.lock();
-        loop {
-            // Bytes that are not sent are not owed.
-            if is_closed() {
-                return;
-            }
-            let now = Instant::now();
-            let Some(wait) = account.wait(now) else { return account.let_through(now, bytes) };
-            account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
+        if is_closed() {
+            return;
         }
+        let Some(turn) = account.reserve(Instant::now(), bytes) else { return };
+        while let Some(wait) = account.wait(Instant::now(), turn) {
+            account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
+            if is_closed() {
+                return account.give_back(bytes);
+            }
+        }
+        account.pass(bytes);
     }
 
     /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
@@ -125,28 +135,52 @@ impl Account {
     /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
     /// rate, so a peer that changes it often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
-        if let (Some(old), Some(new), Some(paid)) = (self.rate, rate, self.paid) {
-            let owed = paid.saturating_duration_since(now).as_secs_f64() * old as f64 / new as f64;
-            self.paid = Some(now + Duration::from_secs_f64(owed.min(OWED_MAX.as_secs_f64())));
-        }
+        let rate = rate.map(|rate| rate.clamp(1, RATE_MAX));
+        // Turns that wait are not let through: none of them comes the sooner for it.
+        let through = self.end.saturating_sub(self.waiting);
+        let due = if self.rate.is_some() { self.due(now) } else { self.end };
+        let owed_max = rate.map_or(0, |rate| rate.saturating_mul(OWED_MAX.as_secs()));
+        self.began = Some((now, due.max(through.saturating_sub(owed_max))));
         self.rate = rate;
     }
 
-    /// How long the next grain has to wait. `None` if it need not.
-    fn wait(&self, now: Instant) -> Option<Duration> {
+    /// The place in the row that is due now.
+    fn due(&self, now: Instant) -> u64 {
+        let (Some((began, place)), Some(rate)) = (self.began, self.rate) else { return self.end };
+        let carried = now.saturating_duration_since(began).as_nanos() * u128::from(rate) / NANOS_PER_S;
+        place.saturating_add(u64::try_from(carried).unwrap_or(u64::MAX))
+    }
+
+    /// Takes the next turn for `bytes`: a place in the row. `None`: they need none.
+    fn reserve(&mut self, now: Instant, bytes: usize) -> Option<u64> {
         if self.closed || self.rate.is_none() {
             return None;
         }
-        let ahead = self.paid?.saturating_duration_since(now);
-        (ahead > BURST).then(|| ahead - BURST)
+        // Time in which nothing was sent is lost: this is a rate, not an allowance.
+        let turn = self.end.max(self.due(now));
+        self.end = turn.saturating_add(bytes as u64);
+        self.waiting = self.waiting.saturating_add(bytes as u64);
+        Some(turn)
     }
 
-    fn let_through(&mut self, now: Instant, bytes: usize) {
-        if let Some(rate) = self.rate {
-            let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
-            // Time in which nothing was sent is lost: this is a rate, not an allowance.
-            self.paid = Some(self.paid.map_or(now, |paid| paid.max(now)) + cost);
-        }
+    /// How long that turn is away. `None` if it has come.
+    fn wait(&self, now: Instant, turn: u64) -> Option<Duration> {
+        let ((began, place), rate) = (self.began?, self.rate.filter(|_| !self.closed)?);
+        let after = u128::from(turn.saturating_sub(place)) * NANOS_PER_S / u128::from(rate);
+        let due = Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).saturating_sub(BURST);
+        let wait = due.saturating_sub(now.saturating_duration_since(began));
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// The bytes of a turn are let through.
+    fn pass(&mut self, bytes: usize) {
+        self.waiting = self.waiting.saturating_sub(bytes as u64);
+    }
+
+    /// Bytes that have a turn and are not sent are not owed.
+    fn give_back(&mut self, bytes: usize) {
+        self.pass(bytes);
+        self.end = self.end.saturating_sub(bytes as u64);
     }
 }
 
@@ -155,6 +189,9 @@ impl Account {
 const BURST: Duration = Duration::from_millis(20);
 /// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
+/// No rate is higher, bytes/s: the row lasts for half a year.
+const RATE_MAX: u64 = 1 << 40;
+const NANOS_PER_S: u128 = 1_000_000_000;
 /// A grain is a hundredth of a second's worth, ...
 const GRAINS_PER_S: u64 = 100;
 /// ... but not so little that system calls cost more than bytes.
@@ -164,14 +201,21 @@ const GRAIN_MIN: usize = 4096;
 mod tests {
     use super::*;
 
+    fn account(rate: u64, now: Instant) -> Account {
+        let mut account = Account::default();
+        account.change(now, Some(rate));
+        account
+    }
+
     /// Seconds that `bytes` of grains take from `start`, without waiting for them.
     fn seconds(account: &mut Account, start: Instant, bytes: usize, grain: usize) -> f64 {
         let mut now = start;
         for _ in 0..bytes / grain {
-            while let Some(wait) = account.wait(now) {
+            let turn = account.reserve(now, grain).expect("a turn");
+            while let Some(wait) = account.wait(now, turn) {
                 now += wait;
             }
-            account.let_through(now, grain);
+            account.pass(grain);
         }
         (now - start).as_secs_f64()
     }
@@ -179,8 +223,8 @@ mod tests {
     #[test]
     fn what_is_let_through_keeps_the_rate_whatever_the_grain() {
         for grain in [4096, 65_536, PIECE_BYTES] {
-            let mut account = Account { rate: Some(10_000_000), ..Account::default() };
-            let took = seconds(&mut account, Instant::now(), 100 * PIECE_BYTES, grain);
+            let now = Instant::now();
+            let took = seconds(&mut account(10_000_000, now), now, 100 * PIECE_BYTES, grain);
             let want = (100 * PIECE_BYTES) as f64 / 1e7;
             assert!((took - want).abs() < want * 0.02 + 0.03, "{grain}: {took} s, not {want}");
         }
@@ -188,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_pause_is_no_credit() {
-        let mut account = Account { rate: Some(1_000_000), ..Account::default() };
         let start = Instant::now();
+        let mut account = account(1_000_000, start);
         seconds(&mut account, start, 100_000, 10_000);
         let took = seconds(&mut account, start + Duration::from_secs(60), 1_000_000, 10_000);
         assert!(took > 0.95, "{took}");
@@ -197,17 +241,48 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_changed_again_and_again_is_kept_all_the_same() {
-        let mut account = Account { rate: Some(1_000_000), ..Account::default() };
         let start = Instant::now();
+        let mut account = account(1_000_000, start);
         let mut now = start;
         for n in 0..100 {
             account.change(now, Some(1_000_000 - n % 2));
-            while let Some(wait) = account.wait(now) {
+            let turn = account.reserve(now, 10_000).expect("a turn");
+            while let Some(wait) = account.wait(now, turn) {
                 now += wait;
             }
-            account.let_through(now, 10_000);
+            account.pass(10_000);
         }
         assert!(now - start > Duration::from_millis(950), "{:?}", now - start);
+    }
+
+    #[test]
+    fn each_lane_that_waits_has_a_turn_of_its_own_and_a_new_rate_moves_it() {
+        let now = Instant::now();
+        let mut account = account(1_000_000, now);
+        // The account may run ahead by as much as a thread may be late.
+        account.reserve(now, 20_000).expect("a turn");
+        account.pass(20_000);
+        let turns = [0; 4].map(|_| account.reserve(now, 10_000).expect("a turn"));
+        let waits = |account: &Account| turns.map(|turn| account.wait(now, turn).map_or(0, |wait| wait.as_millis()));
+        let near = |is: [u128; 4], want: [u128; 4]| is.iter().zip(want).all(|(is, want)| is.abs_diff(want) <= 1);
+        assert!(near(waits(&account), [0, 10, 20, 30]), "{:?}", waits(&account));
+        account.change(now, Some(500_000));
+        assert!(near(waits(&account), [20, 40, 60, 80]), "{:?}", waits(&account));
+        account.give_back(10_000);
+        let next = account.reserve(now, 10_000);
+        assert_eq!(next, Some(turns[3]), "the turn of a lane that was closed is the next lane's");
+    }
+
+    #[test]
+    fn a_turn_that_waits_does_not_come_sooner_for_a_low_rate_in_between() {
+        let now = Instant::now();
+        let mut account = account(1_000_000, now);
+        let turns = [0; 4].map(|_| account.reserve(now, 250_000).expect("a turn"));
+        let waits = |account: &Account| turns.map(|turn| account.wait(now, turn));
+        let before = waits(&account);
+        account.change(now, Some(1));
+        account.change(now, Some(1_000_000));
+        assert_eq!(waits(&account), before);
     }
 
     #[test]

@@ -84,9 +84,15 @@ impl Connection {
     }
 
     /// Whether there is no memory for the messages that wait and for the entries held, which take
-    /// `entries_bytes`.
-    pub(super) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
-        let is_cramped = !self.overhead.holds(self.gauge().waiting + entries_bytes);
+    /// `entries_bytes`. What is remembered besides, in so many bytes, is forgotten before that: it
+    /// is let go behind entries that do not come as long as there is no memory.
+    pub(super) fn is_cramped(&mut self, entries_bytes: usize, besides: (usize, impl FnOnce())) -> bool {
+        let (needed, (remembered, forget)) = (self.gauge().waiting + entries_bytes, besides);
+        let mut is_cramped = !self.overhead.holds(needed + remembered);
+        if is_cramped && remembered > 0 {
+            forget();
+            is_cramped = !self.overhead.holds(needed);
+        }
         if let Some(outbox) = &self.outbox {
             outbox.set_cramped(is_cramped);
         }

@@ -421,10 +421,9 @@ impl ControlLink {
         self.gauge().is_backlogged()
     }
 
-    /// Whether there is no memory for the messages that wait and for the entries held, which take
-    /// `entries_bytes`: no more entries are taken in.
-    pub(crate) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
-        self.connection.is_cramped(entries_bytes)
+    /// Whether no more entries are taken in, for want of memory: see [`Connection::is_cramped`].
+    pub(crate) fn is_cramped(&mut self, entries_bytes: usize, besides: (usize, impl FnOnce())) -> bool {
+        self.connection.is_cramped(entries_bytes, besides)
     }
 
     /// Sends a message to the other side.

@@ -117,6 +117,7 @@ async fn receives(link: ControlLink) -> Option<Fault> {
         read_back: false,
         digests: Default::default(),
         order: Default::default(),
+        cut: None,
     };
     let (asked, base, place, tree) = (Allowed::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();

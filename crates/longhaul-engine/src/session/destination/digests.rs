@@ -16,6 +16,7 @@ use longhaul_disk::{Affinity, DiskError, ErrorKind, Identity, TargetTree};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_sys::Slab;
 
+use super::names::Proof;
 use super::{DestinationDone, DestinationWorkers, bug};
 use crate::budget::DIGEST_SLOTS;
 use crate::cpu::{Stage, StageTimes};
@@ -102,6 +103,7 @@ impl DestinationWorkers {
             return reporter.say(DestinationDone::DigestSkipped(results.collect()));
         };
         let (slab, over, named) = (slab.clone(), over.clone(), self.named_files.clone());
+        let names_standing = self.options.names_standing;
         let is_long = is_long(files.iter().map(|held| &held.entry.kind));
         let job = move || {
             let _under_way = under_way;
@@ -116,8 +118,9 @@ impl DestinationWorkers {
                 };
                 let (tree, means) = (&**reporter.tree(), (reporter.times(), &*over));
                 let Some(root) = root_of(tree, held, &mut slot, means, &mut read) else { return };
-                if let (Ok((root, found)), Some(names)) = (&root, &held.entry.meta.names) {
-                    named.remember(found, Some(*root), names);
+                // Whoever may not read what stands is not told by a link that it is what was sent.
+                if let (true, Ok((root, found)), Some(names)) = (names_standing, &root, &held.entry.meta.names) {
+                    named.remember(found, Proof::Read, Some(*root), names);
                 }
                 results.push((held.id, root.map(|(root, _)| Some(root))));
             }

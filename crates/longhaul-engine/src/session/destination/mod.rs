@@ -183,9 +183,9 @@ impl DestinationWorkers {
         });
     }
 
-    /// Creates a temporary, or opens the one of a partial.
-    pub(crate) fn create(&self, held: Arc<EntryRef>, partial: Option<Arc<Partial>>) {
-        let (chunk, preserve_holes) = (self.options.chunk, self.options.preserve.sparse);
+    /// Creates a temporary in chunks of this size, or opens the one of a partial.
+    pub(crate) fn create(&self, held: Arc<EntryRef>, partial: Option<Arc<Partial>>, chunk: ChunkSize) {
+        let preserve_holes = self.options.preserve.sparse;
         let ledger = self.journalling.ledger().cloned();
         self.jobs.report(Pool::Stage, move |tree| {
             let (fresh, sparse) = match held.entry.kind {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::{Clock, Entry, EntryKind, FileId, LossReason, Mtime, RelPath, SeveralNames};
-use longhaul_disk::{Identity, NameBefore, NameMade};
+use longhaul_disk::{Identity, NameBefore, NameMade, NamedBytes};
 use longhaul_proto::receiver::{EntryRef, Named, Seen, is_same};
 use longhaul_proto::wire::message::Outcome;
 
@@ -21,17 +21,34 @@ use super::{DestinationDone, DestinationWorkers, begun};
 
 /// The files that may get another name. See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NamedFiles(Arc<Mutex<HashMap<(u64, u64), NamedFile>>>);
+pub(super) struct NamedFiles(Arc<Mutex<KnownFiles>>);
+
+#[derive(Debug, Default)]
+struct KnownFiles {
+    /// By device and inode.
+    files: HashMap<(u64, u64), NamedFile>,
+    without_memory: bool,
+}
 
 /// A file that this session committed or found equal.
 #[derive(Clone, Copy, Debug)]
 struct NamedFile {
     len: u64,
     mtime: Mtime,
+    proof: Proof,
     /// Its root, if this session knows it.
     root: Option<Hash32>,
     /// How many names may still come.
     left: u32,
+}
+
+/// How it is known that a file is the source's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// This session committed it: its bytes are durable.
+    Committed,
+    /// It stood, and was read: nobody has synced it.
+    Read,
 }
 
 /// How the file that stands under a first name is judged.
@@ -47,22 +64,32 @@ struct Judge<'j> {
 }
 
 impl NamedFiles {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(u64, u64), NamedFile>> {
+    fn lock(&self) -> MutexGuard<'_, KnownFiles> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a file that stands, whose names are `names`.
-    pub(super) fn remember(&self, is: &Identity, root: Option<Hash32>, names: &SeveralNames) {
-        let mut files = self.lock();
-        if files.len() < FILES_MAX && names.count > 1 {
-            let file = NamedFile { len: is.len, mtime: is.mtime, root, left: names.count - 1 };
-            files.insert((is.dev, is.ino), file);
+    pub(super) fn remember(&self, is: &Identity, proof: Proof, root: Option<Hash32>, names: &SeveralNames) {
+        let mut known = self.lock();
+        if !known.are_full() && names.count > 1 {
+            let file = NamedFile { len: is.len, mtime: is.mtime, proof, root, left: names.count - 1 };
+            known.files.insert((is.dev, is.ino), file);
         }
+    }
+
+    /// The memory that they take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.lock().files.capacity() * FILE_BYTES
+    }
+
+    /// Forgets all, and remembers none from now on: there is no memory for them.
+    pub(super) fn forget(&self) {
+        *self.lock() = KnownFiles { files: HashMap::new(), without_memory: true };
     }
 
     /// Notes that one more name of a file came.
     fn came(&self, place: (u64, u64)) {
-        let mut files = self.lock();
+        let files = &mut self.lock().files;
         if let Some(file) = files.get_mut(&place) {
             file.left = file.left.saturating_sub(1);
             if file.left == 0 {
@@ -72,28 +99,46 @@ impl NamedFiles {
     }
 
     fn get(&self, is: &Identity) -> Option<NamedFile> {
-        self.lock().get(&(is.dev, is.ino)).copied()
+        self.lock().files.get(&(is.dev, is.ino)).copied()
     }
 
     fn are_full(&self) -> bool {
-        self.lock().len() >= FILES_MAX
+        self.lock().are_full()
+    }
+}
+
+impl KnownFiles {
+    fn are_full(&self) -> bool {
+        self.without_memory || self.files.len() >= FILES_MAX
     }
 }
 
 impl Judge<'_> {
     /// Whether the file may get another name, or is what was offered, if the name is one of it
-    /// already. Gives its root, if that is known.
-    fn judge(&self, is: &Identity, clock: Clock, before: NameBefore) -> Result<Option<Hash32>, LossReason> {
+    /// already. Gives its root, if that is known, and whether its bytes are durable.
+    fn judge(
+        &self,
+        is: &Identity,
+        clock: Clock,
+        before: NameBefore,
+    ) -> Result<(Option<Hash32>, NamedBytes), LossReason> {
         let same = is_same(&self.held.entry, &Seen::File { len: is.len, mtime: is.mtime, clock });
         match self.files.get(is) {
             Some(file) => {
-                let is_as_it_was = file.len == is.len && (file.mtime == is.mtime || same);
+                // A file that stood may have been given the time of its source since it was read.
+                // One that was committed has it, and another in its place could be given what fits.
+                let has_its_time = file.mtime == is.mtime || file.proof == Proof::Read && same;
+                let is_as_it_was = file.len == is.len && has_its_time;
                 let fits = matches!(self.held.entry.kind, EntryKind::File { len, .. } if len == is.len);
-                if is_as_it_was && fits { Ok(file.root) } else { Err(LossReason::Changed) }
+                let bytes = match file.proof {
+                    Proof::Committed => NamedBytes::Durable,
+                    Proof::Read => NamedBytes::Standing,
+                };
+                if is_as_it_was && fits { Ok((file.root, bytes)) } else { Err(LossReason::Changed) }
             }
-            None if self.standing && same && !self.needs_root => Ok(None),
+            None if self.standing && same && !self.needs_root => Ok((None, NamedBytes::Standing)),
             // Nothing is linked by that, and whoever may not skip it by its time does not.
-            None if before == NameBefore::Same && same => Ok(None),
+            None if before == NameBefore::Same && same => Ok((None, NamedBytes::Standing)),
             None if self.files.are_full() => Err(LossReason::TooMany),
             None => Err(LossReason::Unproven),
         }
@@ -124,10 +169,10 @@ impl DestinationWorkers {
             let (root, place, is_tried) = (Cell::new(None), Cell::new(None), Cell::new(false));
             let made = tree.make_name(&held.placed, &first, &|is, clock, before| {
                 place.set(Some((is.dev, is.ino)));
-                let known = judge.judge(is, clock, before)?;
+                let (known, bytes) = judge.judge(is, clock, before)?;
                 root.set(known);
                 is_tried.set(true);
-                Ok(())
+                Ok(bytes)
             });
             if let (NameMade::Refused, Some(ledger), true) = (&made, &ledger, is_tried.get()) {
                 // A temporary may have been made and removed.
@@ -136,6 +181,16 @@ impl DestinationWorkers {
             place.get().into_iter().for_each(|place| files.came(place));
             DestinationDone::Name(held.id, made, root.get())
         });
+    }
+
+    /// The memory of what may get further names, in bytes.
+    pub(crate) fn named_bytes(&self) -> usize {
+        self.named_files.bytes()
+    }
+
+    /// Has no file get further names but those that stand: there is no memory for more.
+    pub(crate) fn forget_named(&self) {
+        self.named_files.forget();
     }
 
     /// Takes a name that was made. Returns the result for the machine.
@@ -156,21 +211,22 @@ impl DestinationWorkers {
         let Some(names) = held.entry.meta.names.as_ref() else { return };
         match outcome {
             Outcome::Committed(root) => {
-                staged.iter().for_each(|is| self.named_files.remember(is, *root, names));
+                staged.iter().for_each(|is| self.named_files.remember(is, Proof::Committed, *root, names));
             }
             Outcome::Equal(root) => {
                 let compared = self.reading.versions().get(held.id);
-                compared.iter().for_each(|is| self.named_files.remember(is, Some(*root), names));
+                compared.iter().for_each(|is| self.named_files.remember(is, Proof::Read, Some(*root), names));
             }
             _ => {}
         }
     }
 }
 
-/// The most files that may get another name and are remembered, at some 100 bytes each. Where a
-/// file stands as the source has it, and the rights allow to read and replace it, none of this is
-/// needed.
+/// The most files that may get another name and are remembered. Where a file stands as the source
+/// has it, and the rights allow to read and replace it, none of this is needed.
 const FILES_MAX: usize = 1 << 18;
+/// Bytes of a place in their table: its key, its file, and what tables keep besides.
+const FILE_BYTES: usize = size_of::<((u64, u64), NamedFile)>() * 8 / 7 + 1;
 
 #[cfg(test)]
 mod tests {
@@ -201,25 +257,27 @@ mod tests {
     #[test]
     fn only_what_was_committed_or_stands_where_all_is_allowed_gets_another_name() {
         let (files, held) = (NamedFiles::default(), held(5));
-        files.remember(&is(1, 5, 3), Some([7; 32]), &names(2));
+        files.remember(&is(1, 5, 3), Proof::Committed, Some([7; 32]), &names(2));
         let judge = |standing, needs_root, is: Identity| {
             Judge { files: &files, held: &held, standing, needs_root }.judge(&is, Clock::Exact, NameBefore::Other)
         };
         for standing in [false, true] {
-            assert_eq!(judge(standing, false, is(1, 5, 3)), Ok(Some([7; 32])));
+            assert_eq!(judge(standing, false, is(1, 5, 3)), Ok((Some([7; 32]), NamedBytes::Durable)));
+            let other = Err(LossReason::Changed);
+            assert_eq!(judge(standing, false, is(1, 5, 9)), other, "its place has another file, of the right time");
             assert_eq!(judge(standing, false, is(1, 5, 4)), Err(LossReason::Changed), "written to since");
             assert_eq!(judge(standing, false, is(1, 6, 3)), Err(LossReason::Changed), "longer since");
             assert_eq!(judge(standing, false, is(2, 5, 8)), Err(LossReason::Unproven), "another's file");
         }
         assert_eq!(judge(false, false, is(2, 5, 9)), Err(LossReason::Unproven), "it stands as the source has it");
-        assert_eq!(judge(true, false, is(2, 5, 9)), Ok(None));
+        assert_eq!(judge(true, false, is(2, 5, 9)), Ok((None, NamedBytes::Standing)));
         assert_eq!(judge(true, true, is(2, 5, 9)), Err(LossReason::Unproven), "its root may be read now");
     }
 
     #[test]
     fn a_file_of_another_length_than_the_entry_is_another_file() {
         let (files, held) = (NamedFiles::default(), held(6));
-        files.remember(&is(1, 5, 3), None, &names(2));
+        files.remember(&is(1, 5, 3), Proof::Committed, None, &names(2));
         let judge = Judge { files: &files, held: &held, standing: true, needs_root: false };
         assert_eq!(judge.judge(&is(1, 5, 3), Clock::Exact, NameBefore::Same), Err(LossReason::Changed));
     }
@@ -228,7 +286,7 @@ mod tests {
     fn a_name_that_is_one_already_is_the_entry_only_if_it_stands_as_the_source_has_it() {
         let (files, held) = (NamedFiles::default(), held(5));
         let judge = Judge { files: &files, held: &held, standing: false, needs_root: true };
-        assert_eq!(judge.judge(&is(2, 5, 9), Clock::Exact, NameBefore::Same), Ok(None));
+        assert_eq!(judge.judge(&is(2, 5, 9), Clock::Exact, NameBefore::Same), Ok((None, NamedBytes::Standing)));
         assert_eq!(judge.judge(&is(2, 5, 8), Clock::Exact, NameBefore::Same), Err(LossReason::Unproven), "older");
         assert_eq!(judge.judge(&is(2, 4, 9), Clock::Exact, NameBefore::Same), Err(LossReason::Unproven), "shorter");
     }
@@ -236,15 +294,20 @@ mod tests {
     #[test]
     fn files_are_forgotten_behind_their_last_name_and_never_more_than_fit() {
         let files = NamedFiles::default();
-        files.remember(&is(1, 5, 3), None, &names(3));
+        files.remember(&is(1, 5, 3), Proof::Committed, None, &names(3));
         files.came((1, 1));
         assert!(files.get(&is(1, 5, 3)).is_some());
         files.came((1, 1));
         assert!(files.get(&is(1, 5, 3)).is_none());
-        (0..FILES_MAX as u64 + 5).for_each(|ino| files.remember(&is(ino, 5, 3), None, &names(2)));
-        assert_eq!(files.lock().len(), FILES_MAX);
+        (0..FILES_MAX as u64 + 5).for_each(|ino| files.remember(&is(ino, 5, 3), Proof::Committed, None, &names(2)));
+        assert_eq!(files.lock().files.len(), FILES_MAX);
+        assert!((FILES_MAX * 64..FILES_MAX * 256).contains(&files.bytes()), "{}", files.bytes());
         let held = held(5);
         let judge = Judge { files: &files, held: &held, standing: false, needs_root: false };
-        assert_eq!(judge.judge(&is(u64::MAX, 5, 9), Clock::Exact, NameBefore::Other), Err(LossReason::TooMany));
+        let other = || judge.judge(&is(u64::MAX, 5, 9), Clock::Exact, NameBefore::Other);
+        assert_eq!(other(), Err(LossReason::TooMany));
+        files.forget();
+        files.remember(&is(1, 5, 3), Proof::Committed, None, &names(2));
+        assert_eq!((files.bytes(), other()), (0, Err(LossReason::TooMany)), "there was no memory for them");
     }
 }

@@ -296,7 +296,8 @@ impl ReceiverLoop<'_> {
     /// Has the machine's actions carried out, and reports the counters.
     fn settle(&mut self) {
         let entries_bytes = self.machine.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
-        let is_cramped = self.link.is_cramped(entries_bytes);
+        let named = (self.workers.named_bytes(), || self.workers.forget_named());
+        let is_cramped = self.link.is_cramped(entries_bytes, named);
         self.course.totals.scanned = self.machine.has_every_name();
         self.machine.handle_cramped(self.link.now(), is_cramped);
         let is_backlogged = self.link.is_backlogged() || self.workers.is_swamped();
@@ -337,6 +338,19 @@ impl ReceiverLoop<'_> {
         }
     }
 
+    /// Has skipped files read for their roots.
+    fn digest_skipped(&mut self, files: Vec<Arc<EntryRef>>) {
+        // Entries that an earlier session reported need no report and no reading.
+        let (told, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|held| self.course.was_told(&held.entry));
+        if !files.is_empty() {
+            self.workers.digest_skipped(files);
+        }
+        if !told.is_empty() {
+            let told = told.iter().map(|held| (held.id, Ok(None))).collect();
+            self.machine.handle_digest_skipped(self.link.now(), told);
+        }
+    }
+
     fn act(&mut self, action: ReceiverAction) {
         match action {
             ReceiverAction::Send(Message::Complete(ending)) => {
@@ -352,10 +366,8 @@ impl ReceiverLoop<'_> {
                 }
                 self.workers.survey(page, self.course.committed.before());
             }
-            ReceiverAction::MeasureRoom { entry: held, behind_discards } => {
-                self.workers.measure_room(held, behind_discards)
-            }
-            ReceiverAction::Create(held, partial) => self.workers.create(held, partial),
+            ReceiverAction::MeasureRoom { entry, behind_discards } => self.workers.measure_room(entry, behind_discards),
+            ReceiverAction::Create(held, partial, chunk) => self.workers.create(held, partial, chunk),
             ReceiverAction::MakeLink(held) => self.workers.make_link(held),
             ReceiverAction::MakeName { entry, first } => {
                 self.workers.make_name(entry, first, self.course.committed.before());
@@ -363,18 +375,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::Write { file, index, ticket } => self.workers.write(file, index, ticket),
             ReceiverAction::WriteBundle { ticket, files } => self.workers.write_bundle(ticket, files),
             ReceiverAction::ReadStanding(files) => self.workers.read_standing(files),
-            ReceiverAction::DigestSkipped(files) => {
-                // Entries that an earlier session reported need no report and no reading.
-                let (told, files): (Vec<_>, Vec<_>) =
-                    files.into_iter().partition(|held| self.course.was_told(&held.entry));
-                if !files.is_empty() {
-                    self.workers.digest_skipped(files);
-                }
-                if !told.is_empty() {
-                    let told = told.iter().map(|held| (held.id, Ok(None))).collect();
-                    self.machine.handle_digest_skipped(self.link.now(), told);
-                }
-            }
+            ReceiverAction::DigestSkipped(files) => self.digest_skipped(files),
             ReceiverAction::ReadStandingChunks { base, chunks } => self.workers.read_standing_chunks(base, chunks),
             ReceiverAction::Copy { base, index, digest } => self.workers.copy(base, index, digest),
             ReceiverAction::Retouch { files, metadata } => self.workers.retouch(files, metadata),

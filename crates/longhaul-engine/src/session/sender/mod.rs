@@ -7,6 +7,7 @@
 //! calls.
 
 mod figures;
+pub(crate) mod first_page;
 mod losses;
 mod offered;
 mod read_ahead;
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
 use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve};
-use longhaul_disk::{ChunkIo, Scanned, SourceTree};
+use longhaul_disk::{ChunkIo, Identity, Scanned, SourceRef, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
 use longhaul_proto::wire::message::{Ending, Finding, Outcome};
@@ -25,6 +26,7 @@ use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use self::figures::SendFigures;
+use self::first_page::SaidPage;
 use self::offered::OfferedEntries;
 use self::read_ahead::ReadAhead;
 use super::control::{ControlLink, Incoming, RoundState, Wake};
@@ -110,14 +112,22 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         }
     };
     let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
+    let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max };
+    let (machine, offered, scan_end_said) = match course.said.take() {
+        Some(SaidPage { mut machine, offered, is_last, .. }) => {
+            machine.handle_agreed(config);
+            (machine, offered, is_last)
+        }
+        None => (Sender::new(config), OfferedEntries::new(), false),
+    };
     let mut this = SenderLoop {
         link,
-        machine: Sender::new(SenderConfig { chunk, chunk_min, chunk_max, bundled_max }),
+        machine,
         workers: reading,
         buffers: ReadAhead::new(slab, io.clone()),
         course,
-        offered: OfferedEntries::new(),
-        scan_end_said: false,
+        offered,
+        scan_end_said,
         preserve,
         timed_end: timed.then(TimedSourceEnd::default),
         figures: SendFigures::default(),
@@ -127,6 +137,9 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     if let Some(stream) = &this.course.stream {
         stream.wake(this.link.sink());
     }
+    // What was scanned meanwhile leaves before the loop waits for anything.
+    this.take_ready();
+    this.settle();
     while this.verdict.is_none() {
         let has_room = this.has_room();
         let wake = match this.course.scan() {
@@ -169,6 +182,11 @@ impl SenderLoop<'_> {
         {
             self.offer_again(known);
         }
+        while self.has_room()
+            && let Some(scanned) = self.course.next.take()
+        {
+            self.take_scanned(Some(scanned));
+        }
         // A page or two: in between the loop checks if the receiver takes them in.
         for _ in 0..ENTRIES_AT_ONCE {
             let Some(scan) = self.has_room().then(|| self.course.scan()).flatten() else { break };
@@ -191,8 +209,8 @@ impl SenderLoop<'_> {
                 self.tell_losses();
             }
             Some(Scanned::Entry { entry, source, identity }) => {
-                let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
-                self.offer_new(entry, EntrySource::Readable(Arc::new(Origin { at: source, identity, sparse })));
+                let source = readable(&entry, source, identity, self.preserve);
+                self.offer_new(entry, source);
             }
             Some(Scanned::Skipped { path, why }) => {
                 self.offer_new(unsent::entry(path, None, why), EntrySource::Special);
@@ -331,7 +349,9 @@ impl SenderLoop<'_> {
     }
 
     fn settle(&mut self) {
-        let is_cramped = self.link.is_cramped(self.offered.names_bytes() + self.machine.unsettled() * ENTRY_BYTES);
+        let entries_bytes = self.offered.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
+        let names = &self.course.names_memory;
+        let is_cramped = self.link.is_cramped(entries_bytes, (names.bytes(), || names.refuse()));
         let is_backlogged = self.link.is_backlogged();
         self.machine.handle_backlog(is_backlogged || is_cramped);
         self.workers.hold(is_backlogged);
@@ -453,6 +473,12 @@ impl SenderLoop<'_> {
         };
         tell_settled((&held, self.offered.are_renamed()), own, outcome, &mut self.course.totals, self.link.observer());
     }
+}
+
+/// Where an entry is read that the scan found at `at`.
+fn readable(entry: &Entry, at: SourceRef, identity: Identity, preserve: Preserve) -> EntrySource {
+    let sparse = preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
+    EntrySource::Readable(Arc::new(Origin { at, identity, sparse }))
 }
 
 /// Events absorbed before their consequences are ordered.

@@ -15,7 +15,7 @@ use crate::session::dirs::Dirs;
 use crate::session::source::Origin;
 
 /// The offered entries. See the module.
-pub(super) struct OfferedEntries {
+pub(in crate::session) struct OfferedEntries {
     outstanding: HashMap<FileId, UnsettledEntry>,
     /// Bytes of the names of outstanding entries.
     names_bytes: usize,
@@ -39,6 +39,14 @@ impl OfferedEntries {
     /// Has the one source take this name at the receiver.
     pub(super) fn rename(&mut self, name: Vec<u8>) {
         self.landing = Landing::beneath().renamed_to(name);
+        // Entries of the first page were offered before this was known.
+        for known in self.outstanding.values_mut() {
+            let entry = &known.held.entry;
+            let placed = self.landing.place(&entry.path).unwrap_or_else(|_| entry.path.clone());
+            self.names_bytes -= name_bytes(&known.held);
+            known.held = Arc::new(EntryRef { id: known.held.id, entry: entry.clone(), placed });
+            self.names_bytes += name_bytes(&known.held);
+        }
     }
 
     /// Whether the one source takes the destination's name.
@@ -94,7 +102,7 @@ impl OfferedEntries {
     }
 
     /// The entries without outcome, and the directories to offer again before their content.
-    pub(super) fn into_parts(
+    pub(in crate::session) fn into_parts(
         self,
     ) -> (impl Iterator<Item = (FileId, UnsettledEntry)>, impl Iterator<Item = UnsettledEntry>) {
         (self.outstanding.into_iter(), self.dirs.into_settled())

@@ -244,8 +244,7 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
     let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
-    let users = file.client.iter().filter(|client| client.user.is_some() || client.uid.is_some()).count();
-    let watching = watch::judge(std::mem::take(&mut file.watch), users).map_err(mistaken)?;
+    let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
     let config = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, identity, state, admin_socket, confinement, watching, root_places })
 }

@@ -72,8 +72,8 @@ pub enum HttpPlace {
     Address(SocketAddr),
 }
 
-/// Judges the table. `users`: the clients with a user.
-pub(super) fn judge(watch: Watch, users: usize) -> Result<Watching, Wrong> {
+/// Judges the table.
+pub(super) fn judge(watch: Watch) -> Result<Watching, Wrong> {
     let log_json = match &watch.log_format {
         None => false,
         Some(word) => match word.get_ref().as_str() {
@@ -83,13 +83,10 @@ pub(super) fn judge(watch: Watch, users: usize) -> Result<Watching, Wrong> {
         },
     };
     let audit_required = watch.audit_required.as_ref().is_some_and(|required| *required.get_ref());
-    if let Some(required) = watch.audit_required.filter(|required| *required.get_ref()) {
-        if watch.audit.is_none() {
-            return Err(wrong(&required, "audit_required needs the file of the audit log: name it as audit"));
-        }
-        if users > 0 {
-            return Err(wrong(&required, UNRECORDED));
-        }
+    if let Some(required) = watch.audit_required.filter(|required| *required.get_ref())
+        && watch.audit.is_none()
+    {
+        return Err(wrong(&required, "audit_required needs the file of the audit log: name it as audit"));
     }
     let http = watch.http.as_ref().map(|place| at(place, http_place(place.get_ref()))).transpose()?;
     if let (Some(place), Some(HttpPlace::Address(address))) = (&watch.http, &http)
@@ -120,8 +117,6 @@ fn host(name: Spanned<String>) -> Result<String, Wrong> {
     Ok(name.into_inner().to_ascii_lowercase())
 }
 
-const UNRECORDED: &str = "files of clients with a user are not recorded one by one, so not all that is done would be: take \
-                          audit_required out, or 'user' and 'uid' of these clients";
 const PLACE: &str = "http is unix:PATH with an absolute path, or IP:PORT, as 127.0.0.1:7215";
 const EXPOSED: &str = "other hosts reach this address, and everybody who asks there is told names of clients and paths: take \
                        127.0.0.1:PORT or unix:PATH, or say http_anywhere = true";

@@ -11,8 +11,8 @@ use super::{Name, name};
 /// end of the run, once for each side and reason.
 #[derive(Serialize)]
 pub(super) struct NotKeptBody<'a> {
-    /// The kind: `xattrs`, `owner`, `set-id`, `acls` or `hardlinks` (the name has a copy of its
-    /// own).
+    /// The kind: `xattrs`, `owner`, `set-id`, `acls`, `hardlinks` (the name has a copy of its own),
+    /// `mode` or `times` (of a file that stood).
     pub(super) kind: &'static str,
     /// The side at which it was lost: `source` or `destination`.
     pub(super) side: &'static str,

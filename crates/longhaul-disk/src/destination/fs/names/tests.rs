@@ -7,7 +7,7 @@ use longhaul_core::{LossReason, Meta, Mtime, Preserve, RelPath};
 
 use super::super::super::TargetTree;
 use super::super::FsTarget;
-use super::{NameBefore, NameMade};
+use super::{NameBefore, NameMade, NamedBytes};
 use crate::destination::Replace;
 use crate::direct::DirectMode;
 
@@ -33,7 +33,9 @@ fn refused(target: &FsTarget) -> Vec<LossReason> {
 fn a_name_is_staged_published_and_leaves_nothing_else() {
     let (dir, target) = with_a_file();
     let of = |name: &str| fs::metadata(dir.path().join("top").join(name)).expect("it stands").ino();
-    let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(())) else {
+    let NameMade::Staged(staged) =
+        target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(NamedBytes::Standing))
+    else {
         panic!("not made")
     };
     assert!(!dir.path().join("top/second").exists(), "it has a temporary name");
@@ -45,7 +47,7 @@ fn a_name_is_staged_published_and_leaves_nothing_else() {
     assert_eq!(names(), 2, "the temporary is gone");
     // It is one already; and a rename that does nothing leaves nothing either.
     let again = |fine: NameBefore| {
-        let proof = |_: &_, _, before| if before == fine { Ok(()) } else { Err(LossReason::Unproven) };
+        let proof = |_: &_, _, before| if before == fine { Ok(NamedBytes::Durable) } else { Err(LossReason::Unproven) };
         target.make_name(&path("second"), &path("d/first"), &proof)
     };
     assert!(matches!(again(NameBefore::Same), NameMade::Stood));
@@ -54,7 +56,9 @@ fn a_name_is_staged_published_and_leaves_nothing_else() {
         "it is one, and may be of another file than was meant"
     );
     fs::remove_file(dir.path().join("top/second")).expect("removed");
-    let NameMade::Staged(staged) = target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(())) else {
+    let NameMade::Staged(staged) =
+        target.make_name(&path("second"), &path("d/first"), &|_, _, _| Ok(NamedBytes::Standing))
+    else {
         panic!("not made")
     };
     fs::hard_link(dir.path().join("top/d/first"), dir.path().join("top/second")).expect("a link");
@@ -72,7 +76,7 @@ fn nothing_becomes_a_name_of_what_was_not_let_have_one() {
     symlink("first", top.join("d/to-first")).expect("a link");
     symlink("..", top.join("up")).expect("a link");
     fs::create_dir(top.join("dir")).expect("a directory");
-    let fine = |_: &_, _, _| Ok(());
+    let fine = |_: &_, _, _| Ok(NamedBytes::Durable);
     for (first, want) in [
         ("out", LossReason::Changed),
         ("d/to-first", LossReason::Changed),
@@ -101,11 +105,23 @@ fn a_file_that_takes_the_first_name_while_it_is_judged_gets_no_other_name() {
     fs::write(top.join("d/another"), "another's").expect("a file");
     let made = target.make_name(&path("second"), &path("d/first"), &|_, _, _| {
         fs::rename(top.join("d/another"), top.join("d/first")).expect("a rename");
-        Ok(())
+        Ok(NamedBytes::Durable)
     });
     assert!(matches!(made, NameMade::Refused), "{made:?}");
     assert_eq!(refused(&target), [LossReason::Changed]);
     assert_eq!(fs::metadata(top.join("d/first")).expect("it stands").nlink(), 1, "no temporary is left");
+}
+
+#[test]
+fn the_bytes_of_a_file_that_stood_are_durable_before_it_gets_another_name() {
+    let (_dir, target) = with_a_file();
+    let syncs = |name: &str, bytes: NamedBytes| {
+        let before = target.sync_counts().fdatasync;
+        let made = target.make_name(&path(name), &path("d/first"), &|_, _, _| Ok(bytes));
+        assert!(matches!(made, NameMade::Staged(_)), "{made:?}");
+        target.sync_counts().fdatasync - before
+    };
+    assert_eq!((syncs("second", NamedBytes::Standing), syncs("third", NamedBytes::Durable)), (1, 0));
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! The first page of a sending session, which needs no answer: it is scanned while the receiver is
+//! being reached, and said right behind the hello.
+//!
+//! In: a source. Out: messages for the handshake, and then a machine that has said them, and its
+//! entries, to the course of the run. An entry that is not simply there to be read is left to the
+//! session loop, and so is everything behind it. It waits for nothing: what is not scanned when the
+//! hello leaves follows later.
+
+use std::sync::Arc;
+
+use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, Preserve};
+use longhaul_disk::{NamesMemory, Scanned, SourceTree};
+use longhaul_proto::Message;
+use longhaul_proto::receiver::EntryRef;
+use longhaul_proto::sender::{Sender, SenderAction, SenderConfig};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::offered::OfferedEntries;
+use super::readable;
+use crate::session::course::{ScanWish, UnsettledEntry, start_scan};
+
+/// The first page. See the module.
+pub(crate) struct FirstPage {
+    tree: Arc<dyn SourceTree>,
+    preserve: Preserve,
+    /// The entries behind it.
+    pub(in crate::session) scan: mpsc::Receiver<Scanned>,
+    /// The files that the scan remembers.
+    pub(in crate::session) names: Arc<NamesMemory>,
+    /// Taken off the scan, and left to the session loop.
+    pub(in crate::session) next: Option<Scanned>,
+    /// The page as far as it was said.
+    pub(in crate::session) said: SaidPage,
+}
+
+/// The state of a sender that has said its first page, or nothing yet.
+pub(in crate::session) struct SaidPage {
+    /// The machine that has said it.
+    pub(in crate::session) machine: Sender,
+    /// The entries in it.
+    pub(in crate::session) offered: OfferedEntries,
+    /// The kinds of the entries in it.
+    pub(in crate::session) kinds: Vec<EntryKind>,
+    /// Whether the page was said to be the last.
+    pub(in crate::session) is_last: bool,
+}
+
+impl FirstPage {
+    /// Begins the scan, of which the page is to be made.
+    ///
+    /// # Errors
+    /// A [`Fault`] if there is no thread for it.
+    pub(crate) fn begin(tree: Arc<dyn SourceTree>, wanted: ScanWish, chunk: ChunkSize) -> Result<FirstPage, Fault> {
+        // What is agreed on later decides nothing before the first answer.
+        let config = SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 0 };
+        let preserve = wanted.preserve;
+        let names = Arc::new(NamesMemory::default());
+        let scan = start_scan(tree.clone(), wanted, names.clone())?;
+        let (machine, offered) = (Sender::new(config), OfferedEntries::new());
+        let said = SaidPage { machine, offered, kinds: Vec::new(), is_last: false };
+        Ok(FirstPage { tree, preserve, scan, names, next: None, said })
+    }
+
+    /// The page as far as it is scanned: no message if nothing is.
+    pub(crate) fn take(&mut self) -> Vec<Message> {
+        while self.next.is_none() && self.said.machine.has_room() && self.said.offered.have_room() {
+            match self.scan.try_recv() {
+                Ok(Scanned::Entry { entry, source, identity }) => {
+                    let source = readable(&entry, source, identity, self.preserve);
+                    self.said.offer(entry, |held| UnsettledEntry { held, source, begun: false, is_reported: false });
+                }
+                Ok(other) => self.next = Some(other),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    // Losses are told before the last page.
+                    if !self.preserve.may_lose() || self.tree.losses().is_empty() {
+                        self.said.is_last = true;
+                        self.said.machine.handle_scan_end();
+                    }
+                    break;
+                }
+            }
+        }
+        self.said.machine.handle_scan_idle();
+        let actions = std::iter::from_fn(|| self.said.machine.poll_action());
+        actions
+            .filter_map(|action| if let SenderAction::Send(message) = action { Some(message) } else { None })
+            .collect()
+    }
+}
+
+impl SaidPage {
+    fn offer(&mut self, entry: Entry, known: impl FnOnce(Arc<EntryRef>) -> UnsettledEntry) {
+        self.kinds.push(entry.kind.clone());
+        let id = self.machine.handle_scanned(entry.clone());
+        self.offered.add(id, entry, known);
+    }
+}

@@ -1,0 +1,45 @@
+//! Short transfers over a path whose round trip is long against everything else: the round trips
+//! from the start of the program to its exit.
+
+use super::*;
+
+/// A command, what it moves, and the round trips that it may take: each takes one less at least,
+/// where the processors have nothing else to do.
+type Case<'a> = (&'a str, Run, f64);
+
+/// Runs commands beside each other, which they do not notice: nothing fills the path.
+fn take_few_round_trips(cases: Vec<Case<'_>>) {
+    let run = |run: Run| {
+        let begun = Instant::now();
+        let outcome = run.succeed();
+        (begun.elapsed().div_duration_f64(ROUND_TRIP), outcome)
+    };
+    let took = std::thread::scope(|scope| {
+        let threads: Vec<_> = cases.into_iter().map(|(what, it, most)| (what, scope.spawn(|| run(it)), most)).collect();
+        threads.into_iter().map(|(what, thread, most)| (what, thread.join().unwrap(), most)).collect::<Vec<_>>()
+    });
+    for (what, (round_trips, outcome), most) in took {
+        assert!(round_trips < most, "{what} takes {round_trips:.2} round trips, not less than {most}: {outcome}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn short_transfers_take_few_round_trips_from_start_to_exit() {
+    let far = Far::new(&format!("rate=1Gbit/s,rtt={}ms", ROUND_TRIP.as_millis()));
+    files::make(far.client.path("small"), 1, 1000);
+    files::make(far.client.path("large"), 2, 1_000_000);
+    files::make(far.root.join("there"), 3, 1000);
+    let push = |name: &str| far.run("push").arg(name).arg(far.daemon.url("data/"));
+    let list = far.client.run(["ls", "--peer-key", far.daemon.key()]).beneath(far.wan.near().prefix());
+    let pull = far.run("pull").arg(far.daemon.url("data/there")).arg("got");
+    take_few_round_trips(vec![
+        ("a push of 1 KB", push("small"), 4.9),
+        ("a push of 1 MB", push("large"), 8.9),
+        ("a pull of 1 KB", pull, 5.9),
+        ("a listing", list.arg(far.daemon.url("data/")), 3.9),
+    ]);
+    take_few_round_trips(vec![("a push of what is there", push("small"), 3.9)]);
+}
+
+const ROUND_TRIP: Duration = Duration::from_secs(1);
