@@ -1,12 +1,13 @@
 //! Keeps the manners of a sending side: gives the counters of all lanes of a path together to
 //! `proto`'s control of that path, and its rate back to them.
 //!
-//! In: lanes that join, and handles of those that stand, each round trip. Out: to each connection
-//! the share of the rate which it paces, and changes for people. One control serves all lanes of a
-//! session on a path whose rate the kernel controls; those over QUIC control theirs by themselves.
-//! The connections keep the rate and not the account that all lanes draw on: they send packet by
-//! packet, where the account lets a hundredth of a second through at a time, more than a short
-//! queue holds. It knows no sockets and no messages.
+//! In: lanes that join, and handles of those that stand, each round trip. Out: the rate of the
+//! account on which all lanes draw, to each connection the rate that it may pace at, and changes
+//! for people. One control serves all lanes of a session on a path whose rate the kernel controls;
+//! those over QUIC control theirs by themselves. The account keeps the sum, so that the others take
+//! at once what a lane leaves while it repairs a loss or measures its round trip; connections pace
+//! below it, each at more than its part, so that a piece does not leave as a burst. It knows no
+//! sockets and no messages.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,6 +30,8 @@ pub(crate) struct LaneManners {
     paths: Vec<LanePath>,
     /// The path of each lane, as an index into `paths`.
     path_of: HashMap<LaneId, usize>,
+    /// Whether all lanes that stand are on one of them.
+    are_all: bool,
     steps: Vec<TuningStep>,
 }
 
@@ -40,21 +43,19 @@ type PathEnds = (Option<u32>, Option<IpAddr>);
 struct LanePath {
     ends: PathEnds,
     control: PathControl,
-    looks: HashMap<LaneId, LaneLook>,
+    looks: HashMap<LaneId, LaneCounters>,
     since: Instant,
     next: Instant,
     /// The last state that was told, and when.
     told: Option<(ToldState, Instant)>,
 }
 
-/// The last look at a lane.
-#[derive(Clone, Copy, Debug)]
-struct LaneLook {
-    counters: LaneCounters,
-    /// Bytes/s that it delivered in the last round.
-    used: f64,
-    /// Bytes/s that it may send. `None`: as much as it can.
-    paced: Option<f64>,
+/// Whoever sees that the lanes of a path keep its rate together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SumKeeper {
+    /// The account of all lanes: they are on one path.
+    Account,
+    Nobody,
 }
 
 /// A state of the path as people are told of it.
@@ -68,7 +69,7 @@ impl LaneManners {
     /// The manners of a side that begins.
     pub(crate) fn new(role: Role, share: PathShare) -> LaneManners {
         let keeps = role == Role::Sender && share != PathShare::All;
-        LaneManners { keeps, share, paths: Vec::new(), path_of: HashMap::new(), steps: Vec::new() }
+        LaneManners { keeps, share, paths: Vec::new(), path_of: HashMap::new(), are_all: false, steps: Vec::new() }
     }
 
     /// Takes a lane that joined.
@@ -97,19 +98,31 @@ impl LaneManners {
         self.paths.iter().map(|path| path.next).min()
     }
 
-    /// Ends the rounds that are over, and has each lane keep its share of its path's rate. `given`:
-    /// the share of a rate that was asked for, bytes/s, if there is one.
+    /// Ends the rounds that are over, and has each connection pace. `given`: the share of a rate
+    /// that was asked for, bytes/s, if there is one. Returns whether a round was over.
     pub(crate) fn look<'a>(
         &mut self,
         now: Instant,
         lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)> + Clone,
         given: Option<u64>,
-    ) {
+    ) -> bool {
+        let mut has_looked = false;
+        self.are_all = lanes.clone().all(|(id, _)| self.path_of.contains_key(&id));
+        let keeper = if self.are_all && self.paths.len() == 1 { SumKeeper::Account } else { SumKeeper::Nobody };
         for (place, path) in self.paths.iter_mut().enumerate().filter(|(_, path)| now >= path.next) {
             let on_it = lanes.clone().filter(|(id, _)| self.path_of.get(id) == Some(&place));
-            path.look(now, on_it, given);
+            path.look(now, on_it, (given, keeper));
             self.steps.extend(path.change(now));
+            has_looked = true;
         }
+        has_looked
+    }
+
+    /// The rate that all lanes keep together, bytes/s. `None` if a path is not full, as far as is
+    /// known, or if some lanes are on none that is looked at.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        let keeps = self.are_all && !self.paths.is_empty();
+        self.paths.iter().map(|path| path.control.rate()).sum::<Option<u64>>().filter(|_| keeps)
     }
 
     /// The rate that all lanes carry together where their paths are full, bytes/s. `None` if they
@@ -141,7 +154,7 @@ impl LanePath {
         &mut self,
         now: Instant,
         lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)> + Clone,
-        given: Option<u64>,
+        (given, keeper): (Option<u64>, SumKeeper),
     ) {
         let round = self.round(now, lanes.clone());
         let was_kept = self.control.rate().is_some();
@@ -159,11 +172,8 @@ impl LanePath {
         if !was_kept && self.control.rate().is_none() {
             return;
         }
-        divide(&mut self.looks, self.control.rate());
-        for (id, handle) in lanes {
-            let paced = self.looks.get(&id).and_then(|look| look.paced);
-            handle.set_pace(paced.map(|rate| rate as u64).into_iter().chain(given).min());
-        }
+        let paced = divide(self.control.rate(), self.looks.len(), keeper);
+        lanes.for_each(|(_, handle)| handle.set_pace(paced.into_iter().chain(given).min()));
     }
 
     /// The counts of all lanes since the last look. A lane that is new is counted from now on.
@@ -173,13 +183,10 @@ impl LanePath {
         let mut seen = HashMap::new();
         for (id, handle) in lanes {
             let Some(counters) = handle.counters() else { continue };
-            let mut look = LaneLook { counters, used: 0.0, paced: None };
             if let Some(before) = self.looks.get(&id) {
-                let delivered = delivered_between(&before.counters, &counters);
-                look.used = delivered as f64 / elapsed.as_secs_f64().max(1e-6);
-                look.paced = before.paced;
+                let delivered = delivered_between(before, &counters);
                 round.delivered += delivered;
-                round.lost += counters.resent.saturating_sub(before.counters.resent);
+                round.lost += counters.resent.saturating_sub(before.resent);
                 round.packet_bytes = round.packet_bytes.max(counters.packets.payload_bytes);
                 // A lane without traffic remembers a round trip of another time.
                 let rtt = counters.round_trip.smoothed;
@@ -187,7 +194,7 @@ impl LanePath {
                     round.rtt = rtt;
                 }
             }
-            seen.insert(id, look);
+            seen.insert(id, counters);
         }
         self.looks = seen;
         round
@@ -222,33 +229,22 @@ impl LanePath {
     }
 }
 
-/// Divides `rate` among the lanes. A lane that does not use its part leaves most of the rest to the
-/// others, as one does that repairs a loss or measures its round trip.
-fn divide(looks: &mut HashMap<LaneId, LaneLook>, rate: Option<u64>) {
-    let Some(rate) = rate.map(|rate| rate as f64) else {
-        looks.values_mut().for_each(|look| look.paced = None);
-        return;
+/// The rate at which each of `lanes` connections may pace: more than its part of `rate`.
+fn divide(rate: Option<u64>, lanes: usize, keeper: SumKeeper) -> Option<u64> {
+    let room = match keeper {
+        SumKeeper::Nobody => ROOM_WITHOUT,
+        SumKeeper::Account if lanes <= 1 => ROOM_ALONE,
+        SumKeeper::Account => ROOM,
     };
-    let even = rate / looks.len().max(1) as f64;
-    let claim = |look: &LaneLook| {
-        let is_slack = look.paced.is_some_and(|paced| look.used < SLACK * paced.min(even));
-        is_slack.then_some((look.used * ROOM).max(even / 4.0))
-    };
-    let (slack, claimed) = looks.values().filter_map(claim).fold((0, 0.0), |(n, sum), one| (n + 1, sum + one));
-    let hungry = looks.len() - slack;
-    for look in looks.values_mut() {
-        look.paced = Some(match claim(look) {
-            _ if hungry == 0 => even,
-            Some(claimed) => claimed,
-            None => (rate - claimed).max(even) / hungry as f64,
-        });
-    }
+    Some((rate? as f64 / lanes.max(1) as f64 * room) as u64)
 }
 
-/// A lane that uses less than this part of what it may does not need it, ...
-const SLACK: f64 = 0.7;
-/// ... and keeps this many times what it uses.
-const ROOM: f64 = 1.3;
+/// Multiples of its part that a connection may use. BBR needs a quarter more than its part now and
+/// then, to find out that it may have it; with twice of it two lanes can do the work of three.
+const ROOM: f64 = 2.0;
+const ROOM_ALONE: f64 = 1.5;
+/// The same if no account keeps the sum.
+const ROOM_WITHOUT: f64 = 1.1;
 /// The shortest round: within less, threads that wake late are what is measured.
 const ROUND_LEAST: Duration = Duration::from_millis(20);
 /// The longest time between two looks.
@@ -260,29 +256,12 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
 
-    fn divided(lanes: &[(f64, Option<f64>)], rate: Option<u64>) -> Vec<Option<i64>> {
-        let look = |(used, paced): &(f64, Option<f64>)| LaneLook {
-            counters: LaneCounters::default(),
-            used: *used,
-            paced: *paced,
-        };
-        let mut looks: HashMap<_, _> =
-            lanes.iter().enumerate().map(|(n, lane)| (LaneId(n as u32), look(lane))).collect();
-        divide(&mut looks, rate);
-        (0..lanes.len()).map(|n| looks[&LaneId(n as u32)].paced.map(|paced| paced.round() as i64)).collect()
-    }
-
     #[test]
-    fn lanes_share_a_rate_evenly_and_take_over_what_one_of_them_does_not_use() {
-        let new = (0.0, None);
-        assert_eq!(divided(&[new, new, new, new], Some(400)), [Some(100); 4]);
-        assert_eq!(divided(&[(0.0, Some(100.0)), new], None), [None; 2]);
-        let (busy, idle, slow) = ((100.0, Some(100.0)), (0.0, Some(100.0)), (50.0, Some(100.0)));
-        assert_eq!(divided(&[busy, busy, idle], Some(300)), [Some(138), Some(138), Some(25)]);
-        assert_eq!(divided(&[busy, busy, slow], Some(300)), [Some(118), Some(118), Some(65)]);
-        assert_eq!(divided(&[idle, idle], Some(200)), [Some(100); 2], "nobody is there to take it");
-        // A lane that was given more than its part, as another was idle, and uses its part.
-        assert_eq!(divided(&[(100.0, Some(275.0)), busy], Some(200)), [Some(100); 2]);
+    fn a_connection_may_use_more_than_its_part_where_an_account_keeps_the_sum() {
+        assert_eq!(divide(Some(400), 4, SumKeeper::Account), Some(200));
+        assert_eq!(divide(Some(400), 1, SumKeeper::Account), Some(600));
+        assert_eq!(divide(Some(400), 4, SumKeeper::Nobody), Some(110));
+        assert_eq!(divide(None, 4, SumKeeper::Account), None);
     }
 
     #[test]

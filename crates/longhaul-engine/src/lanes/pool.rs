@@ -281,7 +281,9 @@ impl Lanes {
     pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
         let given = self.shares.pacer().share(self.running.len());
-        self.manners.look(now, self.running.iter().map(|(id, lane)| (*id, &lane.handle)), given);
+        if self.manners.look(now, self.running.iter().map(|(id, lane)| (*id, &lane.handle)), given) {
+            self.shares.pacer().set_manners(self.manners.rate());
+        }
         if now < self.next_sample {
             return None;
         }
@@ -307,7 +309,7 @@ impl Lanes {
     /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
     /// returns the changes.
     pub(crate) fn tune(&mut self, demand: Demand) -> Vec<TuningStep> {
-        let rate = self.shares.pacer().rate().into_iter().chain(self.manners.full_at()).min();
+        let rate = self.shares.pacer().asked().into_iter().chain(self.manners.full_at()).min();
         let mut changes = self.search.look(&mut self.running, rate, demand);
         changes.extend(self.manners.take_steps());
         for change in &changes {

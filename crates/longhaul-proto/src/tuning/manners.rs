@@ -24,7 +24,9 @@
 //! and larger steps down, as LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus). docs/DECISIONS.md says
 //! why it is not BBR, and what it does in a model and on emulated paths.
 
+mod claim;
 mod history;
+mod losses;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +34,9 @@ use std::time::Duration;
 
 use longhaul_core::PathShare;
 
+use self::claim::{Floor, OpenPhase};
 use self::history::{BaseRoundTrip, CarriedRates};
+use self::losses::{Loss, Losses};
 
 /// The measurements of a round over all lanes of a path together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -76,16 +80,18 @@ pub struct PathControl {
     losses: Losses,
     delay: DelayRule,
     floor: Floor,
-    recently: Recently,
+    others: Others,
 }
 
-/// The time before the path was full.
-#[derive(Clone, Copy, Debug)]
-struct OpenPhase {
-    /// The delivered rate when it last grew by a quarter, and the rounds since.
-    grown: (f64, u32),
-    /// The rate, and the shortest round trip, when the path was found to be full.
-    first: (f64, f64),
+/// Whoever else fills the queue of the path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Others {
+    /// They were felt of late.
+    are_here: bool,
+    /// The time since.
+    calm: f64,
+    /// The share of recent rounds in which they held the rate down.
+    pressed: f64,
 }
 
 /// The state of the rule by delay.
@@ -96,47 +102,8 @@ struct DelayRule {
     /// The queue that is aimed at, as a part of the usual one: a queue that overflows before it is
     /// as long as that is a short one.
     aim: f64,
-}
-
-/// Shares of the recent rounds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recently {
-    /// Others held the rate down.
-    pressed: f64,
-    /// The lanes did not use the rate, though no queue stood.
+    /// The share of recent rounds in which the lanes did not use the rate, though no queue stood.
     unused: f64,
-}
-
-/// A judgement of the losses of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loss {
-    /// The path loses as much by itself.
-    Own,
-    /// More than that was lost.
-    Excess,
-}
-
-/// The losses, and what is made of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Losses {
-    /// The part of its packets that the path loses by itself.
-    own: f64,
-    /// Packets lost beyond that while a queue stood.
-    overflow: f64,
-    /// Rounds for which losses are still those of a queue that stood.
-    stood: u32,
-    /// Rounds for which losses do not count: they belong to what was answered already.
-    pardon: u32,
-}
-
-/// The window of one cubic flow.
-#[derive(Clone, Copy, Debug, Default)]
-struct Floor {
-    /// The rate when it was last cut, and the time since.
-    cut_at: f64,
-    age: f64,
-    /// The time for which it has been the higher rule while a queue stood.
-    bold: f64,
 }
 
 /// A moment of less, in which the queue of this session runs empty and the shortest round trip is
@@ -159,11 +126,11 @@ impl PathControl {
             dip: Dip { part: 1.0, rounds: 0, age: 0.0 },
             base: BaseRoundTrip::default(),
             carried: CarriedRates::default(),
-            open: OpenPhase { grown: (0.0, 0), first: (0.0, f64::INFINITY) },
+            open: OpenPhase::default(),
             losses: Losses::default(),
-            delay: DelayRule { step: STEP_FIRST, aim: 1.0 },
+            delay: DelayRule { step: STEP_FIRST, aim: 1.0, unused: 0.0 },
             floor: Floor::default(),
-            recently: Recently::default(),
+            others: Others::default(),
         }
     }
 
@@ -180,7 +147,7 @@ impl PathControl {
 
     /// Whether others on the path leave this session less than there is.
     pub fn is_shared(&self) -> bool {
-        self.phase == PathPhase::Steady && self.recently.pressed > PRESSED
+        self.phase == PathPhase::Steady && (self.others.are_here || self.others.pressed > PRESSED)
     }
 
     /// The rate that the lanes carry together on a path that is full, bytes/s. `None` if it is not
@@ -188,7 +155,7 @@ impl PathControl {
     /// then they are what limits. A polite session never asks for more lanes. The rate is somewhat
     /// less than that of the last rounds, as one second is not like another.
     pub fn full_at(&self) -> Option<u64> {
-        let is_full = self.share == PathShare::Polite || self.recently.unused < UNUSED;
+        let is_full = self.share == PathShare::Polite || self.delay.unused < UNUSED;
         self.rate().filter(|_| is_full).map(|rate| rate.min((self.carried.recent() * SURELY) as u64))
     }
 
@@ -215,49 +182,20 @@ impl PathControl {
             return;
         }
         self.base.add(round.rtt.as_secs_f64(), seconds);
-        self.carried.add(round.delivered as f64 / seconds, seconds);
+        // Within less than a round trip there is not a round trip's worth.
+        self.carried.add(round.delivered as f64 / seconds.max(round.rtt.as_secs_f64()), seconds);
         let queue = round.rtt.as_secs_f64() - self.base.shortest;
-        let loss = self.judge_loss(round, queue);
+        let loss = self.losses.judge(round, queue / self.target().max(1e-6), self.phase);
         self.rounds += 1;
         self.floor.age += seconds;
         match self.phase {
-            PathPhase::Open => self.look_for_the_end(queue, loss),
+            PathPhase::Open => {
+                self.open.look(self.carried.recent(), round.rtt.as_secs_f64());
+                self.look_for_the_end(queue, loss);
+            }
             PathPhase::Drain => self.drain(queue),
             PathPhase::Steady => self.steer(queue, loss, round),
         }
-    }
-
-    /// Whether more was lost than the path loses by itself. While a queue stands, losses add up
-    /// from round to round (a CUSUM, Page 1954): its overflow costs each flow few packets at a
-    /// time.
-    fn judge_loss(&mut self, round: &PathRound, queue: f64) -> Loss {
-        let target = self.target();
-        let size = f64::from(round.packet_bytes.max(1));
-        let (packets, lost) = ((round.delivered + round.lost) as f64 / size, round.lost as f64 / size);
-        let losses = &mut self.losses;
-        let expected = OWN_LOSS_ROOM * losses.own * packets;
-        let noise = SIGMAS * (expected + 1.0).sqrt();
-        // A loss is found a round trip or more after the queue overflowed.
-        losses.stood = if queue > STANDING * target { STOOD_ROUNDS } else { losses.stood.saturating_sub(1) };
-        let stands = losses.stood > 0;
-        let is_calm = match self.phase {
-            PathPhase::Open => queue < target,
-            PathPhase::Drain => false,
-            PathPhase::Steady => !stands && losses.pardon == 0,
-        };
-        if is_calm {
-            losses.own += OWN_LOSS_STEP * ((lost / packets.max(1.0)).min(OWN_LOSS_MAX) - losses.own);
-        }
-        if losses.pardon > 0 {
-            (losses.pardon, losses.overflow) = (losses.pardon - 1, 0.0);
-            return Loss::Own;
-        }
-        let more = lost - expected;
-        losses.overflow =
-            if stands { (losses.overflow + more).max(0.0) } else { losses.overflow * OVERFLOW_REMEMBERED };
-        let borne = if self.phase == PathPhase::Open { LOSS_BORNE_OPEN } else { LOSS_BORNE };
-        let is_excess = losses.overflow > noise || more > noise + borne * packets;
-        if is_excess { Loss::Excess } else { Loss::Own }
     }
 
     /// The queue that is aimed at, as a time.
@@ -286,23 +224,24 @@ impl PathControl {
             self.enter(PathPhase::Steady);
             self.losses.pardon = PARDON;
             self.open.first.0 = self.capacity();
-            self.floor = Floor { cut_at: self.claim(), ..Floor::default() };
+            self.floor = Floor::at(self.claim());
         }
     }
 
     fn steer(&mut self, queue: f64, loss: Loss, round: &PathRound) {
         let (rtt, seconds) = (round.rtt.as_secs_f64(), round.elapsed.as_secs_f64());
         let packet = f64::from(round.packet_bytes);
+        self.look_for_others(queue, loss, seconds, packet);
         let floor = self.floor_rate(packet);
         let stands = queue > self.target();
-        let is_down = self.rate <= floor * DOWN;
+        let is_down = self.others.are_here || self.rate <= floor * DOWN;
         if loss == Loss::Excess {
             self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
             self.losses.overflow = 0.0;
             if queue < 2.0 * self.target() {
                 self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
             }
-            self.floor = Floor { cut_at: floor.min(self.rate), ..Floor::default() };
+            self.floor = self.floor.cut(floor.min(self.rate));
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
             self.rate = self.rate.min(self.carried.most()) * cut;
             self.delay.step = STEP_FIRST;
@@ -314,10 +253,34 @@ impl PathControl {
         }
         let is_unused = !stands && self.carried.recent() < KEPT * self.rate;
         let is_pressed = loss == Loss::Excess || stands && is_down;
-        self.recently.pressed += (f64::from(u8::from(is_pressed)) - self.recently.pressed) / MEAN_ROUNDS;
-        self.recently.unused += (f64::from(u8::from(is_unused)) - self.recently.unused) / MEAN_ROUNDS;
-        self.rate = self.rate.max(self.floor_rate(packet)).max(RATE_LEAST);
+        self.others.pressed += (f64::from(u8::from(is_pressed)) - self.others.pressed) / MEAN_ROUNDS;
+        self.delay.unused += (f64::from(u8::from(is_unused)) - self.delay.unused) / MEAN_ROUNDS;
+        let floor = self.floor_rate(packet);
+        self.rate = if self.others.are_here { floor } else { self.rate.max(floor) }.max(RATE_LEAST);
+        self.carried.ask(self.rate);
         self.breathe(queue, rtt, seconds);
+    }
+
+    /// Finds out whether others fill the path too: the queue overflows, or stands, while this
+    /// session has clearly less than the path carries; or was there before this session was.
+    fn look_for_others(&mut self, queue: f64, loss: Loss, seconds: f64, packet: f64) {
+        if self.share == PathShare::Polite {
+            return;
+        }
+        let claim = self.claim();
+        if self.open.came_late(self.base.shortest) && !self.floor.is_late {
+            self.floor = Floor { is_late: true, ..Floor::at(self.floor.cut_at.max(claim)) };
+            (self.others.are_here, self.others.calm) = (true, 0.0);
+        }
+        let has_less = self.carried.recent() < LESS * self.capacity();
+        let is_calm = loss == Loss::Own && queue < self.target();
+        self.others.calm = if is_calm { self.others.calm + seconds } else { 0.0 };
+        if has_less && (loss == Loss::Excess || self.others.pressed > PRESSED) {
+            self.others.are_here = true;
+        }
+        if self.others.calm > (CALM * self.floor.back(self.base.shortest, packet)).max(CALM_LEAST) {
+            self.others.are_here = false;
+        }
     }
 
     fn by_delay(&mut self, queue: f64, rtt: f64) {
@@ -325,13 +288,15 @@ impl PathControl {
         // Whoever has less of the path may wait longer in its queue: that makes sessions equal.
         let patience = (RATE_USUAL / self.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
         let target = self.target() * if is_polite { 1.0 } else { patience };
+        let recent = self.carried.recent();
         if queue > STANDS * target {
             // While a queue stands, what is delivered is what there is for this session.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
             let over = (queue - target) / self.base.shortest.max(rtt / 2.0);
-            self.rate = self.carried.recent() * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
+            self.rate = recent.min(self.rate) * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
             self.delay.step = STEP_FIRST;
-        } else if self.carried.recent() > KEPT * self.rate {
+        } else if self.carried.is_used(self.losses.own) {
+            // What was asked for some rounds ago is what is delivered by now.
             self.rate *= 1.0 + self.delay.step;
             self.delay.step = (self.delay.step * 2.0).min(STEP_MOST);
         }
@@ -353,26 +318,12 @@ impl PathControl {
 
     /// The rate of the rule by loss.
     fn floor_rate(&self, packet: f64) -> f64 {
-        if self.share == PathShare::Polite {
-            return 0.0;
-        }
-        let Floor { cut_at, age, bold } = self.floor;
-        let base = self.base.shortest.max(1e-4);
-        let window = cut_at * base / packet.max(1.0);
-        let back = (window * (1.0 - CUBIC_CUT) / CUBIC_C).cbrt();
-        let cubic = CUBIC_C * (age - back).powi(3) + window;
-        let reno = window * CUBIC_CUT + RENO * age / base;
-        let rate = cubic.max(reno).max(window * CUBIC_CUT) * packet / base;
-        rate.min(self.claim() * (1.0 + bold / BOLD_AFTER))
+        let path = (self.base.shortest, packet);
+        if self.share == PathShare::Polite { 0.0 } else { self.floor.rate(path, self.claim()) }
     }
 
-    /// The rate that is claimed beside others: half of what the path was seen to carry. Who came to
-    /// a queue that stood already, which is known when the round trip becomes shorter than it ever
-    /// was, had seen but a part of it, and claims all of that.
     fn claim(&self) -> f64 {
-        let half = HALF * self.capacity();
-        let came_late = self.base.shortest < self.open.first.1 * CAME_LATE;
-        if came_late { half.max(self.open.first.0) } else { half }
+        self.open.claim(self.capacity(), self.base.shortest)
     }
 
     fn enter(&mut self, phase: PathPhase) {
@@ -411,6 +362,12 @@ const STEP_FIRST: f64 = 0.02;
 const STEP_MOST: f64 = 0.08;
 /// Lanes that deliver this part of the rate use it.
 const KEPT: f64 = 0.85;
+/// A session that has less than this part of what the path carried has it not alone.
+const LESS: f64 = 0.85;
+/// Others are gone when no queue stood and none overflowed for this part of the time that a cubic
+/// flow takes to grow again, and seconds at least.
+const CALM: f64 = 0.6;
+const CALM_LEAST: f64 = 1.0;
 /// The part of the rate that is left when more is lost than may be.
 const CUT: f64 = 0.85;
 const POLITE_CUT: f64 = 0.5;
@@ -421,35 +378,8 @@ const AIM_GROWS: f64 = 1.005;
 const DIP_EACH: f64 = 10.0;
 const DIP_MORE: f64 = 0.05;
 const DIP_LEAST: f64 = 0.5;
-/// RFC 9438: the constants of a cubic window, and the slope of the Reno window beside it.
-const CUBIC_C: f64 = 0.4;
-const CUBIC_CUT: f64 = 0.7;
-const RENO: f64 = 0.53;
-/// The part of the path that is claimed beside others.
-const HALF: f64 = 0.5;
-/// A shortest round trip of less than this part of the first one shows that a queue stood then.
-const CAME_LATE: f64 = 0.9;
-/// Seconds after which twice the claim may be had, if no loss tells of others.
-const BOLD_AFTER: f64 = 10.0;
 /// A rate of up to this many times the rule by loss is that rule's.
 const DOWN: f64 = 1.02;
-/// How much more than the path's own loss is its own, as losses come unevenly.
-const OWN_LOSS_ROOM: f64 = 1.5;
-const OWN_LOSS_STEP: f64 = 0.1;
-const OWN_LOSS_MAX: f64 = 0.1;
-/// The part of all packets that may be lost besides.
-const LOSS_BORNE: f64 = 0.01;
-/// The same while the path's own loss is hardly known: lanes that double their rate lose more than
-/// that as soon as a short queue is full.
-const LOSS_BORNE_OPEN: f64 = 0.08;
-/// Deviations of a Poisson process within which a loss is chance.
-const SIGMAS: f64 = 5.0;
-/// From this multiple of the queue that is aimed at on, losses are those of a queue ...
-const STANDING: f64 = 1.3;
-/// ... and so they are for this many rounds.
-const STOOD_ROUNDS: u32 = 3;
-/// The part of these losses that is remembered from one round without a queue to the next.
-const OVERFLOW_REMEMBERED: f64 = 0.95;
 /// The lowest rate, bytes/s.
 const RATE_LEAST: f64 = 65536.0;
 /// From this share of rounds on, others share the path, ...

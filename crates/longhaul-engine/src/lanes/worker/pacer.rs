@@ -1,6 +1,7 @@
 //! Keeps all sending lanes of a session together below a rate.
 //!
-//! In: the rate, and requests of lanes to send a grain. Out: when each may go on. There is one
+//! In: the rate that was asked for, the one that manners leave, and requests of lanes to send a
+//! grain. Out: when each may go on. There is one
 //! account for all lanes, so a fast lane takes what a slow one leaves. The kernel paces each TCP
 //! connection besides ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic
 //! cell rate algorithm, ITU-T I.371: the account runs ahead of the clock by the bytes that were let
@@ -51,7 +52,10 @@ struct PacerState {
 /// wait, too.
 #[derive(Debug, Default)]
 struct Account {
-    /// Bytes/s. `None` lets everything through.
+    /// The rate that was asked for, and the one of the manners.
+    asked: Option<u64>,
+    manners: Option<u64>,
+    /// The lower of both, bytes/s. `None` lets everything through.
     rate: Option<u64>,
     /// When this rate began, and the place in the row that was due then. `None` before the first.
     began: Option<(Instant, u64)>,
@@ -73,11 +77,34 @@ impl Pacer {
     /// Changes the rate from now on. Lanes that wait are woken.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let mut account = self.lock();
-        account.change(Instant::now(), rate);
+        account.asked = rate;
+        account.follow(Instant::now());
         self.0.changed.notify_all();
     }
 
-    /// The rate, bytes/s. `None` for no rate.
+    /// Keeps the lanes below `rate` besides, for the sake of others on the path.
+    pub(crate) fn set_manners(&self, rate: Option<u64>) {
+        let mut account = self.lock();
+        if account.manners == rate {
+            return;
+        }
+        account.manners = rate;
+        account.follow(Instant::now());
+        self.0.changed.notify_all();
+    }
+
+    /// Whether the rate that was asked for is what lanes wait for, and not the manners.
+    pub(crate) fn is_asked(&self) -> bool {
+        let account = self.lock();
+        account.asked.is_some_and(|asked| account.manners.is_none_or(|manners| asked <= manners))
+    }
+
+    /// The rate that was asked for, bytes/s. `None` for no rate.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        self.lock().asked
+    }
+
+    /// The rate that is kept, bytes/s. `None` for no rate.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.lock().rate
     }
@@ -122,7 +149,7 @@ impl Pacer {
     /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
     /// some lanes carry less than theirs. The account keeps the whole. `None` for no rate.
     pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
-        let rate = self.rate()?;
+        let rate = self.asked()?;
         Some(if lanes <= 1 { rate } else { (rate / lanes as u64).saturating_mul(2) }.max(1))
     }
 
@@ -132,6 +159,11 @@ impl Pacer {
 }
 
 impl Account {
+    /// Takes the lower rate.
+    fn follow(&mut self, now: Instant) {
+        self.change(now, self.asked.into_iter().chain(self.manners).min());
+    }
+
     /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
     /// rate, so a peer that changes it often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
@@ -299,6 +331,21 @@ mod tests {
             }
             lane.join().expect("it is let through");
         }
+    }
+
+    #[test]
+    fn the_lower_of_the_rate_that_was_asked_for_and_the_one_of_manners_is_kept() {
+        let pacer = Pacer::new(Some(1_000_000));
+        assert!(pacer.is_asked());
+        pacer.set_manners(Some(800_000));
+        assert_eq!((pacer.rate(), pacer.asked(), pacer.is_asked()), (Some(800_000), Some(1_000_000), false));
+        assert_eq!(pacer.share(1), Some(1_000_000));
+        pacer.set_manners(Some(2_000_000));
+        assert_eq!((pacer.rate(), pacer.is_asked()), (Some(1_000_000), true));
+        pacer.set_rate(None);
+        assert_eq!((pacer.rate(), pacer.is_asked()), (Some(2_000_000), false));
+        pacer.set_manners(None);
+        assert_eq!(pacer.rate(), None);
     }
 
     #[test]

@@ -95,7 +95,10 @@ impl Pulse {
     /// Waits until `pacer` lets `bytes` through, or the lane is closed.
     pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) {
         if pacer.rate().is_some() {
-            self.0.doing.store(PACED, Ordering::Relaxed);
+            // What is left to others is the network's limit.
+            if pacer.is_asked() {
+                self.0.doing.store(PACED, Ordering::Relaxed);
+            }
             pacer.admit(bytes, || self.0.closed.load(Ordering::Relaxed));
             self.0.doing.store(MOVING, Ordering::Relaxed);
         }

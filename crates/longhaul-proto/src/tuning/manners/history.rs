@@ -23,6 +23,8 @@ pub(super) struct CarriedRates {
     /// The highest in each tenth second of late, the newest last, and the age of that.
     highest: VecDeque<f64>,
     age: f64,
+    /// The rates that were asked for in the last rounds, the newest last.
+    asked: VecDeque<f64>,
 }
 
 impl Default for BaseRoundTrip {
@@ -33,7 +35,7 @@ impl Default for BaseRoundTrip {
 
 impl Default for CarriedRates {
     fn default() -> CarriedRates {
-        CarriedRates { rounds: VecDeque::new(), highest: VecDeque::from([0.0]), age: 0.0 }
+        CarriedRates { rounds: VecDeque::new(), highest: VecDeque::from([0.0]), age: 0.0, asked: VecDeque::new() }
     }
 }
 
@@ -79,6 +81,19 @@ impl CarriedRates {
         last.clone().sum::<f64>() / last.count().max(1) as f64
     }
 
+    /// Takes the rate that is asked for from now on.
+    pub(super) fn ask(&mut self, rate: f64) {
+        self.asked.push_back(rate);
+        if self.asked.len() > HEARD_AFTER {
+            self.asked.pop_front();
+        }
+    }
+
+    /// Whether what was asked for some rounds ago, less the part `lost`, is delivered by now.
+    pub(super) fn is_used(&self, lost: f64) -> bool {
+        self.recent() > self.asked.front().unwrap_or(&0.0) * (1.0 - lost) * USED
+    }
+
     /// The highest of the last minute.
     pub(super) fn highest(&self) -> f64 {
         self.highest.iter().copied().fold(0.0, f64::max)
@@ -101,3 +116,6 @@ const ROUNDS_KEPT: usize = 10;
 const HIGHEST_KEPT: usize = 6;
 /// ... of so many seconds.
 const HIGHEST_EACH: f64 = 10.0;
+/// Lanes that deliver this part of what they were to do so many rounds ago may do more.
+const USED: f64 = 0.95;
+const HEARD_AFTER: usize = 3;

@@ -198,15 +198,18 @@ fn a_queue_too_short_for_what_is_aimed_at_costs_little() {
 fn beside_a_cubic_flow_each_has_a_fair_part() {
     for (rtt, queue, least, most) in [
         (0.02, 0.25, 400.0, 600.0),
-        (0.1, 0.25, 330.0, 500.0),
-        (0.02, 1.0, 230.0, 620.0),
-        (0.1, 1.0, 330.0, 700.0),
-        (0.02, 4.0, 250.0, 620.0),
+        (0.1, 0.25, 300.0, 500.0),
+        (0.02, 1.0, 300.0, 700.0),
+        (0.1, 1.0, 300.0, 700.0),
+        (0.02, 4.0, 250.0, 700.0),
         (0.1, 4.0, 150.0, 500.0),
     ] {
         let figures = play(Case { rtt, queue, ..BESIDE });
         let (ours, theirs) = (figures.ours[0], figures.cubic);
-        assert!((least..most).contains(&ours) && ours + theirs > 980.0, "{rtt} s, {queue}: {figures:?}");
+        assert!(
+            (least..most).contains(&ours) && theirs > 300.0 && ours + theirs > 950.0,
+            "{rtt} s, {queue}: {figures:?}"
+        );
     }
 }
 
@@ -231,10 +234,10 @@ fn when_a_cubic_flow_ends_a_fair_session_takes_its_place() {
 
 #[test]
 fn two_sessions_share_a_path_and_ten_cubic_flows_leave_one_its_part() {
-    for (rtt, queue, least) in [(0.02, 0.25, 200.0), (0.1, 0.25, 400.0), (0.02, 1.0, 330.0), (0.1, 1.0, 350.0)] {
+    for (rtt, queue, least) in [(0.02, 0.25, 350.0), (0.1, 0.25, 380.0), (0.02, 1.0, 300.0), (0.1, 1.0, 370.0)] {
         let figures = play(Case { rtt, queue, sessions: 2, begin: 5.0, from: 20.0, to: 60.0, ..ALONE });
         let smaller = figures.ours[0].min(figures.ours[1]);
-        assert!(smaller > least && figures.ours.iter().sum::<f64>() > 980.0, "{rtt} s, {queue}: {figures:?}");
+        assert!(smaller > least && figures.ours.iter().sum::<f64>() > 900.0, "{rtt} s, {queue}: {figures:?}");
         let figures = play(Case { rtt, queue, cubics: 10, from: 20.0, to: 60.0, ..BESIDE });
         assert!((64.0..500.0).contains(&figures.ours[0]), "{rtt} s, {queue}, ten: {figures:?}");
     }
