@@ -241,7 +241,7 @@ fn divide(rate: Option<u64>, lanes: usize, keeper: SumKeeper) -> Option<u64> {
 
 /// Multiples of its part that a connection may use. BBR needs a quarter more than its part now and
 /// then, to find out that it may have it; with twice of it two lanes can do the work of three.
-const ROOM: f64 = 2.0;
+const ROOM: f64 = 1.5;
 const ROOM_ALONE: f64 = 1.5;
 /// The same if no account keeps the sum.
 const ROOM_WITHOUT: f64 = 1.1;

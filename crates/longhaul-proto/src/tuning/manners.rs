@@ -190,7 +190,7 @@ impl PathControl {
         self.floor.age += seconds;
         match self.phase {
             PathPhase::Open => {
-                self.open.look(self.carried.recent(), round.rtt.as_secs_f64());
+                self.open.look(self.carried.recent(), round);
                 self.look_for_the_end(queue, loss);
             }
             PathPhase::Drain => self.drain(queue),
@@ -209,7 +209,6 @@ impl PathControl {
         self.open.grown =
             if now > self.open.grown.0 * GROWTH { (now, 0) } else { (self.open.grown.0, self.open.grown.1 + 1) };
         let limit = (self.base.shortest * FULL).max(FULL_LEAST);
-        self.open.first.1 = self.base.shortest;
         if queue > limit && self.open.grown.1 > 0 || queue > 2.0 * limit || loss == Loss::Excess {
             self.enter(PathPhase::Drain);
             self.rate = self.carried.most() * DRAIN;
@@ -267,17 +266,18 @@ impl PathControl {
         if self.share == PathShare::Polite {
             return;
         }
-        let claim = self.claim();
-        if self.open.came_late(self.base.shortest) && !self.floor.is_late {
-            self.floor = Floor { is_late: true, ..Floor::at(self.floor.cut_at.max(claim)) };
-            (self.others.are_here, self.others.calm) = (true, 0.0);
-        }
+        let is_late = self.open.came_late(self.base.shortest, self.capacity());
+        let was_late = std::mem::replace(&mut self.floor.is_late, is_late);
         let has_less = self.carried.recent() < LESS * self.capacity();
+        let is_pressed = has_less && (loss == Loss::Excess || self.others.pressed > PRESSED);
+        let is_news = self.floor.is_late && !was_late;
+        if is_news {
+            self.floor = self.floor.cut(self.floor.cut_at.max(self.claim()));
+            self.others.calm = 0.0;
+        }
+        self.others.are_here |= is_news || is_pressed;
         let is_calm = loss == Loss::Own && queue < self.target();
         self.others.calm = if is_calm { self.others.calm + seconds } else { 0.0 };
-        if has_less && (loss == Loss::Excess || self.others.pressed > PRESSED) {
-            self.others.are_here = true;
-        }
         if self.others.calm > (CALM * self.floor.back(self.base.shortest, packet)).max(CALM_LEAST) {
             self.others.are_here = false;
         }
@@ -298,7 +298,8 @@ impl PathControl {
         } else if self.carried.is_used(self.losses.own) {
             // What was asked for some rounds ago is what is delivered by now.
             self.rate *= 1.0 + self.delay.step;
-            self.delay.step = (self.delay.step * 2.0).min(STEP_MOST);
+            let faster = if self.rate > NEAR * self.capacity() { FASTER_NEAR } else { FASTER };
+            self.delay.step = (self.delay.step * faster).min(STEP_MOST);
         }
     }
 
@@ -360,6 +361,10 @@ const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
 /// The first step up, and the largest.
 const STEP_FIRST: f64 = 0.02;
 const STEP_MOST: f64 = 0.08;
+/// How steps grow, and how they do near to what the path was seen to carry.
+const FASTER: f64 = 2.0;
+const FASTER_NEAR: f64 = 1.2;
+const NEAR: f64 = 0.9;
 /// Lanes that deliver this part of the rate use it.
 const KEPT: f64 = 0.85;
 /// A session that has less than this part of what the path carried has it not alone.

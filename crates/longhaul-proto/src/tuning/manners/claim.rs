@@ -4,16 +4,20 @@
 //! In: rates and round trips of rounds, and when more was lost than the path loses by itself. Out:
 //! the rate that one flow would have. It judges no losses, and sets no rate.
 
+use super::PathRound;
+
 /// The time before the path was full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenPhase {
     /// The delivered rate when it last grew by a quarter, and the rounds since.
     pub(super) grown: (f64, u32),
-    /// The rate, and the shortest round trip, when the path was found to be full.
+    /// The rate when the path was found to be full, and the first round trip.
     pub(super) first: (f64, f64),
     /// The bytes on their way and the round trip of the first round and of the last.
     begun: (f64, f64),
     ended: (f64, f64),
+    /// The rate that was delivered when much was lost for the first time. 0 if that never was.
+    met: f64,
 }
 
 /// The window of one cubic flow (RFC 9438).
@@ -30,16 +34,23 @@ pub(super) struct Floor {
 
 impl Default for OpenPhase {
     fn default() -> OpenPhase {
-        OpenPhase { grown: (0.0, 0), first: (0.0, f64::INFINITY), begun: (0.0, 0.0), ended: (0.0, 0.0) }
+        OpenPhase { grown: (0.0, 0), first: (0.0, f64::INFINITY), begun: (0.0, 0.0), ended: (0.0, 0.0), met: 0.0 }
     }
 }
 
 impl OpenPhase {
-    /// Takes the rate and the round trip of a round.
-    pub(super) fn look(&mut self, rate: f64, rtt: f64) {
+    /// Takes a round, at the end of which `rate` was delivered.
+    pub(super) fn look(&mut self, rate: f64, round: &PathRound) {
+        let rtt = round.rtt.as_secs_f64();
         self.ended = (rate * rtt, rtt);
         if self.begun.1 == 0.0 || rtt < self.begun.1 {
             self.begun = self.ended;
+        }
+        if self.first.1.is_infinite() {
+            self.first.1 = rtt;
+        }
+        if self.met == 0.0 && round.lost as f64 > LOST_MUCH * (round.delivered + round.lost) as f64 {
+            self.met = round.delivered as f64 / round.elapsed.as_secs_f64();
         }
     }
 
@@ -57,12 +68,17 @@ impl OpenPhase {
     /// it, and claims all of that, or half of what the queue says.
     pub(super) fn claim(&self, capacity: f64, base: f64) -> f64 {
         let half = HALF * capacity;
-        if self.came_late(base) { half.max(self.first.0).max((HALF * self.whole()).min(capacity)) } else { half }
+        if self.came_to_a_queue(base) { half.max(self.first.0).max((HALF * self.whole()).min(capacity)) } else { half }
     }
 
-    /// Whether others were there first.
-    pub(super) fn came_late(&self, base: f64) -> bool {
-        base < self.first.1 * CAME_LATE
+    /// Whether others were there first: the queue that stood has become shorter, or it overflowed
+    /// though this session had but a part of what the path carries.
+    pub(super) fn came_late(&self, base: f64, capacity: f64) -> bool {
+        self.came_to_a_queue(base) || self.met > 0.0 && self.met < MET * capacity
+    }
+
+    fn came_to_a_queue(&self, base: f64) -> bool {
+        base < self.first.1 * CAME_LATE - CAME_LATE_LEAST
     }
 }
 
@@ -106,7 +122,14 @@ const RENO: f64 = 0.53;
 /// The part of the path that is claimed beside others.
 const HALF: f64 = 0.5;
 /// A shortest round trip of less than this part of the first one shows that a queue stood then.
-const CAME_LATE: f64 = 0.93;
+const CAME_LATE: f64 = 0.95;
+/// ... and seconds shorter, as threads that wake late make round trips longer too.
+const CAME_LATE_LEAST: f64 = 0.001;
+/// The part of all packets that is much, ...
+const LOST_MUCH: f64 = 0.05;
+/// ... and the part of what the path carries at which that shows that others are there: a queue of
+/// one's own overflows when all of it is carried.
+const MET: f64 = 0.75;
 /// A round trip that is longer by this part shows how a queue grew, ...
 const LONGER: f64 = 0.1;
 /// ... and the path to be so many times as fast as what was carried, at most.
