@@ -86,8 +86,9 @@ pub struct PathControl {
 /// Whoever else fills the queue of the path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Others {
-    /// They were felt of late.
+    /// They were felt of late, and ever.
     are_here: bool,
+    were_here: bool,
     /// The time since.
     calm: f64,
     /// The share of recent rounds in which they held the rate down.
@@ -276,6 +277,7 @@ impl PathControl {
             self.others.calm = 0.0;
         }
         self.others.are_here |= is_news || is_pressed;
+        self.others.were_here |= self.others.are_here;
         let is_calm = loss == Loss::Own && queue < self.target();
         self.others.calm = if is_calm { self.others.calm + seconds } else { 0.0 };
         if self.others.calm > (CALM * self.floor.back(self.base.shortest, packet)).max(CALM_LEAST) {
@@ -293,7 +295,9 @@ impl PathControl {
             // While a queue stands, what is delivered is what there is for this session.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
             let over = (queue - target) / self.base.shortest.max(rtt / 2.0);
-            self.rate = recent.min(self.rate) * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
+            // But after a cut it is, for a while, what was before; and others take what is left.
+            let is_careful = self.others.were_here || self.losses.pardon > 0;
+            self.rate = if is_careful { recent.min(self.rate) } else { recent } * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
             self.delay.step = STEP_FIRST;
         } else if self.carried.is_used(self.losses.own) {
             // What was asked for some rounds ago is what is delivered by now.

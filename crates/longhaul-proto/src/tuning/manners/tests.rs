@@ -237,7 +237,7 @@ fn two_sessions_share_a_path_and_ten_cubic_flows_leave_one_its_part() {
     for (rtt, queue, least) in [(0.02, 0.25, 350.0), (0.1, 0.25, 380.0), (0.02, 1.0, 300.0), (0.1, 1.0, 370.0)] {
         let figures = play(Case { rtt, queue, sessions: 2, begin: 5.0, from: 20.0, to: 60.0, ..ALONE });
         let smaller = figures.ours[0].min(figures.ours[1]);
-        assert!(smaller > least && figures.ours.iter().sum::<f64>() > 900.0, "{rtt} s, {queue}: {figures:?}");
+        assert!(smaller > least && figures.ours.iter().sum::<f64>() > 870.0, "{rtt} s, {queue}: {figures:?}");
         let figures = play(Case { rtt, queue, cubics: 10, from: 20.0, to: 60.0, ..BESIDE });
         assert!((64.0..500.0).contains(&figures.ours[0]), "{rtt} s, {queue}, ten: {figures:?}");
     }
