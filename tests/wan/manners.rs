@@ -59,7 +59,7 @@ struct Parts {
     ours: f64,
 }
 
-/// What a push of random bytes for so many seconds tells.
+/// The figures of a push of random bytes for so many seconds.
 fn measured(far: &Far, seconds: &str, share: &str) -> Value {
     let words = ["bench", "net", "--json", "--seconds", seconds, "--direction", "push", "--share", share];
     let run = far.client.run(words).args(["--peer-key", far.daemon.key()]).arg(far.daemon.url(""));

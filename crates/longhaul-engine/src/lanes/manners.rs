@@ -50,7 +50,7 @@ struct LanePath {
     told: Option<(ToldState, Instant)>,
 }
 
-/// Whoever sees that the lanes of a path keep its rate together.
+/// The part that sees to it that the lanes of a path keep its rate together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SumKeeper {
     /// The account of all lanes: they are on one path.

@@ -7,14 +7,16 @@
 //! A session is one citizen of the network, not as many as it has lanes. In the beginning the lanes
 //! find the path's rate by themselves ([`PathPhase::Open`]), until a queue stands or more is lost
 //! than the path loses by itself. That queue is drained ([`PathPhase::Drain`]). From then on
-//! ([`PathPhase::Steady`]) two rules say a rate, and the higher one holds:
+//! ([`PathPhase::Steady`]) two rules say a rate, and the higher one holds; while others are known to
+//! fill the path too, the second one alone:
 //!
 //! - *By delay*: keep a queue of a tenth of a round trip. With none, the rate grows by a fiftieth a
 //!   round, and faster while that is delivered; with a longer one it yields (Brakmo and Peterson,
 //!   *TCP Vegas*, 1995; Arun and Balakrishnan, *Copa*, NSDI 2018). Alone, this fills a path and
 //!   leaves its queue nearly empty; whoever comes finds room.
 //! - *By loss*: the window of one cubic flow (RFC 9438), which begins at half of what the path was
-//!   seen to carry, and grows beyond that only slowly. Beside others that fill the queue and never
+//!   seen to carry, and grows beyond that only slowly. A session that comes to a queue of others
+//!   claims half of what the growth of the queue says the path carries. Beside others that fill the queue and never
 //!   look at it, the first rule yields until nothing is left; this one keeps a fair share.
 //!
 //! Loss is judged against the *own loss* of the path, which is seen while its queue is short: a
@@ -83,7 +85,7 @@ pub struct PathControl {
     others: Others,
 }
 
-/// Whoever else fills the queue of the path.
+/// Others that fill the queue of the path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Others {
     /// They were felt of late, and ever.
@@ -297,7 +299,8 @@ impl PathControl {
             let over = (queue - target) / self.base.shortest.max(rtt / 2.0);
             // But after a cut it is, for a while, what was before; and others take what is left.
             let is_careful = self.others.were_here || self.losses.pardon > 0;
-            self.rate = if is_careful { recent.min(self.rate) } else { recent } * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
+            self.rate = if is_careful { recent.min(self.rate) } else { recent }
+                * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
             self.delay.step = STEP_FIRST;
         } else if self.carried.is_used(self.losses.own) {
             // What was asked for some rounds ago is what is delivered by now.

@@ -23,8 +23,9 @@ pub(super) struct OpenPhase {
 /// The window of one cubic flow (RFC 9438).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
-    /// The rate when it was last cut, and the time since.
+    /// The rate when it was last cut.
     pub(super) cut_at: f64,
+    /// The time since.
     pub(super) age: f64,
     /// The time for which it has been the higher rule while a queue stood.
     pub(super) bold: f64,
