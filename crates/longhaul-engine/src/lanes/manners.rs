@@ -240,7 +240,8 @@ fn divide(rate: Option<u64>, lanes: usize, keeper: SumKeeper) -> Option<u64> {
 }
 
 /// Multiples of its part that a connection may use. BBR needs a quarter more than its part now and
-/// then, to find out that it may have it; with twice of it two lanes can do the work of three.
+/// then, to find out that it may have it; with half more, two lanes do the work of three. With
+/// twice its part, lanes that all stood still fill a queue when they go on.
 const ROOM: f64 = 1.5;
 const ROOM_ALONE: f64 = 1.5;
 /// The same if no account keeps the sum.
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_connection_may_use_more_than_its_part_where_an_account_keeps_the_sum() {
-        assert_eq!(divide(Some(400), 4, SumKeeper::Account), Some(200));
+        assert_eq!(divide(Some(400), 4, SumKeeper::Account), Some(150));
         assert_eq!(divide(Some(400), 1, SumKeeper::Account), Some(600));
         assert_eq!(divide(Some(400), 4, SumKeeper::Nobody), Some(110));
         assert_eq!(divide(None, 4, SumKeeper::Account), None);

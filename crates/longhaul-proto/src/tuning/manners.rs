@@ -7,8 +7,8 @@
 //! A session is one citizen of the network, not as many as it has lanes. In the beginning the lanes
 //! find the path's rate by themselves ([`PathPhase::Open`]), until a queue stands or more is lost
 //! than the path loses by itself. That queue is drained ([`PathPhase::Drain`]). From then on
-//! ([`PathPhase::Steady`]) two rules say a rate, and the higher one holds; while others are known to
-//! fill the path too, the second one alone:
+//! ([`PathPhase::Steady`]) two rules say a rate, and the higher one holds; while others are known
+//! to fill the path too, the second one alone:
 //!
 //! - *By delay*: keep a queue of a tenth of a round trip. With none, the rate grows by a fiftieth a
 //!   round, and faster while that is delivered; with a longer one it yields (Brakmo and Peterson,
@@ -16,8 +16,9 @@
 //!   leaves its queue nearly empty; whoever comes finds room.
 //! - *By loss*: the window of one cubic flow (RFC 9438), which begins at half of what the path was
 //!   seen to carry, and grows beyond that only slowly. A session that comes to a queue of others
-//!   claims half of what the growth of the queue says the path carries. Beside others that fill the queue and never
-//!   look at it, the first rule yields until nothing is left; this one keeps a fair share.
+//!   claims half of what the growth of the queue says the path carries. Beside others that fill the
+//!   queue and never look at it, the first rule yields until nothing is left; this one keeps a fair
+//!   share.
 //!
 //! Loss is judged against the *own loss* of the path, which is seen while its queue is short: a
 //! path that loses one in a hundred by itself is filled all the same. Beyond that, one in a hundred
