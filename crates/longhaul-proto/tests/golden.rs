@@ -12,7 +12,8 @@ use std::fmt::Write;
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit, Word,
+    IfExists, LaneId, Meta, Mtime, PathShare, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit,
+    Word,
 };
 use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
@@ -57,7 +58,15 @@ fn transfer(far: Far) -> Message {
         far,
         run: [0x22; 16],
         read_back: true,
-        flow: Flow { lanes_max, congestion, rate, transport: Transport::Quic, choose: true, ..Flow::default() },
+        flow: Flow {
+            lanes_max: 300,
+            congestion: word("bbr"),
+            rate: 300,
+            transport: Transport::Quic,
+            choose: true,
+            exact_chunks: false,
+            share: PathShare::Fair,
+        },
         digests: true,
     };
     hello(Request::Transfer(Box::new(transfer)))

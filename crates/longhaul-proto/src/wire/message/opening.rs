@@ -15,8 +15,8 @@ pub struct Hello {
     pub version_min: u16,
     /// Newest version spoken.
     pub version_max: u16,
-    /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_SHARE_POLITE`], [`CAP_SHARE_ALL`];
-    /// unknown ones mean nothing.
+    /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
+    /// [`CAP_SHARE_ALL`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -26,12 +26,15 @@ pub struct Hello {
 /// them chunk by chunk. A sender that knows the bit answers with a [`Welcome::bundled_max`] of 0:
 /// only files without bytes travel in bundles.
 pub const CAP_IN_CHUNKS: u64 = 1;
+/// Bit of [`Hello::caps`]: files come in chunks of the agreed size, as its user gave it, and are
+/// not cut into smaller ones. A receiver that does not know the bit may cut them.
+pub const CAP_EXACT_CHUNKS: u64 = 32;
 /// Bit of [`Hello::caps`]: the sender of the session leaves the path to others, as
 /// [`PathShare::Polite`].
-pub const CAP_SHARE_POLITE: u64 = 32;
+pub const CAP_SHARE_POLITE: u64 = 64;
 /// Bit of [`Hello::caps`]: the sender of the session takes all of the path, as [`PathShare::All`].
 /// Without this bit and the one before it takes a fair share.
-pub const CAP_SHARE_ALL: u64 = 64;
+pub const CAP_SHARE_ALL: u64 = 128;
 
 /// The bit of a hello that says the share.
 pub fn share_said(share: PathShare) -> u64 {
@@ -143,6 +146,10 @@ pub struct Flow {
     /// the hello.
     #[serde(skip)]
     pub share: PathShare,
+    /// Whether files come in chunks of the agreed size and are not cut into smaller ones. It is no
+    /// part of this on the wire, but a bit of the hello.
+    #[serde(skip)]
+    pub exact_chunks: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.
