@@ -30,6 +30,8 @@
 mod claim;
 mod history;
 mod losses;
+mod reroute;
+mod round;
 #[cfg(test)]
 mod tests;
 
@@ -38,23 +40,12 @@ use std::time::Duration;
 use longhaul_core::PathShare;
 
 use self::claim::{Floor, OpenPhase};
-use self::history::{BaseRoundTrip, CarriedRates};
+use self::history::{BaseRoundTrip, CarriedRates, Shows};
 use self::losses::{Loss, Losses};
+use self::reroute::SameRoundTrip;
+use self::round::OpenRound;
 
-/// The measurements of a round over all lanes of a path together.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PathRound {
-    /// Its length: a round trip at least.
-    pub elapsed: Duration,
-    /// Bytes that the other host was found to have.
-    pub delivered: u64,
-    /// Bytes that were found lost.
-    pub lost: u64,
-    /// The smoothed round trip at its end.
-    pub rtt: Duration,
-    /// Payload of one packet, in bytes.
-    pub packet_bytes: u32,
-}
+pub use self::round::PathRound;
 
 /// The phase of the control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +65,16 @@ pub struct PathControl {
     phase: PathPhase,
     /// Rounds in this phase.
     rounds: u32,
-    /// The rate to keep, and the part of it that is kept in this round.
+    /// The looks of the round that is not over.
+    open_round: OpenRound,
+    /// The rate to keep, the part of it that is kept in this round, and the least.
     rate: f64,
     dip: Dip,
+    least: f64,
+    /// Rounds whose counts still show that the lanes lacked work, or the other host room.
+    lacking: u32,
     base: BaseRoundTrip,
+    same: SameRoundTrip,
     carried: CarriedRates,
     open: OpenPhase,
     losses: Losses,
@@ -87,13 +84,15 @@ pub struct PathControl {
 }
 
 /// Others that fill the queue of the path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Others {
     /// They were felt of late, and ever.
     are_here: bool,
     were_here: bool,
     /// The time since.
     calm: f64,
+    /// The highest rate that this session had since they went. Infinite if they never were here.
+    left: f64,
     /// The share of recent rounds in which they held the rate down.
     pressed: f64,
 }
@@ -126,15 +125,19 @@ impl PathControl {
             share,
             phase: PathPhase::Open,
             rounds: 0,
+            open_round: OpenRound::default(),
             rate: 0.0,
             dip: Dip { part: 1.0, rounds: 0, age: 0.0 },
+            least: RATE_LEAST,
+            lacking: 0,
             base: BaseRoundTrip::default(),
+            same: SameRoundTrip::default(),
             carried: CarriedRates::default(),
             open: OpenPhase::default(),
             losses: Losses::default(),
             delay: DelayRule { step: STEP_FIRST, aim: 1.0, unused: 0.0 },
             floor: Floor::default(),
-            others: Others::default(),
+            others: Others { are_here: false, were_here: false, calm: 0.0, left: f64::INFINITY, pressed: 0.0 },
         }
     }
 
@@ -179,26 +182,56 @@ impl PathControl {
         self.carried.highest()
     }
 
-    /// Takes the measurements of a round that is over.
-    pub fn round(&mut self, round: &PathRound) {
-        let seconds = round.elapsed.as_secs_f64();
-        if self.share == PathShare::All || round.delivered == 0 || seconds <= 0.0 || round.rtt.is_zero() {
+    /// The time after which the next look is due.
+    pub fn next_look(&self) -> Duration {
+        self.open_round.next_look()
+    }
+
+    /// Takes the measurements since the last look, and decides if a round is over by that.
+    pub fn look(&mut self, look: &PathRound) {
+        if self.share == PathShare::All {
             return;
         }
-        self.base.add(round.rtt.as_secs_f64(), seconds);
-        // Within less than a round trip there is not a round trip's worth.
-        self.carried.add(round.delivered as f64 / seconds.max(round.rtt.as_secs_f64()), seconds);
-        let queue = round.rtt.as_secs_f64() - self.base.shortest;
+        if let Some(round) = self.open_round.add(look) {
+            self.round(&round);
+        }
+    }
+
+    fn round(&mut self, round: &PathRound) {
+        let (seconds, rtt) = (round.elapsed.as_secs_f64(), round.rtt.as_secs_f64());
+        // What was not sent is missed a round trip later.
+        self.lacking = if round.idle > LACKING { LACKING_ROUNDS } else { self.lacking.saturating_sub(1) };
+        self.least = RATE_LEAST.max(f64::from(round.lanes) * RATE_LEAST_OF_LANE);
+        self.base.add(rtt, seconds);
+        let rate = round.delivered as f64 / seconds;
+        // A round in which less was sent than could be says nothing, unless it is a high rate.
+        if self.lacking == 0 || rate > self.carried.recent() {
+            self.carried.add(rate);
+        }
+        let queue = rtt - self.base.shortest;
+        self.carried.remember(self.shows(queue), seconds);
         let loss = self.losses.judge(round, queue / self.target().max(1e-6), self.phase);
         self.rounds += 1;
         self.floor.age += seconds;
         match self.phase {
             PathPhase::Open => {
                 self.open.look(self.carried.recent(), round);
+                if self.lacking == 0 {
+                    self.open.meet(round);
+                }
                 self.look_for_the_end(queue, loss);
             }
             PathPhase::Drain => self.drain(queue),
             PathPhase::Steady => self.steer(queue, loss, round),
+        }
+    }
+
+    fn shows(&self, queue: f64) -> Shows {
+        let is_held_down = self.others.are_here || self.others.pressed > PRESSED;
+        match (self.lacking > 0, is_held_down, queue > self.target()) {
+            (false, false, _) => Shows::All,
+            (false, true, true) => Shows::Part,
+            _ => Shows::Nothing,
         }
     }
 
@@ -213,7 +246,9 @@ impl PathControl {
         self.open.grown =
             if now > self.open.grown.0 * GROWTH { (now, 0) } else { (self.open.grown.0, self.open.grown.1 + 1) };
         let limit = (self.base.shortest * FULL).max(FULL_LEAST);
-        if queue > limit && self.open.grown.1 > 0 || queue > 2.0 * limit || loss == Loss::Excess {
+        // Lanes that lack work grow no more either.
+        let has_grown_up = self.open.grown.1 > 0 && self.lacking == 0;
+        if queue > limit && has_grown_up || queue > 2.0 * limit || loss == Loss::Excess {
             self.enter(PathPhase::Drain);
             self.rate = self.carried.most() * DRAIN;
         }
@@ -244,23 +279,24 @@ impl PathControl {
             if queue < 2.0 * self.target() {
                 self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
             }
-            self.floor = self.floor.cut(floor.min(self.rate));
+            self.floor = self.floor.lose(floor.min(self.rate));
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
             self.rate = self.rate.min(self.carried.most()) * cut;
             self.delay.step = STEP_FIRST;
         } else {
             self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
-            self.by_delay(queue, rtt);
+            self.by_delay(queue, round);
             let bolder = if stands && is_down { seconds } else { -seconds };
-            self.floor.bold = (self.floor.bold + bolder).max(0.0);
+            self.floor.bold = (self.floor.bold + bolder).clamp(0.0, BOLD_MOST);
         }
-        let is_unused = !stands && self.carried.recent() < KEPT * self.rate;
+        let is_unused = !stands && (self.lacking > 0 || self.carried.recent() < KEPT * self.rate);
         let is_pressed = loss == Loss::Excess || stands && is_down;
         self.others.pressed += (f64::from(u8::from(is_pressed)) - self.others.pressed) / MEAN_ROUNDS;
         self.delay.unused += (f64::from(u8::from(is_unused)) - self.delay.unused) / MEAN_ROUNDS;
         let floor = self.floor_rate(packet);
-        self.rate = if self.others.are_here { floor } else { self.rate.max(floor) }.max(RATE_LEAST);
+        self.rate = if self.others.are_here { floor } else { self.rate.max(floor) }.max(self.least);
         self.carried.ask(self.rate);
+        self.look_for_a_longer_path(queue, loss, round);
         self.breathe(queue, rtt, seconds);
     }
 
@@ -272,7 +308,7 @@ impl PathControl {
         }
         let is_late = self.open.came_late(self.base.shortest, self.capacity());
         let was_late = std::mem::replace(&mut self.floor.is_late, is_late);
-        let has_less = self.carried.recent() < LESS * self.capacity();
+        let has_less = self.lacking == 0 && self.carried.recent() < LESS * self.capacity();
         let is_pressed = has_less && (loss == Loss::Excess || self.others.pressed > PRESSED);
         let is_news = self.floor.is_late && !was_late;
         if is_news {
@@ -281,6 +317,10 @@ impl PathControl {
         }
         self.others.are_here |= is_news || is_pressed;
         self.others.were_here |= self.others.are_here;
+        if self.others.are_here {
+            self.others.left = 0.0;
+        }
+        self.others.left = self.others.left.max(self.carried.recent());
         let is_calm = loss == Loss::Own && queue < self.target();
         self.others.calm = if is_calm { self.others.calm + seconds } else { 0.0 };
         if self.others.calm > (CALM * self.floor.back(self.base.shortest, packet)).max(CALM_LEAST) {
@@ -288,11 +328,10 @@ impl PathControl {
         }
     }
 
-    fn by_delay(&mut self, queue: f64, rtt: f64) {
-        let is_polite = self.share == PathShare::Polite;
-        // Whoever has less of the path may wait longer in its queue: that makes sessions equal.
-        let patience = (RATE_USUAL / self.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
-        let target = self.target() * if is_polite { 1.0 } else { patience };
+    fn by_delay(&mut self, queue: f64, round: &PathRound) {
+        let rtt = round.rtt.as_secs_f64();
+        let (is_polite, is_lacking) = (self.share == PathShare::Polite, self.lacking > 0);
+        let target = self.target() * self.patience();
         let recent = self.carried.recent();
         if queue > STANDS * target {
             // While a queue stands, what is delivered is what there is for this session.
@@ -300,14 +339,42 @@ impl PathControl {
             let over = (queue - target) / self.base.shortest.max(rtt / 2.0);
             // But after a cut it is, for a while, what was before; and others take what is left.
             let is_careful = self.others.were_here || self.losses.pardon > 0;
-            self.rate = if is_careful { recent.min(self.rate) } else { recent }
-                * (1.0 - (gain * over).clamp(-STEP_FIRST, most));
+            let (from, up) = match (is_lacking, is_careful) {
+                // What was not sent was not refused.
+                (true, _) => (self.rate, 0.0),
+                (false, true) => (recent.min(self.rate), STEP_FIRST),
+                (false, false) => (recent, STEP_FIRST),
+            };
+            // A round may be shorter than what it is taken for: threads may have stood still.
+            self.rate = (from * (1.0 - (gain * over).clamp(-up, most))).max(self.rate * FALLS_MOST);
             self.delay.step = STEP_FIRST;
-        } else if self.carried.is_used(self.losses.own) {
-            // What was asked for some rounds ago is what is delivered by now.
-            self.rate *= 1.0 + self.delay.step;
-            let faster = if self.rate > NEAR * self.capacity() { FASTER_NEAR } else { FASTER };
-            self.delay.step = (self.delay.step * faster).min(STEP_MOST);
+        } else {
+            let now = if is_lacking { round.delivered as f64 / round.elapsed.as_secs_f64() } else { recent };
+            if self.carried.is_used(now, self.losses.own) {
+                // What was asked for some rounds ago is what is delivered by now.
+                self.rate *= 1.0 + self.delay.step;
+                let faster = if self.rate > NEAR * self.capacity() { FASTER_NEAR } else { FASTER };
+                self.delay.step = (self.delay.step * faster).min(STEP_MOST);
+            }
+        }
+    }
+
+    /// Whoever has less of the path may wait longer in its queue: that makes sessions equal.
+    fn patience(&self) -> f64 {
+        let fair = (RATE_USUAL / self.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
+        if self.share == PathShare::Polite { 1.0 } else { fair }
+    }
+
+    /// Takes a queue that does not shrink when less is sent for a part of the path.
+    fn look_for_a_longer_path(&mut self, queue: f64, loss: Loss, round: &PathRound) {
+        let (rtt, seconds) = (round.rtt.as_secs_f64(), round.elapsed.as_secs_f64());
+        // At the target, this session itself holds the queue where it is while another one grows.
+        let is_held = queue < ABOVE * self.target() * self.patience();
+        if loss == Loss::Excess || self.losses.pardon > 0 || self.lacking > 0 || is_held {
+            self.same.forget();
+        } else if let Some(longer) = self.same.look((rtt, seconds), queue, self.carried.recent(), self.capacity()) {
+            self.base.renew(longer);
+            self.same.forget();
         }
     }
 
@@ -328,7 +395,10 @@ impl PathControl {
     /// The rate of the rule by loss.
     fn floor_rate(&self, packet: f64) -> f64 {
         let path = (self.base.shortest, packet);
-        if self.share == PathShare::Polite { 0.0 } else { self.floor.rate(path, self.claim()) }
+        // What others left since they went is what there is, as far as can be told without them.
+        let whole = if self.others.are_here { f64::INFINITY } else { self.others.left };
+        let claim = self.claim().min(claim::HALF * whole);
+        if self.share == PathShare::Polite { 0.0 } else { self.floor.rate(path, claim) }
     }
 
     fn claim(&self) -> f64 {
@@ -363,6 +433,8 @@ const STANDS: f64 = 0.3;
 /// The rate that waits for just that queue, and how much shorter and longer others do.
 const RATE_USUAL: f64 = 125e6;
 const PATIENCE: (f64, f64) = (0.5, 2.0);
+/// From this multiple of the queue that is aimed at on, a queue that does not shrink is none.
+const ABOVE: f64 = 1.5;
 /// How much less is sent for a queue that is longer by a round trip, and at most.
 const YIELD: (f64, f64) = (0.3, 0.1);
 const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
@@ -393,8 +465,18 @@ const DIP_MORE: f64 = 0.05;
 const DIP_LEAST: f64 = 0.5;
 /// A rate of up to this many times the rule by loss is that rule's.
 const DOWN: f64 = 1.02;
-/// The lowest rate, bytes/s.
+/// The lowest rate, bytes/s, of all lanes and for each: two grains of the account of the lanes a
+/// second, so that none is taken for one that stands still.
 const RATE_LEAST: f64 = 65536.0;
+const RATE_LEAST_OF_LANE: f64 = 8192.0;
+/// The part of the time without work from which on lanes lack it, and the rounds in which that is
+/// seen.
+const LACKING: f64 = 0.1;
+const LACKING_ROUNDS: u32 = 2;
+/// The part of the rate that is left after a round at least.
+const FALLS_MOST: f64 = 0.5;
+/// Seconds of boldness at most: a quarter more than the path was seen to carry.
+const BOLD_MOST: f64 = 1.5 * claim::BOLD_AFTER;
 /// From this share of rounds on, others share the path, ...
 const PRESSED: f64 = 0.3;
 /// ... and the lanes do not use what they may.

@@ -23,8 +23,9 @@ pub(super) struct OpenPhase {
 /// The window of one cubic flow (RFC 9438).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
-    /// The rate when it was last cut.
+    /// The rate to which it grows back after it was last cut, and the one at which that was.
     pub(super) cut_at: f64,
+    cut_from: f64,
     /// The time since.
     pub(super) age: f64,
     /// The time for which it has been the higher rule while a queue stood.
@@ -48,8 +49,13 @@ impl OpenPhase {
             self.begun = self.ended;
         }
         if self.first.1.is_infinite() {
-            self.first.1 = rtt;
+            // Before the lanes sent anything there was no queue of theirs.
+            self.first.1 = if round.rtt_first.is_zero() { rtt } else { rtt.min(round.rtt_first.as_secs_f64()) };
         }
+    }
+
+    /// Looks whether much was lost in a round.
+    pub(super) fn meet(&mut self, round: &PathRound) {
         if self.met == 0.0 && round.lost as f64 > LOST_MUCH * (round.delivered + round.lost) as f64 {
             self.met = round.delivered as f64 / round.elapsed.as_secs_f64();
         }
@@ -66,10 +72,14 @@ impl OpenPhase {
     /// The rate that is claimed beside others, if the path carries `capacity` as far as is known,
     /// and its shortest round trip is `base`: half of it. Who came to a queue that stood already,
     /// which is known when the round trip becomes shorter than it ever was, had seen but a part of
-    /// it, and claims all of that, or half of what the queue says.
+    /// it, and claims most of that, or half of what the queue says.
     pub(super) fn claim(&self, capacity: f64, base: f64) -> f64 {
         let half = HALF * capacity;
-        if self.came_to_a_queue(base) { half.max(self.first.0).max((HALF * self.whole()).min(capacity)) } else { half }
+        if self.came_to_a_queue(base) {
+            half.max(FIRST_KEPT * self.first.0).max((HALF * self.whole()).min(capacity))
+        } else {
+            half
+        }
     }
 
     /// Whether others were there first: the queue that stood has become shorter, or it overflowed
@@ -86,12 +96,19 @@ impl OpenPhase {
 impl Floor {
     /// A window that begins at `claim`, bytes/s.
     pub(super) fn at(claim: f64) -> Floor {
-        Floor { cut_at: claim, ..Floor::default() }
+        Floor { cut_at: claim, cut_from: claim, ..Floor::default() }
     }
 
     /// The same window, cut at `rate`.
     pub(super) fn cut(self, rate: f64) -> Floor {
         Floor { is_late: self.is_late, ..Floor::at(rate) }
+    }
+
+    /// The same window, cut by a loss at `rate`: one that lost before it was back grows less, and
+    /// leaves room to who came (fast convergence).
+    pub(super) fn lose(self, rate: f64) -> Floor {
+        let cut_at = if rate < self.cut_at { rate * FAST_CONVERGENCE } else { rate };
+        Floor { cut_at, ..self.cut(rate) }
     }
 
     /// Its rate on a path with this round trip and these packets: `claim` at most, and more only as
@@ -100,9 +117,8 @@ impl Floor {
         let (window, back) = (self.window(base, packet), self.back(base, packet));
         let cubic = CUBIC_SCALE * (self.age - back).powi(3) + window;
         let reno = window * CUBIC_CUT + RENO * self.age / base.max(BASE_LEAST);
-        let window = cubic.max(reno).max(window * CUBIC_CUT);
-        let rate = window * packet / base.max(BASE_LEAST);
-        rate.min(claim * (1.0 + self.bold / BOLD_AFTER))
+        let rate = cubic.max(reno) * packet / base.max(BASE_LEAST);
+        rate.max(self.cut_from * CUBIC_CUT).min(claim * (1.0 + self.bold / BOLD_AFTER))
     }
 
     /// The seconds until it is again as large as before its cut.
@@ -120,8 +136,12 @@ impl Floor {
 const CUBIC_SCALE: f64 = 0.4;
 const CUBIC_CUT: f64 = 0.7;
 const RENO: f64 = 0.53;
+const FAST_CONVERGENCE: f64 = (1.0 + CUBIC_CUT) / 2.0;
 /// The part of the path that is claimed beside others.
-const HALF: f64 = 0.5;
+pub(super) const HALF: f64 = 0.5;
+/// The part that is claimed of what lanes had when they met others: doubling their rate each round
+/// trip, they push into a long queue further than they can stay.
+const FIRST_KEPT: f64 = 0.8;
 /// A shortest round trip of less than this part of the first one shows that a queue stood then.
 const CAME_LATE: f64 = 0.95;
 /// ... and seconds shorter, as threads that wake late make round trips longer too.
@@ -136,6 +156,6 @@ const LONGER: f64 = 0.1;
 /// ... and the path to be so many times as fast as what was carried, at most.
 const WHOLE_MOST: f64 = 4.0;
 /// Seconds after which twice the claim may be had, if no loss tells of others.
-const BOLD_AFTER: f64 = 10.0;
+pub(super) const BOLD_AFTER: f64 = 10.0;
 /// The shortest round trip that is reckoned with.
 const BASE_LEAST: f64 = 1e-4;

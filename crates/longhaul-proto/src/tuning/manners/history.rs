@@ -15,14 +15,59 @@ pub(super) struct BaseRoundTrip {
     next: f64,
 }
 
+/// A round, as far as it shows what the path carries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Shows {
+    /// The session could have all that there was.
+    All,
+    /// Others, or what is taken for them, hold it down, and a queue stands.
+    Part,
+    /// It was held down, or had nothing to send, and no queue stood.
+    Nothing,
+}
+
+/// Some seconds. See [`CarriedRates::remember`].
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    age: f64,
+    /// Whether all rounds showed all.
+    is_free: bool,
+    /// The lowest and the highest rate that was delivered and that was asked for while a queue
+    /// stood.
+    delivered: (f64, f64),
+    asked: (f64, f64),
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        let none = (f64::INFINITY, 0.0);
+        Slot { age: 0.0, is_free: true, delivered: none, asked: none }
+    }
+}
+
+impl Slot {
+    fn add(&mut self, shows: Shows, delivered: f64, asked: f64) {
+        self.is_free &= shows == Shows::All;
+        if shows == Shows::Part {
+            let wider = |(least, most): (f64, f64), rate: f64| (least.min(rate), most.max(rate));
+            (self.delivered, self.asked) = (wider(self.delivered, delivered), wider(self.asked, asked));
+        }
+    }
+
+    /// Whether as much was delivered whatever was asked for: then nobody else had a part.
+    fn is_steady(&self) -> bool {
+        self.asked.1 > ASKED_APART * self.asked.0 && self.delivered.1 < STEADY * self.delivered.0
+    }
+}
+
 /// The rates that were delivered.
 #[derive(Clone, Debug)]
 pub(super) struct CarriedRates {
     /// The rates of the last rounds, the newest last.
     rounds: VecDeque<f64>,
-    /// The highest in each tenth second of late, the newest last, and the age of that.
+    /// The highest in each ten seconds of late, the newest last, and what is known of those.
     highest: VecDeque<f64>,
-    age: f64,
+    slot: Slot,
     /// The rates that were asked for in the last rounds, the newest last.
     asked: VecDeque<f64>,
 }
@@ -35,7 +80,12 @@ impl Default for BaseRoundTrip {
 
 impl Default for CarriedRates {
     fn default() -> CarriedRates {
-        CarriedRates { rounds: VecDeque::new(), highest: VecDeque::from([0.0]), age: 0.0, asked: VecDeque::new() }
+        CarriedRates {
+            rounds: VecDeque::new(),
+            highest: VecDeque::from([0.0]),
+            slot: Slot::default(),
+            asked: VecDeque::new(),
+        }
     }
 }
 
@@ -53,20 +103,37 @@ impl BaseRoundTrip {
     }
 }
 
+impl BaseRoundTrip {
+    /// The path is known to have this round trip now.
+    pub(super) fn renew(&mut self, shortest: f64) {
+        *self = BaseRoundTrip { shortest, age: 0.0, next: f64::INFINITY };
+    }
+}
+
 impl CarriedRates {
-    /// Takes the rate of a round.
-    pub(super) fn add(&mut self, rate: f64, seconds: f64) {
-        self.rounds.push_back(rate);
-        if self.rounds.len() > ROUNDS_KEPT {
-            self.rounds.pop_front();
+    /// Lets time pass. The highest rates grow old only in seconds in which the session could have
+    /// all that the path carries: if others held it down, it would claim half of its part, and then
+    /// half of that.
+    pub(super) fn remember(&mut self, shows: Shows, seconds: f64) {
+        self.slot.add(shows, self.recent(), self.asked.back().copied().unwrap_or(0.0));
+        self.slot.age += seconds;
+        if self.slot.age <= HIGHEST_EACH {
+            return;
         }
-        self.age += seconds;
-        if self.age > HIGHEST_EACH {
+        let slot = std::mem::take(&mut self.slot);
+        if slot.is_free || slot.is_steady() {
             self.highest.push_back(0.0);
-            self.age = 0.0;
         }
         if self.highest.len() > HIGHEST_KEPT {
             self.highest.pop_front();
+        }
+    }
+
+    /// Takes the rate of a round.
+    pub(super) fn add(&mut self, rate: f64) {
+        self.rounds.push_back(rate);
+        if self.rounds.len() > ROUNDS_KEPT {
+            self.rounds.pop_front();
         }
         let now = self.recent();
         if let Some(last) = self.highest.back_mut() {
@@ -89,12 +156,12 @@ impl CarriedRates {
         }
     }
 
-    /// Whether what was asked for some rounds ago, less the part `lost`, is delivered by now.
-    pub(super) fn is_used(&self, lost: f64) -> bool {
-        self.recent() > self.asked.front().unwrap_or(&0.0) * (1.0 - lost) * USED
+    /// Whether what was asked for some rounds ago, less the part `lost`, is what is delivered `now`.
+    pub(super) fn is_used(&self, now: f64, lost: f64) -> bool {
+        now > self.asked.front().unwrap_or(&0.0) * (1.0 - lost) * USED
     }
 
-    /// The highest of the last minute.
+    /// The highest of the last minute in which the session could have all that there was.
     pub(super) fn highest(&self) -> f64 {
         self.highest.iter().copied().fold(0.0, f64::max)
     }
@@ -116,6 +183,10 @@ const ROUNDS_KEPT: usize = 10;
 const HIGHEST_KEPT: usize = 6;
 /// ... of so many seconds.
 const HIGHEST_EACH: f64 = 10.0;
+/// The path carries what was delivered if that differs by this factor at most while what was asked
+/// for differs by that: others would take what a session leaves.
+const STEADY: f64 = 1.05;
+const ASKED_APART: f64 = 1.3;
 /// Lanes that deliver this part of what they were to do so many rounds ago may do more.
 const USED: f64 = 0.95;
 const HEARD_AFTER: usize = 3;

@@ -19,6 +19,8 @@ pub(super) enum Loss {
 pub(super) struct Losses {
     /// The part of its packets that the path loses by itself.
     pub(super) own: f64,
+    /// Rounds in which that was measured.
+    known: u32,
     /// Packets lost beyond that while a queue stood.
     pub(super) overflow: f64,
     /// Rounds for which losses are still those of a queue that stood.
@@ -45,6 +47,7 @@ impl Losses {
             PathPhase::Steady => !stands && self.pardon == 0,
         };
         if is_calm {
+            self.known = self.known.saturating_add(1);
             self.own += OWN_LOSS_STEP * ((lost / packets.max(1.0)).min(OWN_LOST_MOST) - self.own);
         }
         if self.pardon > 0 {
@@ -54,7 +57,9 @@ impl Losses {
         let more = lost - expected;
         self.overflow = if stands { (self.overflow + more).max(0.0) } else { self.overflow * OVERFLOW_REMEMBERED };
         let borne = if phase == PathPhase::Open { LOSS_BORNE_OPEN } else { LOSS_BORNE };
-        let is_excess = self.overflow > noise || more > noise + borne * packets;
+        // Lanes that begin lose some packets on any path, and what it loses by itself is not known.
+        let adds_up = phase != PathPhase::Open || self.known >= KNOWN_ROUNDS;
+        let is_excess = adds_up && self.overflow > noise || more > noise + borne * packets;
         if is_excess { Loss::Excess } else { Loss::Own }
     }
 }
@@ -63,6 +68,8 @@ impl Losses {
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOSS_STEP: f64 = 0.1;
 const OWN_LOST_MOST: f64 = 0.1;
+/// Rounds after which the path's own loss is known well enough to add up losses beyond it.
+const KNOWN_ROUNDS: u32 = 10;
 /// The part of all packets that may be lost besides.
 const LOSS_BORNE: f64 = 0.01;
 /// The same while the path's own loss is hardly known: lanes that double their rate lose more than
