@@ -65,6 +65,7 @@ fn transfer(far: Far) -> Message {
             transport: Transport::Quic,
             choose: true,
             exact_chunks: false,
+            knows_shared: false,
             share: PathShare::Fair,
         },
         digests: true,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use longhaul_core::{FaultCode, IfExists, Rights, Role};
+use longhaul_core::{FaultCode, IfExists, PathShare, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,8 @@ pub(super) struct Needs {
     roots: BTreeMap<String, Rights>,
     /// Whether it measures.
     bench: bool,
+    /// The share of a path that it takes.
+    share: PathShare,
     /// The number of the user of this host as which it runs. `None`: the daemon's.
     uid: Option<u32>,
 }
@@ -96,6 +98,10 @@ pub(super) struct Needs {
 impl Needs {
     /// The needs of a transfer; `may_modify` says whether it was let replace what stands.
     pub(super) fn of(transfer: &Transfer, may_modify: MayModify) -> Needs {
+        Needs { share: transfer.flow.share, ..Needs::of_places(transfer, may_modify) }
+    }
+
+    fn of_places(transfer: &Transfer, may_modify: MayModify) -> Needs {
         match (&transfer.far, transfer.role) {
             (Far::Destination { root, if_exists, .. }, Role::Sender) => {
                 let read = transfer.digests || *if_exists == IfExists::Verify;
@@ -142,7 +148,7 @@ impl Daemon {
         let grants = |(root, rights): (&String, &Rights)| {
             self.root(client, root).is_ok_and(|(_, granted)| granted.and(*rights) == *rights)
         };
-        let is_user = needs.uid == client.uid();
+        let is_user = needs.uid == client.uid() && needs.share <= client.share;
         is_user && (client.bench || !needs.bench) && needs.roots.iter().all(grants)
     }
 }

@@ -27,12 +27,21 @@ pub(crate) struct LaneManners {
     /// Whether there are manners to keep: at a sender that does not take all.
     keeps: bool,
     share: PathShare,
+    /// Paths with lanes, and those that had some a short while ago.
     paths: Vec<LanePath>,
-    /// The path of each lane, as an index into `paths`.
-    path_of: HashMap<LaneId, usize>,
+    path_of: HashMap<LaneId, PathEnds>,
     /// Whether all lanes that stand are on one of them.
     are_all: bool,
     steps: Vec<TuningStep>,
+}
+
+/// A lane that stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneMet<'a> {
+    pub(crate) id: LaneId,
+    pub(crate) handle: &'a LaneHandle,
+    /// The time so far in which it had nothing to send.
+    pub(crate) idle: Duration,
 }
 
 /// The marks by which paths differ: the interface here, and the other end's address.
@@ -43,11 +52,22 @@ type PathEnds = (Option<u32>, Option<IpAddr>);
 struct LanePath {
     ends: PathEnds,
     control: PathControl,
-    looks: HashMap<LaneId, LaneCounters>,
+    looks: HashMap<LaneId, LaneLook>,
     since: Instant,
     next: Instant,
+    /// Since when no lane has been on it. `None`: some are.
+    left: Option<Instant>,
     /// The last state that was told, and when.
     told: Option<(ToldState, Instant)>,
+}
+
+/// A lane at the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct LaneLook {
+    counters: LaneCounters,
+    idle: Duration,
+    /// The rate that its connection was last told. `None`: it was told none.
+    pace: Option<u64>,
 }
 
 /// The part that sees to it that the lanes of a path keep its rate together.
@@ -85,12 +105,16 @@ impl LaneManners {
         if self.share == PathShare::Polite {
             lane.set_scavenger();
         }
-        let ends = (stream.interface(), stream.peer_addr().map(|peer| peer.ip()));
-        let place = self.paths.iter().position(|path| path.ends == ends).unwrap_or_else(|| {
-            self.paths.push(LanePath::new(ends, self.share));
-            self.paths.len() - 1
-        });
-        self.path_of.insert(id, place);
+        self.joined_path(id, (stream.interface(), stream.peer_addr().map(|peer| peer.ip())), Instant::now());
+    }
+
+    fn joined_path(&mut self, id: LaneId, ends: PathEnds, now: Instant) {
+        match self.paths.iter_mut().find(|path| path.ends == ends) {
+            Some(path) if path.left.is_some() => path.come_back(now),
+            Some(_) => {}
+            None => self.paths.push(LanePath::new(ends, self.share, now)),
+        }
+        self.path_of.insert(id, ends);
     }
 
     /// When the next call of [`LaneManners::look`] is due. `None` if none ever is.
@@ -99,43 +123,63 @@ impl LaneManners {
     }
 
     /// Ends the rounds that are over, and has each connection pace. `given`: the share of a rate
-    /// that was asked for, bytes/s, if there is one. Returns whether a round was over.
+    /// that was asked for, bytes/s, if there is one. Returns whether there was anything to look at.
     pub(crate) fn look<'a>(
         &mut self,
         now: Instant,
-        lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)> + Clone,
+        lanes: impl Iterator<Item = LaneMet<'a>> + Clone,
         given: Option<u64>,
     ) -> bool {
-        let mut has_looked = false;
-        self.are_all = lanes.clone().all(|(id, _)| self.path_of.contains_key(&id));
-        let keeper = if self.are_all && self.paths.len() == 1 { SumKeeper::Account } else { SumKeeper::Nobody };
-        for (place, path) in self.paths.iter_mut().enumerate().filter(|(_, path)| now >= path.next) {
-            let on_it = lanes.clone().filter(|(id, _)| self.path_of.get(id) == Some(&place));
-            path.look(now, on_it, (given, keeper));
-            self.steps.extend(path.change(now));
-            has_looked = true;
+        if self.look_at().is_none_or(|at| now < at) {
+            return false;
         }
-        has_looked
+        self.path_of.retain(|id, _| lanes.clone().any(|lane| lane.id == *id));
+        self.are_all = lanes.clone().all(|lane| self.path_of.contains_key(&lane.id));
+        for path in &mut self.paths {
+            let has_lanes = self.path_of.values().any(|ends| *ends == path.ends);
+            path.left = if has_lanes { None } else { path.left.or(Some(now)) };
+        }
+        self.paths.retain(|path| path.left.is_none_or(|left| now - left < REMEMBERED_FOR));
+        let keeper = if self.are_all && self.standing().count() == 1 { SumKeeper::Account } else { SumKeeper::Nobody };
+        let path_of = &self.path_of;
+        for path in self.paths.iter_mut().filter(|path| now >= path.next) {
+            let ends = path.ends;
+            let on_it = lanes.clone().filter(|lane| path_of.get(&lane.id) == Some(&ends));
+            if path.left.is_none() {
+                path.look(now, on_it, (given, keeper));
+                self.steps.extend(path.change(now));
+            } else {
+                path.next = now + REMEMBERED_FOR;
+            }
+        }
+        true
+    }
+
+    /// The paths on which lanes stand.
+    fn standing(&self) -> impl Iterator<Item = &LanePath> {
+        self.paths.iter().filter(|path| path.left.is_none())
+    }
+
+    /// Has each connection be told its pace at the next look, as somebody else told it another.
+    pub(crate) fn forget_paces(&mut self) {
+        self.paths.iter_mut().flat_map(|path| path.looks.values_mut()).for_each(|look| look.pace = None);
     }
 
     /// The rate that all lanes keep together, bytes/s. `None` if a path is not full, as far as is
     /// known, or if some lanes are on none that is looked at.
     pub(crate) fn rate(&self) -> Option<u64> {
-        let keeps = self.are_all && !self.paths.is_empty();
-        self.paths.iter().map(|path| path.control.rate()).sum::<Option<u64>>().filter(|_| keeps)
+        let keeps = self.are_all && self.standing().next().is_some();
+        self.standing().map(|path| path.control.rate()).sum::<Option<u64>>().filter(|_| keeps)
     }
 
-    /// The rate that all lanes carry together where their paths are full, bytes/s. `None` if they
-    /// are not, or if the lanes cannot use what they may.
-    pub(crate) fn full_at(&self) -> Option<u64> {
-        let used = |path: &LanePath| path.control.full_at();
-        let rates: Option<Vec<_>> = self.paths.iter().map(used).collect();
-        rates.filter(|rates| !rates.is_empty()).map(|rates| rates.into_iter().sum())
+    /// Whether more lanes would carry no more, or take it from others.
+    pub(crate) fn is_full(&self) -> bool {
+        self.standing().next().is_some() && self.standing().all(|path| path.control.is_full())
     }
 
     /// Whether others on a path leave this session less than there is.
     pub(crate) fn is_shared(&self) -> bool {
-        self.paths.iter().any(|path| path.control.is_shared())
+        self.standing().any(|path| path.control.is_shared())
     }
 
     /// The changes since the last call, for people.
@@ -145,57 +189,68 @@ impl LaneManners {
 }
 
 impl LanePath {
-    fn new(ends: PathEnds, share: PathShare) -> LanePath {
-        let (control, since) = (PathControl::new(share), Instant::now());
-        LanePath { ends, control, looks: HashMap::new(), since, next: since + ROUND_LEAST, told: None }
+    fn new(ends: PathEnds, share: PathShare, now: Instant) -> LanePath {
+        let control = PathControl::new(share);
+        let next = now + control.next_look();
+        LanePath { ends, control, looks: HashMap::new(), since: now, next, left: None, told: None }
+    }
+
+    /// Has lanes again. What was known of it holds.
+    fn come_back(&mut self, now: Instant) {
+        (self.left, self.since, self.next) = (None, now, now + self.control.next_look());
+        self.looks.clear();
     }
 
     fn look<'a>(
         &mut self,
         now: Instant,
-        lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)> + Clone,
+        lanes: impl Iterator<Item = LaneMet<'a>> + Clone,
         (given, keeper): (Option<u64>, SumKeeper),
     ) {
-        let round = self.round(now, lanes.clone());
+        let look = self.counted(now, lanes.clone());
         let was_kept = self.control.rate().is_some();
-        self.control.round(&round);
+        self.control.look(&look);
         tracing::trace!(
             target: "longhaul::lanes",
-            ?round,
+            ?look,
             rate = self.control.rate(),
             phase = ?self.control.phase(),
             own_loss = self.control.own_loss(),
             base = ?self.control.base(),
-            "a round of the path"
+            "a look at the path"
         );
-        self.next = now + round.rtt.clamp(ROUND_LEAST, ROUND_LONGEST);
+        self.next = now + self.control.next_look();
         if !was_kept && self.control.rate().is_none() {
             return;
         }
-        let paced = divide(self.control.rate(), self.looks.len(), keeper);
-        lanes.for_each(|(_, handle)| handle.set_pace(paced.into_iter().chain(given).min()));
+        let paced = divide(self.control.rate(), self.looks.len(), keeper).into_iter().chain(given).min();
+        for lane in lanes {
+            if let Some(look) = self.looks.get_mut(&lane.id).filter(|look| is_news(look.pace, paced)) {
+                lane.handle.set_pace(paced);
+                look.pace = paced;
+            }
+        }
     }
 
     /// The counts of all lanes since the last look. A lane that is new is counted from now on.
-    fn round<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>) -> PathRound {
+    fn counted<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = LaneMet<'a>>) -> PathRound {
         let elapsed = now - std::mem::replace(&mut self.since, now);
         let mut round = PathRound { elapsed, ..PathRound::default() };
-        let mut seen = HashMap::new();
-        for (id, handle) in lanes {
-            let Some(counters) = handle.counters() else { continue };
-            if let Some(before) = self.looks.get(&id) {
-                let delivered = delivered_between(before, &counters);
-                round.delivered += delivered;
-                round.lost += counters.resent.saturating_sub(before.resent);
-                round.packet_bytes = round.packet_bytes.max(counters.packets.payload_bytes);
-                // A lane without traffic remembers a round trip of another time.
-                let rtt = counters.round_trip.smoothed;
-                if delivered > 0 && (round.rtt.is_zero() || rtt < round.rtt) {
-                    round.rtt = rtt;
-                }
+        let (mut seen, mut idle, mut counted) = (HashMap::new(), 0.0, 0);
+        for lane in lanes {
+            let Some(counters) = lane.handle.counters() else { continue };
+            let before = self.looks.get(&lane.id);
+            let look = LaneLook { counters, idle: lane.idle, pace: before.and_then(|look| look.pace) };
+            if let Some(before) = before {
+                round.add(&before.counters, &counters);
+                idle += look.idle_since(before).as_secs_f64();
+                counted += 1;
             }
-            seen.insert(id, counters);
+            round.rtt_first = least(round.rtt_first, counters.round_trip.min.unwrap_or_default());
+            seen.insert(lane.id, look);
         }
+        round.lanes = seen.len() as u32;
+        round.idle = (idle / elapsed.as_secs_f64().max(1e-6) / f64::from(counted.max(1))).min(1.0);
         self.looks = seen;
         round
     }
@@ -229,6 +284,45 @@ impl LanePath {
     }
 }
 
+impl LaneLook {
+    /// The time since `before` in which it had nothing to send, or the other host took no more.
+    fn idle_since(&self, before: &LaneLook) -> Duration {
+        let full = self.counters.waits.receiver.saturating_sub(before.counters.waits.receiver);
+        self.idle.saturating_sub(before.idle).max(full)
+    }
+}
+
+/// Adds what a lane did between two looks.
+trait AddLane {
+    fn add(&mut self, before: &LaneCounters, now: &LaneCounters);
+}
+
+impl AddLane for PathRound {
+    fn add(&mut self, before: &LaneCounters, now: &LaneCounters) {
+        let delivered = delivered_between(before, now);
+        self.delivered += delivered;
+        self.lost += now.resent.saturating_sub(before.resent);
+        self.packet_bytes = self.packet_bytes.max(now.packets.payload_bytes);
+        // A lane without traffic remembers a round trip of another time.
+        if delivered > 0 {
+            self.rtt = least(self.rtt, now.round_trip.smoothed);
+        }
+    }
+}
+
+/// The shorter one, where 0 is none.
+fn least(one: Duration, other: Duration) -> Duration {
+    if one.is_zero() || !other.is_zero() && other < one { other } else { one }
+}
+
+/// Whether a connection should be told that pace: it differs by a twentieth.
+fn is_news(told: Option<u64>, pace: Option<u64>) -> bool {
+    match (told, pace) {
+        (Some(told), Some(pace)) => pace.abs_diff(told) > told / 20,
+        (told, pace) => told != pace,
+    }
+}
+
 /// The rate at which each of `lanes` connections may pace: more than its part of `rate`.
 fn divide(rate: Option<u64>, lanes: usize, keeper: SumKeeper) -> Option<u64> {
     let room = match keeper {
@@ -246,10 +340,8 @@ const ROOM: f64 = 1.5;
 const ROOM_ALONE: f64 = 1.5;
 /// The same if no account keeps the sum.
 const ROOM_WITHOUT: f64 = 1.1;
-/// The shortest round: within less, threads that wake late are what is measured.
-const ROUND_LEAST: Duration = Duration::from_millis(20);
-/// The longest time between two looks.
-const ROUND_LONGEST: Duration = Duration::from_secs(1);
+/// What is known of a path is kept for so long after the last lane has left it.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// The time between two changes that people are told of.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -269,8 +361,57 @@ mod tests {
     fn a_receiver_and_whoever_takes_all_keep_no_rate() {
         for (role, share) in [(Role::Receiver, PathShare::Fair), (Role::Sender, PathShare::All)] {
             let manners = LaneManners::new(role, share);
-            assert!(!manners.keeps && manners.look_at().is_none() && manners.full_at().is_none(), "{role:?}");
+            assert!(!manners.keeps && manners.look_at().is_none() && !manners.is_full(), "{role:?}");
         }
         assert!(LaneManners::new(Role::Sender, PathShare::Polite).keeps);
+    }
+
+    #[test]
+    fn a_path_counts_only_while_lanes_stand_on_it_and_is_forgotten_a_minute_after() {
+        let (stream, _other) = LaneStream::pair().expect("a pair");
+        let (handle, start) = (stream.handle(), Instant::now());
+        let mut manners = LaneManners::new(Role::Sender, PathShare::Fair);
+        let met = |id| LaneMet { id: LaneId(id), handle: &handle, idle: Duration::ZERO };
+        let ends = |interface| (Some(interface), None);
+        manners.joined_path(LaneId(1), ends(1), start);
+        manners.joined_path(LaneId(2), ends(2), start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        manners.look(at(1), [met(1), met(2)].into_iter(), None);
+        assert_eq!(manners.standing().count(), 2);
+        manners.look(at(2), [met(2)].into_iter(), None);
+        assert_eq!((manners.standing().count(), manners.paths.len(), manners.path_of.len()), (1, 2, 1));
+        manners.joined_path(LaneId(3), ends(1), at(30));
+        manners.look(at(31), [met(2), met(3)].into_iter(), None);
+        assert_eq!((manners.standing().count(), manners.paths.len()), (2, 2), "it is the same path again");
+        manners.look(at(32), [met(2)].into_iter(), None);
+        manners.look(at(93), [met(2)].into_iter(), None);
+        assert_eq!(manners.paths.len(), 1);
+        manners.look(at(94), std::iter::empty(), None);
+        assert!(manners.rate().is_none() && !manners.is_full() && manners.standing().next().is_none());
+    }
+
+    #[test]
+    fn a_connection_is_told_a_pace_that_differs_by_more_than_a_twentieth() {
+        for (told, pace, want) in [
+            (None, None, false),
+            (None, Some(100), true),
+            (Some(100), Some(105), false),
+            (Some(100), Some(106), true),
+            (Some(100), Some(94), true),
+            (Some(100), None, true),
+        ] {
+            assert_eq!(is_news(told, pace), want, "{told:?} {pace:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_in_which_a_lane_could_send_nothing_is_that_without_work_or_without_room_there() {
+        let look = |idle, receiver| {
+            let mut look = LaneLook { idle: Duration::from_millis(idle), ..LaneLook::default() };
+            look.counters.waits.receiver = Duration::from_millis(receiver);
+            look
+        };
+        assert_eq!(look(30, 50).idle_since(&look(10, 40)), Duration::from_millis(20));
+        assert_eq!(look(30, 70).idle_since(&look(10, 40)), Duration::from_millis(30));
     }
 }

@@ -46,6 +46,10 @@ pub(crate) struct LaneRules {
     pub(crate) rates: LaneRates,
     /// The share of the path that a sending side takes.
     pub(crate) share: PathShare,
+    /// Whether the other side knows [`Limit::NetworkShared`].
+    ///
+    /// [`Limit::NetworkShared`]: longhaul_proto::wire::message::Limit::NetworkShared
+    pub(crate) peer_knows_shared: bool,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
     /// Whether the other side may not change it.
@@ -197,6 +201,7 @@ impl Lanes {
         let lanes = self.running.values().map(|lane| &lane.handle);
         self.shares.divide_rate(lanes.clone());
         self.shares.divide_windows(lanes, expected);
+        self.manners.forget_paces();
     }
 
     /// The transport of lanes that are added from now on.
@@ -270,6 +275,7 @@ impl Lanes {
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         self.shares.set_rates(change);
         self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
+        self.manners.forget_paces();
     }
 
     /// Whether this side grants lanes.
@@ -281,7 +287,7 @@ impl Lanes {
     pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
         let given = self.shares.pacer().share(self.running.len());
-        if self.manners.look(now, self.running.iter().map(|(id, lane)| (*id, &lane.handle)), given) {
+        if self.manners.look(now, self.running.iter().map(|(id, lane)| lane.met(*id)), given) {
             self.shares.pacer().set_manners(self.manners.rate());
         }
         if now < self.next_sample {
@@ -314,8 +320,8 @@ impl Lanes {
     /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
     /// returns the changes.
     pub(crate) fn tune(&mut self, demand: Demand) -> Vec<TuningStep> {
-        let rate = self.shares.pacer().asked().into_iter().chain(self.manners.full_at()).min();
-        let mut changes = self.search.look(&mut self.running, rate, demand);
+        let (rate, is_full) = (self.shares.pacer().asked(), self.manners.is_full());
+        let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
         changes.extend(self.manners.take_steps());
         for change in &changes {
             match &change.task {
@@ -376,7 +382,7 @@ impl Lanes {
         let held_up = readings().any(|reading| match reading.doing {
             Doing::Waiting => true,
             Doing::Paced => self.role == Role::Receiver,
-            Doing::Nothing | Doing::Moving => false,
+            Doing::Nothing | Doing::Moving | Doing::Held => false,
         });
         (self.retired_lanes.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
@@ -458,6 +464,7 @@ mod tests {
             tuning: None,
             rates,
             share: PathShare::Fair,
+            peer_knows_shared: true,
             stall_after,
             replacement: Replacement::Never,
         })

@@ -76,6 +76,8 @@ pub(crate) struct Demand {
     pub(crate) remaining: Option<u64>,
     /// Whether the network alone held the last second up.
     pub(crate) is_hindered: bool,
+    /// Whether more lanes would carry no more, or take it from others.
+    pub(crate) is_full: bool,
 }
 
 /// A change of the lanes, also in words.
@@ -173,7 +175,7 @@ impl Tuning {
             return changes;
         }
         let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
-        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, remaining });
+        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, full: demand.is_full, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
 
@@ -369,7 +371,7 @@ mod tests {
             };
             let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
-            let demand = Demand { remaining: Some(shown.remaining), is_hindered: shown.hindered };
+            let demand = Demand { remaining: Some(shown.remaining), is_hindered: shown.hindered, is_full: false };
             let changes = tuning.second(now, &looks, None, demand);
             decided.extend(changes.into_iter().map(|change| (place + 1, change.task)));
         }

@@ -15,7 +15,7 @@ use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 use longhaul_proto::wire::bundle::bundled_max;
-use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Transfer, Transport, Welcome};
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
@@ -78,6 +78,8 @@ pub(crate) struct LanePlan {
     pub(crate) rates: LaneRates,
     /// The share of the path that a sender takes.
     pub(crate) share: PathShare,
+    /// Whether the other side knows the limit of that name.
+    pub(crate) peer_knows_shared: bool,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
     /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
@@ -141,6 +143,7 @@ impl Plan {
             tunes: false,
             rates: LaneRates::of(settings.rate, 0),
             share: PathShare::All,
+            peer_knows_shared: true,
             stall_after: settings.stall_after,
             cuts: false,
         };
@@ -168,6 +171,7 @@ impl Plan {
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
             share: lanes.share,
+            peer_knows_shared: lanes.peer_knows_shared,
             stall_after: lanes.stall_after,
             replacement,
         }
@@ -292,10 +296,11 @@ impl LanePlan {
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             known_congestion: None,
-            choose_transport: transfer.flow.choose,
+            choose_transport: transfer.flow.choose && settings.share == PathShare::All,
             tunes: true,
             rates: LaneRates::of(settings.rate, welcome.rate),
             share: settings.share,
+            peer_knows_shared: welcome.caps & CAP_KNOWS_SHARED != 0,
             stall_after: settings.stall_after,
             cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
         }

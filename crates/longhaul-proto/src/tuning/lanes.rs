@@ -53,6 +53,8 @@ pub struct Tuner {
     comparison: AlgorithmTrial,
     /// Whether enough bytes are left for a trial to pay.
     is_worthwhile: bool,
+    /// Whether more lanes would only take from others, if anything.
+    is_full: bool,
     /// The congestion control that was found to be better. `None` until one was.
     chosen: Option<usize>,
     /// The length of the stay after the next trial that does not pay.
@@ -81,6 +83,7 @@ struct Deliveries {
 /// Trial    no more was carried                                  Stay
 /// Trial    another part than the network limits                 Measure
 /// Stay     the rate fell by a quarter, twice in a row           Measure
+/// Measure  measured; the path is full                           Stay
 /// Stay     the stay is over; more lanes are allowed             Trial
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +113,7 @@ impl Tuner {
             deliveries: Deliveries::default(),
             comparison: AlgorithmTrial::default(),
             is_worthwhile: true,
+            is_full: false,
             patience: PATIENCE_MIN,
         }
     }
@@ -158,6 +162,7 @@ impl Tuner {
         }
         self.elsewhere = Duration::ZERO;
         self.elapsed += second.elapsed;
+        self.is_full = second.full;
         self.look_at_speeds(second);
         if let Some(end) = self.near_the_end(second) {
             return end;
@@ -292,7 +297,7 @@ impl Tuner {
                 vec![LaneDecision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
             SearchPhase::Stay { level, left } => {
-                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL);
+                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL && !self.is_full);
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
                     (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
@@ -319,6 +324,11 @@ impl Tuner {
         let added = now.min(self.config.max.saturating_sub(now));
         if !self.is_worthwhile {
             self.stay(rate);
+            return Vec::new();
+        }
+        if self.is_full {
+            // That says nothing about what more lanes carry when it is over.
+            self.enter(SearchPhase::Stay { level: rate, left: FULL_STAY });
             return Vec::new();
         }
         if added == 0 {
@@ -408,6 +418,8 @@ const NEVER: f64 = 3600.0;
 const LATE: f64 = 2.0;
 /// The time after which lanes beyond the first ones are retired if they are of no use.
 const SPARE_AFTER: Duration = Duration::from_secs(30);
+/// The wait until it is looked again whether the path is still full.
+const FULL_STAY: Duration = Duration::from_secs(5);
 /// The wait until more lanes are tried again, doubled each time that it does not pay, ...
 const PATIENCE_MIN: Duration = Duration::from_secs(60);
 /// ... up to this.

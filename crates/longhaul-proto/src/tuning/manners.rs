@@ -157,13 +157,11 @@ impl PathControl {
         self.phase == PathPhase::Steady && (self.others.are_here || self.others.pressed > PRESSED)
     }
 
-    /// The rate that the lanes carry together on a path that is full, bytes/s. `None` if it is not
-    /// full, as far as is known, or if the lanes do not use what they may though no queue stands:
-    /// then they are what limits. A polite session never asks for more lanes. The rate is somewhat
-    /// less than that of the last rounds, as one second is not like another.
-    pub fn full_at(&self) -> Option<u64> {
-        let is_full = self.share == PathShare::Polite || self.delay.unused < UNUSED;
-        self.rate().filter(|_| is_full).map(|rate| rate.min((self.carried.recent() * SURELY) as u64))
+    /// Whether the path is full, or others have their part of it, so that more lanes would carry no
+    /// more or take from others. If the lanes do not use what they may though no queue stands, they
+    /// are what limits. A polite session never asks for more lanes.
+    pub fn is_full(&self) -> bool {
+        self.rate().is_some() && (self.share == PathShare::Polite || self.delay.unused < UNUSED)
     }
 
     /// The part of its packets that the path loses by itself, as far as is known.
@@ -481,7 +479,5 @@ const BOLD_MOST: f64 = 1.5 * claim::BOLD_AFTER;
 const PRESSED: f64 = 0.3;
 /// ... and the lanes do not use what they may.
 const UNUSED: f64 = 0.5;
-/// The part of the rate of two rounds that is carried in any second.
-const SURELY: f64 = 0.7;
 /// Rounds over which these shares are means.
 const MEAN_ROUNDS: f64 = 20.0;

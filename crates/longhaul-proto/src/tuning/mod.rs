@@ -52,6 +52,9 @@ pub struct Second<'a> {
     /// The rate that the transfer keeps, in bytes/s, which more lanes cannot pass. `None` if there
     /// is no such rate.
     pub rate: Option<u64>,
+    /// Whether the path is full, or others have their part of it: more lanes would carry no more
+    /// than these, or take it from others.
+    pub full: bool,
     /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,
 }

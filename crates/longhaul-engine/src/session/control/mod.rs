@@ -381,7 +381,7 @@ impl ControlLink {
         // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
         // brings those about.
         if !self.end.is_begun() {
-            self.connection.send(Message::Limiting(Limiting { by }));
+            self.connection.send(Message::Limiting(Limiting { by: self.lanes.worded(by) }));
         }
     }
 

@@ -84,6 +84,7 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
         tuning: None,
         rates: LaneRates::default(),
         share: PathShare::Fair,
+        peer_knows_shared: true,
         stall_after: Duration::from_secs(20),
         replacement: Replacement::Never,
     };

@@ -270,6 +270,12 @@ fn beside_a_cubic_flow_each_has_a_fair_part() {
 }
 
 #[test]
+fn beside_a_cubic_flow_parts_become_more_equal_with_time() {
+    let figures = play(Case { from: 100.0, to: 200.0, ..BESIDE });
+    assert!((300.0..650.0).contains(&figures.ours[0]) && figures.cubic > 350.0, "{figures:?}");
+}
+
+#[test]
 fn a_polite_session_leaves_a_cubic_flow_what_that_has_alone_and_takes_all_when_it_ends() {
     for (rtt, queue, least) in [(0.02, 0.25, 0.95), (0.1, 0.25, 0.8), (0.02, 1.0, 0.98), (0.1, 1.0, 0.9)] {
         let beside = Case { rtt, queue, share: PathShare::Polite, ..BESIDE };
@@ -293,7 +299,7 @@ fn two_sessions_share_a_path_and_ten_cubic_flows_leave_one_its_part() {
     for (rtt, queue, least) in [(0.02, 0.25, 350.0), (0.1, 0.25, 380.0), (0.02, 1.0, 300.0), (0.1, 1.0, 370.0)] {
         let figures = play(Case { rtt, queue, sessions: 2, begin: 5.0, from: 20.0, to: 60.0, ..ALONE });
         let smaller = figures.ours[0].min(figures.ours[1]);
-        assert!(smaller > least && figures.ours.iter().sum::<f64>() > 870.0, "{rtt} s, {queue}: {figures:?}");
+        assert!(smaller > least && figures.ours.iter().sum::<f64>() > 940.0, "{rtt} s, {queue}: {figures:?}");
         let figures = play(Case { rtt, queue, cubics: 10, from: 20.0, to: 60.0, ..BESIDE });
         assert!((64.0..500.0).contains(&figures.ours[0]), "{rtt} s, {queue}, ten: {figures:?}");
     }
@@ -345,9 +351,9 @@ fn full(share: PathShare) -> PathControl {
 #[test]
 fn lanes_that_cannot_use_what_they_may_are_known_to_limit() {
     let mut control = full(PathShare::Fair);
-    assert!(control.full_at().is_some_and(|rate| rate > 80_000_000), "{control:?}");
+    assert!(control.is_full(), "{control:?}");
     (0..40).for_each(|_| control.look(&round(0.2, 100)));
-    assert_eq!(control.full_at(), None, "{control:?}");
+    assert!(!control.is_full(), "{control:?}");
 }
 
 #[test]
@@ -393,6 +399,9 @@ fn lanes_that_had_nothing_to_send_for_a_while_have_lost_nothing_of_their_rate() 
     control.look(&PathRound { idle: 0.5, ..round(0.001, 110) });
     control.look(&round(0.001, 110));
     assert!(control.rate() > before.map(|rate| rate / 2), "{before:?} {control:?}");
+    // Threads that stood still had something to send.
+    (0..2).for_each(|_| control.look(&round(0.001, 110)));
+    assert!(control.rate() > before.map(|rate| rate / 5), "{before:?} {control:?}");
 }
 
 #[test]

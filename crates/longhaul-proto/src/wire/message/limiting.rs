@@ -27,6 +27,13 @@ impl Limited {
         Limited { by, thousandths: (share.clamp(0.0, 1.0) * 1000.0).round() as u16 }
     }
 
+    /// The same for a peer that does not know [`Limit::NetworkShared`].
+    #[must_use]
+    pub fn without_shared(self) -> Limited {
+        let by = if self.by == Limit::NetworkShared { Limit::NetworkRate } else { self.by };
+        Limited { by, ..self }
+    }
+
     /// The share, from 0 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.thousandths.min(1000)) / 1000.0

@@ -16,7 +16,7 @@ pub struct Hello {
     /// Newest version spoken.
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
-    /// [`CAP_SHARE_ALL`]; unknown ones mean nothing.
+    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -54,6 +54,11 @@ pub fn share_of_hello(caps: u64) -> PathShare {
     }
 }
 
+/// Bit of [`Hello::caps`] and of [`Welcome::caps`]: this side knows the shares of a path. As a
+/// sender it keeps the one that was asked for, and it takes
+/// [`Limit::NetworkShared`](super::Limit::NetworkShared) for a limit. To one that does not know it
+/// a sender says [`Limit::NetworkRate`](super::Limit::NetworkRate) instead.
+pub const CAP_KNOWS_SHARED: u64 = 256;
 /// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole
 /// file system.
 pub const CAP_SYNCS_FILE_SYSTEM: u64 = 1;
@@ -146,6 +151,10 @@ pub struct Flow {
     /// the hello.
     #[serde(skip)]
     pub share: PathShare,
+    /// Whether the initiator knows the shares of a path. It is no part of this on the wire, but a
+    /// bit of the hello.
+    #[serde(skip)]
+    pub knows_shared: bool,
     /// Whether files come in chunks of the agreed size and are not cut into smaller ones. It is no
     /// part of this on the wire, but a bit of the hello.
     #[serde(skip)]
@@ -250,7 +259,8 @@ pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
-    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`]; unknown ones mean nothing.
+    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`]; unknown ones mean
+    /// nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],
