@@ -252,6 +252,7 @@ hints! {
     SuspectInterception "something between the hosts answers in the daemon's place",
     NameBothEnds "name the local and the remote address of each path",
     LeaveTransportOut "ask for no transport",
+    UseTcpOrFairShare "use lanes over TCP, or take a fair share of the path",
     EncryptOrUseTcp "ask for encrypted lanes, or for lanes over TCP",
     NameHostAndPort "listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one",
     FreePort {

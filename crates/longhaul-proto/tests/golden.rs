@@ -44,7 +44,6 @@ fn fault() -> Fault {
 }
 
 fn transfer(far: Far) -> Message {
-    let (lanes_max, congestion, rate) = (300, word("bbr"), 300);
     let transfer = Transfer {
         role: Role::Sender,
         initiator: true,

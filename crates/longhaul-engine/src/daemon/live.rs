@@ -497,6 +497,10 @@ mod tests {
             let daemon = daemon(dir.path(), client, allow);
             assert_eq!(seat.is_allowed(&daemon), may, "{client:?} {allow:?}");
         }
+        let daemon = daemon(dir.path(), Some(READ), READ);
+        for (share, may) in [(PathShare::Polite, true), (PathShare::Fair, true), (PathShare::All, false)] {
+            assert_eq!(daemon.allows(&key(), &Needs { share, ..Needs::default() }), may, "{share}");
+        }
         assert_eq!(sessions.count(), 1);
         seat.end(FaultCode::Denied);
         assert_eq!(stop.stopped().await, FaultCode::Denied);

@@ -176,6 +176,7 @@ fn network(hint: &Network) -> Cow<'static, str> {
         }
         Network::NameBothEnds => "write --path LOCAL=REMOTE for each path",
         Network::LeaveTransportOut => "leave --transport out",
+        Network::UseTcpOrFairShare => "use --transport tcp, or --share fair",
         Network::EncryptOrUseTcp => "leave --protect safe out, or use --transport tcp",
         Network::CheckResolver
         | Network::CheckSpelling
