@@ -21,6 +21,9 @@ pub enum PathShare {
 }
 
 impl PathShare {
+    /// All of them, the smallest first.
+    pub const ALL: [PathShare; 3] = [PathShare::Polite, PathShare::Fair, PathShare::All];
+
     /// Its name, for people and scripts.
     pub fn name(self) -> &'static str {
         match self {

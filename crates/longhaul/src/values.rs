@@ -151,8 +151,7 @@ pub(crate) fn congestion(text: &str) -> Result<Congestion, Flaw> {
 
 /// Reads the share of the path.
 pub(crate) fn share(text: &str) -> Result<PathShare, Flaw> {
-    let all = [PathShare::Polite, PathShare::Fair, PathShare::All];
-    all.into_iter().find(|share| share.name() == text).ok_or_else(|| unknown(text, "fair, polite, all"))
+    PathShare::ALL.into_iter().find(|share| share.name() == text).ok_or_else(|| unknown(text, "fair, polite, all"))
 }
 
 /// Reads the protection of the payload.

@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathShare, RelPath, Role, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
 use longhaul_disk::{Affinity, FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::{Landing, SkippedDigests};
@@ -201,10 +201,6 @@ fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
         (Transport::Quic, Some(Protection::Safe), ..) => {
             ("lanes over QUIC are always encrypted", hint::Network::EncryptOrUseTcp)
         }
-        (Transport::Quic, ..) if settings.share == PathShare::Polite => (
-            "lanes over QUIC take about a fair share of a path, and cannot be polite",
-            hint::Network::UseTcpOrFairShare,
-        ),
         (_, _, from, to) if is_stream(from, to) && settings.metadata.preserve.may_lose() => {
             let names = settings.metadata.preserve.agreed_names().join(", ");
             let what = format_args!("a stream has no place for {names}").to_string();

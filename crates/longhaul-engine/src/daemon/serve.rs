@@ -328,8 +328,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         choose_transport: transfer.flow.choose && transfer.flow.share == PathShare::All && daemon.live.link.is_none(),
         tunes: true,
         rates: LaneRates::of(rate, transfer.flow.rate),
-        share: transfer.flow.share,
-        peer_knows_shared: transfer.flow.knows_shared,
+        share: (transfer.flow.share, transfer.flow.knows_shared),
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
         cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
     };

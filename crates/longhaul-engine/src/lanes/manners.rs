@@ -38,7 +38,9 @@ pub(crate) struct LaneManners {
 /// A lane that stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneMet<'a> {
+    /// The lane.
     pub(crate) id: LaneId,
+    /// Its connection.
     pub(crate) handle: &'a LaneHandle,
     /// The time so far in which it had nothing to send.
     pub(crate) idle: Duration,
@@ -340,7 +342,7 @@ const ROOM: f64 = 1.5;
 const ROOM_ALONE: f64 = 1.5;
 /// The same if no account keeps the sum.
 const ROOM_WITHOUT: f64 = 1.1;
-/// What is known of a path is kept for so long after the last lane has left it.
+/// The time for which a path is remembered after the last lane has left it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// The time between two changes that people are told of.
 const TELL_EVERY: Duration = Duration::from_secs(5);

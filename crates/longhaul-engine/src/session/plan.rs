@@ -76,10 +76,8 @@ pub(crate) struct LanePlan {
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
     pub(crate) rates: LaneRates,
-    /// The share of the path that a sender takes.
-    pub(crate) share: PathShare,
-    /// Whether the other side knows the limit of that name.
-    pub(crate) peer_knows_shared: bool,
+    /// The share of the path that a sender takes, and whether the other side knows of shares.
+    pub(crate) share: (PathShare, bool),
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
     /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
@@ -142,8 +140,7 @@ impl Plan {
             choose_transport: false,
             tunes: false,
             rates: LaneRates::of(settings.rate, 0),
-            share: PathShare::All,
-            peer_knows_shared: true,
+            share: (PathShare::All, true),
             stall_after: settings.stall_after,
             cuts: false,
         };
@@ -170,8 +167,8 @@ impl Plan {
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
-            share: lanes.share,
-            peer_knows_shared: lanes.peer_knows_shared,
+            share: lanes.share.0,
+            peer_knows_shared: lanes.share.1,
             stall_after: lanes.stall_after,
             replacement,
         }
@@ -299,8 +296,7 @@ impl LanePlan {
             choose_transport: transfer.flow.choose && settings.share == PathShare::All,
             tunes: true,
             rates: LaneRates::of(settings.rate, welcome.rate),
-            share: settings.share,
-            peer_knows_shared: welcome.caps & CAP_KNOWS_SHARED != 0,
+            share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
             stall_after: settings.stall_after,
             cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
         }

@@ -51,14 +51,20 @@ pub struct Tuner {
     unchanged: Duration,
     deliveries: Deliveries,
     comparison: AlgorithmTrial,
-    /// Whether enough bytes are left for a trial to pay.
-    is_worthwhile: bool,
-    /// Whether more lanes would only take from others, if anything.
-    is_full: bool,
+    room: RoomForMore,
     /// The congestion control that was found to be better. `None` until one was.
     chosen: Option<usize>,
     /// The length of the stay after the next trial that does not pay.
     patience: Duration,
+}
+
+/// Whether more lanes may be tried.
+#[derive(Clone, Copy, Debug)]
+struct RoomForMore {
+    /// Enough bytes are left for a trial to pay.
+    is_worthwhile: bool,
+    /// More lanes would only take from others, if anything.
+    is_full: bool,
 }
 
 /// The bytes that lanes delivered, by which those are found that others wait for at the end.
@@ -112,8 +118,7 @@ impl Tuner {
             unchanged: Duration::ZERO,
             deliveries: Deliveries::default(),
             comparison: AlgorithmTrial::default(),
-            is_worthwhile: true,
-            is_full: false,
+            room: RoomForMore { is_worthwhile: true, is_full: false },
             patience: PATIENCE_MIN,
         }
     }
@@ -162,7 +167,7 @@ impl Tuner {
         }
         self.elsewhere = Duration::ZERO;
         self.elapsed += second.elapsed;
-        self.is_full = second.full;
+        self.room.is_full = second.full;
         self.look_at_speeds(second);
         if let Some(end) = self.near_the_end(second) {
             return end;
@@ -187,7 +192,7 @@ impl Tuner {
         let mut decisions: Vec<_> = self.choose_algorithm(second.lanes).into_iter().collect();
         // The result of a trial must still be of use for a while.
         let trial = (warm_up(rtt) + window(rtt)) * TRIALS_LEFT;
-        self.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
+        self.room.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
         decisions.extend(self.judge(rate, second.lanes));
         self.forget();
         decisions
@@ -297,7 +302,7 @@ impl Tuner {
                 vec![LaneDecision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
             SearchPhase::Stay { level, left } => {
-                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL && !self.is_full);
+                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL && !self.room.is_full);
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
                     (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
@@ -322,11 +327,11 @@ impl Tuner {
 
     fn try_more(&mut self, rate: u64, now: u32) -> Vec<LaneDecision> {
         let added = now.min(self.config.max.saturating_sub(now));
-        if !self.is_worthwhile {
+        if !self.room.is_worthwhile {
             self.stay(rate);
             return Vec::new();
         }
-        if self.is_full {
+        if self.room.is_full {
             // That says nothing about what more lanes carry when it is over.
             self.enter(SearchPhase::Stay { level: rate, left: FULL_STAY });
             return Vec::new();

@@ -63,16 +63,8 @@ pub enum PathPhase {
 pub struct PathControl {
     share: PathShare,
     phase: PathPhase,
-    /// Rounds in this phase.
-    rounds: u32,
-    /// The looks of the round that is not over.
-    open_round: OpenRound,
-    /// The rate to keep, the part of it that is kept in this round, and the least.
-    rate: f64,
-    dip: Dip,
-    least: f64,
-    /// Rounds whose counts still show that the lanes lacked work, or the other host room.
-    lacking: u32,
+    rounds: Rounds,
+    kept: KeptRate,
     base: BaseRoundTrip,
     same: SameRoundTrip,
     carried: CarriedRates,
@@ -81,6 +73,26 @@ pub struct PathControl {
     delay: DelayRule,
     floor: Floor,
     others: Others,
+}
+
+/// The rate that is kept.
+#[derive(Clone, Copy, Debug)]
+struct KeptRate {
+    rate: f64,
+    /// The part of it that is kept in this round.
+    dip: Dip,
+    /// The lowest that it may be.
+    least: f64,
+}
+
+/// The rounds of a phase.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rounds {
+    count: u32,
+    /// The looks of the one that is not over.
+    open: OpenRound,
+    /// Rounds whose counts still show that the lanes lacked work, or the other host room.
+    lacking: u32,
 }
 
 /// Others that fill the queue of the path.
@@ -124,12 +136,8 @@ impl PathControl {
         PathControl {
             share,
             phase: PathPhase::Open,
-            rounds: 0,
-            open_round: OpenRound::default(),
-            rate: 0.0,
-            dip: Dip { part: 1.0, rounds: 0, age: 0.0 },
-            least: RATE_LEAST,
-            lacking: 0,
+            rounds: Rounds::default(),
+            kept: KeptRate { rate: 0.0, dip: Dip { part: 1.0, rounds: 0, age: 0.0 }, least: RATE_LEAST },
             base: BaseRoundTrip::default(),
             same: SameRoundTrip::default(),
             carried: CarriedRates::default(),
@@ -144,7 +152,7 @@ impl PathControl {
     /// The rate that all lanes keep together, bytes/s. `None` if they need not keep any.
     pub fn rate(&self) -> Option<u64> {
         let keeps = self.share != PathShare::All && self.phase != PathPhase::Open;
-        keeps.then_some((self.rate * self.dip.part) as u64)
+        keeps.then_some((self.kept.rate * self.kept.dip.part) as u64)
     }
 
     /// The phase.
@@ -182,7 +190,7 @@ impl PathControl {
 
     /// The time after which the next look is due.
     pub fn next_look(&self) -> Duration {
-        self.open_round.next_look()
+        self.rounds.open.next_look()
     }
 
     /// Takes the measurements since the last look, and decides if a round is over by that.
@@ -190,7 +198,7 @@ impl PathControl {
         if self.share == PathShare::All {
             return;
         }
-        if let Some(round) = self.open_round.add(look) {
+        if let Some(round) = self.rounds.open.add(look) {
             self.round(&round);
         }
     }
@@ -198,23 +206,23 @@ impl PathControl {
     fn round(&mut self, round: &PathRound) {
         let (seconds, rtt) = (round.elapsed.as_secs_f64(), round.rtt.as_secs_f64());
         // What was not sent is missed a round trip later.
-        self.lacking = if round.idle > LACKING { LACKING_ROUNDS } else { self.lacking.saturating_sub(1) };
-        self.least = RATE_LEAST.max(f64::from(round.lanes) * RATE_LEAST_OF_LANE);
+        self.rounds.lacking = if round.idle > LACKING { LACKING_ROUNDS } else { self.rounds.lacking.saturating_sub(1) };
+        self.kept.least = RATE_LEAST.max(f64::from(round.lanes) * RATE_LEAST_OF_LANE);
         self.base.add(rtt, seconds);
         let rate = round.delivered as f64 / seconds;
         // A round in which less was sent than could be says nothing, unless it is a high rate.
-        if self.lacking == 0 || rate > self.carried.recent() {
+        if self.rounds.lacking == 0 || rate > self.carried.recent() {
             self.carried.add(rate);
         }
         let queue = rtt - self.base.shortest;
         self.carried.remember(self.shows(queue), seconds);
         let loss = self.losses.judge(round, queue / self.target().max(1e-6), self.phase);
-        self.rounds += 1;
+        self.rounds.count += 1;
         self.floor.age += seconds;
         match self.phase {
             PathPhase::Open => {
                 self.open.look(self.carried.recent(), round);
-                if self.lacking == 0 {
+                if self.rounds.lacking == 0 {
                     self.open.meet(round);
                 }
                 self.look_for_the_end(queue, loss);
@@ -226,7 +234,7 @@ impl PathControl {
 
     fn shows(&self, queue: f64) -> Shows {
         let is_held_down = self.others.are_here || self.others.pressed > PRESSED;
-        match (self.lacking > 0, is_held_down, queue > self.target()) {
+        match (self.rounds.lacking > 0, is_held_down, queue > self.target()) {
             (false, false, _) => Shows::All,
             (false, true, true) => Shows::Part,
             _ => Shows::Nothing,
@@ -245,18 +253,18 @@ impl PathControl {
             if now > self.open.grown.0 * GROWTH { (now, 0) } else { (self.open.grown.0, self.open.grown.1 + 1) };
         let limit = (self.base.shortest * FULL).max(FULL_LEAST);
         // Lanes that lack work grow no more either.
-        let has_grown_up = self.open.grown.1 > 0 && self.lacking == 0;
+        let has_grown_up = self.open.grown.1 > 0 && self.rounds.lacking == 0;
         if queue > limit && has_grown_up || queue > 2.0 * limit || loss == Loss::Excess {
             self.enter(PathPhase::Drain);
-            self.rate = self.carried.most() * DRAIN;
+            self.kept.rate = self.carried.most() * DRAIN;
         }
     }
 
     fn drain(&mut self, queue: f64) {
-        self.rate = self.carried.most() * DRAIN;
-        if queue < self.target() || self.rounds >= DRAIN_ROUNDS {
+        self.kept.rate = self.carried.most() * DRAIN;
+        if queue < self.target() || self.rounds.count >= DRAIN_ROUNDS {
             let part = if self.share == PathShare::Polite { POLITE_BEGIN } else { BEGIN };
-            self.rate = self.carried.most() * part;
+            self.kept.rate = self.carried.most() * part;
             self.enter(PathPhase::Steady);
             self.losses.pardon = PARDON;
             self.open.first.0 = self.capacity();
@@ -270,16 +278,16 @@ impl PathControl {
         self.look_for_others(queue, loss, seconds, packet);
         let floor = self.floor_rate(packet);
         let stands = queue > self.target();
-        let is_down = self.others.are_here || self.rate <= floor * DOWN;
+        let is_down = self.others.are_here || self.kept.rate <= floor * DOWN;
         if loss == Loss::Excess {
             self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
             self.losses.overflow = 0.0;
             if queue < 2.0 * self.target() {
                 self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
             }
-            self.floor = self.floor.lose(floor.min(self.rate));
+            self.floor = self.floor.lose(floor.min(self.kept.rate));
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
-            self.rate = self.rate.min(self.carried.most()) * cut;
+            self.kept.rate = self.kept.rate.min(self.carried.most()) * cut;
             self.delay.step = STEP_FIRST;
         } else {
             self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
@@ -287,13 +295,13 @@ impl PathControl {
             let bolder = if stands && is_down { seconds } else { -seconds };
             self.floor.bold = (self.floor.bold + bolder).clamp(0.0, BOLD_MOST);
         }
-        let is_unused = !stands && (self.lacking > 0 || self.carried.recent() < KEPT * self.rate);
+        let is_unused = !stands && (self.rounds.lacking > 0 || self.carried.recent() < KEPT * self.kept.rate);
         let is_pressed = loss == Loss::Excess || stands && is_down;
         self.others.pressed += (f64::from(u8::from(is_pressed)) - self.others.pressed) / MEAN_ROUNDS;
         self.delay.unused += (f64::from(u8::from(is_unused)) - self.delay.unused) / MEAN_ROUNDS;
         let floor = self.floor_rate(packet);
-        self.rate = if self.others.are_here { floor } else { self.rate.max(floor) }.max(self.least);
-        self.carried.ask(self.rate);
+        self.kept.rate = if self.others.are_here { floor } else { self.kept.rate.max(floor) }.max(self.kept.least);
+        self.carried.ask(self.kept.rate);
         self.look_for_a_longer_path(queue, loss, round);
         self.breathe(queue, rtt, seconds);
     }
@@ -306,7 +314,7 @@ impl PathControl {
         }
         let is_late = self.open.came_late(self.base.shortest, self.capacity());
         let was_late = std::mem::replace(&mut self.floor.is_late, is_late);
-        let has_less = self.lacking == 0 && self.carried.recent() < LESS * self.capacity();
+        let has_less = self.rounds.lacking == 0 && self.carried.recent() < LESS * self.capacity();
         let is_pressed = has_less && (loss == Loss::Excess || self.others.pressed > PRESSED);
         let is_news = self.floor.is_late && !was_late;
         if is_news {
@@ -328,7 +336,7 @@ impl PathControl {
 
     fn by_delay(&mut self, queue: f64, round: &PathRound) {
         let rtt = round.rtt.as_secs_f64();
-        let (is_polite, is_lacking) = (self.share == PathShare::Polite, self.lacking > 0);
+        let (is_polite, is_lacking) = (self.share == PathShare::Polite, self.rounds.lacking > 0);
         let target = self.target() * self.patience();
         let recent = self.carried.recent();
         if queue > STANDS * target {
@@ -339,27 +347,27 @@ impl PathControl {
             let is_careful = self.others.were_here || self.losses.pardon > 0;
             let (from, up) = match (is_lacking, is_careful) {
                 // What was not sent was not refused.
-                (true, _) => (self.rate, 0.0),
-                (false, true) => (recent.min(self.rate), STEP_FIRST),
+                (true, _) => (self.kept.rate, 0.0),
+                (false, true) => (recent.min(self.kept.rate), STEP_FIRST),
                 (false, false) => (recent, STEP_FIRST),
             };
             // A round may be shorter than what it is taken for: threads may have stood still.
-            self.rate = (from * (1.0 - (gain * over).clamp(-up, most))).max(self.rate * FALLS_MOST);
+            self.kept.rate = (from * (1.0 - (gain * over).clamp(-up, most))).max(self.kept.rate * FALLS_MOST);
             self.delay.step = STEP_FIRST;
         } else {
             let now = if is_lacking { round.delivered as f64 / round.elapsed.as_secs_f64() } else { recent };
             if self.carried.is_used(now, self.losses.own) {
                 // What was asked for some rounds ago is what is delivered by now.
-                self.rate *= 1.0 + self.delay.step;
-                let faster = if self.rate > NEAR * self.capacity() { FASTER_NEAR } else { FASTER };
+                self.kept.rate *= 1.0 + self.delay.step;
+                let faster = if self.kept.rate > NEAR * self.capacity() { FASTER_NEAR } else { FASTER };
                 self.delay.step = (self.delay.step * faster).min(STEP_MOST);
             }
         }
     }
 
-    /// Whoever has less of the path may wait longer in its queue: that makes sessions equal.
+    /// A session that has less of the path may wait longer in its queue: that makes sessions equal.
     fn patience(&self) -> f64 {
-        let fair = (RATE_USUAL / self.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
+        let fair = (RATE_USUAL / self.kept.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
         if self.share == PathShare::Polite { 1.0 } else { fair }
     }
 
@@ -368,7 +376,7 @@ impl PathControl {
         let (rtt, seconds) = (round.rtt.as_secs_f64(), round.elapsed.as_secs_f64());
         // At the target, this session itself holds the queue where it is while another one grows.
         let is_held = queue < ABOVE * self.target() * self.patience();
-        if loss == Loss::Excess || self.losses.pardon > 0 || self.lacking > 0 || is_held {
+        if loss == Loss::Excess || self.losses.pardon > 0 || self.rounds.lacking > 0 || is_held {
             self.same.forget();
         } else if let Some(longer) = self.same.look((rtt, seconds), queue, self.carried.recent(), self.capacity()) {
             self.base.renew(longer);
@@ -378,15 +386,15 @@ impl PathControl {
 
     /// Lets the queue run empty for a moment, if it has long stood.
     fn breathe(&mut self, queue: f64, rtt: f64, seconds: f64) {
-        self.dip.age += seconds;
-        if self.dip.rounds > 0 {
-            self.dip.rounds -= 1;
-        } else if self.base.age > DIP_EACH && self.dip.age > DIP_EACH {
+        self.kept.dip.age += seconds;
+        if self.kept.dip.rounds > 0 {
+            self.kept.dip.rounds -= 1;
+        } else if self.base.age > DIP_EACH && self.kept.dip.age > DIP_EACH {
             let part = (1.0 - queue / self.base.shortest - DIP_MORE).max(DIP_LEAST);
-            self.dip = Dip { part, rounds: (rtt / seconds).ceil() as u32, age: 0.0 };
+            self.kept.dip = Dip { part, rounds: (rtt / seconds).ceil() as u32, age: 0.0 };
         }
-        if self.dip.rounds == 0 {
-            self.dip.part = 1.0;
+        if self.kept.dip.rounds == 0 {
+            self.kept.dip.part = 1.0;
         }
     }
 
@@ -404,7 +412,7 @@ impl PathControl {
     }
 
     fn enter(&mut self, phase: PathPhase) {
-        (self.phase, self.rounds, self.delay.step) = (phase, 0, STEP_FIRST);
+        (self.phase, self.rounds.count, self.delay.step) = (phase, 0, STEP_FIRST);
     }
 }
 

@@ -136,9 +136,9 @@ impl Pacer {
         self.0.changed.notify_all();
     }
 
-    /// Waits until some of `bytes` may be sent, a hundredth of a second's worth at most, or the lane
-    /// that asks is closed. Returns how many. The lane takes the next turn as it asks, and is woken
-    /// for no other: when all lanes waited for the same moment, all but one woke in vain.
+    /// Waits until some of `bytes` may be sent, a hundredth of a second's worth at most, or the
+    /// lane that asks is closed. Returns how many. The lane takes the next turn as it asks, and is
+    /// woken for no other: when all lanes waited for the same moment, all but one woke in vain.
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) -> usize {
         let mut account = self.lock();
         let mut grain = account.grain().min(bytes);
@@ -195,7 +195,7 @@ impl Account {
         self.began = Some((now, due.max(through.saturating_sub(owed_max))));
         self.rate = rate;
         // A turn that was short at the old rate may be long at the new one.
-        let longest = rate.map_or(u64::MAX, |rate| rate.saturating_mul(WAIT_MAX.as_secs()));
+        let longest = rate.map_or(u64::MAX, |rate| rate.saturating_mul(TURN_LONGEST.as_secs()));
         if self.waiting > longest && self.waiting > self.waiters * 2 * self.grain() as u64 {
             (self.end, self.waiting, self.waiters, self.recuts) = (through, 0, 0, self.recuts + 1);
         }
@@ -254,9 +254,9 @@ impl Account {
 const BURST: Duration = Duration::from_millis(20);
 /// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
-/// Turns beyond this at a lower rate are taken back, and smaller ones taken. A lane in the middle of
-/// a unit would be given up at the other end.
-const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Turns beyond this at a lower rate are taken back, and smaller ones taken. A lane in the middle
+/// of a unit would be given up at the other end.
+const TURN_LONGEST: Duration = Duration::from_secs(2);
 /// A rate of manners that differs by less than a fiftieth (1/50) is the same.
 const SAME_RATE: u64 = 50;
 /// No rate is higher, bytes/s: the row lasts for half a year.

@@ -156,7 +156,7 @@ impl CarriedRates {
         }
     }
 
-    /// Whether what was asked for some rounds ago, less the part `lost`, is what is delivered `now`.
+    /// Whether what was asked for some rounds ago, less the part `lost`, is delivered `now`.
     pub(super) fn is_used(&self, now: f64, lost: f64) -> bool {
         now > self.asked.front().unwrap_or(&0.0) * (1.0 - lost) * USED
     }
