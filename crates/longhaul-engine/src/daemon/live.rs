@@ -490,8 +490,9 @@ mod tests {
         ] {
             assert_eq!(seat.is_allowed(&daemon(dir.path(), client, allow)), may, "{client:?} {allow:?}");
         }
-        let all = Needs { share: PathShare::All, ..Needs::default() };
-        assert!(!daemon(dir.path(), Some(READ), READ).allows(&key(), &all), "it may have a fair share");
+        assert!(
+            !daemon(dir.path(), Some(READ), READ).allows(&key(), &Needs { share: PathShare::All, ..Needs::default() })
+        );
         assert_eq!(sessions.count(), 1);
         seat.end(FaultCode::Denied);
         assert_eq!(stop.stopped().await, FaultCode::Denied);
