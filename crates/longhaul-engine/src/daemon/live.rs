@@ -402,7 +402,6 @@ const MEAN_SECONDS: f64 = 10.0;
 mod tests {
     use super::*;
     use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
-    use longhaul_core::ByteCount;
     use longhaul_disk::{TargetDirs, TreePolicy};
 
     const READ: Rights = Rights { read: true, create: false, modify: false };
@@ -437,7 +436,7 @@ mod tests {
             file: None,
             listen: Vec::new(),
             sessions: 1,
-            memory: ByteCount(16 << 20),
+            memory: longhaul_core::ByteCount(16 << 20),
             idle: None,
             partials: None,
             unfinished: 1,
@@ -450,7 +449,7 @@ mod tests {
             pin: longhaul_disk::Pin::Auto,
             rate: None,
             quotas: None,
-            bench_bytes: ByteCount(1 << 20),
+            bench_bytes: longhaul_core::ByteCount(1 << 20),
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");
         let affinity = reload::affinity(&config).expect("any CPU");
@@ -490,9 +489,8 @@ mod tests {
         ] {
             assert_eq!(seat.is_allowed(&daemon(dir.path(), client, allow)), may, "{client:?} {allow:?}");
         }
-        assert!(
-            !daemon(dir.path(), Some(READ), READ).allows(&key(), &Needs { share: PathShare::All, ..Needs::default() })
-        );
+        let all = Needs { share: PathShare::All, ..Needs::default() };
+        assert!(!daemon(dir.path(), Some(READ), READ).allows(&key(), &all), "it may have a fair share");
         assert_eq!(sessions.count(), 1);
         seat.end(FaultCode::Denied);
         assert_eq!(stop.stopped().await, FaultCode::Denied);
