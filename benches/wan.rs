@@ -1,11 +1,14 @@
 //! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against
 //! the path's rate; and a tree of small files over a long path against the same tree over none; and
-//! QUIC at a rate, beside a TCP connection; and the round trips of short transfers.
+//! QUIC at a rate, beside a TCP connection; the round trips of short transfers; and sessions beside
+//! a TCP connection, with each of their shares.
 //!
 //! See docs/BENCHMARKS.md.
 
 #![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
 
+#[path = "wan/beside.rs"]
+mod beside;
 #[path = "wan/case.rs"]
 mod case;
 #[path = "wan/far.rs"]
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
+    let beside = plan.beside;
     let bytes = plan.bytes;
     let short = plan.has_short_transfers();
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
@@ -54,6 +58,9 @@ fn main() -> Result<()> {
     }
     if !quic.is_empty() {
         quic::measure(&bench, &longhaul, &quic, &with)?;
+    }
+    if beside {
+        beside::measure(&bench, &longhaul, "tcp")?;
     }
     bench.finish();
     Ok(())

@@ -264,8 +264,18 @@ fn is_limit(value: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(|name| LIMITS.contains(&name))
 }
 
-const LIMITS: [&str; 9] =
-    ["source", "hash", "cpu", "network:loss", "network:window", "network:rate", "receiver", "target", "memory"];
+const LIMITS: [&str; 10] = [
+    "source",
+    "hash",
+    "cpu",
+    "network:loss",
+    "network:window",
+    "network:rate",
+    "receiver",
+    "target",
+    "memory",
+    "network:shared",
+];
 
 fn is_text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())

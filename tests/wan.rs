@@ -2,6 +2,7 @@
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
 mod ends;
+mod manners;
 mod quic;
 mod short;
 
@@ -43,6 +44,7 @@ impl Far {
         let root = server.make_dir("data");
         let config = DaemonConfig::default().listen(wan.far().address(0)).root("data", &root, ALL_RIGHTS);
         let config = config.may_bench().client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+        let config = config.client_line("share = 'all'");
         let config = if limits.is_empty() { config } else { config.line(&format!("[limits]\n{limits}")) };
         let daemon = config.start_as(&server, |run| run.beneath(wan.far().prefix()));
         Far { wan, client, root, daemon, _server: server }

@@ -175,6 +175,16 @@ impl Longhaul {
         command
     }
 
+    /// A measurement of the network with the options for keys and no others; what and where are
+    /// still to be added.
+    #[allow(dead_code, reason = "not every bench measures the network alone")]
+    pub(crate) fn bench_net(&self, daemon: &Daemon) -> Command {
+        let mut command = self.command();
+        command.args(["bench", "net", "--identity"]).arg(self.home.join("client.key"));
+        command.args(["--peer-key", &daemon.key]);
+        command
+    }
+
     /// The public key of the client.
     pub(crate) fn client_key(&self) -> &str {
         &self.client_key
@@ -199,7 +209,8 @@ impl Longhaul {
             "listen = [\"{listen}\"]\nidentity = {identity}\n\
              [[root]]\nname = \"bench\"\ntargets = [{targets}]\n{lines}allow = [\"read\", \"create\", \"modify\"]\n\
              protect = [\"private\", \"safe\"]\n\
-             [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n"
+             [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n\
+             bench = true\nshare = \"all\"\n"
         ))
     }
 }

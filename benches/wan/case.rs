@@ -40,6 +40,9 @@ pub(crate) struct Plan {
     /// only
     #[arg(long)]
     quic: bool,
+    /// Only sessions beside a TCP connection, with each share that they may take
+    #[arg(long)]
+    pub(crate) beside: bool,
     /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be
     /// repeated [default: none]
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
@@ -79,7 +82,7 @@ impl Plan {
 
     /// The paths for the large file, those of one rate together.
     pub(crate) fn cases(&self) -> Vec<Case> {
-        if self.small || self.short || self.quic {
+        if self.small || self.short || self.quic || self.beside {
             return Vec::new();
         }
         if self.is_choice() {
@@ -102,7 +105,7 @@ impl Plan {
 
     fn is_choice(&self) -> bool {
         let paths = self.rtt.len() + self.loss.len() + self.mtu.len() + self.rate.len();
-        self.small || self.short || self.quic || paths + self.with.len() > 0
+        self.small || self.short || self.quic || self.beside || paths + self.with.len() > 0
     }
 }
 

@@ -20,8 +20,14 @@ pub(crate) struct Far {
 impl Far {
     /// A daemon of its own that serves `target`.
     pub(crate) fn new(longhaul: &Longhaul, case: &Case, target: &Path) -> Result<Far> {
+        Far::with_queue(longhaul, case, 1.0, target)
+    }
+
+    /// The same, where the queue holds so many round trips of the rate.
+    pub(crate) fn with_queue(longhaul: &Longhaul, case: &Case, bdp: f64, target: &Path) -> Result<Far> {
         let mut link = Link { mtu: case.mtu, ..Link::default() };
-        let path = format!("rate={}bit/s,rtt={}us,loss={}", case.rate.as_bits(), case.rtt.as_micros(), case.loss);
+        let (rate, rtt, loss) = (case.rate.as_bits(), case.rtt.as_micros(), case.loss);
+        let path = format!("rate={rate}bit/s,rtt={rtt}us,loss={loss},queue={bdp}bdp");
         link.apply(&path.parse::<Change>()?);
         let wan = Wan::new(&Config { links: vec![link], ..Config::default() })?;
         let address = wan.far().address(0).into();
@@ -33,6 +39,15 @@ impl Far {
     pub(crate) fn push(&self, longhaul: &Longhaul, source: &Path) -> Command {
         let mut command = longhaul.push_by_default(&self.daemon);
         command.arg(source).arg(format!("lh://{}/bench/", self.daemon.addr()));
+        self.wan.near().adopt(&mut command);
+        command
+    }
+
+    /// A measurement of the path to the far host with no disk at either end, from the near host.
+    pub(crate) fn measure(&self, longhaul: &Longhaul, seconds: u64) -> Command {
+        let mut command = longhaul.bench_net(&self.daemon);
+        command.args(["--direction", "push", "--seconds", &seconds.to_string(), "--json"]);
+        command.arg(format!("lh://{}/", self.daemon.addr()));
         self.wan.near().adopt(&mut command);
         command
     }

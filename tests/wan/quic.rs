@@ -102,7 +102,8 @@ fn narrow_hosts(path: &str) -> Far {
 }
 
 /// Options for few lanes, so that trying more lanes over TCP does not take long.
-const FEW_LANES: [&str; 2] = ["--memory", "96MiB"];
+/// Only who may have all of the path goes over to QUIC.
+const FEW_LANES: [&str; 4] = ["--memory", "96MiB", "--share", "all"];
 
 fn decision(running: &Running, changes: &[&str]) {
     running.wait_event(|event| {

@@ -252,6 +252,7 @@ hints! {
     SuspectInterception "something between the hosts answers in the daemon's place",
     NameBothEnds "name the local and the remote address of each path",
     LeaveTransportOut "ask for no transport",
+    UseTcpOrFairShare "use lanes over TCP, or take a fair share of the path",
     EncryptOrUseTcp "ask for encrypted lanes, or for lanes over TCP",
     NameHostAndPort "listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one",
     FreePort {
@@ -266,6 +267,7 @@ hints! {
     /// The daemon, mostly by asking its administrator.
     Daemon
     AskForRight "ask the daemon's administrator for it",
+    TakeFairShare "take a fair share of the path, or ask the daemon's administrator for 'share' of this client in serve.toml",
     AskForModify "ask for the right 'modify' on this root",
     AskForModifyOrRemoval "ask for the right 'modify' on this root, or have the file removed",
     AskForRead

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode, RelPath, Word};
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathShare, RelPath, Word};
 use longhaul_engine::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, Bounds, ClientConfig, Credentials, DirectMode, EngineKind, Event, Job,
     LocalDest, Observer, Pin, Protection, Reach, RemotePath, Report, Rights, RootConfig, ServeConfig, Service,
@@ -76,6 +76,7 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
         bounds: Bounds::default(),
         weight: 1,
         bench: false,
+        share: PathShare::Fair,
         user: None,
     };
     ServeConfig {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longhaul_core::{ByteCount, Fault};
+use longhaul_core::{ByteCount, Fault, PathShare};
 use longhaul_engine::{
     Bounds, ClientConfig, Credentials, DirectMode, EngineKind, ListedKind, Pin, Protection, Reach, Rights, RootConfig,
     ServeConfig, Service, Stop, SyncGroup, TargetDirs, TreePolicy, Trust, list,
@@ -70,6 +70,7 @@ async fn a_root_that_allows_less_than_its_client_has_decides() {
         bounds: Bounds::default(),
         weight: 1,
         bench: false,
+        share: PathShare::Fair,
         user: None,
     };
     let served = config(vec![root("narrow", READ), root("wide", ALL), root("other", ALL)], client);

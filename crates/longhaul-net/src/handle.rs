@@ -54,6 +54,10 @@ pub trait LaneHold: fmt::Debug + Send + Sync {
     /// within this process stays as it is.
     fn set_pace(&self, bytes_per_s: Option<u64>);
 
+    /// Marks what the lane sends from now on as of less importance than anybody else's (DSCP LE,
+    /// RFC 8622). A network that does not know the mark treats it like the rest.
+    fn set_scavenger(&self) {}
+
     /// Lets `bytes` wait at this end, unread or not acknowledged, from now on. It acts on lanes
     /// that keep such bytes in this process: see [`crate::LaneMemory`].
     fn set_window(&self, _bytes: usize) {}

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::Transport;
 use longhaul_sys::tcp::{self, ConnectionState};
+use rustix::net::sockopt;
 use rustls::ClientConfig;
 use socket2::Socket;
 
@@ -276,6 +277,14 @@ impl LaneHold for TcpHold {
         }
     }
 
+    fn set_scavenger(&self) {
+        if let Some(socket) = self.socket.upgrade() {
+            // One of both is not for a socket of this family.
+            let _ = sockopt::set_ip_tos(&*socket, LOWER_EFFORT);
+            let _ = sockopt::set_ipv6_tclass(&*socket, LOWER_EFFORT.into());
+        }
+    }
+
     fn congestion(&self) -> Option<String> {
         congestion(&*self.socket.upgrade()?)
     }
@@ -348,6 +357,8 @@ pub(crate) const TUNNEL_FACTS: TransportFacts = TransportFacts {
     congestion_control: CongestionControl::Own,
 };
 
+/// DSCP LE, 000001, with both bits of ECN behind it, which TCP sets itself.
+const LOWER_EFFORT: u8 = 1 << 2;
 /// Bytes that may wait unsent in the socket of a lane that has just begun on a long path. With
 /// more, the first lanes would keep all of a short file, and send it one window after the other.
 const UNSENT_FIRST: u32 = 128 << 10;

@@ -12,7 +12,8 @@ use std::fmt::Write;
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit, Word,
+    IfExists, LaneId, Meta, Mtime, PathShare, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit,
+    Word,
 };
 use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
@@ -63,6 +64,8 @@ fn transfer(far: Far) -> Message {
             transport: Transport::Quic,
             choose: true,
             exact_chunks: false,
+            knows_shared: false,
+            share: PathShare::Fair,
         },
         digests: true,
     };
@@ -486,12 +489,11 @@ const JOIN: [&str; 4] = [
 /// Limits travel by their place in the enum too.
 #[test]
 fn limits_keep_their_places() {
-    let names = (0..9).map(|place| match Message::decode(&[28, 1, place, 0]) {
+    let names = (0..10).map(|place| match Message::decode(&[28, 1, place, 0]) {
         Ok(Message::Limiting(Limiting { by: Some(limited) })) => limited.by.name(),
         other => panic!("{place}: {other:?}"),
     });
-    let want =
-        ["source", "hash", "cpu", "network:loss", "network:window", "network:rate", "receiver", "target", "memory"];
-    assert!(names.eq(want));
-    assert!(Message::decode(&[28, 1, 9, 0]).is_err(), "a new limit needs its place here");
+    let want = "source hash cpu network:loss network:window network:rate receiver target memory network:shared";
+    assert!(names.eq(want.split(' ')));
+    assert!(Message::decode(&[28, 1, 10, 0]).is_err(), "a new limit needs its place here");
 }

@@ -159,8 +159,8 @@ pub struct NetworkOptions {
     /// Data connections, 1 to 128, or `auto` [default: auto]
     #[arg(long, value_name = "N|auto")]
     pub lanes: Option<OsString>,
-    /// Kind of lane: tcp, quic, or auto, which begins with tcp and goes over to quic where that
-    /// carries more [default: auto]
+    /// Kind of lane: tcp, quic, or auto, which begins with tcp and, with --share all, goes over to
+    /// quic where that carries more [default: auto]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<OsString>,
     /// Congestion control of the lanes: auto, or a name that the kernel offers; over quic auto,
@@ -175,6 +175,11 @@ pub struct NetworkOptions {
     /// [default: none]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
+    /// Share of the path when others use it too: fair, about as much as one other flow (over quic,
+    /// what its congestion control takes); polite, over TCP only, what they leave; all, whatever
+    /// can be had, for a path of one's own, which the daemon must allow [default: fair]
+    #[arg(long, value_name = "SHARE")]
+    pub share: Option<OsString>,
     /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified
     /// [default: private]
     #[arg(long, value_name = "LEVEL")]

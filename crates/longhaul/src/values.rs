@@ -17,7 +17,7 @@ use longhaul_core::limits::{
     MEASURE_SECONDS_MAX,
 };
 use longhaul_core::units::{parse_rate, parse_size};
-use longhaul_core::{ByteCount, ChunkSize, IfExists};
+use longhaul_core::{ByteCount, ChunkSize, IfExists, PathShare};
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, NetPath, OnMissing, Pin, Protection, RATE_MIN, SetLayout, Transport, Verify,
 };
@@ -147,6 +147,11 @@ pub(crate) fn congestion(text: &str) -> Result<Congestion, Flaw> {
         }
         _ => Err(unknown(text, "auto and the kernel's names, as cubic or bbr")),
     }
+}
+
+/// Reads the share of the path.
+pub(crate) fn share(text: &str) -> Result<PathShare, Flaw> {
+    PathShare::ALL.into_iter().find(|share| share.name() == text).ok_or_else(|| unknown(text, "fair, polite, all"))
 }
 
 /// Reads the protection of the payload.

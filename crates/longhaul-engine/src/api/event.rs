@@ -311,6 +311,8 @@ pub enum LanesChange {
     Segments(u32),
     /// This many lanes go straight to the other host, and those over ssh end.
     Straight(u32),
+    /// Lanes keep a rate together, in bytes/s, which follows the path from now on.
+    Paced(u64),
 }
 
 impl fmt::Display for LanesChange {
@@ -327,6 +329,7 @@ impl fmt::Display for LanesChange {
             LanesChange::TcpAndQuic => f.write_str("tcp and quic"),
             LanesChange::Segments(bytes) => write!(f, "to segments of {bytes} bytes"),
             LanesChange::Straight(count) => write!(f, "{count} straight"),
+            LanesChange::Paced(rate) => write!(f, "paced at {:.1} MB/s", *rate as f64 / 1e6),
         }
     }
 }

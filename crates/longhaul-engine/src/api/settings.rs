@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{AccountMap, ByteCount, ChunkSize, IfExists, PathList, Preserve};
+use longhaul_core::{AccountMap, ByteCount, ChunkSize, IfExists, PathList, PathShare, Preserve};
 use longhaul_disk::{DirectMode, EngineKind, Pin};
 use longhaul_net::{Congestion, NetPath, Protection};
 use longhaul_proto::receiver::SyncGroup;
@@ -74,6 +74,8 @@ pub struct Settings {
     /// The sender keeps all lanes together below this, bytes/s of payload; none: as fast as it
     /// goes. At least [`RATE_MIN`].
     pub rate: Option<u64>,
+    /// The share of the path that the sender takes when others use it too.
+    pub share: PathShare,
     /// How much may be written and not durable where this side receives: what a crash may cost.
     pub sync: SyncGroup,
     /// The CPUs that I/O threads and lanes of this side run on.
@@ -141,6 +143,7 @@ impl Default for Settings {
             stall_after: Duration::from_secs(LANE_STALL_SECONDS),
             paths: Vec::new(),
             rate: None,
+            share: PathShare::Fair,
             sync: SyncGroup::default(),
             pin: Pin::Auto,
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, TransportFacts,
@@ -231,9 +231,10 @@ impl Run {
     }
 
     /// Whether lanes may come to run over something else. QUIC has none without encryption, and
-    /// other congestion controls.
+    /// other congestion controls; and it leaves others no part of the path.
     pub(crate) fn may_change_transport(&self) -> bool {
         self.settings.transport == Transport::Auto
+            && self.settings.share == PathShare::All
             && self.protection() == Protection::Private
             && self.settings.congestion == Congestion::Auto
     }
@@ -247,8 +248,13 @@ impl Run {
             })?,
         };
         let (transport, choose) = (self.transport(), self.may_change_transport());
-        let (rate, exact_chunks) = (self.settings.rate.unwrap_or(0), self.settings.chunk.is_some());
-        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks })
+        let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
+        if (transport, share) == (message::Transport::Quic, PathShare::Polite) {
+            let why = "lanes over QUIC take about a fair share of a path, and cannot be polite";
+            return Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Network::UseTcpOrFairShare));
+        }
+        let exact_chunks = self.settings.chunk.is_some();
+        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks, share, knows_shared: true })
     }
 
     /// How lanes are connected, to whichever session they will belong.

@@ -4,7 +4,7 @@
 //! In: a key, a root's name, the right that a request needs. Out: the root, or a refusal. It knows
 //! no connections and no paths.
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights, hint};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, PathShare, Rights, hint};
 use longhaul_net::{Protection, PublicKey};
 
 use super::strangers::unknown;
@@ -49,6 +49,15 @@ pub(super) fn need(granted: bool, right: &str, root: &RootConfig) -> Result<(), 
         format_args!("this key has no right '{right}' on root '{}'", root.name),
     )
     .hint(hint::Daemon::AskForRight))
+}
+
+/// Refuses a share of the path that is larger than this client may have.
+pub(super) fn need_share(share: PathShare, client: &ClientConfig) -> Result<(), Fault> {
+    if share <= client.share {
+        return Ok(());
+    }
+    let why = format_args!("this key may have no more than a {} share of a path, and not {share}", client.share);
+    Err(Fault::new(FaultCode::Denied, Blame::Local, why).hint(hint::Daemon::TakeFairShare))
 }
 
 /// Refuses a protection that the root does not allow.

@@ -13,7 +13,7 @@ use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
-use super::access::{need, need_protection};
+use super::access::{need, need_protection, need_share};
 use super::audit::SessionAudit;
 use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
@@ -204,6 +204,7 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this key is served as a user of the daemon's host, over TCP alone";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::EncryptOrUseTcp));
     }
+    need_share(transfer.flow.share, client)?;
     need_allowed(daemon, client, transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use longhaul_core::{FaultCode, IfExists, Rights, Role};
+use longhaul_core::{FaultCode, IfExists, PathShare, Rights, Role};
 use longhaul_net::{Protection, PublicKey};
 use longhaul_proto::wire::message::{Far, Limit, Transfer};
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,7 @@ pub(super) struct Needs {
     roots: BTreeMap<String, Rights>,
     /// Whether it measures.
     bench: bool,
+    share: PathShare,
     /// The number of the user of this host as which it runs. `None`: the daemon's.
     uid: Option<u32>,
 }
@@ -96,21 +97,20 @@ pub(super) struct Needs {
 impl Needs {
     /// The needs of a transfer; `may_modify` says whether it was let replace what stands.
     pub(super) fn of(transfer: &Transfer, may_modify: MayModify) -> Needs {
+        let share = transfer.flow.share;
         match (&transfer.far, transfer.role) {
             (Far::Destination { root, if_exists, .. }, Role::Sender) => {
                 let read = transfer.digests || *if_exists == IfExists::Verify;
                 let modify = may_modify == MayModify::Yes && *if_exists != IfExists::Fail;
-                Needs {
-                    roots: BTreeMap::from([(root.to_string(), Rights { read, create: true, modify })]),
-                    ..Needs::default()
-                }
+                let roots = BTreeMap::from([(root.to_string(), Rights { read, create: true, modify })]);
+                Needs { roots, share, ..Needs::default() }
             }
             (Far::Sources { sources, .. }, _) => {
                 let read = Rights { read: true, create: false, modify: false };
                 let roots = sources.iter().map(|source| (source.root.to_string(), read));
-                Needs { roots: roots.collect(), ..Needs::default() }
+                Needs { roots: roots.collect(), share, ..Needs::default() }
             }
-            _ => Needs { bench: true, ..Needs::default() },
+            _ => Needs { bench: true, share, ..Needs::default() },
         }
     }
 
@@ -142,7 +142,7 @@ impl Daemon {
         let grants = |(root, rights): (&String, &Rights)| {
             self.root(client, root).is_ok_and(|(_, granted)| granted.and(*rights) == *rights)
         };
-        let is_user = needs.uid == client.uid();
+        let is_user = needs.uid == client.uid() && needs.share <= client.share;
         is_user && (client.bench || !needs.bench) && needs.roots.iter().all(grants)
     }
 }
@@ -401,9 +401,7 @@ const MEAN_SECONDS: f64 = 10.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Stop;
     use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
-    use longhaul_core::ByteCount;
     use longhaul_disk::{TargetDirs, TreePolicy};
 
     const READ: Rights = Rights { read: true, create: false, modify: false };
@@ -431,13 +429,14 @@ mod tests {
             bounds: Bounds::default(),
             weight: 1,
             bench: false,
+            share: longhaul_core::PathShare::Fair,
             user: None,
         });
         let config = ServeConfig {
             file: None,
             listen: Vec::new(),
             sessions: 1,
-            memory: ByteCount(16 << 20),
+            memory: longhaul_core::ByteCount(16 << 20),
             idle: None,
             partials: None,
             unfinished: 1,
@@ -450,11 +449,11 @@ mod tests {
             pin: longhaul_disk::Pin::Auto,
             rate: None,
             quotas: None,
-            bench_bytes: ByteCount(1 << 20),
+            bench_bytes: longhaul_core::ByteCount(1 << 20),
         };
         let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");
         let affinity = reload::affinity(&config).expect("any CPU");
-        Daemon::new(config, Roots { named, ..Roots::default() }, affinity, Stop::new().1)
+        Daemon::new(config, Roots { named, ..Roots::default() }, affinity, crate::api::Stop::new().1)
     }
 
     fn key() -> PublicKey {
@@ -465,7 +464,7 @@ mod tests {
     async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_by_its_own_code() {
         let dir = tempfile::tempdir().expect("scratch");
         let sessions = LiveSessions::default();
-        let (trigger, mut stop) = Stop::new();
+        let (trigger, mut stop) = crate::api::Stop::new();
         let live = Live {
             key: key(),
             client: "tester".to_owned(),
@@ -488,9 +487,10 @@ mod tests {
             (Some(READ), create, false),
             (None, READ, false),
         ] {
-            let daemon = daemon(dir.path(), client, allow);
-            assert_eq!(seat.is_allowed(&daemon), may, "{client:?} {allow:?}");
+            assert_eq!(seat.is_allowed(&daemon(dir.path(), client, allow)), may, "{client:?} {allow:?}");
         }
+        let all = Needs { share: PathShare::All, ..Needs::default() };
+        assert!(!daemon(dir.path(), Some(READ), READ).allows(&key(), &all), "it may have a fair share");
         assert_eq!(sessions.count(), 1);
         seat.end(FaultCode::Denied);
         assert_eq!(stop.stopped().await, FaultCode::Denied);

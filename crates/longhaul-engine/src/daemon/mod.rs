@@ -61,7 +61,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, PathShare, Rights};
 use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, TargetDirs, TargetSet, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
@@ -142,6 +142,9 @@ pub struct ClientConfig {
     pub weight: u32,
     /// Whether it may measure: move bytes that are on no disk, to nowhere.
     pub bench: bool,
+    /// The largest share of a path that it may ask for: [`PathShare::All`], or
+    /// [`PathShare::Fair`] (the default).
+    pub share: PathShare,
     /// The user of this host as which its sessions run. `None`: the daemon's.
     pub user: Option<ClientUser>,
 }

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, PathShare};
 use longhaul_net::{Greeted, Identity, NetError, PublicKey, ServerTls, TunnelDoor, first_free, greet_tunnelled};
 use longhaul_proto::wire::ssh::{ADDRESSES_MAX, ClientHello, FarHello, SIGNAL_BYTES, SshSignal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -93,7 +93,9 @@ fn client(key: PublicKey, account: &PipeAccount) -> ClientConfig {
     let roots = account.rights().collect();
     let (rate, sessions, memory, user) = (None, None, None, None);
     let bounds = Bounds::default();
-    ClientConfig { name: "ssh".to_owned(), key, roots, rate, sessions, memory, bounds, weight: 1, bench: false, user }
+    // Whoever has an account here may run any program that takes all of a path.
+    let (name, share) = ("ssh".to_owned(), PathShare::All);
+    ClientConfig { name, key, roots, rate, sessions, memory, bounds, weight: 1, bench: false, share, user }
 }
 
 /// The addresses to listen at: the one that ssh uses, and those that the client's user named.

@@ -186,6 +186,8 @@ fn weight(claim: &RateClaim) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::PathShare;
+
     use super::*;
     use tokio::sync::mpsc::unbounded_channel;
 
@@ -268,6 +270,7 @@ mod tests {
             bounds: crate::Bounds::default(),
             weight: 1,
             bench: false,
+            share: PathShare::Fair,
             user: None,
         };
         let (free, slow, slower) = (root("free", None), root("slow", Some(100)), root("slower", Some(50)));

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, Transport, hint};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, PathShare, Role, Transport, hint};
 use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{Far, GrantedLanes, VERSION, Welcome, extras_carried};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -274,7 +274,8 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
     let chunk = admission.transfer.chunk;
     Welcome {
         version: VERSION,
-        caps: extras_carried(admission.transfer.preserve)
+        caps: CAP_KNOWS_SHARED
+            | extras_carried(admission.transfer.preserve)
             | match &admission.side {
                 Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
                 Side::Send(_, _, caps) => *caps,
@@ -324,9 +325,10 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
         known_congestion: None,
-        choose_transport: transfer.flow.choose && daemon.live.link.is_none(),
+        choose_transport: transfer.flow.choose && transfer.flow.share == PathShare::All && daemon.live.link.is_none(),
         tunes: true,
-        rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
+        rates: LaneRates::of(rate, transfer.flow.rate),
+        share: (transfer.flow.share, transfer.flow.knows_shared),
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
         cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
     };

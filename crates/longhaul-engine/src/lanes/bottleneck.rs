@@ -31,6 +31,15 @@ pub(crate) enum WaitsFor {
     Other,
 }
 
+/// The users of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathUse {
+    /// This session, as far as is known.
+    Alone,
+    /// Others besides, who leave this session less than there is.
+    Shared,
+}
+
 /// The bottleneck search. See the module.
 #[derive(Debug)]
 pub(crate) struct Limiter {
@@ -44,6 +53,7 @@ pub(crate) struct Limiter {
     peer_limit: Option<(Instant, Option<Limited>)>,
     /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
+    path_use: PathUse,
     spent: Spent,
 }
 
@@ -89,6 +99,7 @@ impl Limiter {
             cpu: CpuSeen::now(&StageTimes::default()),
             peer_limit: None,
             limited: None,
+            path_use: PathUse::Alone,
             spent: Spent::default(),
         }
     }
@@ -98,6 +109,11 @@ impl Limiter {
         if !lanes.is_empty() {
             self.looks.add(self.role, lanes, waits_for);
         }
+    }
+
+    /// Records who uses the path.
+    pub(crate) fn set_path_use(&mut self, path_use: PathUse) {
+        self.path_use = path_use;
     }
 
     /// Records the other side's report of what limits it.
@@ -131,7 +147,8 @@ impl Limiter {
         let own = match self.role {
             Role::Sender => {
                 let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
-                let sending = Sending { source, unwanted, paced, path, processors };
+                let sending =
+                    Sending { source, unwanted, paced, shared: self.path_use == PathUse::Shared, path, processors };
                 of_transfer(&sending, heard.map_or(Heard::Silence, Heard::Says))
             }
             Role::Receiver => {

@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use longhaul_core::LaneId;
 use longhaul_net::{LaneHandle, TransportFacts};
 
+use super::manners::LaneMet;
 use super::tune::RunningLane;
 use super::worker::pulse::{Doing, Pulse, PulseReading};
 
@@ -80,6 +81,11 @@ impl StandingLane {
 
     pub(crate) fn reading(&self) -> PulseReading {
         self.pulse.read()
+    }
+
+    /// The lane as its manners see it.
+    pub(crate) fn met(&self, id: LaneId) -> LaneMet<'_> {
+        LaneMet { id, handle: &self.handle, idle: self.pulse.idle() }
     }
 
     /// Looks at what the lane does now; the look counts for its next [`RunningLane`].

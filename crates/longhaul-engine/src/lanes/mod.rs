@@ -5,8 +5,8 @@
 //! brings accepted lanes to their sessions. `worker` is a lane's thread, `lane` is one lane that
 //! stands, and `pool` is all lanes of one side. `event` is what they tell their session. `tune` and
 //! `shares` decide how many lanes there are and how fast they go, `health` which to give up,
-//! `replace` what takes their place, and `bottleneck` what they wait for. It knows no messages of
-//! sessions and no machines.
+//! `replace` what takes their place, `manners` what they leave to others on the path, and
+//! `bottleneck` what they wait for. It knows no messages of sessions and no machines.
 
 pub(crate) mod bottleneck;
 pub(crate) mod dial;
@@ -14,6 +14,7 @@ pub(crate) mod event;
 mod health;
 pub(crate) mod join;
 mod lane;
+mod manners;
 pub(crate) mod pool;
 pub(crate) mod registry;
 pub(crate) mod replace;

@@ -11,14 +11,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use longhaul_core::{Fault, LaneId, Role};
+use longhaul_core::{Fault, LaneId, PathShare, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
 use super::JoinedLane;
+use super::bottleneck::PathUse;
 use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
+use super::manners::LaneManners;
 use super::replace::Replacement;
 use super::search::LaneSearch;
 use super::shares::LaneShares;
@@ -42,6 +44,12 @@ pub(crate) struct LaneRules {
     pub(crate) tuning: Option<TuningRules>,
     /// The rates that all of them keep together.
     pub(crate) rates: LaneRates,
+    /// The share of the path that a sending side takes.
+    pub(crate) share: PathShare,
+    /// Whether the other side knows [`Limit::NetworkShared`].
+    ///
+    /// [`Limit::NetworkShared`]: longhaul_proto::wire::message::Limit::NetworkShared
+    pub(crate) peer_knows_shared: bool,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
     /// Whether the other side may not change it.
@@ -93,6 +101,7 @@ pub(crate) struct Lanes {
     health: LaneHealth,
     replacement: Replacement,
     search: LaneSearch,
+    manners: LaneManners,
     next_sample: Instant,
     vacancy: Vacancy,
     /// Pieces and units that retired lanes moved.
@@ -116,6 +125,7 @@ impl Lanes {
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
+            manners: LaneManners::new(rules.role, rules.share),
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
             retired_lanes: (0, 0),
@@ -130,6 +140,7 @@ impl Lanes {
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
+        self.manners.joined(id, &lane.stream);
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
         if over != Transport::Ssh {
@@ -190,6 +201,7 @@ impl Lanes {
         let lanes = self.running.values().map(|lane| &lane.handle);
         self.shares.divide_rate(lanes.clone());
         self.shares.divide_windows(lanes, expected);
+        self.manners.forget_paces();
     }
 
     /// The transport of lanes that are added from now on.
@@ -263,6 +275,7 @@ impl Lanes {
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         self.shares.set_rates(change);
         self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
+        self.manners.forget_paces();
     }
 
     /// Whether this side grants lanes.
@@ -273,6 +286,10 @@ impl Lanes {
     /// Looks at what the lanes do, several times a second. `None` if the next look is not due.
     pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
+        let given = self.shares.pacer().share(self.running.len());
+        if self.manners.look(now, self.running.iter().map(|(id, lane)| lane.met(*id)), given) {
+            self.shares.pacer().set_manners(self.manners.rate());
+        }
         if now < self.next_sample {
             return None;
         }
@@ -287,7 +304,12 @@ impl Lanes {
 
     /// When the next call of [`Lanes::sample`] is due.
     pub(crate) fn sample_at(&self) -> Instant {
-        self.next_sample
+        self.manners.look_at().map_or(self.next_sample, |at| at.min(self.next_sample))
+    }
+
+    /// The users of the path.
+    pub(crate) fn path_use(&self) -> PathUse {
+        if self.manners.is_shared() { PathUse::Shared } else { PathUse::Alone }
     }
 
     /// The handles of the lanes that stand.
@@ -298,8 +320,9 @@ impl Lanes {
     /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
     /// returns the changes.
     pub(crate) fn tune(&mut self, demand: Demand) -> Vec<TuningStep> {
-        let rate = self.shares.pacer().rate();
-        let changes = self.search.look(&mut self.running, rate, demand);
+        let (rate, is_full) = (self.shares.pacer().asked(), self.manners.is_full());
+        let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
+        changes.extend(self.manners.take_steps());
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -359,7 +382,7 @@ impl Lanes {
         let held_up = readings().any(|reading| match reading.doing {
             Doing::Waiting => true,
             Doing::Paced => self.role == Role::Receiver,
-            Doing::Nothing | Doing::Moving => false,
+            Doing::Nothing | Doing::Moving | Doing::Held => false,
         });
         (self.retired_lanes.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
@@ -429,7 +452,7 @@ mod tests {
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
-        let rates = LaneRates { own_rate: rate, asked_rate: None };
+        let rates = LaneRates::of(rate, 0);
         let stall_after = Duration::from_secs(20);
         Lanes::new(LaneRules {
             role,
@@ -440,6 +463,8 @@ mod tests {
             windows: 0,
             tuning: None,
             rates,
+            share: PathShare::Fair,
+            peer_knows_shared: true,
             stall_after,
             replacement: Replacement::Never,
         })

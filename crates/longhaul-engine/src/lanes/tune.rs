@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
-use longhaul_net::{CongestionControl, LaneCounters, LaneHandle};
+use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, Packets};
 use longhaul_proto::tuning::transport::{self, Carried, Choice, TransportDecision};
 use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig, Why};
 use longhaul_proto::wire::message::Transport;
@@ -76,6 +76,8 @@ pub(crate) struct Demand {
     pub(crate) remaining: Option<u64>,
     /// Whether the network alone held the last second up.
     pub(crate) is_hindered: bool,
+    /// Whether more lanes would carry no more, or take it from others.
+    pub(crate) is_full: bool,
 }
 
 /// A change of the lanes, also in words.
@@ -173,7 +175,7 @@ impl Tuning {
             return changes;
         }
         let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
-        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, remaining });
+        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, full: demand.is_full, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
 
@@ -282,14 +284,22 @@ impl Tuning {
 }
 
 impl PreviousLook {
-    /// Bytes that the other host took in since. A packet behind a gap counts when it arrives: by
-    /// acknowledged bytes alone a lane would stand still at each loss and then leap by as much as
-    /// its path holds.
+    /// See [`delivered_between`].
     fn delivered_until(&self, now: &LaneCounters) -> u64 {
-        match now.packets.delivered {
-            None => now.acked.saturating_sub(self.acked),
-            Some(packets) => u64::from(packets.wrapping_sub(self.delivered)) * u64::from(now.packets.payload_bytes),
+        let packets = Packets { delivered: now.packets.delivered.map(|_| self.delivered), ..Packets::default() };
+        delivered_between(&LaneCounters { acked: self.acked, packets, ..LaneCounters::default() }, now)
+    }
+}
+
+/// Bytes that the other host took in between two looks at a lane. A packet behind a gap counts when
+/// it arrives: by acknowledged bytes alone a lane would stand still at each loss and then leap by
+/// as much as its path holds.
+pub(crate) fn delivered_between(before: &LaneCounters, now: &LaneCounters) -> u64 {
+    match (before.packets.delivered, now.packets.delivered) {
+        (before, Some(packets)) => {
+            u64::from(packets.wrapping_sub(before.unwrap_or(0))) * u64::from(now.packets.payload_bytes)
         }
+        (_, None) => now.acked.saturating_sub(before.acked),
     }
 }
 
@@ -318,7 +328,7 @@ pub(crate) fn thousandths(part: Duration, whole: Duration) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_net::{Packets, RoundTrip};
+    use longhaul_net::RoundTrip;
 
     use super::*;
 
@@ -361,7 +371,7 @@ mod tests {
             };
             let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
-            let demand = Demand { remaining: Some(shown.remaining), is_hindered: shown.hindered };
+            let demand = Demand { remaining: Some(shown.remaining), is_hindered: shown.hindered, is_full: false };
             let changes = tuning.second(now, &looks, None, demand);
             decided.extend(changes.into_iter().map(|change| (place + 1, change.task)));
         }

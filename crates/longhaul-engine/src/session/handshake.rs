@@ -11,8 +11,9 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS,
-    GrantedLanes, Hello, Protect, Request, Transfer, VERSION, Welcome, extras_wanted, with_extras_of_hello,
+    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM,
+    CAP_TAKES_STREAMS, Flow, GrantedLanes, Hello, Protect, Request, VERSION, Welcome, extras_wanted, share_of_hello,
+    share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -20,9 +21,13 @@ use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
 pub(crate) fn hello(request: Request, units: Units) -> Message {
-    let exact = |transfer: &Transfer| if transfer.flow.exact_chunks { CAP_EXACT_CHUNKS } else { 0 };
+    let exact = |flow: &Flow| if flow.exact_chunks { CAP_EXACT_CHUNKS } else { 0 };
+    let knows = |flow: &Flow| if flow.knows_shared { CAP_KNOWS_SHARED } else { 0 };
     let asked = match &request {
-        Request::Transfer(transfer) => extras_wanted(transfer.preserve) | exact(transfer),
+        Request::Transfer(transfer) => {
+            let flow = &transfer.flow;
+            extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow)
+        }
         _ => 0,
     };
     let caps = asked | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
@@ -148,6 +153,8 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Faul
     let mut request = hello.request;
     if let Request::Transfer(transfer) = &mut request {
         transfer.preserve = with_extras_of_hello(transfer.preserve, hello.caps);
+        transfer.flow.share = share_of_hello(hello.caps);
+        transfer.flow.knows_shared = hello.caps & CAP_KNOWS_SHARED != 0;
         transfer.flow.exact_chunks = hello.caps & CAP_EXACT_CHUNKS != 0;
     }
     Ok((request, units))
@@ -223,8 +230,8 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::{Preserve, Role};
-    use longhaul_proto::wire::message::{Far, Flow};
+    use longhaul_core::{PathShare, Preserve, Role};
+    use longhaul_proto::wire::message::{Far, Transfer};
 
     use super::*;
 
@@ -259,8 +266,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_says_whether_a_user_gave_the_chunk_size() {
-        for exact_chunks in [false, true] {
+    async fn a_hello_says_the_share_and_whether_a_user_gave_the_chunk_size() {
+        for (exact_chunks, share) in [(false, PathShare::Fair), (true, PathShare::Polite), (true, PathShare::All)] {
             let (near, far) = tokio::io::duplex(4096);
             let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
             let transfer = Transfer {
@@ -276,7 +283,7 @@ mod tests {
                 far: Far::Memory { bytes: 1, millis: 0 },
                 run: [0; 16],
                 read_back: false,
-                flow: Flow { exact_chunks, ..Flow::default() },
+                flow: Flow { exact_chunks, share, knows_shared: exact_chunks, ..Flow::default() },
                 digests: false,
             };
             let said = Request::Transfer(Box::new(transfer));

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNK_BYTES_EVEN_MIN, CHUNKS_WANTED_MAX};
-use longhaul_core::{AccountMap, ChunkSize, IfExists, Preserve, Role};
+use longhaul_core::{AccountMap, ChunkSize, IfExists, PathShare, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 use longhaul_proto::wire::bundle::bundled_max;
-use longhaul_proto::wire::message::{Transfer, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Transfer, Transport, Welcome};
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
@@ -76,6 +76,8 @@ pub(crate) struct LanePlan {
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
     pub(crate) rates: LaneRates,
+    /// The share of the path that a sender takes, and whether the other side knows of shares.
+    pub(crate) share: (PathShare, bool),
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
     /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
@@ -137,7 +139,8 @@ impl Plan {
             known_congestion: None,
             choose_transport: false,
             tunes: false,
-            rates: LaneRates { own_rate: settings.rate, asked_rate: None },
+            rates: LaneRates::of(settings.rate, 0),
+            share: (PathShare::All, true),
             stall_after: settings.stall_after,
             cuts: false,
         };
@@ -164,6 +167,8 @@ impl Plan {
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
+            share: lanes.share.0,
+            peer_knows_shared: lanes.share.1,
             stall_after: lanes.stall_after,
             replacement,
         }
@@ -288,9 +293,10 @@ impl LanePlan {
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             known_congestion: None,
-            choose_transport: transfer.flow.choose,
+            choose_transport: transfer.flow.choose && settings.share == PathShare::All,
             tunes: true,
-            rates: LaneRates { own_rate: settings.rate, asked_rate: LaneRates::from_wire(welcome.rate) },
+            rates: LaneRates::of(settings.rate, welcome.rate),
+            share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
             stall_after: settings.stall_after,
             cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
         }

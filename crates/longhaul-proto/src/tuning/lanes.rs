@@ -51,12 +51,20 @@ pub struct Tuner {
     unchanged: Duration,
     deliveries: Deliveries,
     comparison: AlgorithmTrial,
-    /// Whether enough bytes are left for a trial to pay.
-    is_worthwhile: bool,
+    room: RoomForMore,
     /// The congestion control that was found to be better. `None` until one was.
     chosen: Option<usize>,
     /// The length of the stay after the next trial that does not pay.
     patience: Duration,
+}
+
+/// Whether more lanes may be tried.
+#[derive(Clone, Copy, Debug)]
+struct RoomForMore {
+    /// Enough bytes are left for a trial to pay.
+    is_worthwhile: bool,
+    /// More lanes would only take from others, if anything.
+    is_full: bool,
 }
 
 /// The bytes that lanes delivered, by which those are found that others wait for at the end.
@@ -81,6 +89,7 @@ struct Deliveries {
 /// Trial    no more was carried                                  Stay
 /// Trial    another part than the network limits                 Measure
 /// Stay     the rate fell by a quarter, twice in a row           Measure
+/// Measure  measured; the path is full                           Stay
 /// Stay     the stay is over; more lanes are allowed             Trial
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +118,7 @@ impl Tuner {
             unchanged: Duration::ZERO,
             deliveries: Deliveries::default(),
             comparison: AlgorithmTrial::default(),
-            is_worthwhile: true,
+            room: RoomForMore { is_worthwhile: true, is_full: false },
             patience: PATIENCE_MIN,
         }
     }
@@ -158,6 +167,7 @@ impl Tuner {
         }
         self.elsewhere = Duration::ZERO;
         self.elapsed += second.elapsed;
+        self.room.is_full = second.full;
         self.look_at_speeds(second);
         if let Some(end) = self.near_the_end(second) {
             return end;
@@ -182,7 +192,7 @@ impl Tuner {
         let mut decisions: Vec<_> = self.choose_algorithm(second.lanes).into_iter().collect();
         // The result of a trial must still be of use for a while.
         let trial = (warm_up(rtt) + window(rtt)) * TRIALS_LEFT;
-        self.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
+        self.room.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
         decisions.extend(self.judge(rate, second.lanes));
         self.forget();
         decisions
@@ -292,7 +302,7 @@ impl Tuner {
                 vec![LaneDecision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
             SearchPhase::Stay { level, left } => {
-                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL);
+                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL && !self.room.is_full);
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
                     (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
@@ -317,8 +327,13 @@ impl Tuner {
 
     fn try_more(&mut self, rate: u64, now: u32) -> Vec<LaneDecision> {
         let added = now.min(self.config.max.saturating_sub(now));
-        if !self.is_worthwhile {
+        if !self.room.is_worthwhile {
             self.stay(rate);
+            return Vec::new();
+        }
+        if self.room.is_full {
+            // That says nothing about what more lanes carry when it is over.
+            self.enter(SearchPhase::Stay { level: rate, left: FULL_STAY });
             return Vec::new();
         }
         if added == 0 {
@@ -408,6 +423,8 @@ const NEVER: f64 = 3600.0;
 const LATE: f64 = 2.0;
 /// The time after which lanes beyond the first ones are retired if they are of no use.
 const SPARE_AFTER: Duration = Duration::from_secs(30);
+/// The wait until it is looked again whether the path is still full.
+const FULL_STAY: Duration = Duration::from_secs(5);
 /// The wait until more lanes are tried again, doubled each time that it does not pay, ...
 const PATIENCE_MIN: Duration = Duration::from_secs(60);
 /// ... up to this.

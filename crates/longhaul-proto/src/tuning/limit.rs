@@ -34,6 +34,8 @@ pub struct Sending {
     pub unwanted: f64,
     /// Instants in which a lane waited to keep a rate.
     pub paced: f64,
+    /// Whether others on the path leave this session less than there is.
+    pub shared: bool,
     /// The counts of the kernel. `None` within a host.
     pub path: Option<Path>,
     /// The load of this side's processors.
@@ -100,10 +102,10 @@ pub fn of_receiver(seen: &Receiving) -> Option<Limited> {
 
 /// The limit of the transfer. `None` if it is not known.
 pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
-    let Sending { source, unwanted, paced, path, processors } = *seen;
+    let Sending { source, unwanted, paced, shared, path, processors } = *seen;
     let mut shares = Shares::default();
     shares.add(Limit::Source, source);
-    shares.add(Limit::NetworkRate, paced);
+    shares.add(if shared { Limit::NetworkShared } else { Limit::NetworkRate }, paced);
     let moving = (1.0 - source - unwanted - paced).max(0.0);
     let full = path.map_or(0.0, |path| path.receiver);
     // A receiver whose lanes wait for nothing takes in everything that arrives, so a full window of
@@ -121,7 +123,10 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
         // Within a host, nothing else is left, once the receiver was heard.
         (None, None) if heard == Heard::Silence => {}
         (None, None) => shares.add(processors.most, rest),
-        (None, Some(path)) => shares.add(path.line(heard), rest),
+        (None, Some(path)) => match path.line(heard) {
+            Limit::NetworkRate | Limit::NetworkLoss if shared => shares.add(Limit::NetworkShared, rest),
+            line => shares.add(line, rest),
+        },
     }
     shares.most()
 }
@@ -251,6 +256,8 @@ mod tests {
             ("a policer without a queue", over(Path { resent: 0.05, ..FREE }), WELL, Limit::NetworkLoss, 1.0),
             ("hardly a loss", over(Path { resent: 0.0009, ..FREE }), WELL, Limit::NetworkRate, 1.0),
             ("losses of a full queue", over(Path { stretch: 1.3, ..lossy }), WELL, Limit::NetworkRate, 1.0),
+            ("others on the path", Sending { shared: true, ..over(lossy) }, WELL, Limit::NetworkShared, 1.0),
+            ("a share is kept", Sending { shared: true, paced: 0.9, ..sending }, WELL, Limit::NetworkShared, 1.0),
             ("the line", sending, WELL, Limit::NetworkRate, 1.0),
             ("within a host", Sending { path: None, ..sending }, WELL, Limit::Hash, 1.0),
             (

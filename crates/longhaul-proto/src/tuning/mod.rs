@@ -1,6 +1,6 @@
 //! The tuning of lanes while data flows: their number, their congestion control, and their
-//! transport ([`transport`]), judged by the bytes that they deliver. And the part that limits the
-//! transfer ([`limit`]).
+//! transport ([`transport`]), judged by the bytes that they deliver; the rate that they keep
+//! together ([`manners`]); and the part that limits the transfer ([`limit`]).
 //!
 //! In: samples of each lane, once a second. Out: decisions, each with its reason. Sans-I/O: the
 //! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no
@@ -9,6 +9,7 @@
 mod algorithm;
 mod lanes;
 pub mod limit;
+pub mod manners;
 #[cfg(test)]
 mod tests;
 pub mod transport;
@@ -51,6 +52,9 @@ pub struct Second<'a> {
     /// The rate that the transfer keeps, in bytes/s, which more lanes cannot pass. `None` if there
     /// is no such rate.
     pub rate: Option<u64>,
+    /// Whether the path is full, or others have their part of it: more lanes would carry no more
+    /// than these, or take it from others.
+    pub full: bool,
     /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,
 }
@@ -137,6 +141,16 @@ pub enum Why {
         /// The time that was waited for one.
         waited: Duration,
     },
+    /// The path is full: faster lanes would only fill its queue.
+    PathFull {
+        /// The most that it was seen to carry in the last minute.
+        most: u64,
+    },
+    /// Others use the path too.
+    PathShared {
+        /// The most that it was seen to carry in the last minute.
+        most: u64,
+    },
     /// A lane delivered more with one congestion control than with the other.
     Delivers {
         /// The rate of a lane with the better one.
@@ -174,6 +188,12 @@ impl fmt::Display for Why {
             }
             Why::NoQuic { waited } => {
                 write!(f, "no lane over QUIC joined in {} s: a firewall may drop UDP", waited.as_secs())
+            }
+            Why::PathFull { most } => {
+                write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
+            }
+            Why::PathShared { most } => {
+                write!(f, "others use the path too, on which {:.1} MB/s were seen", mb(most))
             }
             Why::NotTheNetwork => f.write_str("it is not the network that limits"),
             Why::Delivers { better, worse } => {

@@ -15,6 +15,7 @@ struct Path {
     rtt: Duration,
     idle: u16,
     rate: Option<u64>,
+    full: bool,
     remaining: Option<u64>,
     backlog: u64,
     seconds: u64,
@@ -32,6 +33,7 @@ impl Path {
             rtt: Duration::from_millis(100),
             idle: 0,
             rate: None,
+            full: false,
             remaining: None,
             backlog: 0,
             seconds: 0,
@@ -64,8 +66,13 @@ impl Path {
                 backlog: self.backlog,
             };
             let lanes: Vec<_> = self.lanes.iter().map(sample).collect();
-            let second =
-                Second { elapsed: Duration::from_secs(1), lanes: &lanes, rate: self.rate, remaining: self.remaining };
+            let second = Second {
+                elapsed: Duration::from_secs(1),
+                lanes: &lanes,
+                rate: self.rate,
+                full: self.full,
+                remaining: self.remaining,
+            };
             for decision in self.tuner.second(&second) {
                 self.follow(decision);
             }
@@ -258,6 +265,24 @@ fn a_rate_that_is_kept_is_no_reason_for_more_lanes() {
 }
 
 #[test]
+fn on_a_full_path_no_lanes_are_added_but_controls_are_compared_and_the_end_is_looked_after() {
+    let mut path = Path::new(8, 32, &["bbr", "cubic"]);
+    path.full = true;
+    path.run(40, |algorithm, _| if algorithm == Some(0) { 12 } else { 2 });
+    assert!(path.log.contains("a lane delivers 12.0 MB/s with it"), "{}", path.log);
+    assert!(!path.log.contains('+') && !path.log.contains("it is not the network"), "{}", path.log);
+    path.run(10, |_, _| 5);
+    assert!(!path.log.contains("the lanes carry less"), "others take their part: {}", path.log);
+    path.full = false;
+    path.run(10, |_, _| 5);
+    assert!(path.log.contains("+8"), "there is room again: {}", path.log);
+    let mut path = Path::new(4, 32, &["bbr", "cubic"]);
+    (path.full, path.remaining) = (true, Some(50_000_000));
+    path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
+    told(&path.log, &["1: -1 = 3: 50.0 MB are left, which others send sooner"]);
+}
+
+#[test]
 fn near_the_end_nothing_is_tried_and_slow_lanes_take_no_more() {
     let mut path = Path::new(4, 32, &["bbr", "cubic"]);
     path.remaining = Some(50_000_000);
@@ -351,7 +376,7 @@ fn at_the_end_under(rate: Option<u64>, seconds: u64, unit: u64, backlog: u64) ->
     let mut second = |backlog, remaining| {
         let lanes = [lane(0, 1_000_000, 0), lane(1, 100_000, backlog)];
         let elapsed = Duration::from_secs(1);
-        tuner.second(&Second { elapsed, lanes: &lanes, rate, remaining: Some(remaining) })
+        tuner.second(&Second { elapsed, lanes: &lanes, rate, full: false, remaining: Some(remaining) })
     };
     (0..seconds).for_each(|_| drop(second(backlog, 100 << 20)));
     second(backlog, 0)

@@ -61,9 +61,9 @@ pub struct BenchNetArgs {
     /// Rates to keep, or `none`: 1Gbit/s,2Gbit/s,none [default: none]
     #[arg(long, value_name = "LIST", help_heading = "Network")]
     pub rate: Option<OsString>,
-    /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
-    #[arg(long, value_name = "NAME", help_heading = "Network")]
-    pub congestion: Option<OsString>,
+    /// How lanes send.
+    #[command(flatten)]
+    pub sending: SendingOptions,
     /// What is kept in memory.
     #[command(flatten)]
     pub buffers: BufferOptions,
@@ -73,6 +73,18 @@ pub struct BenchNetArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+}
+
+/// How lanes of a measurement send.
+#[derive(Debug, Args)]
+pub struct SendingOptions {
+    /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
+    #[arg(long, value_name = "NAME", help_heading = "Network")]
+    pub congestion: Option<OsString>,
+    /// Share of the path when others use it too: fair; polite, over TCP only; or all [default:
+    /// fair]
+    #[arg(long, value_name = "SHARE", help_heading = "Network")]
+    pub share: Option<OsString>,
 }
 
 /// What `bench matrix` takes.

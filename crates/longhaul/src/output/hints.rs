@@ -176,6 +176,7 @@ fn network(hint: &Network) -> Cow<'static, str> {
         }
         Network::NameBothEnds => "write --path LOCAL=REMOTE for each path",
         Network::LeaveTransportOut => "leave --transport out",
+        Network::UseTcpOrFairShare => "use --transport tcp, or --share fair",
         Network::EncryptOrUseTcp => "leave --protect safe out, or use --transport tcp",
         Network::CheckResolver
         | Network::CheckSpelling
@@ -213,6 +214,9 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         Daemon::ListRoots => "'longhaul ls' of this daemon, without a root, lists those that this key may see",
         Daemon::UsePrivate => "use --protect private, or ask the daemon's administrator",
         Daemon::UseSafe => "use --protect safe, or ask the daemon's administrator",
+        Daemon::TakeFairShare => {
+            "use --share fair, or ask the daemon's administrator for share = \"all\" at this client in serve.toml"
+        }
         Daemon::AskForRight
         | Daemon::AskForModify
         | Daemon::AskForModifyOrRemoval

@@ -18,6 +18,7 @@ pub(super) fn limit(by: Limit, capped: bool) -> &'static str {
         // The limit does not tell whether the line or an option set the rate.
         Limit::NetworkRate if capped => "--rate",
         Limit::NetworkRate => "the network",
+        Limit::NetworkShared => "others on the network",
         Limit::Receiver => "the receiver",
         Limit::Memory => "--memory",
     }

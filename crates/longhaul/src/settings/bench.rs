@@ -12,7 +12,7 @@ use std::time::Duration;
 use longhaul_core::ByteCount;
 use longhaul_engine::{Congestion, Protection, Settings, Transport, Way};
 
-use super::{Keys, Layers, buffers, devices, encrypted, keys};
+use super::{Keys, Layers, buffers, devices, encrypted, impolite, keys};
 use crate::cli::{BenchMatrixArgs, BenchNetArgs, BufferOptions};
 use crate::config::ClientFile;
 use crate::error::{Error, Flaw};
@@ -69,9 +69,10 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
     let protections = layers.parsed("protect", &args.protect, protections)?.unwrap_or(vec![Protection::Private]);
     let lanes = layers.parsed("lanes", &args.lanes, lanes)?.unwrap_or(vec![None]);
     let rates = layers.parsed("rate", &args.rate, rates)?.unwrap_or(vec![None]);
+    let share = layers.parsed("share", &args.sending.share, values::share)?.unwrap_or_default();
     let mut cases = Vec::new();
     for &way in &ways {
-        for &transport in &transports {
+        for &transport in transports.iter().filter(|&&transport| impolite(transport, share).is_ok()) {
             // Only the combinations that exist.
             for &protect in protections.iter().filter(|&&protect| exists(transport, protect)) {
                 for &lanes in &lanes {
@@ -81,6 +82,7 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         }
     }
     if cases.is_empty() {
+        impolite(Transport::Quic, share)?;
         encrypted(Transport::Quic, Some(Protection::Safe))?;
     }
     if cases.len() > CASES_MAX {
@@ -92,7 +94,7 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         bytes,
         // An amount that is given decides alone, unless a time is given too.
         time: seconds.or(bytes.is_none().then_some(TIME_DEFAULT)),
-        engine: common(&args.buffers, &args.congestion, layers)?,
+        engine: Settings { share, ..common(&args.buffers, &args.sending.congestion, layers)? },
         keys: keys(&args.keys, layers)?,
     })
 }

@@ -73,7 +73,7 @@ impl Stalls {
             let busy = match reading.doing {
                 Doing::Nothing => owing.contains(id),
                 Doing::Moving => true,
-                Doing::Waiting | Doing::Paced => false,
+                Doing::Waiting | Doing::Paced | Doing::Held => false,
             };
             let seen = self.progress.entry(*id).or_insert(LaneProgress { pieces: reading.pieces, since: now, units });
             if !busy || seen.pieces != reading.pieces {
@@ -153,6 +153,7 @@ mod tests {
             (Role::Sender, Doing::Moving, false, 20, 2 * TURNS, true),
             (Role::Sender, Doing::Moving, false, 99, 2 * TURNS - 1, false),
             (Role::Sender, Doing::Nothing, false, 99, 100, false),
+            (Role::Sender, Doing::Held, false, 99, 100, false),
         ] {
             let want = if want { vec![LaneId(0)] } else { vec![] };
             let got = given_up(role, still, owes, seconds, units);

@@ -1,6 +1,7 @@
 //! Keeps all sending lanes of a session together below a rate.
 //!
-//! In: the rate, and requests of lanes to send a grain. Out: when each may go on. There is one
+//! In: the rate that was asked for, the one that manners leave, and requests of lanes to send a
+//! grain. Out: when each may go on. There is one
 //! account for all lanes, so a fast lane takes what a slow one leaves. The kernel paces each TCP
 //! connection besides ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic
 //! cell rate algorithm, ITU-T I.371: the account runs ahead of the clock by the bytes that were let
@@ -21,6 +22,11 @@ pub(crate) struct LaneRates {
 }
 
 impl LaneRates {
+    /// This side's own rate, and the one that the other side asked for on the wire.
+    pub(crate) fn of(own_rate: Option<u64>, asked: u64) -> LaneRates {
+        LaneRates { own_rate, asked_rate: LaneRates::from_wire(asked) }
+    }
+
     /// The lower of both.
     pub(crate) fn lowest(self) -> Option<u64> {
         self.own_rate.into_iter().chain(self.asked_rate).min()
@@ -46,7 +52,10 @@ struct PacerState {
 /// wait, too.
 #[derive(Debug, Default)]
 struct Account {
-    /// Bytes/s. `None` lets everything through.
+    /// The rate that was asked for, and the one of the manners.
+    asked: Option<u64>,
+    manners: Option<u64>,
+    /// The lower of both, bytes/s. `None` lets everything through.
     rate: Option<u64>,
     /// When this rate began, and the place in the row that was due then. `None` before the first.
     began: Option<(Instant, u64)>,
@@ -54,6 +63,10 @@ struct Account {
     end: u64,
     /// Bytes that have their turn and are not let through. They are the last of the row.
     waiting: u64,
+    /// The lanes that have such a turn.
+    waiters: u64,
+    /// How often the turns of lanes that wait were taken back, as the rate fell far.
+    recuts: u64,
     closed: bool,
 }
 
@@ -68,11 +81,44 @@ impl Pacer {
     /// Changes the rate from now on. Lanes that wait are woken.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let mut account = self.lock();
-        account.change(Instant::now(), rate);
+        account.asked = rate;
+        account.follow(Instant::now());
         self.0.changed.notify_all();
     }
 
-    /// The rate, bytes/s. `None` for no rate.
+    /// Keeps the lanes below `rate` besides, for the sake of others on the path. It changes each
+    /// round trip: lanes are woken only if their turns come sooner, or are smaller.
+    pub(crate) fn set_manners(&self, rate: Option<u64>) {
+        let mut account = self.lock();
+        if let (Some(was), Some(is)) = (account.manners, rate)
+            && is.abs_diff(was) < was / SAME_RATE
+        {
+            return;
+        }
+        if account.manners == rate {
+            return;
+        }
+        let (before, recuts) = (account.rate, account.recuts);
+        account.manners = rate;
+        account.follow(Instant::now());
+        let is_sooner = before.is_some_and(|before| account.rate.is_none_or(|now| now > before));
+        if is_sooner || account.recuts > recuts {
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// Whether the rate that was asked for is what lanes wait for, and not the manners.
+    pub(crate) fn is_asked(&self) -> bool {
+        let account = self.lock();
+        account.asked.is_some_and(|asked| account.manners.is_none_or(|manners| asked <= manners))
+    }
+
+    /// The rate that was asked for, bytes/s. `None` for no rate.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        self.lock().asked
+    }
+
+    /// The rate that is kept, bytes/s. `None` for no rate.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.lock().rate
     }
@@ -83,12 +129,6 @@ impl Pacer {
         self.0.changed.notify_all();
     }
 
-    /// Bytes that a lane may send at a time: a hundredth of a second's worth.
-    pub(crate) fn grain(&self) -> usize {
-        let moment = |rate: u64| usize::try_from(rate / GRAINS_PER_S).unwrap_or(usize::MAX);
-        self.rate().map_or(PIECE_BYTES, |rate| moment(rate).clamp(GRAIN_MIN, PIECE_BYTES))
-    }
-
     /// Has lanes that wait check whether they were closed.
     pub(crate) fn wake(&self) {
         // The lock is taken so that no lane is between its check and its wait.
@@ -96,28 +136,40 @@ impl Pacer {
         self.0.changed.notify_all();
     }
 
-    /// Waits until `bytes` may be sent, or the lane that asks is closed. The lane takes the next
-    /// turn as it asks, and is woken for no other: when all lanes waited for the same moment, all
-    /// but one woke in vain.
-    pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) {
+    /// Waits until some of `bytes` may be sent, a hundredth of a second's worth at most, or the
+    /// lane that asks is closed. Returns how many. The lane takes the next turn as it asks, and is
+    /// woken for no other: when all lanes waited for the same moment, all but one woke in vain.
+    pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) -> usize {
         let mut account = self.lock();
+        let mut grain = account.grain().min(bytes);
         if is_closed() {
-            return;
+            return grain;
         }
-        let Some(turn) = account.reserve(Instant::now(), bytes) else { return };
-        while let Some(wait) = account.wait(Instant::now(), turn) {
+        let (mut turn, mut recuts) = (account.reserve(Instant::now(), grain), account.recuts);
+        while let Some(wait) = turn.and_then(|turn| account.wait(Instant::now(), turn)) {
             account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
+            let is_standing = account.recuts == recuts;
             if is_closed() {
-                return account.give_back(bytes);
+                if is_standing {
+                    account.give_back(grain);
+                }
+                return grain;
+            }
+            if !is_standing {
+                grain = account.grain().min(bytes);
+                (turn, recuts) = (account.reserve(Instant::now(), grain), account.recuts);
             }
         }
-        account.pass(bytes);
+        if turn.is_some() && account.recuts == recuts {
+            account.pass(grain);
+        }
+        grain
     }
 
     /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
     /// some lanes carry less than theirs. The account keeps the whole. `None` for no rate.
     pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
-        let rate = self.rate()?;
+        let rate = self.asked()?;
         Some(if lanes <= 1 { rate } else { (rate / lanes as u64).saturating_mul(2) }.max(1))
     }
 
@@ -127,6 +179,11 @@ impl Pacer {
 }
 
 impl Account {
+    /// Takes the lower rate.
+    fn follow(&mut self, now: Instant) {
+        self.change(now, self.asked.into_iter().chain(self.manners).min());
+    }
+
     /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
     /// rate, so a peer that changes it often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
@@ -137,6 +194,17 @@ impl Account {
         let owed_max = rate.map_or(0, |rate| rate.saturating_mul(OWED_MAX.as_secs()));
         self.began = Some((now, due.max(through.saturating_sub(owed_max))));
         self.rate = rate;
+        // A turn that was short at the old rate may be long at the new one.
+        let longest = rate.map_or(u64::MAX, |rate| rate.saturating_mul(TURN_LONGEST.as_secs()));
+        if self.waiting > longest && self.waiting > self.waiters * 2 * self.grain() as u64 {
+            (self.end, self.waiting, self.waiters, self.recuts) = (through, 0, 0, self.recuts + 1);
+        }
+    }
+
+    /// Bytes that a lane may send at a time: a hundredth of a second's worth.
+    fn grain(&self) -> usize {
+        let moment = |rate: u64| usize::try_from(rate / GRAINS_PER_S).unwrap_or(usize::MAX);
+        self.rate.map_or(PIECE_BYTES, |rate| moment(rate).clamp(GRAIN_MIN, PIECE_BYTES))
     }
 
     /// The place in the row that is due now.
@@ -155,6 +223,7 @@ impl Account {
         let turn = self.end.max(self.due(now));
         self.end = turn.saturating_add(bytes as u64);
         self.waiting = self.waiting.saturating_add(bytes as u64);
+        self.waiters += 1;
         Some(turn)
     }
 
@@ -170,6 +239,7 @@ impl Account {
     /// The bytes of a turn are let through.
     fn pass(&mut self, bytes: usize) {
         self.waiting = self.waiting.saturating_sub(bytes as u64);
+        self.waiters = self.waiters.saturating_sub(1);
     }
 
     /// Bytes that have a turn and are not sent are not owed.
@@ -184,6 +254,11 @@ impl Account {
 const BURST: Duration = Duration::from_millis(20);
 /// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
+/// Turns beyond this at a lower rate are taken back, and smaller ones taken. A lane in the middle
+/// of a unit would be given up at the other end.
+const TURN_LONGEST: Duration = Duration::from_secs(2);
+/// A rate of manners that differs by less than a fiftieth (1/50) is the same.
+const SAME_RATE: u64 = 50;
 /// No rate is higher, bytes/s: the row lasts for half a year.
 const RATE_MAX: u64 = 1 << 40;
 const NANOS_PER_S: u128 = 1_000_000_000;
@@ -281,6 +356,49 @@ mod tests {
     }
 
     #[test]
+    fn turns_that_a_far_lower_rate_would_make_long_are_taken_back_and_cut_anew() {
+        let now = Instant::now();
+        let mut account = account(25_600_000, now);
+        let cut =
+            |account: &mut Account| (0..16).for_each(|_| assert!(account.reserve(now, account.grain()).is_some()));
+        cut(&mut account);
+        let far = |account: &Account| account.wait(now, account.end).map_or(0.0, |wait| wait.as_secs_f64());
+        account.change(now, Some(12_800_000));
+        assert_eq!(account.recuts, 0, "they are still short");
+        account.change(now, Some(64 << 10));
+        assert_eq!((account.recuts, account.waiting), (1, 0));
+        cut(&mut account);
+        assert!((0.5..2.0).contains(&far(&account)), "{} s", far(&account));
+        account.change(now, Some(16 << 10));
+        assert_eq!(account.recuts, 1, "they are as small as they may be");
+    }
+
+    #[test]
+    fn a_lane_whose_turn_was_taken_back_gets_a_smaller_one() {
+        let pacer = Pacer::new(Some(100_000_000));
+        let first = pacer.lock().reserve(Instant::now(), 1 << 30);
+        assert!(first.is_some());
+        let waiting = pacer.clone();
+        let lane = std::thread::spawn(move || waiting.admit(PIECE_BYTES, || false));
+        while pacer.lock().waiters < 2 {
+            std::thread::yield_now();
+        }
+        // The first turn, of somebody who does not come, is taken back as well.
+        pacer.set_manners(Some(64 << 10));
+        assert_eq!(lane.join().expect("it is let through"), GRAIN_MIN);
+    }
+
+    #[test]
+    fn a_rate_of_manners_that_is_about_the_same_changes_nothing() {
+        let pacer = Pacer::new(None);
+        pacer.set_manners(Some(1_000_000));
+        pacer.set_manners(Some(1_010_000));
+        assert_eq!(pacer.rate(), Some(1_000_000));
+        pacer.set_manners(Some(1_030_000));
+        assert_eq!(pacer.rate(), Some(1_030_000));
+    }
+
+    #[test]
     fn a_new_rate_and_the_end_wake_a_lane_that_waits() {
         for end in [false, true] {
             let pacer = Pacer::new(Some(1));
@@ -297,11 +415,27 @@ mod tests {
     }
 
     #[test]
+    fn the_lower_of_the_rate_that_was_asked_for_and_the_one_of_manners_is_kept() {
+        let pacer = Pacer::new(Some(1_000_000));
+        assert!(pacer.is_asked());
+        pacer.set_manners(Some(800_000));
+        assert_eq!((pacer.rate(), pacer.asked(), pacer.is_asked()), (Some(800_000), Some(1_000_000), false));
+        assert_eq!(pacer.share(1), Some(1_000_000));
+        pacer.set_manners(Some(2_000_000));
+        assert_eq!((pacer.rate(), pacer.is_asked()), (Some(1_000_000), true));
+        pacer.set_rate(None);
+        assert_eq!((pacer.rate(), pacer.is_asked()), (Some(2_000_000), false));
+        pacer.set_manners(None);
+        assert_eq!(pacer.rate(), None);
+    }
+
+    #[test]
     fn grains_are_small_where_the_rate_is_and_shares_add_up_to_twice_the_rate() {
-        assert_eq!(Pacer::new(Some(100_000)).grain(), GRAIN_MIN);
-        assert_eq!(Pacer::new(Some(1_000_000)).grain(), 10_000);
-        assert_eq!(Pacer::new(Some(1 << 40)).grain(), PIECE_BYTES);
-        assert_eq!(Pacer::new(None).grain(), PIECE_BYTES);
+        let grain = |rate| Pacer::new(rate).lock().grain();
+        assert_eq!(grain(Some(100_000)), GRAIN_MIN);
+        assert_eq!(grain(Some(1_000_000)), 10_000);
+        assert_eq!(grain(Some(1 << 40)), PIECE_BYTES);
+        assert_eq!(grain(None), PIECE_BYTES);
         assert_eq!(Pacer::new(Some(800)).share(4), Some(400));
         assert_eq!(Pacer::new(Some(800)).share(1), Some(800));
         assert_eq!(Pacer::new(None).share(1), None);

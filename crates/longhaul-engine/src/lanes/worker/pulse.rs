@@ -12,14 +12,20 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::Attempt;
 
+use super::PIECE_BYTES;
 use super::pacer::Pacer;
 
 /// The counters of one lane, on which its thread beats. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<Beats>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Beats {
+    made: Instant,
+    /// Microseconds in which the lane had nothing in hand, and since when it has nothing: so many
+    /// after it was made, plus one. 0 while it has something.
+    idle: AtomicU64,
+    idle_since: AtomicU64,
     pieces: AtomicU64,
     units: AtomicU64,
     /// Payload bytes moved so far of the unit that is under way.
@@ -30,6 +36,29 @@ struct Beats {
     is_again: AtomicBool,
     doing: AtomicU8,
     closed: AtomicBool,
+}
+
+impl Default for Beats {
+    fn default() -> Beats {
+        Beats {
+            made: Instant::now(),
+            idle: AtomicU64::new(0),
+            idle_since: AtomicU64::new(1),
+            pieces: AtomicU64::new(0),
+            units: AtomicU64::new(0),
+            in_hand: AtomicU64::new(0),
+            unit: AtomicU64::new(0),
+            is_again: AtomicBool::new(false),
+            doing: AtomicU8::new(NOTHING),
+            closed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Beats {
+    fn micros(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_micros()).unwrap_or(u64::MAX - 1)
+    }
 }
 
 /// The state of a lane.
@@ -43,6 +72,8 @@ pub(crate) enum Doing {
     Waiting,
     /// A unit waits because there is a rate to keep.
     Paced,
+    /// A unit waits so that others on the path have their part of it.
+    Held,
 }
 
 /// A lane's counters at one moment.
@@ -77,6 +108,10 @@ impl Pulse {
     pub(crate) fn begin(&self) {
         self.0.in_hand.store(0, Ordering::Relaxed);
         self.0.doing.store(MOVING, Ordering::Relaxed);
+        let since = self.0.idle_since.swap(0, Ordering::Relaxed);
+        if since > 0 {
+            self.0.idle.fetch_add((self.0.micros() + 1).saturating_sub(since), Ordering::Relaxed);
+        }
     }
 
     /// Begins an attempt to send a unit of `len` bytes.
@@ -94,6 +129,14 @@ impl Pulse {
         self.0.unit.store(0, Ordering::Release);
         self.0.in_hand.store(0, Ordering::Release);
         self.0.doing.store(NOTHING, Ordering::Relaxed);
+        self.0.idle_since.store(self.0.micros() + 1, Ordering::Relaxed);
+    }
+
+    /// The time so far in which the lane had nothing in hand.
+    pub(crate) fn idle(&self) -> Duration {
+        let since = self.0.idle_since.load(Ordering::Relaxed);
+        let now = if since > 0 { (self.0.micros() + 1).saturating_sub(since) } else { 0 };
+        Duration::from_micros(self.0.idle.load(Ordering::Relaxed) + now)
     }
 
     /// Runs `wait`, which waits for a free buffer.
@@ -111,13 +154,17 @@ impl Pulse {
         self.0.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until `pacer` lets `bytes` through, or the lane is closed.
-    pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) {
-        if pacer.rate().is_some() {
-            self.0.doing.store(PACED, Ordering::Relaxed);
-            pacer.admit(bytes, || self.0.closed.load(Ordering::Relaxed));
-            self.0.doing.store(MOVING, Ordering::Relaxed);
+    /// Waits until `pacer` lets some of `bytes` through, or the lane is closed. Returns how many.
+    pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) -> usize {
+        if pacer.rate().is_none() {
+            return bytes.min(PIECE_BYTES);
         }
+        // What is left to others is the network's limit.
+        let doing = if pacer.is_asked() { PACED } else { HELD };
+        self.0.doing.store(doing, Ordering::Relaxed);
+        let admitted = pacer.admit(bytes, || self.0.closed.load(Ordering::Relaxed));
+        self.0.doing.store(MOVING, Ordering::Relaxed);
+        admitted
     }
 
     /// The counters now.
@@ -132,6 +179,7 @@ impl Pulse {
             doing: match self.0.doing.load(Ordering::Relaxed) {
                 WAITING => Doing::Waiting,
                 PACED => Doing::Paced,
+                HELD => Doing::Held,
                 MOVING => Doing::Moving,
                 _ => Doing::Nothing,
             },
@@ -143,6 +191,7 @@ const NOTHING: u8 = 0;
 const MOVING: u8 = 1;
 const WAITING: u8 = 2;
 const PACED: u8 = 3;
+const HELD: u8 = 4;
 
 impl PulseReading {
     /// The length of the unit that is being sent, if it was not sent before.
@@ -177,3 +226,28 @@ impl ArrivalDeadline {
 /// How long a peer may bring nothing. A piece of 256 KiB takes less on any lane of more than 9
 /// KB/s.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_without_a_unit_adds_up() {
+        let pulse = Pulse::default();
+        let until = |least: Duration| {
+            while pulse.idle() < least {
+                std::thread::yield_now();
+            }
+        };
+        until(Duration::from_millis(2));
+        pulse.begin();
+        let before = pulse.idle();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(2) {
+            std::thread::yield_now();
+        }
+        assert_eq!(pulse.idle(), before, "it has a unit in hand");
+        pulse.done();
+        until(before + Duration::from_millis(2));
+    }
+}

@@ -178,8 +178,8 @@ fn receive_payload(
     let breach = |breach: PieceBreach| Fault::protocol(format_args!("{unit} {}", breach.words()));
     let (mut pieces, mut hashed) = (ReceivedPieces::new(payload.len()), 0);
     while !pieces.is_whole() {
-        let until = pieces.received() + PIECE_BYTES.min(payload.len() - pieces.received());
-        pulse.paced(pacer, until - pieces.received());
+        let rest = PIECE_BYTES.min(payload.len() - pieces.received());
+        let until = pieces.received() + pulse.paced(pacer, rest).clamp(1, rest);
         let begun = Instant::now();
         while pieces.received() < until {
             let received = pieces.received();

@@ -143,8 +143,10 @@ fn send_unit(
     let (mut head, mut offset) = (&header[..], 0);
     for piece in payload.chunks(PIECE_BYTES) {
         times.count(Stage::Hash, || hasher.update(piece));
-        for grain in piece.chunks(pacer.grain()) {
-            pulse.paced(pacer, grain.len());
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let (grain, behind) = rest.split_at(pulse.paced(pacer, rest.len()).clamp(1, rest.len()));
+            rest = behind;
             let is_last = offset + grain.len() == payload.len() && !trailer;
             let more = if is_last { More::No } else { More::Follows };
             let part = UnitPart { header: head, offset, payload: grain, trailer: &[], more };

@@ -12,13 +12,14 @@ use std::time::Instant;
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Role, Transport};
 use longhaul_net::{LaneHandle, LaneMemory};
-use longhaul_proto::wire::message::{GrantedLanes, LaneTarget, Limit};
+use longhaul_proto::wire::message::{GrantedLanes, LaneTarget, Limit, Limited};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::clock::SessionClock;
 use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::lanes::JoinedLane;
+use crate::lanes::bottleneck::PathUse;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
@@ -35,6 +36,8 @@ pub(super) struct SessionLanes {
     role: Role,
     /// Whether the other side may not change the transport.
     keeps_transport: bool,
+    /// Whether the other side knows the limit `network:shared`.
+    peer_knows_shared: bool,
     observer: Arc<dyn Observer>,
     clock: SessionClock,
     /// The session's queue, to which lanes report.
@@ -60,6 +63,7 @@ impl SessionLanes {
         SessionLanes {
             role: rules.role,
             keeps_transport: rules.keeps_transport,
+            peer_knows_shared: rules.peer_knows_shared,
             pool: Lanes::new(rules),
             observer,
             clock,
@@ -178,7 +182,7 @@ impl SessionLanes {
     /// `by`: the part that limited the last second, if it is known.
     pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
         let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        let demand = Demand { remaining: self.remaining, is_hindered };
+        let demand = Demand { remaining: self.remaining, is_hindered, is_full: false };
         let mut target = None;
         for TuningStep { task, change, reason } in self.pool.tune(demand) {
             if let LaneTask::Lose(lanes) = &task {
@@ -248,6 +252,16 @@ impl SessionLanes {
     /// Looks at what the lanes do. `None` if the next look is not due.
     pub(super) fn sample(&mut self) -> Option<Vec<Doing>> {
         self.pool.sample()
+    }
+
+    /// A limit in words that the other side knows.
+    pub(super) fn worded(&self, by: Option<Limited>) -> Option<Limited> {
+        if self.peer_knows_shared { by } else { by.map(Limited::without_shared) }
+    }
+
+    /// The users of the path.
+    pub(super) fn path_use(&self) -> PathUse {
+        self.pool.path_use()
     }
 
     /// When the next call of [`SessionLanes::sample`] is due.

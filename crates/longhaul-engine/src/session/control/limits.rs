@@ -14,7 +14,7 @@ use longhaul_proto::wire::message::{Limited, TargetReport};
 use super::far_targets::FarTargets;
 use crate::api::TargetFigures;
 use crate::cpu::StageTimes;
-use crate::lanes::bottleneck::{Limiter, WaitsFor};
+use crate::lanes::bottleneck::{Limiter, PathUse, WaitsFor};
 use crate::lanes::worker::pulse::Doing;
 use crate::session::totals::TargetTroubles;
 
@@ -65,9 +65,11 @@ impl SessionLimits {
         &self.times
     }
 
-    /// Sets the reason for which a lane of this side has nothing to do from now on.
-    pub(super) fn set_waits_for(&mut self, waits_for: WaitsFor) {
+    /// Sets the reason for which a lane of this side has nothing to do from now on, and who uses
+    /// the path.
+    pub(super) fn set_state(&mut self, waits_for: WaitsFor, path_use: PathUse) {
         self.waits_for = waits_for;
+        self.limiter.set_path_use(path_use);
     }
 
     /// Counts a look at what the lanes do.

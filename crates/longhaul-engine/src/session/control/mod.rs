@@ -239,7 +239,7 @@ impl ControlLink {
     /// the loop's state, and looks at the lanes, if it is time to.
     pub(crate) fn settle(&mut self, state: RoundState) {
         self.connection.free_room();
-        self.limits.set_waits_for(state.waits_for);
+        self.limits.set_state(state.waits_for, self.lanes.path_use());
         self.movement.settle(&state);
         self.lanes.set_remaining(state.remaining);
         if let Some(doing) = self.lanes.sample() {
@@ -381,7 +381,7 @@ impl ControlLink {
         // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
         // brings those about.
         if !self.end.is_begun() {
-            self.connection.send(Message::Limiting(Limiting { by }));
+            self.connection.send(Message::Limiting(Limiting { by: self.lanes.worded(by) }));
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::Blame;
-use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, Preserve, RelPath};
+use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, PathShare, Preserve, RelPath};
 use longhaul_disk::{Affinity, EngineKind, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SyncGroup};
 use longhaul_proto::wire::message::{Offer, Outcome, Page, PageCredit, Settlement, Transport};
@@ -82,7 +82,9 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
         keeps_transport: false,
         windows: 0,
         tuning: None,
-        rates: LaneRates { own_rate: None, asked_rate: None },
+        rates: LaneRates::default(),
+        share: PathShare::Fair,
+        peer_knows_shared: true,
         stall_after: Duration::from_secs(20),
         replacement: Replacement::Never,
     };

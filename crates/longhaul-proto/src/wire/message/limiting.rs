@@ -27,6 +27,13 @@ impl Limited {
         Limited { by, thousandths: (share.clamp(0.0, 1.0) * 1000.0).round() as u16 }
     }
 
+    /// The same for a peer that does not know [`Limit::NetworkShared`].
+    #[must_use]
+    pub fn without_shared(self) -> Limited {
+        let by = if self.by == Limit::NetworkShared { Limit::NetworkRate } else { self.by };
+        Limited { by, ..self }
+    }
+
     /// The share, from 0 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.thousandths.min(1000)) / 1000.0
@@ -55,11 +62,13 @@ pub enum Limit {
     Target,
     /// The receiver's memory: with more of it, its disk would have more to do at a time.
     Memory,
+    /// Others on the path, to whom their part of it is left.
+    NetworkShared,
 }
 
 impl Limit {
     /// All of them, in order.
-    pub const ALL: [Limit; 9] = [
+    pub const ALL: [Limit; 10] = [
         Limit::Source,
         Limit::Hash,
         Limit::Cpu,
@@ -69,6 +78,7 @@ impl Limit {
         Limit::Receiver,
         Limit::Target,
         Limit::Memory,
+        Limit::NetworkShared,
     ];
 
     /// Its name, for people and scripts.
@@ -83,6 +93,7 @@ impl Limit {
             Limit::Receiver => "receiver",
             Limit::Target => "target",
             Limit::Memory => "memory",
+            Limit::NetworkShared => "network:shared",
         }
     }
 }

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use longhaul_core::Transport;
 use longhaul_core::filter::Rule;
 use longhaul_core::{ChunkSize, IfExists, LaneId, Preserve, RelPath, Role, Word};
+pub use longhaul_core::{PathShare, Transport};
 
 /// The first message of a session, from its initiator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +15,8 @@ pub struct Hello {
     pub version_min: u16,
     /// Newest version spoken.
     pub version_max: u16,
-    /// Bits about the initiator: [`CAP_IN_CHUNKS`] and [`CAP_EXACT_CHUNKS`]; unknown ones mean
-    /// nothing.
+    /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
+    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -29,7 +29,36 @@ pub const CAP_IN_CHUNKS: u64 = 1;
 /// Bit of [`Hello::caps`]: files come in chunks of the agreed size, as its user gave it, and are
 /// not cut into smaller ones. A receiver that does not know the bit may cut them.
 pub const CAP_EXACT_CHUNKS: u64 = 32;
+/// Bit of [`Hello::caps`]: the sender of the session leaves the path to others, as
+/// [`PathShare::Polite`].
+pub const CAP_SHARE_POLITE: u64 = 64;
+/// Bit of [`Hello::caps`]: the sender of the session takes all of the path, as [`PathShare::All`].
+/// Without this bit and the one before it takes a fair share.
+pub const CAP_SHARE_ALL: u64 = 128;
 
+/// The bit of a hello that says the share.
+pub fn share_said(share: PathShare) -> u64 {
+    match share {
+        PathShare::Polite => CAP_SHARE_POLITE,
+        PathShare::Fair => 0,
+        PathShare::All => CAP_SHARE_ALL,
+    }
+}
+
+/// The share that the bits of a hello say: the smaller one, if they contradict each other.
+pub fn share_of_hello(caps: u64) -> PathShare {
+    match (caps & CAP_SHARE_POLITE != 0, caps & CAP_SHARE_ALL != 0) {
+        (true, _) => PathShare::Polite,
+        (false, true) => PathShare::All,
+        (false, false) => PathShare::Fair,
+    }
+}
+
+/// Bit of [`Hello::caps`] and of [`Welcome::caps`]: this side knows the shares of a path. As a
+/// sender it keeps the one that was asked for, and it takes
+/// [`Limit::NetworkShared`](super::Limit::NetworkShared) for a limit. To one that does not know it
+/// a sender says [`Limit::NetworkRate`](super::Limit::NetworkRate) instead.
+pub const CAP_KNOWS_SHARED: u64 = 256;
 /// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole
 /// file system.
 pub const CAP_SYNCS_FILE_SYSTEM: u64 = 1;
@@ -118,6 +147,14 @@ pub struct Flow {
     /// Whether the sender may move lanes to another transport later, if it finds that this carries
     /// more.
     pub choose: bool,
+    /// The share of the path that the sender takes. It is no part of this on the wire, but bits of
+    /// the hello.
+    #[serde(skip)]
+    pub share: PathShare,
+    /// Whether the initiator knows the shares of a path. It is no part of this on the wire, but a
+    /// bit of the hello.
+    #[serde(skip)]
+    pub knows_shared: bool,
     /// Whether files come in chunks of the agreed size and are not cut into smaller ones. It is no
     /// part of this on the wire, but a bit of the hello.
     #[serde(skip)]
@@ -222,7 +259,8 @@ pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
-    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`]; unknown ones mean nothing.
+    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`]; unknown ones mean
+    /// nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],
@@ -283,4 +321,17 @@ pub struct GrantedLanes {
     pub count: u32,
     /// The transport to dial.
     pub transport: Transport,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_says_the_share_and_the_smaller_one_of_two() {
+        for share in [PathShare::Polite, PathShare::Fair, PathShare::All] {
+            assert_eq!(share_of_hello(share_said(share) | CAP_IN_CHUNKS), share);
+        }
+        assert_eq!(share_of_hello(u64::MAX), PathShare::Polite);
+    }
 }

@@ -205,6 +205,9 @@ struct Client {
     /// false]
     #[serde(default)]
     bench: bool,
+    /// The largest share of the network's path that the client may ask for: `fair`, which leaves
+    /// others theirs, or `all` (`--share all`). [default: "fair"]
+    share: Option<Text>,
     /// The user of this host as which the client's sessions run, in a process of that user with
     /// its groups: files that it makes are that user's, and it reads what that user may. Never
     /// root. The daemon must be started as root. [default: none]
@@ -444,6 +447,7 @@ fn judge_client(
         lanes: client.lanes.as_ref(),
     };
     let bounds = bounds::judge(&written, counts)?;
+    let share = grants::share(client.share)?;
     user.iter().try_for_each(|_| user::need_unbounded(&client.name, &bounds))?;
     Ok(ClientConfig {
         name,
@@ -455,6 +459,7 @@ fn judge_client(
         bounds,
         weight,
         bench: client.bench,
+        share,
         user,
     })
 }

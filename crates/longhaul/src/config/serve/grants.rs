@@ -1,14 +1,17 @@
-//! The rights that a `[[client]]` has at its roots, and the protections of a `[[root]]`.
+//! The rights that a `[[client]]` has at its roots and on the way there, and the protections of a
+//! `[[root]]`.
 //!
 //! In: the roots that are known, and the words of the client. Out: its rights, or what contradicts
 //! a root. Opens nothing.
 
+use longhaul_core::PathShare;
 use longhaul_engine::{Bounds, Rights, RootConfig};
 use longhaul_net::Protection;
 
 use super::file::{Text, Wrong, at, wrong};
 use crate::config::rights::grant;
 use crate::error::Flaw;
+use crate::values;
 
 /// The roots that a client may name.
 pub(super) struct KnownRoots<'a> {
@@ -80,4 +83,13 @@ pub(super) fn protections(words: &[Text]) -> Result<Vec<Protection>, Wrong> {
         given => at(word, Err(Flaw::Unknown { given: given.to_owned(), allowed: "private, safe" })),
     };
     words.iter().map(level).collect()
+}
+
+/// The largest share of a path that a client may ask for. Every client may be polite.
+pub(super) fn share(word: Option<Text>) -> Result<PathShare, Wrong> {
+    let Some(word) = word else { return Ok(PathShare::Fair) };
+    match at(&word, values::share(word.get_ref()))? {
+        PathShare::Polite => Err(wrong(&word, "share must be \"fair\" or \"all\": every client may ask for less")),
+        share => Ok(share),
+    }
 }

@@ -58,8 +58,8 @@ pub struct Summary<'a> {
     /// CPU seconds per 10^9 bytes that arrived, holes among them.
     pub(super) cpu_s_per_gb: CpuPerGb,
     /// The part that limited the run for the longest time: `source`, `hash`, `cpu`, `network:loss`,
-    /// `network:window`, `network:rate`, `receiver`, `target` or `memory`. Null where it is not
-    /// known.
+    /// `network:window`, `network:rate`, `network:shared`, `receiver`, `target` or `memory`. Null
+    /// where it is not known.
     pub(super) limited_by: Option<&'static str>,
     /// The share of the time for which `limited_by` holds, 0 to 1, of the time for which the limit
     /// is known.
@@ -344,7 +344,8 @@ pub(super) struct LanesBody<'a> {
     /// Lanes that stand now. Lanes that are being added are not counted yet; lanes that are ending
     /// still are.
     pub(super) lanes: u32,
-    /// The change: `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, or `=` for none.
+    /// The change: `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, `paced at 118.2 MB/s`, or
+    /// `=` for none.
     pub(super) change: &'a str,
     /// The reason, for people.
     pub(super) reason: &'a str,

@@ -1,0 +1,419 @@
+//! Keeps the manners of a sending side: gives the counters of all lanes of a path together to
+//! `proto`'s control of that path, and its rate back to them.
+//!
+//! In: lanes that join, and handles of those that stand, each round trip. Out: the rate of the
+//! account on which all lanes draw, to each connection the rate that it may pace at, and changes
+//! for people. One control serves all lanes of a session on a path whose rate the kernel controls;
+//! those over QUIC control theirs by themselves. The account keeps the sum, so that the others take
+//! at once what a lane leaves while it repairs a loss or measures its round trip; connections pace
+//! below it, each at more than its part, so that a piece does not leave as a burst. It knows no
+//! sockets and no messages.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{LaneId, PathShare, Role};
+use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, LaneStream};
+use longhaul_proto::tuning::Why;
+use longhaul_proto::tuning::manners::{PathControl, PathPhase, PathRound};
+
+use super::tune::{LaneTask, TuningStep, delivered_between};
+use crate::api::LanesChange;
+
+/// The manners of one side. See the module.
+#[derive(Debug)]
+pub(crate) struct LaneManners {
+    /// Whether there are manners to keep: at a sender that does not take all.
+    keeps: bool,
+    share: PathShare,
+    /// Paths with lanes, and those that had some a short while ago.
+    paths: Vec<LanePath>,
+    path_of: HashMap<LaneId, PathEnds>,
+    /// Whether all lanes that stand are on one of them.
+    are_all: bool,
+    steps: Vec<TuningStep>,
+}
+
+/// A lane that stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneMet<'a> {
+    /// The lane.
+    pub(crate) id: LaneId,
+    /// Its connection.
+    pub(crate) handle: &'a LaneHandle,
+    /// The time so far in which it had nothing to send.
+    pub(crate) idle: Duration,
+}
+
+/// The marks by which paths differ: the interface here, and the other end's address.
+type PathEnds = (Option<u32>, Option<IpAddr>);
+
+/// A path, and the lanes on it.
+#[derive(Debug)]
+struct LanePath {
+    ends: PathEnds,
+    control: PathControl,
+    looks: HashMap<LaneId, LaneLook>,
+    since: Instant,
+    next: Instant,
+    /// Since when no lane has been on it. `None`: some are.
+    left: Option<Instant>,
+    /// The last state that was told, and when.
+    told: Option<(ToldState, Instant)>,
+}
+
+/// A lane at the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct LaneLook {
+    counters: LaneCounters,
+    idle: Duration,
+    /// The rate that its connection was last told. `None`: it was told none.
+    pace: Option<u64>,
+}
+
+/// The part that sees to it that the lanes of a path keep its rate together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SumKeeper {
+    /// The account of all lanes: they are on one path.
+    Account,
+    Nobody,
+}
+
+/// A state of the path as people are told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ToldState {
+    Full,
+    Shared,
+}
+
+impl LaneManners {
+    /// The manners of a side that begins.
+    pub(crate) fn new(role: Role, share: PathShare) -> LaneManners {
+        let keeps = role == Role::Sender && share != PathShare::All;
+        LaneManners { keeps, share, paths: Vec::new(), path_of: HashMap::new(), are_all: false, steps: Vec::new() }
+    }
+
+    /// Takes a lane that joined.
+    pub(crate) fn joined(&mut self, id: LaneId, stream: &LaneStream) {
+        let lane = stream.handle();
+        // Within a host there is no path, and what ssh does is its own affair. A lane whose
+        // transport has a control of its own measures round trips that begin before it waits for
+        // its turn: they are longer by that wait, which is no queue of the path.
+        let is_kernels = lane.facts().congestion_control == CongestionControl::Kernel;
+        if !self.keeps || !is_kernels || lane.is_within_host() {
+            return;
+        }
+        if self.share == PathShare::Polite {
+            lane.set_scavenger();
+        }
+        self.joined_path(id, (stream.interface(), stream.peer_addr().map(|peer| peer.ip())), Instant::now());
+    }
+
+    fn joined_path(&mut self, id: LaneId, ends: PathEnds, now: Instant) {
+        match self.paths.iter_mut().find(|path| path.ends == ends) {
+            Some(path) if path.left.is_some() => path.come_back(now),
+            Some(_) => {}
+            None => self.paths.push(LanePath::new(ends, self.share, now)),
+        }
+        self.path_of.insert(id, ends);
+    }
+
+    /// When the next call of [`LaneManners::look`] is due. `None` if none ever is.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        self.paths.iter().map(|path| path.next).min()
+    }
+
+    /// Ends the rounds that are over, and has each connection pace. `given`: the share of a rate
+    /// that was asked for, bytes/s, if there is one. Returns whether there was anything to look at.
+    pub(crate) fn look<'a>(
+        &mut self,
+        now: Instant,
+        lanes: impl Iterator<Item = LaneMet<'a>> + Clone,
+        given: Option<u64>,
+    ) -> bool {
+        if self.look_at().is_none_or(|at| now < at) {
+            return false;
+        }
+        self.path_of.retain(|id, _| lanes.clone().any(|lane| lane.id == *id));
+        self.are_all = lanes.clone().all(|lane| self.path_of.contains_key(&lane.id));
+        for path in &mut self.paths {
+            let has_lanes = self.path_of.values().any(|ends| *ends == path.ends);
+            path.left = if has_lanes { None } else { path.left.or(Some(now)) };
+        }
+        self.paths.retain(|path| path.left.is_none_or(|left| now - left < REMEMBERED_FOR));
+        let keeper = if self.are_all && self.standing().count() == 1 { SumKeeper::Account } else { SumKeeper::Nobody };
+        let path_of = &self.path_of;
+        for path in self.paths.iter_mut().filter(|path| now >= path.next) {
+            let ends = path.ends;
+            let on_it = lanes.clone().filter(|lane| path_of.get(&lane.id) == Some(&ends));
+            if path.left.is_none() {
+                path.look(now, on_it, (given, keeper));
+                self.steps.extend(path.change(now));
+            } else {
+                path.next = now + REMEMBERED_FOR;
+            }
+        }
+        true
+    }
+
+    /// The paths on which lanes stand.
+    fn standing(&self) -> impl Iterator<Item = &LanePath> {
+        self.paths.iter().filter(|path| path.left.is_none())
+    }
+
+    /// Has each connection be told its pace at the next look, as somebody else told it another.
+    pub(crate) fn forget_paces(&mut self) {
+        self.paths.iter_mut().flat_map(|path| path.looks.values_mut()).for_each(|look| look.pace = None);
+    }
+
+    /// The rate that all lanes keep together, bytes/s. `None` if a path is not full, as far as is
+    /// known, or if some lanes are on none that is looked at.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        let keeps = self.are_all && self.standing().next().is_some();
+        self.standing().map(|path| path.control.rate()).sum::<Option<u64>>().filter(|_| keeps)
+    }
+
+    /// Whether more lanes would carry no more, or take it from others.
+    pub(crate) fn is_full(&self) -> bool {
+        self.standing().next().is_some() && self.standing().all(|path| path.control.is_full())
+    }
+
+    /// Whether others on a path leave this session less than there is.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.standing().any(|path| path.control.is_shared())
+    }
+
+    /// The changes since the last call, for people.
+    pub(crate) fn take_steps(&mut self) -> Vec<TuningStep> {
+        std::mem::take(&mut self.steps)
+    }
+}
+
+impl LanePath {
+    fn new(ends: PathEnds, share: PathShare, now: Instant) -> LanePath {
+        let control = PathControl::new(share);
+        let next = now + control.next_look();
+        LanePath { ends, control, looks: HashMap::new(), since: now, next, left: None, told: None }
+    }
+
+    /// Has lanes again. What was known of it holds.
+    fn come_back(&mut self, now: Instant) {
+        (self.left, self.since, self.next) = (None, now, now + self.control.next_look());
+        self.looks.clear();
+    }
+
+    fn look<'a>(
+        &mut self,
+        now: Instant,
+        lanes: impl Iterator<Item = LaneMet<'a>> + Clone,
+        (given, keeper): (Option<u64>, SumKeeper),
+    ) {
+        let look = self.counted(now, lanes.clone());
+        let was_kept = self.control.rate().is_some();
+        self.control.look(&look);
+        tracing::trace!(
+            target: "longhaul::lanes",
+            ?look,
+            rate = self.control.rate(),
+            phase = ?self.control.phase(),
+            own_loss = self.control.own_loss(),
+            base = ?self.control.base(),
+            "a look at the path"
+        );
+        self.next = now + self.control.next_look();
+        if !was_kept && self.control.rate().is_none() {
+            return;
+        }
+        let paced = divide(self.control.rate(), self.looks.len(), keeper).into_iter().chain(given).min();
+        for lane in lanes {
+            if let Some(look) = self.looks.get_mut(&lane.id).filter(|look| is_news(look.pace, paced)) {
+                lane.handle.set_pace(paced);
+                look.pace = paced;
+            }
+        }
+    }
+
+    /// The counts of all lanes since the last look. A lane that is new is counted from now on.
+    fn counted<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = LaneMet<'a>>) -> PathRound {
+        let elapsed = now - std::mem::replace(&mut self.since, now);
+        let mut round = PathRound { elapsed, ..PathRound::default() };
+        let (mut seen, mut idle, mut counted) = (HashMap::new(), 0.0, 0);
+        for lane in lanes {
+            let Some(counters) = lane.handle.counters() else { continue };
+            let before = self.looks.get(&lane.id);
+            let look = LaneLook { counters, idle: lane.idle, pace: before.and_then(|look| look.pace) };
+            if let Some(before) = before {
+                round.add(&before.counters, &counters);
+                idle += look.idle_since(before).as_secs_f64();
+                counted += 1;
+            }
+            round.rtt_first = least(round.rtt_first, counters.round_trip.min.unwrap_or_default());
+            seen.insert(lane.id, look);
+        }
+        round.lanes = seen.len() as u32;
+        round.idle = (idle / elapsed.as_secs_f64().max(1e-6) / f64::from(counted.max(1))).min(1.0);
+        self.looks = seen;
+        round
+    }
+
+    /// A change of the path's state, if there is one to tell.
+    fn change(&mut self, now: Instant) -> Option<TuningStep> {
+        let state = match (self.control.phase(), self.control.is_shared()) {
+            (PathPhase::Steady, true) => ToldState::Shared,
+            (PathPhase::Steady, false) => ToldState::Full,
+            (PathPhase::Open | PathPhase::Drain, _) => return None,
+        };
+        // Others come and go; a line each second would tell nobody more.
+        if self.told.is_some_and(|(was, at)| state == was || now - at < TELL_EVERY) {
+            return None;
+        }
+        self.told = Some((state, now));
+        let (rate, most) = (self.control.rate()?, self.control.capacity() as u64);
+        tracing::debug!(
+            target: "longhaul::lanes",
+            rate,
+            most,
+            own_loss = self.control.own_loss(),
+            round_trip_ms = self.control.base().as_secs_f64() * 1e3,
+            "the path is {state:?}"
+        );
+        let reason = match state {
+            ToldState::Full => Why::PathFull { most },
+            ToldState::Shared => Why::PathShared { most },
+        };
+        Some(TuningStep { task: LaneTask::Nothing, change: LanesChange::Paced(rate), reason })
+    }
+}
+
+impl LaneLook {
+    /// The time since `before` in which it had nothing to send, or the other host took no more.
+    fn idle_since(&self, before: &LaneLook) -> Duration {
+        let full = self.counters.waits.receiver.saturating_sub(before.counters.waits.receiver);
+        self.idle.saturating_sub(before.idle).max(full)
+    }
+}
+
+/// Adds what a lane did between two looks.
+trait AddLane {
+    fn add(&mut self, before: &LaneCounters, now: &LaneCounters);
+}
+
+impl AddLane for PathRound {
+    fn add(&mut self, before: &LaneCounters, now: &LaneCounters) {
+        let delivered = delivered_between(before, now);
+        self.delivered += delivered;
+        self.lost += now.resent.saturating_sub(before.resent);
+        self.packet_bytes = self.packet_bytes.max(now.packets.payload_bytes);
+        // A lane without traffic remembers a round trip of another time.
+        if delivered > 0 {
+            self.rtt = least(self.rtt, now.round_trip.smoothed);
+        }
+    }
+}
+
+/// The shorter one, where 0 is none.
+fn least(one: Duration, other: Duration) -> Duration {
+    if one.is_zero() || !other.is_zero() && other < one { other } else { one }
+}
+
+/// Whether a connection should be told that pace: it differs by a twentieth.
+fn is_news(told: Option<u64>, pace: Option<u64>) -> bool {
+    match (told, pace) {
+        (Some(told), Some(pace)) => pace.abs_diff(told) > told / 20,
+        (told, pace) => told != pace,
+    }
+}
+
+/// The rate at which each of `lanes` connections may pace: more than its part of `rate`.
+fn divide(rate: Option<u64>, lanes: usize, keeper: SumKeeper) -> Option<u64> {
+    let room = match keeper {
+        SumKeeper::Nobody => ROOM_WITHOUT,
+        SumKeeper::Account if lanes <= 1 => ROOM_ALONE,
+        SumKeeper::Account => ROOM,
+    };
+    Some((rate? as f64 / lanes.max(1) as f64 * room) as u64)
+}
+
+/// Multiples of its part that a connection may use. BBR needs a quarter more than its part now and
+/// then, to find out that it may have it; with half more, two lanes do the work of three. With
+/// twice its part, lanes that all stood still fill a queue when they go on.
+const ROOM: f64 = 1.5;
+const ROOM_ALONE: f64 = 1.5;
+/// The same if no account keeps the sum.
+const ROOM_WITHOUT: f64 = 1.1;
+/// The time for which a path is remembered after the last lane has left it.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+/// The time between two changes that people are told of.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_may_use_more_than_its_part_where_an_account_keeps_the_sum() {
+        assert_eq!(divide(Some(400), 4, SumKeeper::Account), Some(150));
+        assert_eq!(divide(Some(400), 1, SumKeeper::Account), Some(600));
+        assert_eq!(divide(Some(400), 4, SumKeeper::Nobody), Some(110));
+        assert_eq!(divide(None, 4, SumKeeper::Account), None);
+    }
+
+    #[test]
+    fn a_receiver_and_whoever_takes_all_keep_no_rate() {
+        for (role, share) in [(Role::Receiver, PathShare::Fair), (Role::Sender, PathShare::All)] {
+            let manners = LaneManners::new(role, share);
+            assert!(!manners.keeps && manners.look_at().is_none() && !manners.is_full(), "{role:?}");
+        }
+        assert!(LaneManners::new(Role::Sender, PathShare::Polite).keeps);
+    }
+
+    #[test]
+    fn a_path_counts_only_while_lanes_stand_on_it_and_is_forgotten_a_minute_after() {
+        let (stream, _other) = LaneStream::pair().expect("a pair");
+        let (handle, start) = (stream.handle(), Instant::now());
+        let mut manners = LaneManners::new(Role::Sender, PathShare::Fair);
+        let met = |id| LaneMet { id: LaneId(id), handle: &handle, idle: Duration::ZERO };
+        let ends = |interface| (Some(interface), None);
+        manners.joined_path(LaneId(1), ends(1), start);
+        manners.joined_path(LaneId(2), ends(2), start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        manners.look(at(1), [met(1), met(2)].into_iter(), None);
+        assert_eq!(manners.standing().count(), 2);
+        manners.look(at(2), [met(2)].into_iter(), None);
+        assert_eq!((manners.standing().count(), manners.paths.len(), manners.path_of.len()), (1, 2, 1));
+        manners.joined_path(LaneId(3), ends(1), at(30));
+        manners.look(at(31), [met(2), met(3)].into_iter(), None);
+        assert_eq!((manners.standing().count(), manners.paths.len()), (2, 2), "it is the same path again");
+        manners.look(at(32), [met(2)].into_iter(), None);
+        manners.look(at(93), [met(2)].into_iter(), None);
+        assert_eq!(manners.paths.len(), 1);
+        manners.look(at(94), std::iter::empty(), None);
+        assert!(manners.rate().is_none() && !manners.is_full() && manners.standing().next().is_none());
+    }
+
+    #[test]
+    fn a_connection_is_told_a_pace_that_differs_by_more_than_a_twentieth() {
+        for (told, pace, want) in [
+            (None, None, false),
+            (None, Some(100), true),
+            (Some(100), Some(105), false),
+            (Some(100), Some(106), true),
+            (Some(100), Some(94), true),
+            (Some(100), None, true),
+        ] {
+            assert_eq!(is_news(told, pace), want, "{told:?} {pace:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_in_which_a_lane_could_send_nothing_is_that_without_work_or_without_room_there() {
+        let look = |idle, receiver| {
+            let mut look = LaneLook { idle: Duration::from_millis(idle), ..LaneLook::default() };
+            look.counters.waits.receiver = Duration::from_millis(receiver);
+            look
+        };
+        assert_eq!(look(30, 50).idle_since(&look(10, 40)), Duration::from_millis(20));
+        assert_eq!(look(30, 70).idle_since(&look(10, 40)), Duration::from_millis(30));
+    }
+}

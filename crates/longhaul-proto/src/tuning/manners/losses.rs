@@ -1,0 +1,85 @@
+//! The losses of a path: what it loses by itself, and what is lost in a queue that overflows.
+//!
+//! In: packets delivered and lost in a round, and whether a queue stood. Out: a judgement. It
+//! decides nothing about rates.
+
+use super::{PathPhase, PathRound};
+
+/// A judgement of the losses of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The path loses as much by itself.
+    Own,
+    /// More than that was lost.
+    Excess,
+}
+
+/// The losses, and what is made of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Losses {
+    /// The part of its packets that the path loses by itself.
+    pub(super) own: f64,
+    /// Rounds in which that was measured.
+    known: u32,
+    /// Packets lost beyond that while a queue stood.
+    pub(super) overflow: f64,
+    /// Rounds for which losses are still those of a queue that stood.
+    stood: u32,
+    /// Rounds for which losses do not count: they belong to what was answered already.
+    pub(super) pardon: u32,
+}
+
+impl Losses {
+    /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
+    /// is aimed at. While one stands, losses add up from round to round (a CUSUM, Page 1954): its
+    /// overflow costs each flow few packets at a time.
+    pub(super) fn judge(&mut self, round: &PathRound, queue: f64, phase: PathPhase) -> Loss {
+        let size = f64::from(round.packet_bytes.max(1));
+        let (packets, lost) = ((round.delivered + round.lost) as f64 / size, round.lost as f64 / size);
+        let expected = OWN_LOSS_ROOM * self.own * packets;
+        let noise = SIGMAS * (expected + 1.0).sqrt();
+        // A loss is found a round trip or more after the queue overflowed.
+        self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
+        let stands = self.stood > 0;
+        let is_calm = match phase {
+            PathPhase::Open => queue < 1.0,
+            PathPhase::Drain => false,
+            PathPhase::Steady => !stands && self.pardon == 0,
+        };
+        if is_calm {
+            self.known = self.known.saturating_add(1);
+            self.own += OWN_LOSS_STEP * ((lost / packets.max(1.0)).min(OWN_LOST_MOST) - self.own);
+        }
+        if self.pardon > 0 {
+            (self.pardon, self.overflow) = (self.pardon - 1, 0.0);
+            return Loss::Own;
+        }
+        let more = lost - expected;
+        self.overflow = if stands { (self.overflow + more).max(0.0) } else { self.overflow * OVERFLOW_REMEMBERED };
+        let borne = if phase == PathPhase::Open { LOSS_BORNE_OPEN } else { LOSS_BORNE };
+        // Lanes that begin lose some packets on any path, and what it loses by itself is not known.
+        let adds_up = phase != PathPhase::Open || self.known >= KNOWN_ROUNDS;
+        let is_excess = adds_up && self.overflow > noise || more > noise + borne * packets;
+        if is_excess { Loss::Excess } else { Loss::Own }
+    }
+}
+
+/// How much more than the path's own loss is its own, as losses come unevenly.
+const OWN_LOSS_ROOM: f64 = 1.5;
+const OWN_LOSS_STEP: f64 = 0.1;
+const OWN_LOST_MOST: f64 = 0.1;
+/// Rounds after which the path's own loss is known well enough to add up losses beyond it.
+const KNOWN_ROUNDS: u32 = 10;
+/// The part of all packets that may be lost besides.
+const LOSS_BORNE: f64 = 0.01;
+/// The same while the path's own loss is hardly known: lanes that double their rate lose more than
+/// that as soon as a short queue is full.
+const LOSS_BORNE_OPEN: f64 = 0.08;
+/// Deviations of a Poisson process within which a loss is chance.
+const SIGMAS: f64 = 5.0;
+/// From this multiple of the queue that is aimed at on, losses are those of a queue ...
+const STANDING: f64 = 1.3;
+/// ... and so they are for this many rounds.
+const STOOD_ROUNDS: u32 = 3;
+/// The part of these losses that is remembered from one round without a queue to the next.
+const OVERFLOW_REMEMBERED: f64 = 0.95;
