@@ -108,13 +108,13 @@ pub const LANE_STALL_SECONDS: u64 = 20;
 pub const SEGMENT_BYTES_SAFE: u32 = 1220;
 /// Most bytes that a lane is tried with before it joins: a packet can have no more.
 pub const TRIAL_BYTES_MAX: u32 = 64 << 10;
-/// Bytes of the smallest datagram with which the two ends of a UDP lane reckon: 1280 that every link
-/// carries, less 48 of headers.
+/// Bytes of the smallest datagram with which the two ends of a UDP lane reckon: 1280 that every
+/// link carries, less 48 of headers.
 pub const UDP_DATAGRAM_BYTES_SAFE: u16 = 1232;
 /// Bytes of the largest datagram that IPv4 knows: 65,535 less 28 of headers.
 pub const UDP_DATAGRAM_BYTES_MAX: u16 = 65_507;
-/// The fewest payload bytes that a piece of a unit has over UDP, but for a unit's last piece: so the
-/// largest unit has at most 58,255 pieces, and the last number of a u16 is free.
+/// The fewest payload bytes that a piece of a unit has over UDP, but for a unit's last piece: so
+/// the largest unit has at most 58,255 pieces, and the last number of a u16 is free.
 pub const UDP_PIECE_BYTES_MIN: u16 = 1152;
 /// Units of a UDP lane between the first that is not whole and the last that may be begun: 1 GiB of
 /// the smallest chunks that users may choose, and some 300 bytes of state for each.

@@ -43,7 +43,7 @@ pub enum PacketKind {
     Data = 0x23,
     /// The description of a unit.
     Unit = 0x24,
-    /// What has come, from the receiver of files to the sender.
+    /// The standing of all units, from the receiver of files to the sender.
     Status = 0x25,
     /// Zeros, to try a size or as a sign of life.
     Probe = 0x26,
@@ -95,8 +95,8 @@ pub enum PacketError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaneIndex(pub u32);
 
-/// The number of a packet in its direction of a lane: from 0, one more for each packet, never twice.
-/// Below 2^48.
+/// The number of a packet in its direction of a lane: from 0, one more for each packet, never
+/// twice. Below 2^48.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PacketNumber(u64);
 
@@ -134,7 +134,7 @@ impl PieceBytes {
     /// The smallest: what fits the smallest datagram that passes wherever IPv6 does.
     pub const SAFE: PieceBytes = PieceBytes(UDP_DATAGRAM_BYTES_SAFE - DATA_OVERHEAD_BYTES);
 
-    /// So many bytes, if a piece may have them.
+    /// A piece of so many bytes, if it may have them.
     pub const fn new(bytes: u16) -> Option<PieceBytes> {
         let most = UDP_DATAGRAM_BYTES_MAX - DATA_OVERHEAD_BYTES;
         if bytes >= UDP_PIECE_BYTES_MIN && bytes <= most { Some(PieceBytes(bytes)) } else { None }

@@ -57,7 +57,7 @@ pub struct Status {
     pub delay: Option<u16>,
     /// Bytes of the largest datagram of a PROBE that came; 0 if none has.
     pub probe: u16,
-    /// What came since the lane's start.
+    /// The packets that came since the lane's start.
     pub counts: Counts,
     /// All units below this are whole.
     pub below: Serial,
@@ -115,11 +115,11 @@ pub struct Standing {
 /// How units stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitStanding {
-    /// So many units are whole.
+    /// This many units are whole.
     Whole(u16),
-    /// Of so many units nothing came.
+    /// Nothing came of this many units.
     Absent(u16),
-    /// Of one unit a part came.
+    /// A part of one unit came.
     Part(PartUnit),
 }
 
@@ -194,11 +194,11 @@ impl Status {
         for serial in [self.below, self.admit, self.standing.from] {
             out.extend_from_slice(&serial.0.to_le_bytes());
         }
-        let flags = flag(self.largest.is_some(), HAS_LARGEST)
-            | flag(self.delay.is_some(), HAS_DELAY)
-            | flag(self.ended, ENDED)
-            | flag(self.held, HELD)
-            | flag(self.standing.complete, COMPLETE);
+        let flags = u16::from(self.largest.is_some()) * HAS_LARGEST
+            | u16::from(self.delay.is_some()) * HAS_DELAY
+            | u16::from(self.ended) * ENDED
+            | u16::from(self.held) * HELD
+            | u16::from(self.standing.complete) * COMPLETE;
         out.extend_from_slice(&flags.to_le_bytes());
         out.extend_from_slice(&[0; 2]);
         self.standing.encode(&mut out);
@@ -217,7 +217,7 @@ impl Status {
             return Err(PacketError::Unknown);
         }
         let status = Status {
-            largest: largest(fixed, has(HAS_LARGEST))?,
+            largest: largest(fixed, flags)?,
             delay: has(HAS_DELAY).then_some(u16_at(fixed, 16)),
             probe: u16_at(fixed, 18),
             counts: counts(fixed),
@@ -225,7 +225,7 @@ impl Status {
             admit: Serial(u32_at(fixed, 56)),
             ended: has(ENDED),
             held: has(HELD),
-            standing: Standing::decode(Serial(u32_at(fixed, 60)), has(COMPLETE), rest)?,
+            standing: Standing { from: Serial(u32_at(fixed, 60)), complete: has(COMPLETE), ..Standing::decode(rest)? },
         };
         status.check(u16_at(fixed, 16))?;
         Ok(status)
@@ -236,20 +236,21 @@ impl Status {
         let (below, admit, from) = (self.below.0, self.admit.0, self.standing.from.0);
         let bounded = admit >= below && admit - below <= UDP_UNITS_OPEN_MAX;
         let within = from >= below && self.standing.end() <= u64::from(admit);
-        if !bounded || !within || (self.delay.is_none() && delay != 0) {
+        let goes_on = matches!(self.standing.units.last(), Some(UnitStanding::Part(part)) if part.goes_on);
+        if !bounded || !within || (goes_on && self.standing.complete) || (self.delay.is_none() && delay != 0) {
             return Err(PacketError::Bounds);
         }
         Ok(())
     }
 }
 
-fn largest(fixed: &[u8], is_there: bool) -> Result<Option<LargestArrived>, PacketError> {
+fn largest(fixed: &[u8], flags: u16) -> Result<Option<LargestArrived>, PacketError> {
     let number = PacketNumber::new(u64_at(fixed, 0)).ok_or(PacketError::Bounds)?;
     let largest = LargestArrived { number, waited_us: u32_at(fixed, 8), at_us: u32_at(fixed, 12) };
-    match is_there {
-        true => Ok(Some(largest)),
-        false if fixed[..16] == [0; 16] => Ok(None),
-        false => Err(PacketError::Bounds),
+    match flags & HAS_LARGEST {
+        0 if fixed[..16] != [0; 16] => Err(PacketError::Bounds),
+        0 => Ok(None),
+        _ => Ok(Some(largest)),
     }
 }
 
@@ -272,7 +273,9 @@ impl Standing {
                 UnitStanding::Whole(count) => out.extend_from_slice(&(WHOLE | count & RUN_MOST).to_le_bytes()),
                 UnitStanding::Absent(count) => out.extend_from_slice(&(ABSENT | count & RUN_MOST).to_le_bytes()),
                 UnitStanding::Part(part) => {
-                    let head = flag(part.lacks_unit, LACKS_UNIT) | flag(part.goes_on, GOES_ON) | part.gaps & GAPS_MOST;
+                    let head = u16::from(part.lacks_unit) * LACKS_UNIT
+                        | u16::from(part.goes_on) * GOES_ON
+                        | part.gaps & GAPS_MOST;
                     out.extend_from_slice(&head.to_le_bytes());
                     out.extend_from_slice(&[part.cut.0, 0]);
                     out.extend_from_slice(&part.first.to_le_bytes());
@@ -286,9 +289,8 @@ impl Standing {
         }
     }
 
-    fn decode(from: Serial, complete: bool, mut rest: &[u8]) -> Result<Standing, PacketError> {
-        let mut standing = Standing { from, complete, ..Standing::default() };
-        let mut is_over = false;
+    fn decode(mut rest: &[u8]) -> Result<Standing, PacketError> {
+        let (mut standing, mut is_over) = (Standing::default(), false);
         while !rest.is_empty() {
             if is_over {
                 return Err(PacketError::Bounds);
@@ -304,7 +306,7 @@ impl Standing {
             is_over = matches!(unit, UnitStanding::Part(PartUnit { goes_on: true, .. }));
             standing.units.push(unit);
         }
-        if is_over && complete { Err(PacketError::Bounds) } else { Ok(standing) }
+        Ok(standing)
     }
 
     /// Reads one unit of which a part came. Only the first one of a stretch may go on where another
@@ -345,8 +347,4 @@ fn taken<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], PacketError>
     let (first, behind) = rest.split_at_checked(bytes).ok_or(PacketError::Length)?;
     *rest = behind;
     Ok(first)
-}
-
-fn flag(set: bool, bit: u16) -> u16 {
-    if set { bit } else { 0 }
 }
