@@ -6,6 +6,8 @@
 
 #[path = "golden/extras.rs"]
 mod extras;
+#[path = "golden/udp.rs"]
+mod udp;
 
 use std::fmt::Write;
 
