@@ -103,7 +103,9 @@ impl Inbox {
         for (header, control) in headers[..came].iter().zip(&self.controls) {
             // SAFETY: it was written above, and the kernel has changed its integers.
             let header = unsafe { header.assume_init_ref() };
-            let (run, dropped) = Run::of(header.msg_len as usize, header.msg_hdr.msg_controllen as usize, control);
+            #[allow(clippy::unnecessary_cast, reason = "some C libraries have 32 bits there")]
+            let control_len = header.msg_hdr.msg_controllen as usize;
+            let (run, dropped) = Run::of(header.msg_len as usize, control_len, control);
             self.dropped = dropped.unwrap_or(self.dropped);
             self.runs.push(run);
         }

@@ -51,6 +51,7 @@ impl Control {
         while rest.len() >= HEADER {
             // SAFETY: there are as many bytes as a header has, which holds integers only.
             let header = unsafe { rest.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
+            #[allow(clippy::unnecessary_cast, reason = "some C libraries have 32 bits there")]
             let len = header.cmsg_len as usize;
             let Some(data) = rest.get(HEADER..len) else { return };
             each(header.cmsg_level, header.cmsg_type, data);
