@@ -65,7 +65,7 @@ pub use transport::{LaneTransport, PieceRoom, ReceivedPiece, UnitPart};
 pub use tunnel::{Tunnel, TunnelDoor};
 pub use udp::{
     Asking, Knock, Knocks, LaneEnd, NotOpened, Opener, SEAL_BYTES, Sealer, UdpDial, UdpFigure, UdpHandle, UdpLane,
-    UdpReceiveHalf, UdpSecret, UdpSendHalf,
+    UdpReceiveHalf, UdpSeat, UdpSecret, UdpSendHalf,
 };
 pub use wire::{Congestion, LaneOptions, More};
 

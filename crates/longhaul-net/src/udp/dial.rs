@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_sys::udp::{self, Inbox, Readiness};
 
-use super::socket::{dialling, route_payload};
+use super::socket::{connected_payload, dialling};
 use crate::error::{NetError, Over};
 use crate::wire::bind_error;
 
@@ -55,7 +55,7 @@ impl UdpDial {
 
     /// The largest UDP payload that the route takes at this host, bytes.
     pub fn route_bytes(&self) -> u16 {
-        route_payload(self.peer, self.socket.local_addr().ok().map(|addr| addr.ip()))
+        connected_payload(&self.socket, self.peer)
     }
 
     /// Sends `question` again and again until `answer` gives something of a datagram that came.

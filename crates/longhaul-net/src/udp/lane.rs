@@ -12,6 +12,7 @@ use longhaul_sys::udp::{self, Arrived, Inbox, RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, 
 
 use super::dial::UdpDial;
 use super::keys::{LaneEnd, Opener, SEAL_BYTES, Sealer, UdpSecret};
+use super::port::UdpSeat;
 use super::state::{UdpFigure, UdpHandle};
 use crate::error::NetError;
 use crate::wire::canonical;
@@ -40,14 +41,9 @@ impl UdpLane {
     /// gave.
     ///
     /// # Errors
-    /// [`NetError::Crypto`], [`NetError::Socket`].
-    pub fn accepted(seat: UdpSocket, secret: &UdpSecret, context: &[u8]) -> Result<UdpLane, NetError> {
-        let peer = seat.peer_addr().map_err(|source| NetError::Socket {
-            addr: "a UDP lane".to_owned(),
-            doing: "name the other end",
-            source,
-        })?;
-        UdpLane::over(seat, canonical(peer), secret.keys(context, LaneEnd::Acceptor)?)
+    /// [`NetError::Crypto`].
+    pub fn accepted(seat: UdpSeat, secret: &UdpSecret, context: &[u8]) -> Result<UdpLane, NetError> {
+        UdpLane::over(seat.socket, seat.peer, secret.keys(context, LaneEnd::Acceptor)?)
     }
 
     fn over(socket: UdpSocket, peer: SocketAddr, (sealer, opener): (Sealer, Opener)) -> Result<UdpLane, NetError> {

@@ -26,5 +26,5 @@ pub(crate) use keys::UDP_EXPORTER_LABEL;
 pub use keys::{LaneEnd, NotOpened, Opener, SEAL_BYTES, Sealer, UdpSecret};
 pub use lane::{UdpLane, UdpReceiveHalf, UdpSendHalf};
 pub(crate) use port::Door;
-pub use port::{Knock, Knocks};
+pub use port::{Knock, Knocks, UdpSeat};
 pub use state::{UdpFigure, UdpHandle};

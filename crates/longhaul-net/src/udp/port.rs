@@ -12,7 +12,7 @@ use longhaul_sys::udp;
 use quinn::udp::RecvMeta;
 use tokio::sync::mpsc;
 
-use super::socket::PortAddr;
+use super::socket::{PortAddr, connected_payload};
 use crate::error::NetError;
 use crate::wire::canonical;
 
@@ -93,7 +93,7 @@ impl Knocks {
     ///
     /// # Errors
     /// [`NetError::Socket`].
-    pub fn seat(&self, knock: &Knock) -> Result<UdpSocket, NetError> {
+    pub fn seat(&self, knock: &Knock) -> Result<UdpSeat, NetError> {
         let failed =
             |source| NetError::Socket { addr: knock.from.to_string(), doing: "make a UDP lane's socket", source };
         if !self.shares {
@@ -106,12 +106,23 @@ impl Knocks {
         };
         let seat = connected(self.port.addr.ip()).map_err(failed)?;
         let at = seat.local_addr().map_err(failed)?.ip();
-        match knock.to {
+        let socket = match knock.to {
             // This host has several addresses, and would answer from another.
-            Some(to) if to.to_canonical() != at.to_canonical() => connected(to).map_err(failed),
-            _ => Ok(seat),
-        }
+            Some(to) if to.to_canonical() != at.to_canonical() => connected(to).map_err(failed)?,
+            _ => seat,
+        };
+        let route_bytes = connected_payload(&socket, knock.from);
+        Ok(UdpSeat { socket, peer: knock.from, route_bytes })
     }
+}
+
+/// A socket apart for one lane at the port.
+#[derive(Debug)]
+pub struct UdpSeat {
+    pub(crate) socket: UdpSocket,
+    pub(crate) peer: SocketAddr,
+    /// The largest UDP payload that the route takes at this host, bytes.
+    pub route_bytes: u16,
 }
 
 /// Lets sockets of lanes share the port's address, and keeps strangers' datagrams at the port.

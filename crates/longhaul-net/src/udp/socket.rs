@@ -88,14 +88,26 @@ fn enlarge(socket: &Socket) {
 /// The largest UDP payload that the route to `peer` takes at this host, as far as the kernel knows,
 /// up to [`PAYLOAD_MAX`].
 pub(crate) fn route_payload(peer: SocketAddr, local: Option<IpAddr>) -> u16 {
-    let headers = if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 };
     let asked = || {
         let socket = dialling(peer, local)?;
         socket.connect(peer)?;
-        Ok::<_, io::Error>(if peer.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? })
+        Ok::<_, io::Error>(socket)
     };
-    let mtu = asked().unwrap_or(1500);
-    u16::try_from(mtu.saturating_sub(headers))
+    payload_of(peer, asked().and_then(|socket| mtu_of(&socket)))
+}
+
+/// The same of the route of a connected socket.
+pub(crate) fn connected_payload(socket: &UdpSocket, peer: SocketAddr) -> u16 {
+    payload_of(peer, mtu_of(socket))
+}
+
+fn mtu_of(socket: &UdpSocket) -> io::Result<u32> {
+    Ok(if socket.local_addr()?.is_ipv4() { sockopt::ip_mtu(socket)? } else { sockopt::ipv6_mtu(socket)? })
+}
+
+fn payload_of(peer: SocketAddr, mtu: io::Result<u32>) -> u16 {
+    let headers = if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 };
+    u16::try_from(mtu.unwrap_or(1500).saturating_sub(headers))
         .unwrap_or(u16::MAX)
         .clamp(PAYLOAD_MIN, PAYLOAD_MAX - (headers as u16 - 28))
 }

@@ -1,0 +1,16 @@
+//! Owns the life of a native UDP lane: how it joins, and its threads at both ends.
+//!
+//! In: a session's secrets, units to send or slots to fill. Out: units that are whole at the other
+//! end, or that came. The machines of `longhaul_proto::udp` decide what is sent and what is said of
+//! it; this runs them between a clock and the halves of a `UdpLane`, and carries payload around
+//! them. It knows no sessions and no files.
+//!
+//! | file | |
+//! |---|---|
+//! | `join` | the dialler's end joins |
+//! | `desk` | the acceptor's end: knocks at the port |
+//! | `send` | the thread of the end that sends files |
+//! | `receive` | the thread of the end that receives them |
+
+pub(crate) mod desk;
+pub(crate) mod join;
