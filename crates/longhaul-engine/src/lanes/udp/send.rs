@@ -1,0 +1,436 @@
+//! Owns the thread of a UDP lane's end that sends files: it takes units, seals pieces of them from
+//! where they lie, and sends again what did not come.
+//!
+//! In: units from a [`UdpFeed`], statuses from the other end, turns from the account of the rate.
+//! Out: datagrams, and units that are whole at the other end, whose buffers are free then. Hashing
+//! is ahead of sending by 256 KiB at most, so that bytes are in cache when they are sealed. It
+//! knows no files and no messages.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::time::Duration;
+
+use longhaul_core::digest::{ChunkHasher, Digest};
+use longhaul_core::{Fault, FileOffset, Unit};
+use longhaul_net::{UdpFigure, UdpHandle};
+use longhaul_proto::time::Timestamp;
+use longhaul_proto::udp::packet::{
+    CloseReason, Outer, OuterBody, PieceBytes, Serial, UnitBody, encode_end,
+};
+use longhaul_proto::udp::plan::{MessageRoom, Purpose, UdpPlan, UnitPlan};
+use longhaul_proto::udp::sending::{UdpHeard, UdpSample, UdpSending, UdpSendingConfig};
+use longhaul_proto::udp::status::Status;
+use longhaul_proto::wire::data::Piece;
+use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
+
+use super::join::JoinedUdp;
+use super::packets::{LaneClock, lost, net, next_number, open, push, send_alone, stamp};
+use crate::cpu::{Stage, StageTimes};
+use crate::lanes::worker::PIECE_BYTES;
+use crate::lanes::worker::pacer::Pacer;
+use crate::lanes::worker::pulse::Pulse;
+
+/// A unit to be sent.
+#[derive(Debug)]
+pub(crate) struct UdpUnit<B> {
+    /// Its header.
+    pub(crate) header: Piece,
+    /// Its bytes, from the beginning. `None` for a hole, and for a unit that the receiver has.
+    pub(crate) bytes: Option<B>,
+    /// Its digest, if it is known already. The lane computes it otherwise: a unit without bytes has
+    /// one.
+    pub(crate) digest: Option<Digest>,
+}
+
+/// The next unit of a lane.
+#[derive(Debug)]
+pub(crate) enum FeedNext<B> {
+    /// This one.
+    Unit(UdpUnit<B>),
+    /// None for now.
+    NotNow,
+    /// There will be no more.
+    Over,
+}
+
+/// The source of a lane's units, and where they go when they are sent.
+pub(crate) trait UdpFeed {
+    /// The buffer of a unit.
+    type Bytes: Deref<Target = [u8]>;
+
+    /// The next unit, without waiting. It is asked only if the receiver admits one.
+    fn next(&mut self) -> FeedNext<Self::Bytes>;
+
+    /// A unit is whole at the receiver; the serial is that of the receiver's ticket.
+    fn whole(&mut self, serial: u32, unit: UdpUnit<Self::Bytes>, digest: Digest);
+
+    /// An observation of the path, for the control of the rate.
+    fn observe(&mut self, now: Timestamp, sample: &UdpSample);
+}
+
+/// The means of a UDP lane's thread that sends.
+#[derive(Clone, Copy)]
+pub(crate) struct UdpSendMeans<'a> {
+    /// Says when it may send.
+    pub(crate) pacer: &'a Pacer,
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+}
+
+/// Sends units until the feed is over and the receiver has all. Gives the units that it had in hand
+/// otherwise.
+///
+/// # Errors
+/// A [`Fault`] when the lane breaks.
+pub(crate) fn run<F: UdpFeed>(
+    joined: JoinedUdp,
+    round_trip: Duration,
+    means: UdpSendMeans<'_>,
+    feed: &mut F,
+) -> Result<(), (Fault, Vec<UdpUnit<F::Bytes>>)> {
+    let clock = LaneClock::start();
+    let config = UdpSendingConfig { routes: joined.routes, admit: Serial(joined.admit), round_trip };
+    let mut thread = SendThread {
+        machine: UdpSending::new(clock.now(), config),
+        handle: joined.lane.handle.clone(),
+        joined,
+        clock,
+        means,
+        units: VecDeque::new(),
+        first: 0,
+        is_over: false,
+        waiting_since: clock.now(),
+        scratch: Vec::new(),
+    };
+    let result = thread.drive(feed);
+    let units = std::mem::take(&mut thread.units);
+    result.map_err(|fault| (fault, units.into_iter().flatten().map(|open| open.unit).collect()))
+}
+
+struct SendThread<'a, B> {
+    machine: UdpSending,
+    handle: UdpHandle,
+    joined: JoinedUdp,
+    clock: LaneClock,
+    means: UdpSendMeans<'a>,
+    /// Units from serial `first` on; `None` for those that are whole.
+    units: VecDeque<Option<OpenUnit<B>>>,
+    first: u32,
+    /// Whether the feed is over.
+    is_over: bool,
+    /// Since when the other end has said nothing though it owes a word.
+    waiting_since: Timestamp,
+    scratch: Vec<u8>,
+}
+
+/// A unit that is not whole at the receiver.
+struct OpenUnit<B> {
+    unit: UdpUnit<B>,
+    /// `None` once the digest is known.
+    hasher: Option<ChunkHasher>,
+    hashed: usize,
+}
+
+impl<B: Deref<Target = [u8]>> OpenUnit<B> {
+    fn new(unit: UdpUnit<B>) -> OpenUnit<B> {
+        let start = match unit.header.unit {
+            Unit::Chunk { index, .. } => index.start(unit.header.chunk),
+            Unit::Bundle(_) => FileOffset(0),
+        };
+        let hasher = unit.digest.is_none().then(|| ChunkHasher::new(unit.header.digest, start));
+        OpenUnit { unit, hasher, hashed: 0 }
+    }
+
+    /// The payload that travels.
+    fn payload(&self) -> &[u8] {
+        let len = if self.unit.header.is_bare() { 0 } else { self.unit.header.unit_len as usize };
+        self.unit.bytes.as_deref().map_or(&[], |bytes| &bytes[..len])
+    }
+
+    /// Hashes until it is a step ahead of `sent` bytes. Gives whether the digest became known.
+    fn hash_beyond(&mut self, sent: usize, times: &StageTimes) -> bool {
+        let Some(mut hasher) = self.hasher.take() else { return false };
+        let payload = self.payload();
+        let (len, mut hashed) = (payload.len(), self.hashed);
+        while hashed < len && hashed < sent + AHEAD_BYTES {
+            let end = (hashed + PIECE_BYTES).min(len);
+            times.count(Stage::Hash, || hasher.update(&payload[hashed..end]));
+            hashed = end;
+        }
+        self.hashed = hashed;
+        if hashed < len {
+            self.hasher = Some(hasher);
+            return false;
+        }
+        self.unit.digest = Some(hasher.finish());
+        true
+    }
+}
+
+/// What became of a message.
+enum Carried {
+    Yes,
+    /// Its datagrams are too long for the way out of this host.
+    TooLong,
+}
+
+impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
+    fn drive<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
+        // Bytes that may still be sent in this turn.
+        let mut left = 0;
+        loop {
+            if self.hear(Duration::ZERO, feed)? {
+                let _ = self.say(OuterBody::Close, &CloseReason::Over.encode());
+                return Ok(());
+            }
+            self.begin(feed);
+            let room = self.room();
+            let turn = self.turn(room.bytes);
+            let mut sent_any = false;
+            loop {
+                let now = self.clock.now();
+                let Some(plan) = self.machine.next(now, room) else { break };
+                if left == 0 {
+                    if sent_any {
+                        break;
+                    }
+                    self.means.pulse.paced(self.means.pacer, turn);
+                    left = turn;
+                }
+                sent_any = true;
+                left = left.saturating_sub(plan.bytes());
+                self.carry_out(&plan)?;
+            }
+            if !sent_any {
+                self.wait(feed)?;
+            }
+        }
+    }
+
+    /// Takes units as long as the receiver admits them and the feed has them.
+    fn begin<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
+        while !self.is_over && self.machine.credit() > 0 && self.machine.unsent_units() < UNITS_AHEAD {
+            let unit = match feed.next() {
+                FeedNext::Unit(unit) => unit,
+                FeedNext::NotNow => return,
+                FeedNext::Over => {
+                    self.is_over = true;
+                    return self.machine.finish();
+                }
+            };
+            let mut open = OpenUnit::new(unit);
+            let Some(begun) = self.machine.begin(open.payload().len() as u64) else { return };
+            if self.units.iter().all(Option::is_none) {
+                self.waiting_since = self.clock.now();
+            }
+            let known = open.unit.digest.is_some();
+            if open.hash_beyond(0, self.means.times) || known {
+                self.machine.digest_known(begun.serial);
+            }
+            self.means.pulse.begin();
+            self.units.push_back(Some(open));
+        }
+    }
+
+    /// Bytes of a message: a millisecond of the rate, as TCP's segmentation makes them, and ten
+    /// packets at least.
+    fn room(&self) -> MessageRoom {
+        let least = 10 * usize::from(self.machine.datagram_bytes());
+        let moment = self.means.pacer.rate().map_or(usize::MAX, |rate| usize::try_from(rate / TURNS_PER_S).unwrap_or(usize::MAX));
+        MessageRoom { bytes: moment.max(least).min(RUN_BYTES_MAX), datagrams: RUN_DATAGRAMS_MAX }
+    }
+
+    /// Bytes of a turn: as much as a millisecond carries, so that the thread sleeps no more often.
+    fn turn(&self, message: usize) -> usize {
+        let moment = self.means.pacer.rate().map(|rate| usize::try_from(rate / TURNS_PER_S).unwrap_or(usize::MAX));
+        moment.map_or(TURN_BYTES, |moment| moment.clamp(message, TURN_BYTES_MOST))
+    }
+
+    /// Seals and sends a message.
+    fn carry_out(&mut self, plan: &UdpPlan) -> Result<(), Fault> {
+        let first = next_number(&self.joined.lane.send)?;
+        let now = self.clock.now();
+        let carried = match plan {
+            UdpPlan::Unit(unit) => self.send_unit(now, unit)?,
+            UdpPlan::Probe(_) => {
+                let plain = plan.datagrams().next().map_or(0, |datagram| datagram.plain_bytes());
+                self.push(now, OuterBody::Probe, &vec![0; plain])?;
+                self.flush()?
+            }
+            UdpPlan::End(units) => {
+                self.push(now, OuterBody::End, &encode_end(*units))?;
+                self.flush()?
+            }
+        };
+        self.machine.sent(now, plan, first);
+        if let Carried::TooLong = carried {
+            self.machine.refused(plan.segment_bytes());
+        }
+        if let UdpPlan::Unit(unit) = plan {
+            self.hash_after(unit);
+        }
+        Ok(())
+    }
+
+    fn send_unit(&mut self, now: Timestamp, plan: &UnitPlan) -> Result<Carried, Fault> {
+        let (send, to, sent) = (&mut self.joined.lane.send, self.joined.there, stamp(now));
+        let at = plan.serial.0.wrapping_sub(self.first) as usize;
+        let Some(Some(open)) = self.units.get(at) else { return Ok(Carried::Yes) };
+        let payload = open.payload();
+        for datagram in plan.datagrams() {
+            match datagram.body {
+                OuterBody::Data(_) => {
+                    let piece = &payload[datagram.at.start as usize..datagram.at.end as usize];
+                    push(send, to, sent, datagram.body, piece)?;
+                }
+                body => push(send, to, sent, body, &described(open, plan.serial, plan.piece_bytes).encode())?,
+            }
+        }
+        let bytes: usize = plan.pieces.iter().map(|run| run.len() * usize::from(plan.piece_bytes.get())).sum();
+        self.means.pulse.beat();
+        self.means.pulse.carried(bytes);
+        if plan.purpose != Purpose::New {
+            self.handle.add(UdpFigure::Resent, bytes as u64);
+        }
+        self.flush()
+    }
+
+    /// Hashes what is sent next.
+    fn hash_after(&mut self, plan: &UnitPlan) {
+        let Some(last) = plan.pieces.last().filter(|_| plan.purpose == Purpose::New) else { return };
+        let sent = usize::from(last.end) * usize::from(plan.piece_bytes.get());
+        let at = plan.serial.0.wrapping_sub(self.first) as usize;
+        if let Some(Some(open)) = self.units.get_mut(at)
+            && open.hash_beyond(sent, self.means.times)
+        {
+            self.machine.digest_known(plan.serial);
+        }
+    }
+
+    fn push(&mut self, now: Timestamp, body: OuterBody, plain: &[u8]) -> Result<(), Fault> {
+        push(&mut self.joined.lane.send, self.joined.there, stamp(now), body, plain)
+    }
+
+    fn flush(&mut self) -> Result<Carried, Fault> {
+        match self.joined.lane.send.flush().map_err(net)? {
+            Sent::TooLong => Ok(Carried::TooLong),
+            _ => Ok(Carried::Yes),
+        }
+    }
+
+    fn say(&mut self, body: OuterBody, plain: &[u8]) -> Result<(), Fault> {
+        send_alone(&mut self.joined.lane.send, self.joined.there, self.clock.now(), body, plain)
+    }
+
+    /// Waits until the receiver says something, or the machine has something to say. New units are
+    /// looked for each few milliseconds.
+    fn wait<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
+        let now = self.clock.now();
+        let due = self.machine.timeout().map_or(IDLE_LOOK, |due| due.since(now));
+        let looks = !self.is_over && self.machine.credit() > 0;
+        let at_most = due.min(if looks { FEED_LOOK } else { IDLE_LOOK }).max(LEAST_WAIT);
+        self.hear(at_most, feed).map(drop)
+    }
+
+    /// Takes what the receiver says. Gives whether it has all there is.
+    fn hear<F: UdpFeed<Bytes = B>>(&mut self, at_most: Duration, feed: &mut F) -> Result<bool, Fault> {
+        let mut wait = at_most;
+        loop {
+            let runs = self.joined.lane.receive.receive(wait).map_err(net)?;
+            let now = self.clock.now();
+            if runs == 0 {
+                let owed = self.machine.open_units() > 0 || self.is_over;
+                if owed && now.since(self.waiting_since) >= SILENT_MOST {
+                    return Err(lost("the other end of a UDP lane says nothing"));
+                }
+                return Ok(false);
+            }
+            let ended = self.take_in(now, feed)?;
+            if ended || !self.joined.lane.receive.is_full() {
+                return Ok(ended);
+            }
+            wait = Duration::ZERO;
+        }
+    }
+
+    fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<bool, Fault> {
+        let (runs, opener) = self.joined.lane.receive.parts();
+        let mut heard = Vec::new();
+        for datagram in runs.flat_map(|run| run.datagrams()) {
+            let outer = Outer::parse(datagram).ok().filter(|outer| outer.index == self.joined.here);
+            let Some(outer) = outer else { continue };
+            let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else { continue };
+            match outer.body {
+                OuterBody::Status => {
+                    let status = Status::decode(plain).map_err(Fault::protocol)?;
+                    heard.push(self.machine.status(now, outer.number, &status).map_err(Fault::protocol)?);
+                }
+                OuterBody::Close => return Err(lost("the other end has closed a UDP lane")),
+                _ => {}
+            }
+        }
+        let mut ended = false;
+        for news in heard {
+            ended |= news.ended;
+            self.learn(now, news, feed);
+        }
+        Ok(ended)
+    }
+
+    fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {
+        self.waiting_since = now;
+        if let Some(sample) = &news.sample {
+            feed.observe(now, sample);
+            let set = |figure, value| self.handle.set(figure, value);
+            set(UdpFigure::Acked, sample.counts.bytes);
+            set(UdpFigure::Delivered, sample.counts.packets);
+            set(UdpFigure::Unacked, sample.flying_bytes / u64::from(self.machine.datagram_bytes().max(1)));
+            set(UdpFigure::RttUs, self.machine.round_trip().as_micros() as u64);
+            set(UdpFigure::DatagramBytes, self.machine.datagram_bytes().into());
+            if let Some(round_trip) = sample.round_trip.map(|rtt| (rtt.as_micros() as u64).max(1)) {
+                let least = self.handle.get(UdpFigure::RttMinUs);
+                set(UdpFigure::RttMinUs, if least == 0 { round_trip } else { least.min(round_trip) });
+            }
+        }
+        for serial in news.whole {
+            let at = serial.0.wrapping_sub(self.first) as usize;
+            let Some(open) = self.units.get_mut(at).and_then(Option::take) else { continue };
+            self.means.pulse.done();
+            // No unit is whole whose digest was not said.
+            if let Some(digest) = open.unit.digest {
+                feed.whole(serial.0, open.unit, digest);
+            }
+        }
+        while let Some(None) = self.units.front() {
+            self.units.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+fn described<B>(open: &OpenUnit<B>, serial: Serial, piece_bytes: PieceBytes) -> UnitBody {
+    let digest = open.unit.digest.as_ref().map(|digest| *digest.bytes());
+    UnitBody { serial, piece_bytes, header: open.unit.header, digest }
+}
+
+/// Bytes that are hashed at least beyond what was sent: the digest is known before the last message
+/// of a unit, and goes with it.
+const AHEAD_BYTES: usize = 2 * RUN_BYTES_MAX;
+/// Units that were begun and not all sent: the next one is hashed while one is sent, not more.
+const UNITS_AHEAD: usize = 2;
+/// Turns of a second: a sleep costs as much as sealing 20 kB.
+const TURNS_PER_S: u64 = 1000;
+/// Bytes between two looks for statuses where there is no rate.
+const TURN_BYTES: usize = 256 << 10;
+/// Bytes of the longest turn: a millisecond of 32 Gbit/s.
+const TURN_BYTES_MOST: usize = 4 << 20;
+/// The time between two looks for a unit to send.
+const FEED_LOOK: Duration = Duration::from_millis(2);
+/// The time between two looks whether the lane was closed, or is lost.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+/// The shortest wait: what is due sooner is due together.
+const LEAST_WAIT: Duration = Duration::from_micros(200);
+/// A lane is lost whose other end owes a status for so long, from udp.md 6.5.
+const SILENT_MOST: Duration = Duration::from_secs(20);
