@@ -126,6 +126,11 @@ pub struct SendTime(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitCut(pub u8);
 
+/// The number of a search for the size of datagrams: 0 at first, one more when the sender found that
+/// large ones pass no longer. So a probe that came before that proves nothing after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SizeSearch(pub u8);
+
 /// Payload bytes of every piece of a unit but the last: 1,152 to 65,467.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PieceBytes(u16);
@@ -204,8 +209,8 @@ pub enum OuterBody {
     Unit(UnitCut),
     /// STATUS: a [`Status`](super::status::Status) is sealed.
     Status,
-    /// PROBE: zeros are sealed.
-    Probe,
+    /// PROBE of this search: zeros are sealed.
+    Probe(SizeSearch),
     /// END: the units in all are sealed ([`decode_end`]).
     End,
     /// CLOSE: a [`CloseReason`] is sealed.
@@ -233,7 +238,7 @@ impl Outer {
             OuterBody::Data(place) => (PacketKind::Data, place.cut.0),
             OuterBody::Unit(cut) => (PacketKind::Unit, cut.0),
             OuterBody::Status => (PacketKind::Status, 0),
-            OuterBody::Probe => (PacketKind::Probe, 0),
+            OuterBody::Probe(search) => (PacketKind::Probe, search.0),
             OuterBody::End => (PacketKind::End, 0),
             OuterBody::Close => (PacketKind::Close, 0),
         };
@@ -267,11 +272,11 @@ impl Outer {
             PacketKind::Data => OuterBody::Data(data_place(datagram, cut)?),
             PacketKind::Unit => OuterBody::Unit(cut),
             PacketKind::Status => OuterBody::Status,
-            PacketKind::Probe => OuterBody::Probe,
+            PacketKind::Probe => OuterBody::Probe(SizeSearch(datagram[1])),
             PacketKind::End => OuterBody::End,
             PacketKind::Close => OuterBody::Close,
         };
-        if !matches!(body, OuterBody::Data(_) | OuterBody::Unit(_)) && cut.0 != 0 {
+        if matches!(body, OuterBody::Status | OuterBody::End | OuterBody::Close) && cut.0 != 0 {
             return Err(PacketError::Unknown);
         }
         let number = PacketNumber::new(u64_at(datagram, 8)).ok_or(PacketError::Bounds)?;
@@ -304,7 +309,7 @@ impl Outer {
             }
             OuterBody::Unit(_) => plain == UNIT_BYTES,
             OuterBody::Status => plain >= super::status::STATUS_BYTES_MIN,
-            OuterBody::Probe => true,
+            OuterBody::Probe(_) => true,
             OuterBody::End => plain == END_BYTES,
             OuterBody::Close => plain == CLOSE_BYTES,
         };

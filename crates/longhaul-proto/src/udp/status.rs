@@ -16,7 +16,7 @@
 //! | 20 | 8, 8, 4, 4, 4, 4 | [`Counts`] in their order |
 //! | 52 | 4, 4, 4 | `below`, `admit`, `from` |
 //! | 64 | 2 | flags: 1 `largest`, 2 `delay` are there, 4 `ended`, 8 `held`, 16 `complete` |
-//! | 66 | 2 | zero |
+//! | 66 | 1, 1 | `search`, zero |
 //! | 68 | | the standings of the units from `from` on, one after the other |
 //!
 //! A standing begins with a u16. Its highest two bits are 2 for units that are whole and 1 for
@@ -27,7 +27,7 @@
 
 use longhaul_core::limits::UDP_UNITS_OPEN_MAX;
 
-use super::packet::{PacketError, PacketNumber, Serial, UnitCut, u16_at, u32_at, u64_at};
+use super::packet::{PacketError, PacketNumber, Serial, SizeSearch, UnitCut, u16_at, u32_at, u64_at};
 
 /// Bytes of a plain text without a standing.
 pub const STATUS_BYTES_MIN: usize = 68;
@@ -41,10 +41,14 @@ const WHOLE: u16 = 2 << 14;
 const ABSENT: u16 = 1 << 14;
 const LACKS_UNIT: u16 = 1 << 13;
 const GOES_ON: u16 = 1 << 12;
-const RUN_MOST: u16 = (1 << 14) - 1;
-const GAPS_MOST: u16 = (1 << 12) - 1;
-const PART_BYTES: usize = 8;
-const GAP_BYTES: usize = 4;
+
+/// Most units of a run, and gaps of a unit, in one packet.
+pub(super) const RUN_MOST: u16 = (1 << 14) - 1;
+pub(super) const GAPS_MOST: u16 = (1 << 12) - 1;
+/// Bytes of a run of units, of a unit of which a part came, and of each of its gaps.
+pub(super) const RUN_BYTES: usize = 2;
+pub(super) const PART_BYTES: usize = 8;
+pub(super) const GAP_BYTES: usize = 4;
 
 /// How things stand at the receiver of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +59,9 @@ pub struct Status {
     /// of 100 us, modulo 2^16, of two clocks that have nothing to do with each other. `None` if
     /// none came.
     pub delay: Option<u16>,
-    /// Bytes of the largest datagram of a PROBE that came; 0 if none has.
+    /// The latest search of a PROBE that came.
+    pub search: SizeSearch,
+    /// Bytes of the largest datagram of a PROBE of that search; 0 if none came.
     pub probe: u16,
     /// The packets that came since the lane's start.
     pub counts: Counts,
@@ -200,7 +206,7 @@ impl Status {
             | u16::from(self.held) * HELD
             | u16::from(self.standing.complete) * COMPLETE;
         out.extend_from_slice(&flags.to_le_bytes());
-        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&[self.search.0, 0]);
         self.standing.encode(&mut out);
         out
     }
@@ -213,12 +219,13 @@ impl Status {
         let (fixed, rest) = plain.split_at_checked(STATUS_BYTES_MIN).ok_or(PacketError::Length)?;
         let flags = u16_at(fixed, 64);
         let has = |bit| flags & bit != 0;
-        if flags >= COMPLETE << 1 || u16_at(fixed, 66) != 0 {
+        if flags >= COMPLETE << 1 || fixed[67] != 0 {
             return Err(PacketError::Unknown);
         }
         let status = Status {
             largest: largest(fixed, flags)?,
             delay: has(HAS_DELAY).then_some(u16_at(fixed, 16)),
+            search: SizeSearch(fixed[66]),
             probe: u16_at(fixed, 18),
             counts: counts(fixed),
             below: Serial(u32_at(fixed, 52)),
@@ -295,7 +302,7 @@ impl Standing {
             if is_over {
                 return Err(PacketError::Bounds);
             }
-            let head = u16_at(taken(&mut rest, 2)?, 0);
+            let head = u16_at(taken(&mut rest, RUN_BYTES)?, 0);
             let count = head & RUN_MOST;
             let unit = match head >> 14 {
                 2 if count > 0 => UnitStanding::Whole(count),
@@ -312,7 +319,7 @@ impl Standing {
     /// Reads one unit of which a part came. Only the first one of a stretch may go on where another
     /// packet left off.
     fn decode_part(&mut self, head: u16, rest: &mut &[u8]) -> Result<PartUnit, PacketError> {
-        let fixed = taken(rest, PART_BYTES - 2)?;
+        let fixed = taken(rest, PART_BYTES - RUN_BYTES)?;
         let part = PartUnit {
             cut: UnitCut(fixed[0]),
             first: u16_at(fixed, 2),

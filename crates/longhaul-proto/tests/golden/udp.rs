@@ -5,7 +5,7 @@ use longhaul_proto::join::JoinKey;
 use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoinError, UdpJoined, key_context};
 use longhaul_proto::udp::packet::{
     CloseReason, DataPlace, LaneIndex, Outer, OuterBody, PacketError, PacketKind, PacketNumber, PieceBytes, SendTime,
-    Serial, TAG_BYTES, UnitBody, UnitCut, check_probe, decode_end, encode_end,
+    Serial, SizeSearch, TAG_BYTES, UnitBody, UnitCut, check_probe, decode_end, encode_end,
 };
 use longhaul_proto::udp::status::{Counts, Gap, LargestArrived, PartUnit, Standing, Status, UnitStanding};
 use longhaul_proto::wire::data::Piece;
@@ -41,7 +41,7 @@ fn outer_headers_are_these_bytes() {
         (OuterBody::Data(place()), 1432, "23020c0b010203040a090807060500000403020106059805"),
         (OuterBody::Unit(UnitCut(2)), 104, "24020c0b010203040a09080706050000"),
         (OuterBody::Status, 68, "25000c0b010203040a09080706050000"),
-        (OuterBody::Probe, 0, "26000c0b010203040a09080706050000"),
+        (OuterBody::Probe(SizeSearch(3)), 0, "26030c0b010203040a09080706050000"),
         (OuterBody::End, 4, "27000c0b010203040a09080706050000"),
         (OuterBody::Close, 1, "28000c0b010203040a09080706050000"),
     ] {
@@ -80,16 +80,17 @@ fn outer_headers_with_a_field_out_of_bounds_are_refused() {
         ("beyond the largest unit", datagram(OuterBody::Data(beyond), 1), PacketError::Bounds),
         ("an empty piece", short(data.clone(), 40), PacketError::Length),
         ("a header of DATA cut short", short(data.clone(), 39), PacketError::Length),
-        ("a header cut short", short(datagram(OuterBody::Probe, 0), 31), PacketError::Length),
+        ("a header cut short", short(datagram(OuterBody::Probe(SizeSearch(0)), 0), 31), PacketError::Length),
         ("a cut of a status", changed(0, &[0x25]), PacketError::Unknown),
-        ("a cut of a probe", changed(0, &[0x26]), PacketError::Unknown),
+        ("a cut of an end", changed(0, &[0x27]), PacketError::Unknown),
+        ("a cut of a close", changed(0, &[0x28]), PacketError::Unknown),
         ("a unit too short", datagram(OuterBody::Unit(UnitCut(0)), 103), PacketError::Length),
         ("a unit too long", datagram(OuterBody::Unit(UnitCut(0)), 105), PacketError::Length),
         ("a status too short", datagram(OuterBody::Status, 67), PacketError::Length),
         ("an end too short", datagram(OuterBody::End, 3), PacketError::Length),
         ("an end too long", datagram(OuterBody::End, 5), PacketError::Length),
         ("a close too long", datagram(OuterBody::Close, 2), PacketError::Length),
-        ("a probe too long", datagram(OuterBody::Probe, 65_476), PacketError::Length),
+        ("a probe too long", datagram(OuterBody::Probe(SizeSearch(0)), 65_476), PacketError::Length),
     ] {
         assert_eq!(Outer::parse(&bytes), Err(want), "{case}");
     }
@@ -172,6 +173,7 @@ fn status() -> Status {
     Status {
         largest: Some(LargestArrived { number: number(0x0102_0304_0506), waited_us: 7, at_us: 8 }),
         delay: Some(9),
+        search: SizeSearch(2),
         probe: 8932,
         counts,
         below: Serial(10),
@@ -203,7 +205,7 @@ fn statuses_are_these_bytes() {
 }
 
 const STATUSES: [&str; 2] = [
-    "060504030201000007000000080000000900e42201000000000000000200000000000000030000000400000005000000060000000a0000001e0000000b0000000f0000000220010007002001080001000a000f0003800240011001000000200100002001",
+    "060504030201000007000000080000000900e42201000000000000000200000000000000030000000400000005000000060000000a0000001e0000000b0000000f0002000220010007002001080001000a000f0003800240011001000000200100002001",
     "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000010000000",
 ];
 
@@ -217,7 +219,7 @@ fn statuses_with_a_field_out_of_bounds_are_refused() {
         ("complete, and goes on", 64, 0x1f, PacketError::Bounds),
         ("an unknown flag", 64, 0x2f, PacketError::Unknown),
         ("another unknown flag", 65, 1, PacketError::Unknown),
-        ("a reserved byte", 66, 1, PacketError::Unknown),
+        ("a reserved byte", 67, 1, PacketError::Unknown),
         ("more admitted than may be open", 57, 0x41, PacketError::Bounds),
         ("fewer admitted than are whole", 56, 9, PacketError::Bounds),
         ("units that are not admitted", 56, 17, PacketError::Bounds),

@@ -1,0 +1,218 @@
+//! One unit at the sender: which of its pieces were sent, landed or are missing.
+//!
+//! In: pieces that are sent under numbers, and standings of the receiver. Out: pieces to send, and
+//! counts. Knows no time: which numbers are overtaken is said by its caller.
+
+use std::ops::Range;
+
+use crate::udp::UdpBreach;
+use crate::udp::packet::{PieceBytes, UnitCut};
+use crate::udp::pieces::PieceSet;
+use crate::udp::status::{Gap, PartUnit};
+
+/// A unit that was begun and is not whole.
+///
+/// A piece is unsent, then flying; missing if it is not there and its number was overtaken, then
+/// flying again; landed at last.
+#[derive(Debug)]
+pub(super) struct OpenUnit {
+    /// Payload bytes.
+    pub(super) payload: u64,
+    pub(super) piece_bytes: PieceBytes,
+    pub(super) cut: UnitCut,
+    /// Its description.
+    pub(super) description: Said,
+    /// Whether the digest is known.
+    pub(super) has_digest: bool,
+    /// Whether all of it was sent at least once, in whatever cut.
+    pub(super) was_sent: bool,
+    /// The lower half of the number under which each piece was sent last.
+    numbers: Vec<u32>,
+    landed: PieceSet,
+    missing: PieceSet,
+    /// Pieces from here on were not sent.
+    unsent: u16,
+}
+
+/// How far the description of a unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// Not said, or without the digest.
+    Not { without_digest: bool },
+    /// Said with the digest under this number.
+    Flying(u64),
+    /// To be said again.
+    Missing,
+    /// The receiver has it.
+    Landed,
+}
+
+/// Pieces that changed their state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    /// Pieces that landed.
+    pub(super) landed: u32,
+    /// Pieces that were flying and have landed or are missing.
+    pub(super) down: u32,
+    /// Packets that are found missing.
+    pub(super) lost: u32,
+}
+
+impl OpenUnit {
+    pub(super) fn new(payload: u64, piece_bytes: PieceBytes) -> OpenUnit {
+        OpenUnit {
+            payload,
+            piece_bytes,
+            cut: UnitCut(0),
+            description: Said::Not { without_digest: false },
+            has_digest: false,
+            was_sent: false,
+            numbers: Vec::new(),
+            landed: PieceSet::default(),
+            missing: PieceSet::default(),
+            unsent: 0,
+        }
+    }
+
+    /// Cuts it anew: all of it is unsent. What was cut 255 times stays as it is, and does not
+    /// move: its lane is given up.
+    pub(super) fn cut_anew(&mut self, piece_bytes: PieceBytes) {
+        let Some(cut) = self.cut.0.checked_add(1).map(UnitCut) else { return };
+        let (has_digest, was_sent) = (self.has_digest, self.was_sent);
+        *self = OpenUnit { cut, has_digest, was_sent, ..OpenUnit::new(self.payload, piece_bytes) };
+    }
+
+    /// How many pieces it has.
+    pub(super) fn pieces(&self) -> u16 {
+        self.piece_bytes.pieces(self.payload)
+    }
+
+    /// Pieces that were not sent.
+    pub(super) fn unsent(&self) -> Range<u16> {
+        self.unsent..self.pieces()
+    }
+
+    /// Whether something of it was never sent that can be.
+    pub(super) fn has_news(&self) -> bool {
+        let describes = match self.description {
+            Said::Not { without_digest } => self.has_digest || (!without_digest && self.unsent == 0),
+            _ => false,
+        };
+        self.unsent < self.pieces() || describes
+    }
+
+    /// Whether something of it is missing.
+    pub(super) fn has_gaps(&self) -> bool {
+        self.missing.count() > 0 || self.description == Said::Missing
+    }
+
+    /// Pieces that are missing, as runs.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Range<u16>> {
+        self.missing.runs_in(0..self.unsent)
+    }
+
+    /// Those of these pieces that are flying.
+    pub(super) fn flying_in(&self, pieces: Range<u16>) -> Vec<Range<u16>> {
+        let mut flying = Vec::new();
+        for run in self.landed.gaps_in(pieces.start..pieces.end.min(self.unsent)) {
+            flying.extend(self.missing.gaps_in(run));
+        }
+        flying
+    }
+
+    /// How many of its pieces are flying.
+    pub(super) fn flying(&self) -> u32 {
+        u32::from(self.unsent) - self.landed.count() - self.missing.count()
+    }
+
+    /// How many of its pieces have not landed.
+    pub(super) fn lacks(&self) -> u32 {
+        u32::from(self.pieces()) - self.landed.count()
+    }
+
+    /// A piece was sent under this number. Returns whether it was not flying before.
+    pub(super) fn sent(&mut self, piece: u16, number: u64) -> bool {
+        let low = number as u32;
+        if piece < self.unsent {
+            self.numbers[usize::from(piece)] = low;
+            return self.missing.remove(piece..piece + 1) == 1;
+        }
+        debug_assert_eq!(piece, self.unsent, "pieces are first sent in their order");
+        self.numbers.push(low);
+        self.unsent += 1;
+        true
+    }
+
+    /// The description was sent under this number.
+    pub(super) fn said(&mut self, number: u64) {
+        if self.description == Said::Landed {
+            return;
+        }
+        self.description = if self.has_digest { Said::Flying(number) } else { Said::Not { without_digest: true } };
+    }
+
+    /// The receiver has a part of this cut, as far as said. Pieces that it has not, and whose
+    /// numbers are below `overtaken`, are missing.
+    ///
+    /// # Errors
+    /// [`UdpBreach::Status`] if it has what was never sent.
+    pub(super) fn heard(&mut self, part: &PartUnit, gaps: &[Gap], overtaken: u64) -> Result<Moved, UdpBreach> {
+        if part.reach > self.unsent
+            || (!part.lacks_unit && !matches!(self.description, Said::Flying(_) | Said::Missing | Said::Landed))
+        {
+            return Err(UdpBreach::Status);
+        }
+        let mut moved = Moved::default();
+        let mut from = part.first;
+        for gap in gaps {
+            self.land(from..gap.first, &mut moved);
+            // It ends at the reach at most, which is a u16.
+            from = gap.first + gap.pieces;
+        }
+        self.land(from..part.reach, &mut moved);
+        if !part.lacks_unit {
+            self.description = Said::Landed;
+        }
+        let end = if part.goes_on { part.reach } else { self.unsent };
+        self.find_missing(part.first..end, overtaken, &mut moved);
+        Ok(moved)
+    }
+
+    /// Nothing of this cut has come.
+    pub(super) fn heard_nothing(&mut self, overtaken: u64) -> Moved {
+        let mut moved = Moved::default();
+        self.find_missing(0..self.unsent, overtaken, &mut moved);
+        moved
+    }
+
+    fn land(&mut self, pieces: Range<u16>, moved: &mut Moved) {
+        if pieces.is_empty() {
+            return;
+        }
+        let landed = self.landed.insert(pieces.clone());
+        moved.landed += landed;
+        moved.down += landed - self.missing.remove(pieces);
+    }
+
+    fn find_missing(&mut self, pieces: Range<u16>, overtaken: u64, moved: &mut Moved) {
+        for run in self.flying_in(pieces) {
+            for piece in run {
+                if is_before(self.numbers[usize::from(piece)], overtaken) {
+                    self.missing.insert(piece..piece + 1);
+                    moved.down += 1;
+                    moved.lost += 1;
+                }
+            }
+        }
+        if matches!(self.description, Said::Flying(number) if number < overtaken) {
+            self.description = Said::Missing;
+            moved.lost += 1;
+        }
+    }
+}
+
+/// Whether a number, of which the lower half is known, is below another one. Both are of packets
+/// that were sent within the last 2^31.
+fn is_before(low: u32, number: u64) -> bool {
+    (number as u32).wrapping_sub(low).wrapping_sub(1) < 1 << 31
+}
