@@ -20,7 +20,6 @@ pub(crate) mod replace;
 mod search;
 mod shares;
 pub(crate) mod tune;
-#[cfg(test)]
 pub(crate) mod udp;
 mod vacancy;
 pub(crate) mod worker;

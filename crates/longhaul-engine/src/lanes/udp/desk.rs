@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_net::{Knock, Knocks, NetError, UdpLane};
+use longhaul_net::{Knock, Knocks, NetError, UdpHandle, UdpLane};
 use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoined, key_context};
 use longhaul_proto::udp::packet::Outer;
 
@@ -95,6 +95,7 @@ fn accept(
     let lane = UdpLane::accepted(seat, &terms.secret, &key_context(join, &joined))?;
     let answer = joined.encode(&terms.key, &said);
     lane.send.send_plain(&answer)?;
+    tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, peer = %knock.from, "a UDP lane is answered");
     let routes = [joined.route_bytes, join.route_bytes];
     let lane = JoinedUdp { id: join.lane, lane, here: joined.index, there: join.index, routes, admit: join.admit };
     Ok(AcceptedUdp { lane, join: said, answer })
@@ -109,9 +110,9 @@ pub(crate) struct AcceptedUdp {
 }
 
 impl AcceptedUdp {
-    /// Its id.
-    pub(crate) fn id(&self) -> LaneId {
-        self.lane.id
+    /// A hold on it for other threads.
+    pub(crate) fn handle(&self) -> UdpHandle {
+        self.lane.lane.handle.clone()
     }
 
     /// Waits for the first sealed packet, and answers the same JOIN until then. The packet is still
@@ -130,6 +131,8 @@ impl AcceptedUdp {
             self.lane.lane.receive.receive(left)?;
             match self.look()? {
                 Came::Sealed => {
+                    let JoinedUdp { id, routes, .. } = &self.lane;
+                    tracing::debug!(target: "longhaul::lanes", lane = id.0, ?routes, "a UDP lane stands");
                     self.lane.lane.receive.give_again();
                     return Ok(self.lane);
                 }
@@ -178,7 +181,7 @@ const PROOFS_AT_ONCE: u32 = 512;
 const FIRST_WITHIN: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
     use std::net::{SocketAddr, UdpSocket};
@@ -189,13 +192,13 @@ mod tests {
         GreetLimits, Greeted, Identity, Listener, NetErrorKind, PeerCheck, QuicListener, ServerTls, dial_control, greet,
     };
     use longhaul_proto::join::JoinKey;
-    use longhaul_proto::udp::packet::{OuterBody, PacketNumber, SendTime};
+    use longhaul_proto::udp::packet::{OuterBody, PacketNumber, SendTime, SizeSearch};
 
     use super::super::join::{UdpOrder, dial};
     use super::*;
 
     const SESSION: [u8; 16] = [7; 16];
-    const PATIENCE: Duration = Duration::from_secs(30);
+    pub(in super::super) const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A table of one session, whose lanes may be had once each.
     struct Table {
@@ -214,10 +217,10 @@ mod tests {
     }
 
     /// A port, the terms of both ends, and where knocks come.
-    struct World {
+    pub(in super::super) struct World {
         runtime: tokio::runtime::Runtime,
         knocks: Knocks,
-        addr: SocketAddr,
+        pub(in super::super) addr: SocketAddr,
         dialer: UdpTerms,
         table: Table,
         desk: Desk,
@@ -225,7 +228,7 @@ mod tests {
     }
 
     impl World {
-        fn new() -> World {
+        pub(in super::super) fn new() -> World {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let runtime = runtime.expect("a runtime");
             let identity = Identity::generate().expect("a key");
@@ -248,15 +251,34 @@ mod tests {
                 key: JoinKey(control.exporter),
                 secret: control.udp,
             };
-            let open = RefCell::new((0..4).map(|n| (LaneId(n), 10 + n)).collect());
+            let open = RefCell::new((0..4).map(|n| (LaneId(n), 4)).collect());
             let table = Table { terms: terms(accepted), open };
             let desk = Desk::new(Instant::now());
             World { runtime, knocks, addr, dialer: terms(dialled), table, desk, _port: port }
         }
 
+        /// Both ends of a lane, which goes by a relay if there is one. Each has four slots if it
+        /// receives.
+        pub(in super::super) fn lane(&mut self, relay: Option<SocketAddr>) -> (JoinedUdp, AcceptedUdp) {
+            let joining = self.dialling_to(relay.unwrap_or(self.addr), 0, 4, self.dialer.clone());
+            let knock = self.knock();
+            let accepted = self.hear(&knock).expect("an honest knock");
+            let dialled = joining.recv_timeout(PATIENCE).expect("an answer");
+            (dialled.unwrap_or_else(|e| panic!("{e:?}")), accepted)
+        }
+
         fn dialling(&self, id: u32, terms: UdpTerms) -> mpsc::Receiver<Result<JoinedUdp, Unjoined>> {
-            let (to, round_trip) = (self.addr, Duration::ZERO);
-            let order = UdpOrder { to, local: None, id: LaneId(id), round_trip, admit: 3 };
+            self.dialling_to(self.addr, id, 3, terms)
+        }
+
+        fn dialling_to(
+            &self,
+            to: SocketAddr,
+            id: u32,
+            admit: u32,
+            terms: UdpTerms,
+        ) -> mpsc::Receiver<Result<JoinedUdp, Unjoined>> {
+            let order = UdpOrder { to, local: None, id: LaneId(id), round_trip: Duration::ZERO, admit };
             let (told, joined) = mpsc::channel();
             thread::spawn(move || told.send(dial(&order, &terms)));
             joined
@@ -281,7 +303,7 @@ mod tests {
 
     fn header(lane: &JoinedUdp) -> Vec<u8> {
         let number = PacketNumber::new(lane.lane.send.number().expect("many")).expect("small");
-        let outer = Outer { index: lane.there, number, sent: SendTime(0), body: OuterBody::Probe };
+        let outer = Outer { index: lane.there, number, sent: SendTime(0), body: OuterBody::Probe(SizeSearch(0)) };
         outer.encode().as_ref().to_vec()
     }
 
@@ -291,14 +313,14 @@ mod tests {
         let joining = world.dialling(1, world.dialer.clone());
         let knock = world.knock();
         let accepted = world.hear(&knock).expect("an honest knock");
-        assert_eq!(accepted.id(), LaneId(1));
         let mut dialled = joining.recv_timeout(PATIENCE).expect("an answer").unwrap_or_else(|e| panic!("{e:?}"));
         // Recorded and said again by anybody, it joins nothing.
         assert!(world.hear(&knock).is_none());
         dialled.lane.send.send_alone(&header(&dialled), &[0; 5]).expect("sent");
         let mut accepted = accepted.first().unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!((accepted.id, dialled.id), (LaneId(1), LaneId(1)));
         assert_eq!((accepted.here, accepted.there), (dialled.there, dialled.here));
-        assert_eq!((dialled.admit, accepted.admit), (11, 3));
+        assert_eq!((dialled.admit, accepted.admit), (4, 3));
         assert_eq!([dialled.routes[0], dialled.routes[1]], [accepted.routes[1], accepted.routes[0]]);
         // The first packet is not lost to the join.
         accepted.lane.receive.receive(PATIENCE).expect("open");

@@ -8,9 +8,15 @@
 //! | file | |
 //! |---|---|
 //! | `join` | the dialler's end joins |
+//! | `packets` | packets sealed and opened |
 //! | `desk` | the acceptor's end: knocks at the port |
 //! | `send` | the thread of the end that sends files |
 //! | `receive` | the thread of the end that receives them |
 
 pub(crate) mod desk;
 pub(crate) mod join;
+mod packets;
+pub(crate) mod receive;
+pub(crate) mod send;
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,8 @@
 
 use std::time::Instant;
 
-use longhaul_core::{Fault, hint};
 use longhaul_core::{Blame, FaultCode};
+use longhaul_core::{Fault, hint};
 use longhaul_net::{NetError, NotOpened, Opener, UdpSendHalf};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::packet::{LaneIndex, Outer, OuterBody, PacketNumber, SendTime};
@@ -76,12 +76,7 @@ pub(super) fn open<'s>(
 }
 
 /// Opens a packet into its place, which is as long as its plain text. Gives whether it opened.
-pub(super) fn open_into(
-    opener: &mut Opener,
-    outer: &Outer,
-    datagram: &[u8],
-    into: &mut [u8],
-) -> Result<bool, Fault> {
+pub(super) fn open_into(opener: &mut Opener, outer: &Outer, datagram: &[u8], into: &mut [u8]) -> Result<bool, Fault> {
     let (header, sealed) = datagram.split_at(outer.bytes());
     match opener.open(outer.number.get(), header, sealed, into) {
         Ok(()) => Ok(true),

@@ -11,12 +11,10 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use longhaul_core::digest::{ChunkHasher, Digest};
-use longhaul_core::{Fault, FileOffset, Unit};
+use longhaul_core::{Fault, FaultCode, FileOffset, Unit};
 use longhaul_net::{UdpFigure, UdpHandle};
 use longhaul_proto::time::Timestamp;
-use longhaul_proto::udp::packet::{
-    CloseReason, Outer, OuterBody, PieceBytes, Serial, UnitBody, encode_end,
-};
+use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, PieceBytes, Serial, UnitBody, encode_end};
 use longhaul_proto::udp::plan::{MessageRoom, Purpose, UdpPlan, UnitPlan};
 use longhaul_proto::udp::sending::{UdpHeard, UdpSample, UdpSending, UdpSendingConfig};
 use longhaul_proto::udp::status::Status;
@@ -105,6 +103,14 @@ pub(crate) fn run<F: UdpFeed>(
         scratch: Vec::new(),
     };
     let result = thread.drive(feed);
+    let is_breach = result.as_ref().is_err_and(|fault| fault.code == FaultCode::Protocol);
+    let reason = match &result {
+        Ok(()) => CloseReason::Over,
+        Err(_) if is_breach => CloseReason::Breach,
+        Err(_) => CloseReason::GivenUp,
+    };
+    // The control connection says it for sure.
+    let _ = thread.say(OuterBody::Close, &reason.encode());
     let units = std::mem::take(&mut thread.units);
     result.map_err(|fault| (fault, units.into_iter().flatten().map(|open| open.unit).collect()))
 }
@@ -131,6 +137,8 @@ struct OpenUnit<B> {
     /// `None` once the digest is known.
     hasher: Option<ChunkHasher>,
     hashed: usize,
+    /// Whether all of it was sent once.
+    is_sent: bool,
 }
 
 impl<B: Deref<Target = [u8]>> OpenUnit<B> {
@@ -140,7 +148,7 @@ impl<B: Deref<Target = [u8]>> OpenUnit<B> {
             Unit::Bundle(_) => FileOffset(0),
         };
         let hasher = unit.digest.is_none().then(|| ChunkHasher::new(unit.header.digest, start));
-        OpenUnit { unit, hasher, hashed: 0 }
+        OpenUnit { unit, hasher, hashed: 0, is_sent: false }
     }
 
     /// The payload that travels.
@@ -182,7 +190,6 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         let mut left = 0;
         loop {
             if self.hear(Duration::ZERO, feed)? {
-                let _ = self.say(OuterBody::Close, &CloseReason::Over.encode());
                 return Ok(());
             }
             self.begin(feed);
@@ -211,7 +218,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     /// Takes units as long as the receiver admits them and the feed has them.
     fn begin<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
-        while !self.is_over && self.machine.credit() > 0 && self.machine.unsent_units() < UNITS_AHEAD {
+        while !self.is_over && self.machine.credit() > 0 && self.unsent() < UNITS_AHEAD {
             let unit = match feed.next() {
                 FeedNext::Unit(unit) => unit,
                 FeedNext::NotNow => return,
@@ -234,11 +241,20 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
+    /// Units that were begun last and of which a part was never sent.
+    fn unsent(&self) -> usize {
+        self.units.iter().rev().take(UNITS_AHEAD).flatten().filter(|open| !open.is_sent).count()
+    }
+
     /// Bytes of a message: a millisecond of the rate, as TCP's segmentation makes them, and ten
     /// packets at least.
     fn room(&self) -> MessageRoom {
         let least = 10 * usize::from(self.machine.datagram_bytes());
-        let moment = self.means.pacer.rate().map_or(usize::MAX, |rate| usize::try_from(rate / TURNS_PER_S).unwrap_or(usize::MAX));
+        let moment = self
+            .means
+            .pacer
+            .rate()
+            .map_or(usize::MAX, |rate| usize::try_from(rate / TURNS_PER_S).unwrap_or(usize::MAX));
         MessageRoom { bytes: moment.max(least).min(RUN_BYTES_MAX), datagrams: RUN_DATAGRAMS_MAX }
     }
 
@@ -254,9 +270,10 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         let now = self.clock.now();
         let carried = match plan {
             UdpPlan::Unit(unit) => self.send_unit(now, unit)?,
-            UdpPlan::Probe(_) => {
-                let plain = plan.datagrams().next().map_or(0, |datagram| datagram.plain_bytes());
-                self.push(now, OuterBody::Probe, &vec![0; plain])?;
+            UdpPlan::Probe(..) => {
+                for datagram in plan.datagrams() {
+                    self.push(now, datagram.body, &vec![0; datagram.plain_bytes()])?;
+                }
                 self.flush()?
             }
             UdpPlan::End(units) => {
@@ -297,14 +314,13 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         self.flush()
     }
 
-    /// Hashes what is sent next.
+    /// Something of a unit was sent for the first time: hashes what is sent next.
     fn hash_after(&mut self, plan: &UnitPlan) {
-        let Some(last) = plan.pieces.last().filter(|_| plan.purpose == Purpose::New) else { return };
-        let sent = usize::from(last.end) * usize::from(plan.piece_bytes.get());
         let at = plan.serial.0.wrapping_sub(self.first) as usize;
-        if let Some(Some(open)) = self.units.get_mut(at)
-            && open.hash_beyond(sent, self.means.times)
-        {
+        let Some(Some(open)) = self.units.get_mut(at).filter(|_| plan.purpose == Purpose::New) else { return };
+        let sent = plan.pieces.last().map_or(0, |run| usize::from(run.end) * usize::from(plan.piece_bytes.get()));
+        open.is_sent |= sent >= open.payload().len();
+        if open.hash_beyond(sent, self.means.times) {
             self.machine.digest_known(plan.serial);
         }
     }

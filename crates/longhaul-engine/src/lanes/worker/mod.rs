@@ -8,7 +8,7 @@
 mod hashing;
 pub(crate) mod holes;
 pub(crate) mod pacer;
-mod pieces;
+pub(crate) mod pieces;
 pub(crate) mod pulse;
 pub(crate) mod receive;
 pub(crate) mod send;
@@ -29,4 +29,4 @@ pub(crate) fn bind(affinity: &Affinity, lane: &JoinedLane) {
 /// Bytes hashed and sent (or received and hashed) at a time. A piece stays in the second-level
 /// cache between both (chosen for caches of 1 to 2 MiB; other sizes were not measured in these
 /// lanes).
-const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;

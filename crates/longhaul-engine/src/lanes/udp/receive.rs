@@ -1,0 +1,444 @@
+//! Owns the thread of a UDP lane's end that receives files: it opens pieces straight into their
+//! slots, hashes them, and says how things stand.
+//!
+//! In: datagrams; slots from an [`UdpSink`], claimed before the sender may begin a unit. Out: units
+//! that are whole, each with its slot and digest; statuses. Each unit is hashed as far as it is
+//! there without a gap; what waits for a gap is hashed when that closes. It knows no files and no
+//! messages.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use longhaul_core::digest::{ChunkHasher, Digest};
+use longhaul_core::limits::UDP_DATAGRAM_BYTES_SAFE;
+use longhaul_core::{Fault, FaultCode, FileOffset, Unit};
+use longhaul_net::{Opener, ReceivedPiece};
+use longhaul_proto::time::Timestamp;
+use longhaul_proto::udp::packet::{
+    CloseReason, DataPlace, LaneIndex, OUTER_BYTES, Outer, OuterBody, Serial, SizeSearch, TAG_BYTES, UnitBody, UnitCut,
+    check_probe, decode_end,
+};
+use longhaul_proto::udp::receiving::{Arrived, Look, UdpReceiving, UdpReceivingConfig};
+use longhaul_proto::wire::data::Piece;
+use longhaul_sys::Slot;
+use longhaul_sys::udp::Mark;
+
+use super::join::JoinedUdp;
+use super::packets::{LaneClock, lost, net, open, open_into, send_alone};
+use crate::cpu::{Stage, StageTimes};
+use crate::lanes::worker::PIECE_BYTES;
+use crate::lanes::worker::pieces::ReceivedPieces;
+use crate::lanes::worker::pulse::Pulse;
+
+/// A unit that came whole.
+#[derive(Debug)]
+pub(crate) struct UdpArrival {
+    /// Its number in the lane.
+    pub(crate) serial: u32,
+    /// Its header.
+    pub(crate) header: Piece,
+    /// Its bytes. `None` for a hole, and for a unit that this side has.
+    pub(crate) slot: Option<Slot>,
+    /// The digest that the sender says.
+    pub(crate) declared: [u8; 32],
+    /// The digest of the bytes that came. `None` if none did.
+    pub(crate) computed: Option<Digest>,
+}
+
+/// Where a lane has its slots from, and where units go.
+pub(crate) trait UdpSink {
+    /// A free slot, without waiting. `None` if there is none now.
+    fn claim(&mut self) -> Option<Slot>;
+
+    /// A unit came whole.
+    fn deliver(&mut self, arrival: UdpArrival);
+}
+
+/// The means of a UDP lane's thread that receives.
+#[derive(Clone, Copy)]
+pub(crate) struct UdpReceiveMeans<'a> {
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+    /// Bytes of each slot.
+    pub(crate) slot_bytes: usize,
+    /// Units that the sender may have begun, or begin, beyond those that are whole.
+    pub(crate) window: u32,
+}
+
+/// Receives units until the sender has no more. `claimed`: the slots that the join has promised.
+///
+/// Gives the units that came whole: their serials are all below the first, and these beyond it.
+///
+/// # Errors
+/// A [`Fault`] when the lane breaks, or the sender breaks the protocol.
+pub(crate) fn run(
+    joined: JoinedUdp,
+    round_trip: Duration,
+    claimed: Vec<Slot>,
+    means: UdpReceiveMeans<'_>,
+    sink: &mut impl UdpSink,
+) -> (UdpLanded, Result<(), Fault>) {
+    let clock = LaneClock::start();
+    let admit = Serial(claimed.len() as u32);
+    let config = UdpReceivingConfig { slot_bytes: means.slot_bytes as u64, admit, round_trip };
+    let machine = UdpReceiving::new(clock.now(), config);
+    let slots = Slots { promised: admit.0, claimed, ..Slots::default() };
+    let here = joined.here;
+    let core = Core { machine, slots, means, here, scratch: Vec::new(), closed: None };
+    let mut thread = ReceiveThread { core, joined, clock, round_trip };
+    let result = thread.drive(sink);
+    if let Err(fault) = &result {
+        let is_breach = fault.code == FaultCode::Protocol;
+        let reason = if is_breach { CloseReason::Breach } else { CloseReason::GivenUp };
+        // The control connection says it for sure.
+        let _ = thread.say(thread.clock.now(), OuterBody::Close, &reason.encode());
+    }
+    let machine = &thread.core.machine;
+    let beyond = machine.whole_beyond().map(|serial| serial.0).take(BEYOND_MOST).collect();
+    (UdpLanded { below: machine.below().0, beyond }, result)
+}
+
+/// The units of a lane that came whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UdpLanded {
+    /// All below this serial.
+    pub(crate) below: u32,
+    /// And these, at most 128.
+    pub(crate) beyond: Vec<u32>,
+}
+
+struct ReceiveThread<'a> {
+    core: Core<'a>,
+    joined: JoinedUdp,
+    clock: LaneClock,
+    round_trip: Duration,
+}
+
+/// What is behind the socket and the keys.
+struct Core<'a> {
+    machine: UdpReceiving,
+    slots: Slots,
+    means: UdpReceiveMeans<'a>,
+    /// The index of this end.
+    here: LaneIndex,
+    scratch: Vec<u8>,
+    /// The reason that the other end gave for closing the lane.
+    closed: Option<CloseReason>,
+}
+
+/// The slots of a lane: claimed, and given to units.
+#[derive(Default)]
+struct Slots {
+    claimed: Vec<Slot>,
+    /// Units that were admitted in all, ...
+    promised: u32,
+    /// ... those of them that have or had a slot or need none, ...
+    settled: u32,
+    /// ... and those that are whole.
+    whole: u32,
+    /// Units from serial `first` on; `None` for one that has no slot, or is whole.
+    units: VecDeque<Option<UnitPlace>>,
+    first: u32,
+}
+
+impl Slots {
+    /// Slots that no unit was promised.
+    fn spare(&self) -> u32 {
+        (self.claimed.len() as u32).saturating_sub(self.promised - self.settled)
+    }
+
+    /// Whether more could be claimed within a window of so many units.
+    fn is_short(&self, window: u32) -> bool {
+        self.promised - self.whole + self.spare() < window
+    }
+
+    /// The place of a unit, which gets a slot now if it has none.
+    fn place(&mut self, serial: u32) -> Option<&mut UnitPlace> {
+        let at = serial.checked_sub(self.first)? as usize;
+        if at >= self.units.len() {
+            self.units.resize_with(at + 1, || None);
+        }
+        let place = &mut self.units[at];
+        if place.is_none() {
+            *place = Some(UnitPlace::new(self.claimed.pop()?));
+            self.settled += 1;
+        }
+        place.as_mut()
+    }
+
+    /// Takes the place of a unit that is whole. `None` if it needed none.
+    fn take(&mut self, serial: u32) -> Option<UnitPlace> {
+        let at = serial.checked_sub(self.first)? as usize;
+        let place = self.units.get_mut(at).and_then(Option::take);
+        self.whole += 1;
+        if place.is_none() {
+            self.settled += 1;
+        }
+        place
+    }
+
+    /// Forgets units that are whole and the first.
+    fn forget_below(&mut self, below: u32) {
+        while self.first < below {
+            self.units.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+/// The place of a unit that comes, and how far it is there and hashed.
+struct UnitPlace {
+    slot: Slot,
+    cut: UnitCut,
+    /// What has landed of this cut. `None` if it came too scattered to be followed.
+    pieces: Option<ReceivedPieces>,
+    /// `None` before the description came.
+    hasher: Option<ChunkHasher>,
+    hashed: usize,
+}
+
+impl UnitPlace {
+    fn new(slot: Slot) -> UnitPlace {
+        let pieces = Some(ReceivedPieces::new(slot.len()));
+        UnitPlace { slot, cut: UnitCut(0), pieces, hasher: None, hashed: 0 }
+    }
+
+    /// A piece of this cut has landed.
+    fn land(&mut self, cut: UnitCut, piece: ReceivedPiece, times: &StageTimes) {
+        if cut != self.cut {
+            // What was hashed had landed, and is the same in every cut.
+            self.cut = cut;
+            self.pieces = Some(ReceivedPieces::new(self.slot.len()));
+        }
+        if self.pieces.as_mut().is_some_and(|pieces| pieces.add(piece).is_err()) {
+            self.pieces = None;
+        }
+        let there = self.pieces.as_ref().map_or(0, ReceivedPieces::contiguous);
+        if there >= self.hashed + PIECE_BYTES {
+            self.hash_to(there - there % PIECE_BYTES, times);
+        }
+    }
+
+    fn describe(&mut self, header: &Piece) {
+        if self.hasher.is_none() {
+            let start = match header.unit {
+                Unit::Chunk { index, .. } => index.start(header.chunk),
+                Unit::Bundle(_) => FileOffset(0),
+            };
+            self.hasher = Some(ChunkHasher::new(header.digest, start));
+        }
+    }
+
+    fn hash_to(&mut self, end: usize, times: &StageTimes) {
+        let Some(hasher) = &mut self.hasher else { return };
+        for part in self.slot[self.hashed..end].chunks(PIECE_BYTES) {
+            times.count(Stage::Hash, || hasher.update(part));
+        }
+        self.hashed = end;
+    }
+
+    /// The digest of all `len` bytes, which are there.
+    fn finish(mut self, header: &Piece, times: &StageTimes) -> (Slot, Option<Digest>) {
+        self.describe(header);
+        self.hash_to(header.unit_len as usize, times);
+        (self.slot, self.hasher.map(ChunkHasher::finish))
+    }
+}
+
+impl ReceiveThread<'_> {
+    fn drive(&mut self, sink: &mut impl UdpSink) -> Result<(), Fault> {
+        let (mut heard, mut hello, mut is_heard) = (self.clock.now(), self.clock.now(), false);
+        loop {
+            let now = self.clock.now();
+            self.core.admit(now, sink);
+            if !is_heard && now >= hello {
+                // An end that accepted the lane says nothing before it hears something sealed.
+                self.say(now, OuterBody::Probe(SizeSearch(0)), &[])?;
+                hello = now.after(HELLO_EACH.max(2 * self.round_trip));
+            }
+            for status in self.core.machine.report(now, STATUS_BYTES) {
+                self.say(now, OuterBody::Status, &status.encode())?;
+            }
+            if self.joined.lane.receive.receive(self.wait(now)).map_err(net)? == 0 {
+                let quiet = self.clock.now().since(heard);
+                if self.core.machine.is_over() && quiet >= FAREWELL_MOST.max(6 * self.round_trip) {
+                    return Ok(());
+                }
+                if quiet >= SILENT_MOST {
+                    return Err(lost("the other end of a UDP lane says nothing"));
+                }
+                continue;
+            }
+            (heard, is_heard) = (self.clock.now(), true);
+            self.take_in(heard, sink)?;
+            match self.core.closed {
+                Some(CloseReason::Over) if self.core.machine.is_over() => return Ok(()),
+                Some(_) => return Err(lost("the other end has closed a UDP lane")),
+                None => {}
+            }
+        }
+    }
+
+    fn say(&mut self, now: Timestamp, body: OuterBody, plain: &[u8]) -> Result<(), Fault> {
+        send_alone(&mut self.joined.lane.send, self.joined.there, now, body, plain)
+    }
+
+    /// The time until something is due.
+    fn wait(&self, now: Timestamp) -> Duration {
+        let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
+        if self.core.slots.is_short(self.core.means.window) { due.min(SLOT_LOOK) } else { due }
+    }
+
+    /// Takes in all that came.
+    fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<(), Fault> {
+        self.core.machine.dropped(self.joined.lane.receive.dropped());
+        let (runs, opener) = self.joined.lane.receive.parts();
+        for run in runs {
+            if run.mark == Mark::Congested {
+                self.core.machine.marked(run.datagrams().count() as u32);
+            }
+            for datagram in run.datagrams() {
+                self.core.take_in(now, datagram, opener, sink)?;
+            }
+            self.core.means.pulse.carried(run.bytes.len());
+        }
+        self.core.means.pulse.beat();
+        Ok(())
+    }
+}
+
+impl Core<'_> {
+    /// Claims slots and admits as many units.
+    fn admit(&mut self, now: Timestamp, sink: &mut impl UdpSink) {
+        while self.slots.is_short(self.means.window)
+            && let Some(slot) = sink.claim()
+        {
+            self.slots.claimed.push(slot);
+        }
+        let spare = self.slots.spare();
+        if spare > 0 {
+            self.slots.promised += self.machine.admit(now, spare);
+        }
+        match self.slots.is_short(self.means.window) {
+            true => self.machine.set_held(),
+            false => self.machine.set_free(),
+        }
+    }
+
+    /// Takes a datagram in.
+    fn take_in(
+        &mut self,
+        now: Timestamp,
+        datagram: &[u8],
+        opener: &mut Opener,
+        sink: &mut impl UdpSink,
+    ) -> Result<(), Fault> {
+        let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else { return Ok(()) };
+        let arrived = Arrived { number: outer.number, sent: outer.sent, at: now };
+        if let OuterBody::Data(place) = outer.body {
+            let piece = IncomingPiece { outer, place, bytes: outer.plain_bytes(datagram.len()), datagram, arrived };
+            if let Some(body) = self.take_piece(&piece, opener)? {
+                self.deliver(&body, sink);
+            }
+            return Ok(());
+        }
+        let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else {
+            self.machine.refused();
+            return Ok(());
+        };
+        match outer.body {
+            OuterBody::Unit(cut) => {
+                let body = UnitBody::decode(plain).map_err(Fault::protocol)?;
+                let news = self.machine.unit(arrived, cut, &body).map_err(Fault::protocol)?;
+                let first = news.first.filter(|first| first.payload() > 0);
+                if let Some((first, place)) = first.and_then(|first| Some((first, self.slots.place(first.serial.0)?))) {
+                    place.describe(&first.header);
+                }
+                if let Some(body) = news.whole {
+                    self.deliver(&body, sink);
+                }
+            }
+            OuterBody::Probe(search) => {
+                check_probe(plain).map_err(Fault::protocol)?;
+                self.machine.probe(arrived, search, datagram.len() as u16);
+            }
+            OuterBody::End => {
+                let units = decode_end(plain).map_err(Fault::protocol)?;
+                self.machine.end(arrived, units).map_err(Fault::protocol)?;
+            }
+            OuterBody::Close => self.closed = Some(CloseReason::decode(plain).map_err(Fault::protocol)?),
+            OuterBody::Status | OuterBody::Data(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Opens a piece to where it belongs. Gives its unit, if that is whole now.
+    fn take_piece(&mut self, piece: &IncomingPiece<'_>, opener: &mut Opener) -> Result<Option<UnitBody>, Fault> {
+        let serial = piece.place.serial.0;
+        let (is_first, opened) = match self.machine.look(&piece.place, piece.bytes) {
+            Look::Land(at) => {
+                // A unit of which something landed has a slot.
+                let Some(place) = self.slots.place(serial) else { return Ok(None) };
+                let into = &mut place.slot[at.start as usize..at.end as usize];
+                (false, open_into(opener, &piece.outer, piece.datagram, into)?)
+            }
+            Look::First => (true, open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_some()),
+            Look::Seen | Look::Beyond | Look::Wrong => return Ok(None),
+        };
+        if !opened {
+            self.machine.refused();
+            return Ok(None);
+        }
+        let Some(landed) = self.machine.landed(piece.arrived, &piece.place, piece.bytes) else { return Ok(None) };
+        let Some(place) = self.slots.place(serial) else { return Ok(None) };
+        let at = landed.at.start as usize..landed.at.end as usize;
+        if is_first {
+            place.slot[at.clone()].copy_from_slice(&self.scratch);
+        }
+        place.land(piece.place.cut, ReceivedPiece { offset: at.start, len: at.len() }, self.means.times);
+        Ok(landed.whole)
+    }
+
+    /// Hands a unit on that is whole.
+    fn deliver(&mut self, body: &UnitBody, sink: &mut impl UdpSink) {
+        let place = self.slots.take(body.serial.0);
+        let (slot, computed) = match place.map(|place| place.finish(&body.header, self.means.times)) {
+            Some((slot, computed)) => (Some(slot), computed),
+            None => (None, None),
+        };
+        self.slots.forget_below(self.machine.below().0);
+        self.means.pulse.done();
+        // The machine holds no unit for whole whose digest was not said.
+        let declared = body.digest.unwrap_or_default();
+        sink.deliver(UdpArrival { serial: body.serial.0, header: body.header, slot, declared, computed });
+    }
+}
+
+/// A datagram with a piece.
+struct IncomingPiece<'a> {
+    outer: Outer,
+    place: DataPlace,
+    /// Bytes of the piece.
+    bytes: usize,
+    datagram: &'a [u8],
+    arrived: Arrived,
+}
+
+/// Bytes of a status: it passes wherever the join has passed.
+const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
+/// Units that are told of beyond the first gap, if a lane is lost.
+const BEYOND_MOST: usize = 128;
+/// The time between two words of an end that has heard nothing yet.
+const HELLO_EACH: Duration = Duration::from_millis(100);
+/// The time between two looks for a slot.
+const SLOT_LOOK: Duration = Duration::from_millis(2);
+/// The time between two looks whether the lane was closed, or is lost.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+/// The shortest wait: what is due sooner is due together.
+const LEAST_WAIT: Duration = Duration::from_micros(200);
+/// The time for which a lane that is over answers a sender that did not hear so.
+const FAREWELL_MOST: Duration = Duration::from_secs(1);
+/// A lane is lost on which nothing comes for so long: a sender gives a sign of life each 5 s.
+const SILENT_MOST: Duration = Duration::from_secs(20);
