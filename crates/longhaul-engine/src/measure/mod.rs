@@ -1,5 +1,6 @@
 //! Measures hosts, the paths between them, and disks: `net` against a daemon, `matrix` within this
-//! process, `lab` the disks alone, `udp` one native UDP lane alone; `watch` looks at the lanes meanwhile.
+//! process, `lab` the disks alone, `udp` one native UDP lane alone; `watch` looks at the lanes
+//! meanwhile.
 //!
 //! In: a [`NetRun`], a [`CellRun`], or a run of [`lab`]. Out: a report of the same name. It knows
 //! the client; nothing of the product knows it.

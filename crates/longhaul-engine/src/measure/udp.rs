@@ -40,7 +40,7 @@ pub struct UdpRun {
     pub rate: Option<u64>,
 }
 
-/// What one end saw.
+/// One end's view of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UdpReport {
     /// Payload that was moved, bytes.

@@ -88,8 +88,8 @@ impl QuicListener {
         self.threads.as_ref().map(Runtime::handle)
     }
 
-    /// What asks for native UDP lanes at this port. `None` if it was taken before. As long as nobody
-    /// takes it, it is lost.
+    /// Datagrams that ask for native UDP lanes at this port. `None` if they were taken before. As
+    /// long as nobody takes them, they are lost.
     pub fn take_knocks(&mut self) -> Option<Knocks> {
         self.knocks.take()
     }

@@ -96,7 +96,7 @@ fn say(lane: &mut UdpLane, packets: &[Vec<u8>]) {
     assert_eq!(lane.send.flush().unwrap(), Sent::Taken);
 }
 
-/// So many packets, opened; what is no packet is passed over.
+/// The next packets, opened; what is no packet is passed over.
 fn hear(receive: &mut UdpReceiveHalf, count: usize) -> Vec<Vec<u8>> {
     let mut heard = Vec::new();
     while heard.len() < count {

@@ -16,7 +16,9 @@ use crate::wire::bind_error;
 /// A socket that is connected to a port where lanes may be had.
 #[derive(Debug)]
 pub struct UdpDial {
+    /// The socket, which is connected.
     pub(crate) socket: UdpSocket,
+    /// The port.
     pub(crate) peer: SocketAddr,
 }
 

@@ -6,12 +6,15 @@
 //!
 //! The scheme, each step HKDF-Expand over SHA-256 (RFC 5869) with `info` in ASCII:
 //!
-//! | secret | from | info |
+//! | secret | from | `info` |
 //! |---|---|---|
-//! | exported, 32 bytes | TLS of the control connection (RFC 8446, 7.5) | label `longhaul udp lane`, no context |
-//! | of a direction, 32 bytes | exported | `longhaul udp dialer 1` or `longhaul udp acceptor 1` (who sends), then the lane's context |
+//! | exported, 32 bytes | TLS of the control connection (RFC 8446, 7.5) | see below |
+//! | of a direction, 32 bytes | exported | a role, then the lane's context |
 //! | of the next epoch, 32 bytes | of this epoch | `longhaul udp next` |
 //! | key, IV | of an epoch | `longhaul udp key`, `longhaul udp iv` |
+//!
+//! The label of the exported secret is `longhaul udp lane`, without a context. A role says who
+//! sends: `longhaul udp dialer 1` or `longhaul udp acceptor 1`.
 //!
 //! The AEAD is that of the control connection's cipher suite. A nonce is the IV, its last eight
 //! bytes xor the packet's number (big endian), as in TLS 1.3 and QUIC. A number is used once: one
@@ -166,7 +169,7 @@ pub struct Opener {
 pub enum NotOpened {
     /// It is damaged, or not from the other end. Nothing follows from it.
     Forged,
-    /// So many were forged that the lane must end.
+    /// Too many were forged: the lane must end.
     TooMany,
 }
 
@@ -277,20 +280,20 @@ impl fmt::Debug for Opener {
 /// HKDF-Expand with the parts of `info` in a row.
 fn expand<const LEN: usize>(secret: &[u8; SECRET_BYTES], info: &[&[u8]]) -> Option<Zeroizing<[u8; LEN]>> {
     let mut out = Zeroizing::new([0; LEN]);
-    Prk::new_less_safe(HKDF_SHA256, secret).expand(info, Bytes(LEN)).ok()?.fill(&mut *out).ok()?;
+    Prk::new_less_safe(HKDF_SHA256, secret).expand(info, OutputBytes(LEN)).ok()?.fill(&mut *out).ok()?;
     Some(out)
 }
 
 /// A length for the expansion.
-struct Bytes(usize);
+struct OutputBytes(usize);
 
-impl KeyType for Bytes {
+impl KeyType for OutputBytes {
     fn len(&self) -> usize {
         self.0
     }
 }
 
-/// Bytes by which a packet is longer than its header and its plain text: the tag.
+/// OutputBytes by which a packet is longer than its header and its plain text: the tag.
 pub const SEAL_BYTES: usize = 16;
 /// The label of the secret among those that TLS exports.
 pub(crate) const UDP_EXPORTER_LABEL: &[u8] = b"longhaul udp lane";
@@ -304,8 +307,8 @@ const NEXT: &[u8] = b"longhaul udp next";
 const EPOCH_LOG2: u32 = 22;
 /// The end of numbers: 300 PB of the smallest pieces.
 const NUMBERS_END: u64 = UDP_PACKETS_MAX;
-/// Packets that do not open after which a lane ends, in all of its epochs together. RFC 9001, 6.6
-/// allows AES-GCM 2^52 and ChaCha20-Poly1305 2^36.
+/// The packets that do not open after which a lane ends, in all of its epochs together. RFC 9001,
+/// 6.6 allows AES-GCM 2^52 and ChaCha20-Poly1305 2^36.
 const FORGED_MAX: u64 = 1 << 36;
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ pub struct UdpSendHalf {
     run: Vec<u8>,
     filled: usize,
     datagrams: usize,
-    /// Of each datagram of the run but the last.
+    /// The length of each datagram of the run but the last.
     datagram_bytes: usize,
     /// Whether the kernel cuts runs into datagrams. It did until it did not.
     cuts: bool,

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `keys` | from the exported secret to sealed packets |
 //! | `socket` | how UDP sockets are made |
-//! | `port` | datagrams of lanes that come to the listening port, and sockets apart for their lanes |
+//! | `port` | datagrams of lanes that come to the listening port, and sockets apart for lanes |
 //! | `dial` | the dialler's socket, and asking until an answer comes |
 //! | `lane` | one end of a lane: its halves |
 //! | `state` | what its handle tells and steers |

@@ -88,8 +88,8 @@ impl Knocks {
     }
 
     /// A socket at the port's address that hears whoever knocked, and nobody else, and that answers
-    /// from the address that was knocked at. The caller has checked that the knock is good: it costs
-    /// a descriptor.
+    /// from the address that was knocked at. The caller has checked that the knock is good: it
+    /// costs a descriptor.
     ///
     /// # Errors
     /// [`NetError::Socket`].
@@ -119,7 +119,9 @@ impl Knocks {
 /// A socket apart for one lane at the port.
 #[derive(Debug)]
 pub struct UdpSeat {
+    /// The socket, which is connected.
     pub(crate) socket: UdpSocket,
+    /// The other end.
     pub(crate) peer: SocketAddr,
     /// The largest UDP payload that the route takes at this host, bytes.
     pub route_bytes: u16,

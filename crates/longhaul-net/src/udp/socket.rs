@@ -16,17 +16,26 @@ pub(crate) fn dialling(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<Ud
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    bound(SocketAddr::new(local.unwrap_or(any), 0), false)
+    bound(SocketAddr::new(local.unwrap_or(any), 0), Families::One)
 }
 
 /// A socket to listen at.
 pub(crate) fn listening(addr: SocketAddr) -> io::Result<UdpSocket> {
-    bound(addr, true)
+    bound(addr, Families::All)
 }
 
-fn bound(addr: SocketAddr, both_families: bool) -> io::Result<UdpSocket> {
+/// The families that a socket of IPv6 serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Families {
+    /// Its own, as the host's settings say.
+    One,
+    /// IPv4 as well.
+    All,
+}
+
+fn bound(addr: SocketAddr, families: Families) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, None)?;
-    if addr.is_ipv6() && both_families {
+    if addr.is_ipv6() && families == Families::All {
         socket.set_only_v6(false)?;
     }
     enlarge(&socket);
@@ -45,6 +54,7 @@ pub(crate) fn adopted(socket: Socket) -> io::Result<UdpSocket> {
 /// The address of a port, and which families its socket serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortAddr {
+    /// The address.
     pub(crate) addr: SocketAddr,
     only_v6: bool,
 }

@@ -23,7 +23,7 @@ pub struct UdpHandle(Arc<UdpState>);
 pub enum UdpFigure {
     /// Bytes of datagrams that were sent.
     Sent,
-    /// Those of them that carried what had been sent before.
+    /// Payload that was sent again.
     Resent,
     /// Payload that the other end says it has.
     Acked,
@@ -68,6 +68,7 @@ struct UdpState {
 }
 
 impl UdpHandle {
+    /// A hold on the lane of this socket.
     pub(crate) fn new(socket: &Arc<UdpSocket>) -> UdpHandle {
         let ends = || Some((socket.local_addr().ok()?.ip(), socket.peer_addr().ok()?.ip()));
         let within_host = ends().is_some_and(|(local, peer)| {
@@ -121,12 +122,14 @@ impl UdpHandle {
         self.0.made.elapsed().as_micros() as u64
     }
 
+    /// Datagrams of so many bytes came.
     pub(crate) fn heard(&self, bytes: u64) {
         self.add(UdpFigure::Received, bytes);
         self.set(UdpFigure::HeardUs, self.now_us());
         self.set(UdpFigure::WaitingUs, 0);
     }
 
+    /// Datagrams of so many bytes were sent.
     pub(crate) fn said(&self, bytes: u64) {
         self.add(UdpFigure::Sent, bytes);
         if self.get(UdpFigure::WaitingUs) == 0 {

@@ -17,6 +17,7 @@ impl Control {
     /// Four short values, each with its header.
     pub(super) const BYTES: usize = 128;
 
+    /// No control data.
     pub(super) fn empty() -> Control {
         Control([0; Control::BYTES])
     }
@@ -39,6 +40,7 @@ impl Control {
         control
     }
 
+    /// Its place.
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.0.as_mut_ptr().cast()
     }
@@ -96,10 +98,12 @@ impl<'a> Gather<'a> {
     /// Datagrams of one system call.
     pub(super) const DATAGRAMS: usize = 64;
 
+    /// The datagrams of a run, each of this length but the last.
     pub(super) fn of(run: &'a [u8], datagram_bytes: u16) -> Gather<'a> {
         Gather { run, datagram_bytes: usize::from(datagram_bytes.max(1)) }
     }
 
+    /// Whether all were sent.
     pub(super) fn is_empty(&self) -> bool {
         self.run.is_empty()
     }

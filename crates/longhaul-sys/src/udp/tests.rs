@@ -1,4 +1,4 @@
-//! What sockets of this host do with datagrams in bulk.
+//! Sockets of this host and datagrams in bulk.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;

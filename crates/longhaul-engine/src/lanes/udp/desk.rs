@@ -163,7 +163,7 @@ impl AcceptedUdp {
     }
 }
 
-/// What has come to a lane that was answered.
+/// The news of a lane that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
     Nothing,

@@ -1,8 +1,8 @@
 //! Packets of one end of a lane: numbered, stamped and sealed on the way out; told apart and opened
 //! on the way in.
 //!
-//! In: kinds and plain texts. Out: datagrams; and of those that come, the small ones, opened. Pieces
-//! are opened elsewhere, straight into their slots. It knows no machine and no unit.
+//! In: kinds and plain texts. Out: datagrams; and of those that come, the small ones, opened.
+//! Pieces are opened elsewhere, straight into their slots. It knows no machine and no unit.
 
 use std::time::Instant;
 
@@ -19,10 +19,12 @@ use crate::faults::lane_fault;
 pub(super) struct LaneClock(Instant);
 
 impl LaneClock {
+    /// A clock that begins now.
     pub(super) fn start() -> LaneClock {
         LaneClock(Instant::now())
     }
 
+    /// The time since it began.
     pub(super) fn now(self) -> Timestamp {
         Timestamp(u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX))
     }

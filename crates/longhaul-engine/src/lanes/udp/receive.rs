@@ -116,7 +116,7 @@ struct ReceiveThread<'a> {
     round_trip: Duration,
 }
 
-/// What is behind the socket and the keys.
+/// The machine and the slots, behind the socket and the keys.
 struct Core<'a> {
     machine: UdpReceiving,
     slots: Slots,
@@ -192,7 +192,7 @@ impl Slots {
 struct UnitPlace {
     slot: Slot,
     cut: UnitCut,
-    /// What has landed of this cut. `None` if it came too scattered to be followed.
+    /// The pieces of this cut that have landed. `None` if it came too scattered to be followed.
     pieces: Option<ReceivedPieces>,
     /// `None` before the description came.
     hasher: Option<ChunkHasher>,

@@ -99,6 +99,8 @@ pub(crate) fn run<F: UdpFeed>(
         units: VecDeque::new(),
         first: 0,
         is_over: false,
+        is_ended: false,
+        must_hash: false,
         waiting_since: clock.now(),
         scratch: Vec::new(),
     };
@@ -126,6 +128,10 @@ struct SendThread<'a, B> {
     first: u32,
     /// Whether the feed is over.
     is_over: bool,
+    /// Whether the receiver has all there is.
+    is_ended: bool,
+    /// Whether something was sent since bytes were hashed last.
+    must_hash: bool,
     /// Since when the other end has said nothing though it owes a word.
     waiting_since: Timestamp,
     scratch: Vec<u8>,
@@ -137,7 +143,8 @@ struct OpenUnit<B> {
     /// `None` once the digest is known.
     hasher: Option<ChunkHasher>,
     hashed: usize,
-    /// Whether all of it was sent once.
+    /// Bytes from the beginning that were sent once, and whether that is all of it.
+    sent: usize,
     is_sent: bool,
 }
 
@@ -148,7 +155,7 @@ impl<B: Deref<Target = [u8]>> OpenUnit<B> {
             Unit::Bundle(_) => FileOffset(0),
         };
         let hasher = unit.digest.is_none().then(|| ChunkHasher::new(unit.header.digest, start));
-        OpenUnit { unit, hasher, hashed: 0, is_sent: false }
+        OpenUnit { unit, hasher, hashed: 0, sent: 0, is_sent: false }
     }
 
     /// The payload that travels.
@@ -177,8 +184,8 @@ impl<B: Deref<Target = [u8]>> OpenUnit<B> {
     }
 }
 
-/// What became of a message.
-enum Carried {
+/// The fate of a message.
+enum MessageFate {
     Yes,
     /// Its datagrams are too long for the way out of this host.
     TooLong,
@@ -189,7 +196,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         // Bytes that may still be sent in this turn.
         let mut left = 0;
         loop {
-            if self.hear(Duration::ZERO, feed)? {
+            self.hear(Duration::ZERO, feed)?;
+            if self.is_ended {
                 return Ok(());
             }
             self.begin(feed);
@@ -210,6 +218,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 left = left.saturating_sub(plan.bytes());
                 self.carry_out(&plan)?;
             }
+            self.hash_ahead();
             if !sent_any {
                 self.wait(feed)?;
             }
@@ -282,19 +291,19 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
         };
         self.machine.sent(now, plan, first);
-        if let Carried::TooLong = carried {
+        if let MessageFate::TooLong = carried {
             self.machine.refused(plan.segment_bytes());
         }
         if let UdpPlan::Unit(unit) = plan {
-            self.hash_after(unit);
+            self.note_sent(unit);
         }
         Ok(())
     }
 
-    fn send_unit(&mut self, now: Timestamp, plan: &UnitPlan) -> Result<Carried, Fault> {
+    fn send_unit(&mut self, now: Timestamp, plan: &UnitPlan) -> Result<MessageFate, Fault> {
         let (send, to, sent) = (&mut self.joined.lane.send, self.joined.there, stamp(now));
         let at = plan.serial.0.wrapping_sub(self.first) as usize;
-        let Some(Some(open)) = self.units.get(at) else { return Ok(Carried::Yes) };
+        let Some(Some(open)) = self.units.get(at) else { return Ok(MessageFate::Yes) };
         let payload = open.payload();
         for datagram in plan.datagrams() {
             match datagram.body {
@@ -314,14 +323,27 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         self.flush()
     }
 
-    /// Something of a unit was sent for the first time: hashes what is sent next.
-    fn hash_after(&mut self, plan: &UnitPlan) {
+    /// A message of a unit was sent.
+    fn note_sent(&mut self, plan: &UnitPlan) {
         let at = plan.serial.0.wrapping_sub(self.first) as usize;
         let Some(Some(open)) = self.units.get_mut(at).filter(|_| plan.purpose == Purpose::New) else { return };
         let sent = plan.pieces.last().map_or(0, |run| usize::from(run.end) * usize::from(plan.piece_bytes.get()));
+        open.sent = open.sent.max(sent);
         open.is_sent |= sent >= open.payload().len();
-        if open.hash_beyond(sent, self.means.times) {
-            self.machine.digest_known(plan.serial);
+        self.must_hash = true;
+    }
+
+    /// Hashes what is sent next, between two turns: the messages of a turn follow one another, so
+    /// that the receiver wakes once for all of them.
+    fn hash_ahead(&mut self) {
+        if !std::mem::take(&mut self.must_hash) {
+            return;
+        }
+        for at in 0..self.units.len() {
+            let Some(open) = &mut self.units[at] else { continue };
+            if open.hash_beyond(open.sent, self.means.times) {
+                self.machine.digest_known(Serial(self.first.wrapping_add(at as u32)));
+            }
         }
     }
 
@@ -329,10 +351,10 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         push(&mut self.joined.lane.send, self.joined.there, stamp(now), body, plain)
     }
 
-    fn flush(&mut self) -> Result<Carried, Fault> {
+    fn flush(&mut self) -> Result<MessageFate, Fault> {
         match self.joined.lane.send.flush().map_err(net)? {
-            Sent::TooLong => Ok(Carried::TooLong),
-            _ => Ok(Carried::Yes),
+            Sent::TooLong => Ok(MessageFate::TooLong),
+            _ => Ok(MessageFate::Yes),
         }
     }
 
@@ -347,11 +369,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         let due = self.machine.timeout().map_or(IDLE_LOOK, |due| due.since(now));
         let looks = !self.is_over && self.machine.credit() > 0;
         let at_most = due.min(if looks { FEED_LOOK } else { IDLE_LOOK }).max(LEAST_WAIT);
-        self.hear(at_most, feed).map(drop)
+        self.hear(at_most, feed)
     }
 
-    /// Takes what the receiver says. Gives whether it has all there is.
-    fn hear<F: UdpFeed<Bytes = B>>(&mut self, at_most: Duration, feed: &mut F) -> Result<bool, Fault> {
+    /// Takes what the receiver says.
+    fn hear<F: UdpFeed<Bytes = B>>(&mut self, at_most: Duration, feed: &mut F) -> Result<(), Fault> {
         let mut wait = at_most;
         loop {
             let runs = self.joined.lane.receive.receive(wait).map_err(net)?;
@@ -361,17 +383,17 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 if owed && now.since(self.waiting_since) >= SILENT_MOST {
                     return Err(lost("the other end of a UDP lane says nothing"));
                 }
-                return Ok(false);
+                return Ok(());
             }
-            let ended = self.take_in(now, feed)?;
-            if ended || !self.joined.lane.receive.is_full() {
-                return Ok(ended);
+            self.take_in(now, feed)?;
+            if self.is_ended || !self.joined.lane.receive.is_full() {
+                return Ok(());
             }
             wait = Duration::ZERO;
         }
     }
 
-    fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<bool, Fault> {
+    fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<(), Fault> {
         let (runs, opener) = self.joined.lane.receive.parts();
         let mut heard = Vec::new();
         for datagram in runs.flat_map(|run| run.datagrams()) {
@@ -387,12 +409,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 _ => {}
             }
         }
-        let mut ended = false;
         for news in heard {
-            ended |= news.ended;
+            self.is_ended |= news.ended;
             self.learn(now, news, feed);
         }
-        Ok(ended)
+        Ok(())
     }
 
     fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {

@@ -137,7 +137,7 @@ impl End {
     }
 }
 
-/// What both ends say in the end.
+/// The end of a lane, as both ends saw it.
 struct Ended {
     sent: Result<(), (FaultCode, usize)>,
     settled: Vec<u32>,
@@ -226,7 +226,7 @@ fn mixture(count: u64) -> Vec<UdpUnit<Vec<u8>>> {
         .collect()
 }
 
-/// What becomes of a datagram, of which this is the number in its direction.
+/// The fate of a datagram, of which this is the number in its direction.
 type Fate = fn(u64, &[u8]) -> Vec<Vec<u8>>;
 
 /// A relay between a dialler and a port.
