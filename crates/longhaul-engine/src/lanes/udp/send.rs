@@ -193,8 +193,8 @@ enum MessageFate {
 
 impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn drive<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
-        // Bytes that may still be sent in this turn.
-        let mut left = 0;
+        // Bytes that may still be sent in this turn; below 0 what the last message took beyond it.
+        let mut left = 0_i64;
         loop {
             self.hear(Duration::ZERO, feed)?;
             if self.is_ended {
@@ -207,15 +207,15 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             loop {
                 let now = self.clock.now();
                 let Some(plan) = self.machine.next(now, room) else { break };
-                if left == 0 {
+                if left <= 0 {
                     if sent_any {
                         break;
                     }
                     self.means.pulse.paced(self.means.pacer, turn);
-                    left = turn;
+                    left += turn as i64;
                 }
                 sent_any = true;
-                left = left.saturating_sub(plan.bytes());
+                left -= plan.bytes() as i64;
                 self.carry_out(&plan)?;
             }
             self.hash_ahead();
