@@ -221,7 +221,7 @@ impl UdpReceiving {
         self.counts.wrong = self.counts.wrong.wrapping_add(1);
     }
 
-    /// So many packets more had the mark of congestion (ECN CE).
+    /// This many packets more had the mark of congestion (ECN CE).
     pub fn marked(&mut self, packets: u32) {
         self.counts.marked = self.counts.marked.wrapping_add(packets);
     }

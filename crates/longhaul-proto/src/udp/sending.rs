@@ -67,7 +67,7 @@ pub struct UdpSending {
     gaps_from: u32,
     flight: Flight,
     /// The last status, and the largest number that came.
-    heard: Option<Heard>,
+    heard: Option<LastStatus>,
     times: PathTimes,
     timers: Timers,
     copies: Copies,
@@ -87,7 +87,7 @@ enum SendingStage {
 
 /// The last status that was heard.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastStatus {
     number: PacketNumber,
     at: Timestamp,
     largest: Option<u64>,
@@ -118,9 +118,10 @@ struct Sizes {
 pub struct SendCounts {
     /// Datagrams with a piece.
     pub sent: u64,
-    /// Those of them whose piece had been sent before, copies included.
+    /// Datagrams among these whose piece had been sent before, copies included.
     pub resent: u64,
-    /// Those of them that were sent again before anything could be known of the first repair.
+    /// Datagrams among these that were sent again before anything could be known of the first
+    /// repair.
     pub copies: u64,
     /// Packets that did not come, as far as is known. One that only came late is among them.
     pub lost: u64,
@@ -289,7 +290,7 @@ impl UdpSending {
         let mut heard = UdpHeard { held: status.held, ended: status.ended, ..UdpHeard::default() };
         let moved = self.absorb(status, overtaken, &mut heard.whole)?;
         self.admit = status.admit.0;
-        self.heard = Some(Heard {
+        self.heard = Some(LastStatus {
             number,
             at: now,
             largest: status.largest.map(|largest| largest.number.get()),

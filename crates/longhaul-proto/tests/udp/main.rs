@@ -1,7 +1,10 @@
 //! The two ends of a UDP lane: properties over paths that lose, copy, delay and spoil, and planted
 //! bugs that they find.
 
+mod hands;
 mod mutants;
+mod receiving;
+mod sending;
 mod world;
 
 use std::time::Duration;
@@ -12,18 +15,12 @@ use proptest::prelude::*;
 use longhaul_proto::Timestamp;
 use world::{Plan, World};
 
-/// Pieces of the last window and their copies: what may be sent in the tail beside repairs.
-fn tail(plan: &Plan) -> u64 {
-    let most = plan.units.iter().max().copied().unwrap_or_default() / 1192 + 2;
-    3 * u64::from(plan.slots) * most
-}
-
 fn units() -> impl Strategy<Value = Vec<u64>> {
     vec(prop_oneof![Just(0_u64), 1..3_000_u64, 3_000..120_000_u64, Just(1192 * 12), Just(1432 * 24)], 1..24)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn all_units_are_whole_whatever_the_path_does(
@@ -50,19 +47,19 @@ proptest! {
 
     #[test]
     fn no_more_is_sent_again_than_was_lost(seed in any::<u64>(), lost in 1_u64..100, statuses_lost in 0_u64..300) {
-        let plan = Plan { lost, statuses_lost, slots: 32, ..Plan::sound(vec![100_000; 200], seed) };
-        let tail = tail(&plan) / 4;
+        let plan = Plan { lost, statuses_lost, slots: 32, ..Plan::sound(vec![100_000; 80], seed) };
         let mut world = World::new(plan, None);
         prop_assert_eq!(world.play(), Ok(()));
         let counts = world.sending.counts();
-        eprintln!("DEBUG {counts:?} lost {} tail {tail}", world.lost);
-        prop_assert!(counts.resent <= world.lost * 102 / 100 + tail, "{counts:?}, lost {}, tail {tail}", world.lost);
-        prop_assert!(counts.lost >= counts.resent - counts.copies, "{counts:?}");
+        let (lost, repairs) = (world.lost, counts.resent - counts.copies);
+        prop_assert!(repairs <= lost * 102 / 100, "{counts:?}, lost {lost}");
+        // Copies are of the tail: at most two of each packet that the last slots lost.
+        prop_assert!(counts.copies <= 2 * lost.min(32 * 84 / 5), "{counts:?}, lost {lost}");
     }
 
     #[test]
     fn nothing_is_sent_again_that_was_only_late(seed in any::<u64>(), late in 0_u64..2_400, copied in 0_u64..100) {
-        let plan = Plan { late: Duration::from_micros(late), copied, ..Plan::sound(vec![100_000; 60], seed) };
+        let plan = Plan { late: Duration::from_micros(late), copied, ..Plan::sound(vec![100_000; 30], seed) };
         let mut world = World::new(plan, None);
         prop_assert_eq!(world.play(), Ok(()));
         prop_assert_eq!((world.sending.counts().resent, world.sending.counts().lost), (0, 0));

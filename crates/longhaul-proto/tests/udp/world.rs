@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// What is on its way: to the receiver, or back.
+/// A datagram on its way to the receiver, or a status on its way back.
 enum Travelling {
     Datagram { bytes: Vec<u8>, payload: Vec<u8>, opens: bool },
     Status { number: u64, plain: Vec<u8> },
