@@ -23,7 +23,7 @@ mod unit;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use longhaul_core::limits::UDP_UNITS_OPEN_MAX;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, UDP_UNITS_OPEN_MAX};
 
 use self::flight::Flight;
 use self::planning::{Copies, copy_of, news_of, question_of, repair_of};
@@ -196,7 +196,11 @@ impl UdpSending {
 
     /// Begins a unit with so many bytes of payload (0 for a hole, or one that the receiver has).
     /// `None` if the receiver admits no further one. Its slot is not free before the unit is whole.
+    ///
+    /// # Panics
+    /// If it has more bytes than the largest unit.
     pub fn begin(&mut self, payload: u64) -> Option<UnitBegun> {
+        assert!(payload <= CHUNK_BYTES_USER_MAX, "a unit of {payload} bytes");
         let serial = self.end();
         if serial >= self.admit || self.stage != SendingStage::Open {
             return None;

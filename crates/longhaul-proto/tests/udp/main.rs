@@ -76,25 +76,16 @@ fn a_path_that_begins_to_swallow_large_datagrams_costs_one_cut() {
     }
 }
 
-/// At 300 ms and a loss of 1 %, over seeds: a second loss of the same packet costs the session no
-/// round trip, as repairs of the tail are sent three times.
+/// At 300 ms and a loss of 1 %, whatever the seed: a second loss of the same packet costs the
+/// session no round trip, as repairs of the tail are sent three times.
 #[test]
 fn the_tail_takes_two_round_trips() {
-    let (mut worst, mut sum) = (0, 0);
-    let seeds = 40;
-    for seed in 0..seeds {
+    for seed in 0..40 {
         let delay = Duration::from_millis(150);
-        let plan = Plan { lost: 10, slots: 64, delay, ..Plan::sound(vec![100_000; 80], seed * 7919) };
+        let plan = Plan { lost: 10, slots: 64, delay, ..Plan::sound(vec![100_000; 60], seed * 7919) };
         let mut world = World::new(plan, None);
         assert_eq!(world.play(), Ok(()));
         let (sent, there) = (world.all_sent.expect("it ended"), world.all_there.expect("all is there"));
-        // The last packet needs half a round trip, so these are halves behind it.
-        let tail = there.since(sent).as_micros();
-        (worst, sum) = (tail.max(worst), sum + tail);
+        assert!(there.since(sent) <= 4 * delay, "seed {seed}: {:?}", there.since(sent));
     }
-    assert!(
-        worst <= 900_000 && sum / u128::from(seeds) <= 600_000,
-        "worst {worst} us, mean {} us",
-        sum / u128::from(seeds)
-    );
 }

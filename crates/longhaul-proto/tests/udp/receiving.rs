@@ -240,3 +240,27 @@ fn a_report_is_bounded_and_what_it_leaves_out_is_not_taken_for_missing() {
     }
     assert_eq!(lost, 8, "a gap in each packet, though no packet has room");
 }
+
+#[test]
+fn packets_that_are_played_again_are_not_answered_and_their_send_times_do_not_count() {
+    let mut receiving = receiver(2);
+    let whole = body(0, 0, Some([0; 32]));
+    let whole =
+        UnitBody { header: longhaul_proto::wire::data::Piece { unit_len: 9, hole: true, ..whole.header }, ..whole };
+    let at = |packet, sent, millis| Arrived { number: number(packet), sent: SendTime(sent), at: ms(millis) };
+    receiving.unit(at(0, 1000, 100), UnitCut(0), &whole).expect("a sound unit");
+    receiving.probe(at(1, 1000, 100), SizeSearch(0), 1400);
+    receiving.end(at(2, 1000, 100), 2).expect("a sound end");
+    let first = receiving.report(ms(101), 1000);
+    assert_eq!((first.len(), first[0].delay, first[0].counts.packets), (1, Some(0), 1));
+    let due = receiving.timeout();
+    receiving.unit(at(0, 1000, 110), UnitCut(0), &whole).expect("a sound unit");
+    receiving.probe(at(1, 1000, 110), SizeSearch(0), 1400);
+    receiving.end(at(2, 1000, 110), 2).expect("a sound end");
+    assert_eq!(receiving.timeout(), due);
+    let again = receiving.report(due, 1000);
+    assert_eq!((again[0].delay, again[0].counts), (None, first[0].counts));
+    // The same with numbers of their own are answered.
+    receiving.end(at(3, 1000, 150), 2).expect("a sound end");
+    assert_eq!(receiving.timeout(), ms(150));
+}

@@ -60,7 +60,12 @@ impl Reports {
         }
     }
 
-    /// A packet opened.
+    /// A packet brought something.
+    pub(super) fn came(&mut self, now: Timestamp) {
+        self.packet = Some(now);
+    }
+
+    /// A packet opened that did not come before.
     pub(super) fn arrived(&mut self, now: Timestamp, sent: SendTime) {
         let delay = ((now.0 / 100) as u16).wrapping_sub(sent.0);
         // The two clocks have nothing to do with each other, so only a difference of delays counts.
@@ -71,10 +76,9 @@ impl Reports {
         self.packet = Some(now);
     }
 
-    /// A probe came: a status is due at once.
-    pub(super) fn probe(&mut self, now: Timestamp, search: SizeSearch, datagram: u16) {
+    /// A probe came.
+    pub(super) fn probe(&mut self, search: SizeSearch, datagram: u16) {
         self.probe = self.probe.max((search, datagram));
-        self.at_once(now);
     }
 
     /// A status is due at once.
