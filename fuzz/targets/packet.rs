@@ -27,7 +27,7 @@ fuzz_target!(|datagram: &[u8]| {
             assert!(u64::from(pieces) * u64::from(unit.piece_bytes.get()) >= unit.payload() && pieces < u16::MAX);
             assert!(unit.piece_bytes >= PieceBytes::new(1152).expect("in bounds"));
         }
-        OuterBody::Status => within(4096 + 8 * plain.len(), || check_status(plain)),
+        OuterBody::Status => within(4096 + 32 * plain.len(), || check_status(plain)),
         OuterBody::Probe(_) => assert_eq!(check_probe(plain).is_ok(), plain.iter().all(|byte| *byte == 0)),
         OuterBody::End => assert_eq!(encode_end(decode_end(plain).expect("it has its length")), plain),
         OuterBody::Close => {

@@ -128,7 +128,7 @@ fn body(serial: u32, size: u64, piece_bytes: PieceBytes, flags: u8) -> UnitBody 
 /// Statuses say what has landed.
 fn report(receiving: &mut UdpReceiving, now: Timestamp, landed: &Landed, whole: &BTreeSet<u32>) {
     let report = receiving.report(now, PLAIN_BYTES);
-    assert!(report.len() <= 8);
+    assert!(report.len() <= 32);
     for status in report {
         let plain = status.encode();
         assert!(plain.len() <= PLAIN_BYTES);

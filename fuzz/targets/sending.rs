@@ -34,6 +34,8 @@ struct Play {
     /// Pieces of the newest cut of each unit that the sender knows to have landed.
     known: BTreeMap<u32, (UnitCut, BTreeSet<u16>)>,
     whole: BTreeSet<u32>,
+    /// Units whose digest is known.
+    digests: BTreeSet<u32>,
 }
 
 impl Play {
@@ -49,6 +51,7 @@ impl Play {
             units: Vec::new(),
             known: BTreeMap::new(),
             whole: BTreeSet::new(),
+            digests: BTreeSet::new(),
         }
     }
 
@@ -56,7 +59,7 @@ impl Play {
         for (at, op) in bytes.chunks_exact(3).enumerate() {
             match op[0] % 6 {
                 0 => self.begin(u64::from(op[1]) * 256 + u64::from(op[2])),
-                1 => self.sending.digest_known(Serial(u32::from(op[1] % 64))),
+                1 => self.digest_known(u32::from(op[1] % 64)),
                 2 | 3 => {
                     self.send(u16::from_le_bytes([op[1], op[2]]));
                 }
@@ -78,6 +81,13 @@ impl Play {
         {
             assert_eq!(unit.serial.0 as usize, self.units.len());
             self.units.push(bytes);
+        }
+    }
+
+    fn digest_known(&mut self, serial: u32) {
+        if (serial as usize) < self.units.len() {
+            self.sending.digest_known(Serial(serial));
+            self.digests.insert(serial);
         }
     }
 
@@ -112,7 +122,7 @@ impl Play {
                 self.receiving.landed(arrived, place, bytes as usize);
             }
             (UdpPlan::Unit(unit), OuterBody::Unit(cut)) => {
-                let body = body(unit.serial.0, unit.payload, unit.piece_bytes);
+                let body = self.body(unit.serial.0, unit.payload, unit.piece_bytes);
                 self.receiving.unit(arrived, *cut, &body).expect("the sender says nothing wrong");
             }
             (UdpPlan::Probe(search, _), _) => self.receiving.probe(arrived, *search, datagram),
@@ -165,7 +175,7 @@ impl Play {
     fn end(mut self) {
         self.sending.finish();
         for _ in 0..4000 {
-            (0..self.units.len() as u32).for_each(|serial| self.sending.digest_known(Serial(serial)));
+            (0..self.units.len() as u32).for_each(|serial| self.digest_known(serial));
             while self.send(0) {}
             let Some(sender) = self.sending.timeout() else {
                 assert!(self.receiving.is_over() && self.sending.open_units() == 0);
@@ -195,20 +205,25 @@ impl Play {
             }
         }
     }
-}
 
-fn body(serial: u32, payload: u64, piece_bytes: PieceBytes) -> UnitBody {
-    let header = Piece {
-        unit: Unit::Chunk { file: FileId(1), index: ChunkIndex(u64::from(serial)) },
-        attempt: Attempt(1),
-        offset: 0,
-        len: payload,
-        unit_len: payload.max(1),
-        chunk: ChunkSize::DEFAULT,
-        digest: DigestKind::Cv,
-        hole: payload == 0,
-        same: false,
-        trailer: true,
-    };
-    UnitBody { serial: Serial(serial), piece_bytes, header, digest: Some([1; 32]) }
+    fn body(&self, serial: u32, payload: u64, piece_bytes: PieceBytes) -> UnitBody {
+        let header = Piece {
+            unit: Unit::Chunk { file: FileId(1), index: ChunkIndex(u64::from(serial)) },
+            attempt: Attempt(1),
+            offset: 0,
+            len: payload,
+            unit_len: payload.max(1),
+            chunk: ChunkSize::DEFAULT,
+            digest: DigestKind::Cv,
+            hole: payload == 0,
+            same: false,
+            trailer: true,
+        };
+        UnitBody {
+            serial: Serial(serial),
+            piece_bytes,
+            header,
+            digest: self.digests.contains(&serial).then_some([1; 32]),
+        }
+    }
 }

@@ -49,7 +49,9 @@ pub struct UnitPlan {
     pub purpose: Purpose,
 }
 
-/// Where the UNIT of a message goes. It holds the digest if the sender was told that this is known.
+/// Where the UNIT of a message goes. It holds the digest if, by the time of
+/// [`UdpSending::sent`](super::sending::UdpSending::sent), the sender's end was told that this is
+/// known, and not otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Description {
     /// There is none.

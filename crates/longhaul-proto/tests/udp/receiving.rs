@@ -233,12 +233,12 @@ fn a_report_is_bounded_and_what_it_leaves_out_is_not_taken_for_missing() {
         receiving.landed(arrived(u64::from(piece), ms(40)), &place(0, piece), PIECE as usize).expect("it lands");
     }
     let report = receiving.report(ms(90), 0);
-    assert_eq!((report.len(), report.iter().any(|status| status.standing.complete)), (8, false));
+    assert_eq!((report.len(), report.iter().any(|status| status.standing.complete)), (32, false));
     let mut lost = 0;
     for (at, status) in (0..).zip(&report) {
         lost += sending.status(ms(131), number(at), status).expect("a sound status").sample.expect("it is new").lost;
     }
-    assert_eq!(lost, 8, "a gap in each packet, though no packet has room");
+    assert_eq!(lost, 32, "a gap in each packet, though no packet has room");
 }
 
 #[test]
