@@ -20,7 +20,7 @@ fn units() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn all_units_are_whole_whatever_the_path_does(

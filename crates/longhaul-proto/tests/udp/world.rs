@@ -104,8 +104,9 @@ pub(crate) struct World {
 }
 
 const SLOT_BYTES: u64 = 1 << 20;
-/// No world takes longer: then it is stuck.
+/// No world takes longer, or more packets: then it is stuck.
 const TIME_MAX: Timestamp = Timestamp(600_000_000);
+const PACKETS_MAX: u64 = 500_000;
 
 /// The content of a unit.
 fn content(serial: u32, bytes: u64) -> Vec<u8> {
@@ -161,7 +162,7 @@ impl World {
     /// Plays until both ends are over. The first promise that is broken otherwise.
     pub(crate) fn play(&mut self) -> Result<(), String> {
         while !(self.receiving.is_over() && self.sending.timeout().is_none()) {
-            if self.now > TIME_MAX {
+            if self.now > TIME_MAX || self.next_packet > PACKETS_MAX {
                 return Err(format!("stuck with {} of {} units", self.handed_on.len(), self.plan.units.len()));
             }
             self.begin();
