@@ -13,7 +13,7 @@ use crate::udp::packet::{DATA_OVERHEAD_BYTES, Serial, UNIT_DATAGRAM_BYTES};
 use crate::udp::plan::{Description, MessageRoom, Purpose, UnitPlan, piece_at};
 
 /// Time between a repair of the tail and its copies: longer than most bursts of loss.
-const COPY_AFTER: Duration = Duration::from_millis(5);
+const COPY_AFTER: Duration = Duration::from_micros(5_000);
 /// Copies of each.
 const COPIES_EACH: u8 = 2;
 /// Repairs that wait for their copies at most: further ones have none.
