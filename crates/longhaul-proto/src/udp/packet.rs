@@ -126,8 +126,8 @@ pub struct SendTime(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitCut(pub u8);
 
-/// The number of a search for the size of datagrams: 0 at first, one more when the sender found that
-/// large ones pass no longer. So a probe that came before that proves nothing after it.
+/// The number of a search for the size of datagrams: 0 at first, one more when the sender found
+/// that large ones pass no longer. So a probe that came before that proves nothing after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SizeSearch(pub u8);
 
@@ -449,10 +449,10 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
 
 /// The four bytes at `at`, which the caller has.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+    u32::from(u16_at(bytes, at)) | (u32::from(u16_at(bytes, at + 2)) << 16)
 }
 
 /// The eight bytes at `at`, which the caller has.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+    u64::from(u32_at(bytes, at)) | (u64::from(u32_at(bytes, at + 4)) << 32)
 }

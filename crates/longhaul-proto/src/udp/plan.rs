@@ -1,4 +1,4 @@
-//! What a sender sends in one message: datagrams that one system call can send (`UDP_SEGMENT`).
+//! The message that a sender sends next: datagrams that one system call can send (`UDP_SEGMENT`).
 //!
 //! Made by [`sending`](super::sending), carried out by a lane's thread. A plan names pieces, and
 //! has no payload. All its datagrams are of one length but the last, which may be shorter.
@@ -49,7 +49,9 @@ pub struct UnitPlan {
     pub purpose: Purpose,
 }
 
-/// Where the UNIT of a message goes. It holds the digest if the sender was told that this is known.
+/// Where the UNIT of a message goes. It holds the digest if, by the time of
+/// [`UdpSending::sent`](super::sending::UdpSending::sent), the sender's end was told that this is
+/// known, and not otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Description {
     /// There is none.
@@ -78,7 +80,7 @@ pub enum Purpose {
 pub struct PlannedDatagram {
     /// The part of its outer header that is of its kind.
     pub body: OuterBody,
-    /// Of DATA: the bytes of the unit that are sealed. Empty for others.
+    /// The bytes of the unit that are sealed, of DATA. Empty for others.
     pub at: Range<u64>,
     /// Bytes of the whole datagram.
     pub bytes: u16,

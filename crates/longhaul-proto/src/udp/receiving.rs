@@ -158,7 +158,8 @@ impl UdpReceiving {
             Look::First => place.offset()..place.offset() + bytes as u64,
             Look::Seen | Look::Beyond | Look::Wrong => return None,
         };
-        self.arrived(arrived);
+        self.is_newest(arrived);
+        self.reports.arrived(arrived.at, arrived.sent);
         self.counts.packets += 1;
         self.counts.bytes += bytes as u64;
         let unit = self.opened(place.serial.0);
@@ -178,7 +179,9 @@ impl UdpReceiving {
         if serial >= self.admit || body.payload() > self.slot_bytes || self.end.is_some_and(|end| serial >= end) {
             return Err(UdpBreach::NotAdmitted);
         }
-        self.arrived(arrived);
+        if self.is_newest(arrived) {
+            self.reports.arrived(arrived.at, arrived.sent);
+        }
         if serial < self.below {
             return Ok(Described::default());
         }
@@ -191,15 +194,21 @@ impl UdpReceiving {
         let first = parts.describe(body)?.then_some(*body);
         let is_news = first.is_some() || lacked != parts.lacks_unit();
         let whole = parts.whole();
-        self.counts.packets += u64::from(is_news);
+        if is_news {
+            self.counts.packets += 1;
+            self.reports.came(arrived.at);
+        }
         self.settle(body.serial, whole.as_ref());
         Ok(Described { first, whole })
     }
 
     /// A PROBE of this search was opened, with a datagram of so many bytes.
     pub fn probe(&mut self, arrived: Arrived, search: SizeSearch, datagram: u16) {
-        self.arrived(arrived);
-        self.reports.probe(arrived.at, search, datagram);
+        self.reports.probe(search, datagram);
+        if self.is_newest(arrived) {
+            self.reports.arrived(arrived.at, arrived.sent);
+            self.reports.at_once(arrived.at);
+        }
     }
 
     /// An END was opened.
@@ -210,9 +219,14 @@ impl UdpReceiving {
         if units < self.begun() || units > self.admit || self.end.is_some_and(|end| end != units) {
             return Err(UdpBreach::End);
         }
-        self.arrived(arrived);
+        let is_newest = self.is_newest(arrived);
+        if is_newest {
+            self.reports.arrived(arrived.at, arrived.sent);
+        }
+        if is_newest || self.end.is_none() {
+            self.reports.at_once(arrived.at);
+        }
         self.end = Some(units);
-        self.reports.at_once(arrived.at);
         Ok(())
     }
 
@@ -221,7 +235,7 @@ impl UdpReceiving {
         self.counts.wrong = self.counts.wrong.wrapping_add(1);
     }
 
-    /// So many packets more had the mark of congestion (ECN CE).
+    /// This many packets more had the mark of congestion (ECN CE).
     pub fn marked(&mut self, packets: u32) {
         self.counts.marked = self.counts.marked.wrapping_add(packets);
     }
@@ -295,12 +309,15 @@ impl UdpReceiving {
         &mut self.units[at]
     }
 
-    /// A packet opened.
-    fn arrived(&mut self, arrived: Arrived) {
-        if self.largest.is_none_or(|(number, _)| arrived.number > number) {
+    /// A packet opened: whether its number is the largest. Of one that is not, and that brings no
+    /// piece, it is not known whether it came before: so its send time counts for nothing, and
+    /// nobody who plays it again is answered.
+    fn is_newest(&mut self, arrived: Arrived) -> bool {
+        let is_newest = self.largest.is_none_or(|(number, _)| arrived.number > number);
+        if is_newest {
             self.largest = Some((arrived.number, arrived.at));
         }
-        self.reports.arrived(arrived.at, arrived.sent);
+        is_newest
     }
 
     /// Forgets the pieces of a unit that is whole, and units that are whole and the first.

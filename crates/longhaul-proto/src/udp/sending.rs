@@ -23,7 +23,7 @@ mod unit;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use longhaul_core::limits::UDP_UNITS_OPEN_MAX;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, UDP_UNITS_OPEN_MAX};
 
 use self::flight::Flight;
 use self::planning::{Copies, copy_of, news_of, question_of, repair_of};
@@ -67,7 +67,7 @@ pub struct UdpSending {
     gaps_from: u32,
     flight: Flight,
     /// The last status, and the largest number that came.
-    heard: Option<Heard>,
+    heard: Option<LastStatus>,
     times: PathTimes,
     timers: Timers,
     copies: Copies,
@@ -87,7 +87,7 @@ enum SendingStage {
 
 /// The last status that was heard.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastStatus {
     number: PacketNumber,
     at: Timestamp,
     largest: Option<u64>,
@@ -118,9 +118,10 @@ struct Sizes {
 pub struct SendCounts {
     /// Datagrams with a piece.
     pub sent: u64,
-    /// Those of them whose piece had been sent before, copies included.
+    /// Datagrams among these whose piece had been sent before, copies included.
     pub resent: u64,
-    /// Those of them that were sent again before anything could be known of the first repair.
+    /// Datagrams among these that were sent again before anything could be known of the first
+    /// repair.
     pub copies: u64,
     /// Packets that did not come, as far as is known. One that only came late is among them.
     pub lost: u64,
@@ -195,7 +196,11 @@ impl UdpSending {
 
     /// Begins a unit with so many bytes of payload (0 for a hole, or one that the receiver has).
     /// `None` if the receiver admits no further one. Its slot is not free before the unit is whole.
+    ///
+    /// # Panics
+    /// If it has more bytes than the largest unit.
     pub fn begin(&mut self, payload: u64) -> Option<UnitBegun> {
+        assert!(payload <= CHUNK_BYTES_USER_MAX, "a unit of {payload} bytes");
         let serial = self.end();
         if serial >= self.admit || self.stage != SendingStage::Open {
             return None;
@@ -289,7 +294,7 @@ impl UdpSending {
         let mut heard = UdpHeard { held: status.held, ended: status.ended, ..UdpHeard::default() };
         let moved = self.absorb(status, overtaken, &mut heard.whole)?;
         self.admit = status.admit.0;
-        self.heard = Some(Heard {
+        self.heard = Some(LastStatus {
             number,
             at: now,
             largest: status.largest.map(|largest| largest.number.get()),

@@ -42,12 +42,15 @@ const ABSENT: u16 = 1 << 14;
 const LACKS_UNIT: u16 = 1 << 13;
 const GOES_ON: u16 = 1 << 12;
 
-/// Most units of a run, and gaps of a unit, in one packet.
+/// Most units of a run in one packet.
 pub(super) const RUN_MOST: u16 = (1 << 14) - 1;
+/// Most gaps of a unit in one packet.
 pub(super) const GAPS_MOST: u16 = (1 << 12) - 1;
-/// Bytes of a run of units, of a unit of which a part came, and of each of its gaps.
+/// Bytes of a run of units.
 pub(super) const RUN_BYTES: usize = 2;
+/// Bytes of a unit of which a part came, beside its gaps.
 pub(super) const PART_BYTES: usize = 8;
+/// Bytes of a gap.
 pub(super) const GAP_BYTES: usize = 4;
 
 /// How things stand at the receiver of files.
@@ -200,11 +203,11 @@ impl Status {
         for serial in [self.below, self.admit, self.standing.from] {
             out.extend_from_slice(&serial.0.to_le_bytes());
         }
-        let flags = u16::from(self.largest.is_some()) * HAS_LARGEST
-            | u16::from(self.delay.is_some()) * HAS_DELAY
-            | u16::from(self.ended) * ENDED
-            | u16::from(self.held) * HELD
-            | u16::from(self.standing.complete) * COMPLETE;
+        let flags = (u16::from(self.largest.is_some()) * HAS_LARGEST)
+            | (u16::from(self.delay.is_some()) * HAS_DELAY)
+            | (u16::from(self.ended) * ENDED)
+            | (u16::from(self.held) * HELD)
+            | (u16::from(self.standing.complete) * COMPLETE);
         out.extend_from_slice(&flags.to_le_bytes());
         out.extend_from_slice(&[self.search.0, 0]);
         self.standing.encode(&mut out);
@@ -277,12 +280,12 @@ impl Standing {
         let mut gaps = self.gaps.iter();
         for unit in &self.units {
             match *unit {
-                UnitStanding::Whole(count) => out.extend_from_slice(&(WHOLE | count & RUN_MOST).to_le_bytes()),
-                UnitStanding::Absent(count) => out.extend_from_slice(&(ABSENT | count & RUN_MOST).to_le_bytes()),
+                UnitStanding::Whole(count) => out.extend_from_slice(&(WHOLE | (count & RUN_MOST)).to_le_bytes()),
+                UnitStanding::Absent(count) => out.extend_from_slice(&(ABSENT | (count & RUN_MOST)).to_le_bytes()),
                 UnitStanding::Part(part) => {
-                    let head = u16::from(part.lacks_unit) * LACKS_UNIT
-                        | u16::from(part.goes_on) * GOES_ON
-                        | part.gaps & GAPS_MOST;
+                    let head = (u16::from(part.lacks_unit) * LACKS_UNIT)
+                        | (u16::from(part.goes_on) * GOES_ON)
+                        | (part.gaps & GAPS_MOST);
                     out.extend_from_slice(&head.to_le_bytes());
                     out.extend_from_slice(&[part.cut.0, 0]);
                     out.extend_from_slice(&part.first.to_le_bytes());

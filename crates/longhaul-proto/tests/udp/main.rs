@@ -1,7 +1,10 @@
 //! The two ends of a UDP lane: properties over paths that lose, copy, delay and spoil, and planted
 //! bugs that they find.
 
+mod hands;
 mod mutants;
+mod receiving;
+mod sending;
 mod world;
 
 use std::time::Duration;
@@ -12,18 +15,12 @@ use proptest::prelude::*;
 use longhaul_proto::Timestamp;
 use world::{Plan, World};
 
-/// Pieces of the last window and their copies: what may be sent in the tail beside repairs.
-fn tail(plan: &Plan) -> u64 {
-    let most = plan.units.iter().max().copied().unwrap_or_default() / 1192 + 2;
-    3 * u64::from(plan.slots) * most
-}
-
 fn units() -> impl Strategy<Value = Vec<u64>> {
     vec(prop_oneof![Just(0_u64), 1..3_000_u64, 3_000..120_000_u64, Just(1192 * 12), Just(1432 * 24)], 1..24)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn all_units_are_whole_whatever_the_path_does(
@@ -50,19 +47,19 @@ proptest! {
 
     #[test]
     fn no_more_is_sent_again_than_was_lost(seed in any::<u64>(), lost in 1_u64..100, statuses_lost in 0_u64..300) {
-        let plan = Plan { lost, statuses_lost, slots: 32, ..Plan::sound(vec![100_000; 200], seed) };
-        let tail = tail(&plan) / 4;
+        let plan = Plan { lost, statuses_lost, slots: 32, ..Plan::sound(vec![100_000; 80], seed) };
         let mut world = World::new(plan, None);
         prop_assert_eq!(world.play(), Ok(()));
         let counts = world.sending.counts();
-        eprintln!("DEBUG {counts:?} lost {} tail {tail}", world.lost);
-        prop_assert!(counts.resent <= world.lost * 102 / 100 + tail, "{counts:?}, lost {}, tail {tail}", world.lost);
-        prop_assert!(counts.lost >= counts.resent - counts.copies, "{counts:?}");
+        let (lost, repairs) = (world.lost, counts.resent - counts.copies);
+        prop_assert!(repairs <= lost * 102 / 100, "{counts:?}, lost {lost}");
+        // Copies are of the tail: at most two of each packet that the last slots lost.
+        prop_assert!(counts.copies <= 2 * lost.min(32 * 84 / 5), "{counts:?}, lost {lost}");
     }
 
     #[test]
     fn nothing_is_sent_again_that_was_only_late(seed in any::<u64>(), late in 0_u64..2_400, copied in 0_u64..100) {
-        let plan = Plan { late: Duration::from_micros(late), copied, ..Plan::sound(vec![100_000; 60], seed) };
+        let plan = Plan { late: Duration::from_micros(late), copied, ..Plan::sound(vec![100_000; 30], seed) };
         let mut world = World::new(plan, None);
         prop_assert_eq!(world.play(), Ok(()));
         prop_assert_eq!((world.sending.counts().resent, world.sending.counts().lost), (0, 0));
@@ -79,25 +76,27 @@ fn a_path_that_begins_to_swallow_large_datagrams_costs_one_cut() {
     }
 }
 
-/// At 300 ms and a loss of 1 %, over seeds: a second loss of the same packet costs the session no
-/// round trip, as repairs of the tail are sent three times.
+/// At 1.6 Gbit/s and 300 ms, with a loss of 10 %, there are more gaps than a report may hold, so
+/// that larger pieces land and are not reported for long.
+#[test]
+fn many_gaps_are_not_taken_for_a_path_that_swallows_large_datagrams() {
+    let (rate, delay) = (200_000_000, Duration::from_millis(150));
+    let plan = Plan { rate, delay, lost: 100, slots: 100, ..Plan::sound(vec![600_000; 140], 7) };
+    let mut world = World::new(plan, None);
+    assert_eq!(world.play(), Ok(()));
+    assert_eq!((world.cuts, world.sending.datagram_bytes()), (0, 1472));
+}
+
+/// At 300 ms and a loss of 1 %, whatever the seed: a second loss of the same packet costs the
+/// session no round trip, as repairs of the tail are sent three times.
 #[test]
 fn the_tail_takes_two_round_trips() {
-    let (mut worst, mut sum) = (0, 0);
-    let seeds = 40;
-    for seed in 0..seeds {
+    for seed in 0..40 {
         let delay = Duration::from_millis(150);
-        let plan = Plan { lost: 10, slots: 64, delay, ..Plan::sound(vec![100_000; 80], seed * 7919) };
+        let plan = Plan { lost: 10, slots: 64, delay, ..Plan::sound(vec![100_000; 60], seed * 7919) };
         let mut world = World::new(plan, None);
         assert_eq!(world.play(), Ok(()));
         let (sent, there) = (world.all_sent.expect("it ended"), world.all_there.expect("all is there"));
-        // The last packet needs half a round trip, so these are halves behind it.
-        let tail = there.since(sent).as_micros();
-        (worst, sum) = (tail.max(worst), sum + tail);
+        assert!(there.since(sent) <= 4 * delay, "seed {seed}: {:?}", there.since(sent));
     }
-    assert!(
-        worst <= 900_000 && sum / u128::from(seeds) <= 600_000,
-        "worst {worst} us, mean {} us",
-        sum / u128::from(seeds)
-    );
 }

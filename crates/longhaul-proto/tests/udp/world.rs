@@ -3,7 +3,7 @@
 //!
 //! Time is virtual, and everything random comes from a seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FileId, Unit};
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// What is on its way: to the receiver, or back.
+/// A datagram on its way to the receiver, or a status on its way back.
 enum Travelling {
     Datagram { bytes: Vec<u8>, payload: Vec<u8>, opens: bool },
     Status { number: u64, plain: Vec<u8> },
@@ -87,6 +87,8 @@ pub(crate) struct World {
     /// The sender's slots: the content of units that may be sent again.
     held: BTreeMap<u32, Vec<u8>>,
     begun: usize,
+    /// Units whose digest the sender knows.
+    digests: BTreeSet<u32>,
     /// The receiver's slots.
     slots: BTreeMap<u32, Vec<u8>>,
     /// Units that were handed on.
@@ -102,8 +104,9 @@ pub(crate) struct World {
 }
 
 const SLOT_BYTES: u64 = 1 << 20;
-/// No world takes longer: then it is stuck.
+/// No world takes longer, or more packets: then it is stuck.
 const TIME_MAX: Timestamp = Timestamp(600_000_000);
+const PACKETS_MAX: u64 = 500_000;
 
 /// The content of a unit.
 fn content(serial: u32, bytes: u64) -> Vec<u8> {
@@ -143,6 +146,7 @@ impl World {
             next_status: 0,
             held: BTreeMap::new(),
             begun: 0,
+            digests: BTreeSet::new(),
             slots: BTreeMap::new(),
             handed_on: Vec::new(),
             lost: 0,
@@ -158,7 +162,7 @@ impl World {
     /// Plays until both ends are over. The first promise that is broken otherwise.
     pub(crate) fn play(&mut self) -> Result<(), String> {
         while !(self.receiving.is_over() && self.sending.timeout().is_none()) {
-            if self.now > TIME_MAX {
+            if self.now > TIME_MAX || self.next_packet > PACKETS_MAX {
                 return Err(format!("stuck with {} of {} units", self.handed_on.len(), self.plan.units.len()));
             }
             self.begin();
@@ -193,19 +197,24 @@ impl World {
             self.begun += 1;
             // Of every other unit the digest is known late: when the next one begins.
             if unit.serial.0 % 2 == 1 {
-                self.sending.digest_known(Serial(unit.serial.0 - 1));
-                self.sending.digest_known(unit.serial);
+                self.digest_known(unit.serial.0 - 1);
+                self.digest_known(unit.serial.0);
             }
         }
         if self.begun == self.plan.units.len()
             || self.held.len() == self.plan.slots as usize
             || self.sending.credit() == 0
         {
-            (0..self.begun as u32).for_each(|serial| self.sending.digest_known(Serial(serial)));
+            (0..self.begun as u32).for_each(|serial| self.digest_known(serial));
         }
         if self.begun == self.plan.units.len() {
             self.sending.finish();
         }
+    }
+
+    fn digest_known(&mut self, serial: u32) {
+        self.sending.digest_known(Serial(serial));
+        self.digests.insert(serial);
     }
 
     fn send(&mut self) {
@@ -256,7 +265,11 @@ impl World {
             (UdpPlan::Unit(unit), OuterBody::Data(_)) => {
                 self.held[&unit.serial.0][at.start as usize..at.end as usize].to_vec()
             }
-            (UdpPlan::Unit(unit), _) => body(unit.serial.0, unit.payload, unit.piece_bytes).encode().to_vec(),
+            (UdpPlan::Unit(unit), _) => {
+                let known = self.digests.contains(&unit.serial.0).then_some([unit.serial.0 as u8; 32]);
+                let body = UnitBody { digest: known, ..body(unit.serial.0, unit.payload, unit.piece_bytes) };
+                body.encode().to_vec()
+            }
             (UdpPlan::Probe(..), _) => vec![0; outer.plain_bytes(bytes)],
             (UdpPlan::End(units), _) => longhaul_proto::udp::packet::encode_end(*units).to_vec(),
         };

@@ -24,8 +24,10 @@ pub(super) enum UnitIn {
 /// The part of a unit that came, all in one cut.
 #[derive(Debug)]
 pub(super) struct UnitParts {
+    /// The cut.
     pub(super) cut: UnitCut,
     piece_bytes: PieceBytes,
+    /// The pieces that landed.
     pub(super) landed: PieceSet,
     /// The piece behind the last that landed.
     pub(super) reach: u16,
@@ -35,10 +37,12 @@ pub(super) struct UnitParts {
 }
 
 impl UnitIn {
+    /// Whether all of it came.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self, UnitIn::Whole)
     }
 
+    /// Whether a part of it came.
     pub(super) fn is_part(&self) -> bool {
         matches!(self, UnitIn::Part(_))
     }

@@ -28,7 +28,7 @@ impl Flight {
         self.next
     }
 
-    /// So many packets were sent in one message, from this number on. Numbers only grow.
+    /// A message with so many packets was sent, from this number on. Numbers only grow.
     pub(super) fn sent(&mut self, now: Timestamp, first: u64, packets: u64) {
         assert!(first >= self.next, "packet {first} after {}", self.next);
         if self.messages.len() == MESSAGES_KEPT {

@@ -13,13 +13,13 @@ use crate::udp::packet::{DATA_OVERHEAD_BYTES, Serial, UNIT_DATAGRAM_BYTES};
 use crate::udp::plan::{Description, MessageRoom, Purpose, UnitPlan, piece_at};
 
 /// Time between a repair of the tail and its copies: longer than most bursts of loss.
-const COPY_AFTER: Duration = Duration::from_millis(5);
+const COPY_AFTER: Duration = Duration::from_micros(5_000);
 /// Copies of each.
 const COPIES_EACH: u8 = 2;
 /// Repairs that wait for their copies at most: further ones have none.
 const COPIES_WAITING: usize = 256;
 
-/// What is missing of a unit, as far as it fits.
+/// The missing pieces of a unit, as far as they fit.
 pub(super) fn repair_of(serial: Serial, unit: &OpenUnit, room: MessageRoom) -> UnitPlan {
     let describes = unit.description == Said::Missing;
     let most = datagrams(unit, room);
@@ -28,8 +28,8 @@ pub(super) fn repair_of(serial: Serial, unit: &OpenUnit, room: MessageRoom) -> U
     plan(serial, unit, pieces, description, Purpose::Repair)
 }
 
-/// What of a unit was never sent, as far as it fits. Its description goes with the first pieces,
-/// and with the digest behind the last ones.
+/// The pieces of a unit that were never sent, as far as they fit. Its description goes with the
+/// first pieces, and with the digest behind the last ones.
 pub(super) fn news_of(serial: Serial, unit: &OpenUnit, room: MessageRoom) -> UnitPlan {
     let unsent = unit.unsent();
     let without = match unit.description {
@@ -38,7 +38,7 @@ pub(super) fn news_of(serial: Serial, unit: &OpenUnit, room: MessageRoom) -> Uni
     };
     let may = without || (unit.has_digest && matches!(unit.description, Said::Not { .. }));
     let most = datagrams(unit, room);
-    let pieces = first_of([unsent.clone()].into_iter(), most - usize::from(may && most > 1));
+    let pieces = first_of([unsent.clone()].into_iter(), most - usize::from(without && most > 1));
     let ends = pieces.last().map_or(unsent.start, |run| run.end) == unsent.end;
     let description = if without || (may && ends) { placed(unit, &pieces, room) } else { Description::None };
     plan(serial, unit, pieces, description, Purpose::New)

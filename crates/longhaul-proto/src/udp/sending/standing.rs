@@ -146,7 +146,9 @@ impl UdpSending {
     pub(super) fn find_size(&mut self, now: Timestamp, status: &Status) -> Option<PieceBytes> {
         let mtu = &mut self.sizes.mtu;
         mtu.came(status.search, status.probe);
-        let fell = status.largest.is_some_and(|largest| mtu.fell(now, largest.number.get(), self.times.round_trip()));
+        // A standing that is not complete may leave out large pieces that landed.
+        let largest = status.largest.filter(|_| status.standing.complete);
+        let fell = largest.is_some_and(|largest| mtu.fell(now, largest.number.get(), self.times.round_trip()));
         if fell { self.cut_anew() } else { None }
     }
 

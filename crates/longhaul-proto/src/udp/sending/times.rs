@@ -11,13 +11,13 @@ use crate::udp::receiving::report_interval;
 
 /// A packet is overtaken by this at least, however short the round trip: within it, queues of a
 /// network card and threads that take from them change the order. Guessed.
-const OVERTAKING_MIN: Duration = Duration::from_millis(2);
+const OVERTAKING_LEAST: Duration = Duration::from_millis(2);
 /// Most doublings of the time by which a packet is overtaken: from an eighth to half a round trip.
 const DOUBLED_MOST: u32 = 2;
 /// Round trips after which a doubled time goes back, as in RFC 8985 (RACK).
 const DOUBLED_ROUNDS: u32 = 16;
 /// Shortest round trip by which rounds are counted.
-const ROUND_MIN: Duration = Duration::from_millis(10);
+const ROUND_SHORTEST: Duration = Duration::from_millis(10);
 
 /// The round trip of a path, and what follows from it.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ pub(super) struct PathTimes {
 }
 
 impl PathTimes {
+    /// The times of a path with this round trip.
     pub(super) fn new(round_trip: Duration) -> PathTimes {
         PathTimes {
             smoothed: round_trip,
@@ -64,24 +65,24 @@ impl PathTimes {
     /// The longest time to an answer: four variations and what the receiver waits before it reports
     /// beyond a round trip (RFC 9002, section 6.2.1).
     pub(super) fn answer(&self) -> Duration {
-        let report = report_interval(self.smoothed) + OVERTAKING_MIN;
+        let report = report_interval(self.smoothed) + OVERTAKING_LEAST;
         self.smoothed + self.variation * 4 + report
     }
 
     /// By how much a packet must be overtaken to be missing.
     pub(super) fn overtaking(&self) -> Duration {
-        OVERTAKING_MIN.max(self.smoothed / 8) * (1 << self.doubled)
+        OVERTAKING_LEAST.max(self.smoothed / 8) * (1 << self.doubled)
     }
 
-    /// So many pieces came twice since the start. If that is more than the copies that were sent on
-    /// purpose, repairs were sent too early.
+    /// This many pieces came twice since the start. If that is more than the copies that were sent
+    /// on purpose, repairs were sent too early.
     pub(super) fn came_twice(&mut self, now: Timestamp, twice: u32, counts: &SendCounts) {
         let fresh = u64::from(twice.wrapping_sub(self.twice));
         self.expected += counts.copies - self.copies;
         (self.twice, self.copies) = (twice, counts.copies);
         let early = fresh > self.expected && counts.resent - counts.copies > self.resent;
         self.expected -= fresh.min(self.expected);
-        let round = self.smoothed.max(ROUND_MIN);
+        let round = self.smoothed.max(ROUND_SHORTEST);
         if early && (self.doubled == 0 || now.since(self.doubled_at) >= round) {
             self.doubled = (self.doubled + 1).min(DOUBLED_MOST);
             self.doubled_at = now;

@@ -18,7 +18,9 @@ use crate::udp::status::{Gap, PartUnit};
 pub(super) struct OpenUnit {
     /// Payload bytes.
     pub(super) payload: u64,
+    /// Bytes of each piece but the last.
     pub(super) piece_bytes: PieceBytes,
+    /// The cut by which pieces are numbered.
     pub(super) cut: UnitCut,
     /// Its description.
     pub(super) description: Said,
@@ -59,6 +61,7 @@ pub(super) struct Moved {
 }
 
 impl OpenUnit {
+    /// A unit of which nothing was sent.
     pub(super) fn new(payload: u64, piece_bytes: PieceBytes) -> OpenUnit {
         OpenUnit {
             payload,
@@ -74,8 +77,8 @@ impl OpenUnit {
         }
     }
 
-    /// Cuts it anew: all of it is unsent. What was cut 255 times stays as it is, and does not
-    /// move: its lane is given up.
+    /// Cuts it anew: all of it is unsent. What was cut 255 times stays as it is, and does not move:
+    /// its lane is given up.
     pub(super) fn cut_anew(&mut self, piece_bytes: PieceBytes) {
         let Some(cut) = self.cut.0.checked_add(1).map(UnitCut) else { return };
         let (has_digest, was_sent) = (self.has_digest, self.was_sent);
@@ -111,7 +114,7 @@ impl OpenUnit {
         self.missing.runs_in(0..self.unsent)
     }
 
-    /// Those of these pieces that are flying.
+    /// The pieces of these that are flying.
     pub(super) fn flying_in(&self, pieces: Range<u16>) -> Vec<Range<u16>> {
         let mut flying = Vec::new();
         for run in self.landed.gaps_in(pieces.start..pieces.end.min(self.unsent)) {
