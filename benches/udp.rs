@@ -114,7 +114,7 @@ fn print(pair: &Pair, row: Row) -> Result<()> {
     Ok(())
 }
 
-/// What a process says, line by line.
+/// The words of a process, line by line.
 struct Lines(std::io::BufReader<std::process::ChildStdout>);
 
 impl Lines {
