@@ -40,6 +40,9 @@ pub(crate) struct UdpUnit<B> {
     pub(crate) digest: Option<Digest>,
 }
 
+/// Units that are not whole at the other end.
+pub(crate) type UnsentUnits<B> = Vec<UdpUnit<B>>;
+
 /// The next unit of a lane.
 #[derive(Debug)]
 pub(crate) enum FeedNext<B> {
@@ -87,7 +90,7 @@ pub(crate) fn run<F: UdpFeed>(
     round_trip: Duration,
     means: UdpSendMeans<'_>,
     feed: &mut F,
-) -> Result<(), (Fault, Vec<UdpUnit<F::Bytes>>)> {
+) -> Result<(), (Fault, UnsentUnits<F::Bytes>)> {
     let clock = LaneClock::start();
     let config = UdpSendingConfig { routes: joined.routes, admit: Serial(joined.admit), round_trip };
     let mut thread = SendThread {

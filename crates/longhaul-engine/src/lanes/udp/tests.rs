@@ -43,7 +43,7 @@ impl UdpFeed for Units {
     }
 
     fn whole(&mut self, serial: u32, unit: UdpUnit<Vec<u8>>, digest: Digest) {
-        let bytes = unit.bytes.map_or_else(|| vec![0; unit.header.unit_len as usize], |bytes| bytes);
+        let bytes = unit.bytes.unwrap_or_else(|| vec![0; unit.header.unit_len as usize]);
         assert_eq!(digest, digest_of(&bytes, unit.header.digest, start(&unit.header)), "{serial}");
         self.settled.push(serial);
     }
@@ -118,7 +118,7 @@ fn header(index: u64, len: u64) -> Piece {
 /// An end of a lane that is about to stand.
 enum End {
     Dialled(JoinedUdp),
-    Accepted(AcceptedUdp),
+    Accepted(Box<AcceptedUdp>),
 }
 
 impl End {
@@ -166,7 +166,7 @@ fn carry(
 ) -> Ended {
     let slab = Slab::new(CHUNK as usize, WINDOW as usize).expect("memory");
     let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
-    let (dialled, accepted) = (End::Dialled(dialled), End::Accepted(accepted));
+    let (dialled, accepted) = (End::Dialled(dialled), End::Accepted(Box::new(accepted)));
     let (sender, receiver) = if way == Way::Push { (dialled, accepted) } else { (accepted, dialled) };
     let (of_sender, of_receiver) = (sender.handle(), receiver.handle());
     units.reverse();
@@ -229,6 +229,9 @@ fn mixture(count: u64) -> Vec<UdpUnit<Vec<u8>>> {
 /// The fate of a datagram, of which this is the number in its direction.
 type Fate = fn(u64, &[u8]) -> Vec<Vec<u8>>;
 
+/// Takes a datagram on that came from this address.
+type Onward = Box<dyn FnMut(&[u8], SocketAddr) + Send>;
+
 /// A relay between a dialler and a port.
 struct Relay {
     addr: SocketAddr,
@@ -242,7 +245,7 @@ impl Relay {
         far.connect(port).expect("connected");
         let (addr, over) = (near.local_addr().expect("bound"), Arc::new(AtomicBool::new(false)));
         let dialler = Arc::new(Mutex::new(None));
-        let pass = |from: &Arc<UdpSocket>, mut on: Box<dyn FnMut(&[u8], SocketAddr) + Send>| {
+        let pass = |from: &Arc<UdpSocket>, mut on: Onward| {
             let (from, over) = (from.clone(), over.clone());
             thread::spawn(move || {
                 let (mut number, mut datagram) = (0, vec![0; 65_536]);
