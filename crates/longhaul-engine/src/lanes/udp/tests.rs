@@ -117,7 +117,7 @@ fn header(index: u64, len: u64) -> Piece {
 
 /// An end of a lane that is about to stand.
 enum End {
-    Dialled(JoinedUdp),
+    Dialled(Box<JoinedUdp>),
     Accepted(Box<AcceptedUdp>),
 }
 
@@ -131,7 +131,7 @@ impl End {
 
     fn stand(self) -> JoinedUdp {
         match self {
-            End::Dialled(joined) => joined,
+            End::Dialled(joined) => *joined,
             End::Accepted(accepted) => accepted.first().unwrap_or_else(|e| panic!("{e:?}")),
         }
     }
@@ -166,7 +166,7 @@ fn carry(
 ) -> Ended {
     let slab = Slab::new(CHUNK as usize, WINDOW as usize).expect("memory");
     let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
-    let (dialled, accepted) = (End::Dialled(dialled), End::Accepted(Box::new(accepted)));
+    let (dialled, accepted) = (End::Dialled(Box::new(dialled)), End::Accepted(Box::new(accepted)));
     let (sender, receiver) = if way == Way::Push { (dialled, accepted) } else { (accepted, dialled) };
     let (of_sender, of_receiver) = (sender.handle(), receiver.handle());
     units.reverse();
