@@ -52,8 +52,8 @@ pub enum Mark {
 pub enum Readiness {
     /// Something came.
     Incoming,
-    /// Something came, or there is room to send.
-    Any,
+    /// There is room to send.
+    Outgoing,
 }
 
 /// Makes a socket ready for [`Inbox`]: it joins datagrams that came in a row (GRO), tells their
@@ -161,7 +161,7 @@ pub fn send_each(socket: impl AsFd, run: &[u8], datagram_bytes: u16) -> io::Resu
 pub fn wait(socket: impl AsFd, readiness: Readiness, at_most: Duration) -> io::Result<bool> {
     let flags = match readiness {
         Readiness::Incoming => PollFlags::IN,
-        Readiness::Any => PollFlags::IN | PollFlags::OUT,
+        Readiness::Outgoing => PollFlags::OUT,
     };
     let at_most = Timespec {
         tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),

@@ -82,14 +82,6 @@ impl UdpLane {
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.send.ends.socket.local_addr().ok().map(canonical)
     }
-
-    /// Waits until something comes, or there is room to send.
-    ///
-    /// # Errors
-    /// [`NetError::Closed`], [`NetError::Socket`].
-    pub fn wait_any(&self, at_most: Duration) -> Result<(), NetError> {
-        self.send.ends.wait(&self.handle, Readiness::Any, at_most)
-    }
 }
 
 /// The socket of a lane, and its peer.
@@ -204,14 +196,14 @@ impl UdpSendHalf {
                     let first = udp::send_run(&*self.ends.socket, &rest[..datagram_bytes], cut);
                     match first.map_err(|e| self.ends.failed(e))? {
                         Sent::TooLong => return Ok(Sent::TooLong),
-                        Sent::Full => self.ends.wait(&self.handle, Readiness::Any, FULL_WAIT)?,
+                        Sent::Full => self.ends.wait(&self.handle, Readiness::Outgoing, FULL_WAIT)?,
                         _ => {
                             begin += datagram_bytes;
                             self.cut_no_more();
                         }
                     }
                 }
-                Sent::Full => self.ends.wait(&self.handle, Readiness::Any, FULL_WAIT)?,
+                Sent::Full => self.ends.wait(&self.handle, Readiness::Outgoing, FULL_WAIT)?,
                 // One by one, the next may get through.
                 Sent::Dropped if !self.cuts => begin += datagram_bytes,
                 sent => {

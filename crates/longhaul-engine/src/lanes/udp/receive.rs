@@ -207,11 +207,7 @@ impl UnitPlace {
 
     /// A piece of this cut has landed.
     fn land(&mut self, cut: UnitCut, piece: ReceivedPiece, times: &StageTimes) {
-        if cut != self.cut {
-            // What was hashed had landed, and is the same in every cut.
-            self.cut = cut;
-            self.pieces = Some(ReceivedPieces::new(self.slot.len()));
-        }
+        self.follow(cut);
         if self.pieces.as_mut().is_some_and(|pieces| pieces.add(piece).is_err()) {
             self.pieces = None;
         }
@@ -221,7 +217,16 @@ impl UnitPlace {
         }
     }
 
-    fn describe(&mut self, header: &Piece) {
+    /// Forgets what came of an earlier cut: nobody says that it is the same.
+    fn follow(&mut self, cut: UnitCut) {
+        if cut != self.cut {
+            let pieces = Some(ReceivedPieces::new(self.slot.len()));
+            (self.cut, self.pieces, self.hasher, self.hashed) = (cut, pieces, None, 0);
+        }
+    }
+
+    fn describe(&mut self, cut: UnitCut, header: &Piece) {
+        self.follow(cut);
         if self.hasher.is_none() {
             let start = match header.unit {
                 Unit::Chunk { index, .. } => index.start(header.chunk),
@@ -241,7 +246,7 @@ impl UnitPlace {
 
     /// The digest of all `len` bytes, which are there.
     fn finish(mut self, header: &Piece, times: &StageTimes) -> (Slot, Option<Digest>) {
-        self.describe(header);
+        self.describe(self.cut, header);
         self.hash_to(header.unit_len as usize, times);
         (self.slot, self.hasher.map(ChunkHasher::finish))
     }
@@ -354,7 +359,7 @@ impl Core<'_> {
                 let news = self.machine.unit(arrived, cut, &body).map_err(Fault::protocol)?;
                 let first = news.first.filter(|first| first.payload() > 0);
                 if let Some((first, place)) = first.and_then(|first| Some((first, self.slots.place(first.serial.0)?))) {
-                    place.describe(&first.header);
+                    place.describe(cut, &first.header);
                 }
                 if let Some(body) = news.whole {
                     self.deliver(&body, sink);
@@ -404,8 +409,16 @@ impl Core<'_> {
     /// Hands a unit on that is whole.
     fn deliver(&mut self, body: &UnitBody, sink: &mut impl UdpSink) {
         let place = self.slots.take(body.serial.0);
-        let (slot, computed) = match place.map(|place| place.finish(&body.header, self.means.times)) {
-            Some((slot, computed)) => (Some(slot), computed),
+        let (slot, computed) = match place {
+            Some(place) if body.payload() > 0 => {
+                let (slot, computed) = place.finish(&body.header, self.means.times);
+                (Some(slot), computed)
+            }
+            // A later cut of it has no payload.
+            Some(place) => {
+                self.slots.claimed.push(place.slot);
+                (None, None)
+            }
             None => (None, None),
         };
         self.slots.forget_below(self.machine.below().0);

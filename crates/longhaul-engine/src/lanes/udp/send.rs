@@ -420,8 +420,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     }
 
     fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {
-        self.waiting_since = now;
         if let Some(sample) = &news.sample {
+            self.waiting_since = now;
             feed.observe(now, sample);
             let set = |figure, value| self.handle.set(figure, value);
             set(UdpFigure::Acked, sample.counts.bytes);
