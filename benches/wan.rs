@@ -38,10 +38,11 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
+    let bytes = plan.bytes;
     let short = plan.has_short_transfers();
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
-    let moved = large_files(&bench, &longhaul, &cases, &with)?;
+    let moved = large_files(&bench, &longhaul, &cases, (&with, bytes))?;
     if !moved.is_empty() {
         print(&moved);
     }
@@ -58,12 +59,18 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs each case once; those of one rate share a source.
-fn large_files(bench: &Bench, longhaul: &Longhaul, cases: &[case::Case], with: &[String]) -> Result<Vec<Moved>> {
+/// Runs each case once, with these options and a file of so many bytes; those of one rate share a
+/// source.
+fn large_files(
+    bench: &Bench,
+    longhaul: &Longhaul,
+    cases: &[case::Case],
+    (with, bytes): (&[String], Option<u64>),
+) -> Result<Vec<Moved>> {
     let mut moved = Vec::new();
     for group in cases.chunk_by(|one, next| one.rate == next.rate) {
         let seconds = bench.options.amount(SECONDS, SECONDS_QUICK);
-        let source = bench.scratch.file("source", group[0].rate.as_bits() / 8 * seconds)?;
+        let source = bench.scratch.file("source", bytes.unwrap_or(group[0].rate.as_bits() / 8 * seconds))?;
         for case in group {
             let run = large::push(bench, longhaul, &Job { case: *case, with, source: &source })?;
             eprintln!("  {}: {:.3} of the rate in {:.2} s", run.name(), run.ratio, run.seconds);
@@ -80,6 +87,8 @@ fn print(moved: &[Moved]) {
         "path",
         "goodput Mbit/s",
         "ratio",
+        "whole run",
+        "sent again",
         "target",
         "handshake s",
         "seconds",
@@ -94,6 +103,8 @@ fn print(moved: &[Moved]) {
         vec![
             format!("{:.0}", run.goodput_bits_per_s / 1e6),
             format!("{:.3}", run.ratio),
+            format!("{:.3}", run.whole_ratio),
+            format!("{:.1} %", run.resent_share() * 100.0),
             target,
             format!("{:.2}", run.handshake_s),
             format!("{:.2}", run.seconds),
@@ -106,14 +117,25 @@ fn print(moved: &[Moved]) {
     println!(
         "\nwhere the seconds went: what the payload takes at the rate, what else was on the wire, and when the wire was idle"
     );
-    let head =
-        ["path", "payload", "headers, resent", "idle: start", "between", "end", "tail", "late us max", "not true"];
+    let head = [
+        "path",
+        "payload",
+        "headers, resent",
+        "idle: start",
+        "between",
+        "end",
+        "tail",
+        "to exit",
+        "late us max",
+        "not true",
+    ];
     print_rows(&head, moved, |run| {
         let account = &run.account;
         let times =
             [account.payload_s, account.overhead_s, account.idle_start_s, account.idle_between_s, account.idle_end_s];
         let mut row: Vec<String> = times.iter().map(|seconds| format!("{seconds:.2}")).collect();
         row.push(format!("{:.2}", account.tail_s));
+        row.push(format!("{:.2}", run.to_exit_s));
         row.push(format!("{}", run.forward.late_us_max));
         row.push(format!("{}", run.forward.dropped_emulator + run.forward.dropped_device));
         row

@@ -30,6 +30,7 @@ mod hostile;
 mod inputs;
 mod keys;
 mod kills;
+mod known_path;
 mod lab;
 mod layering;
 mod links;

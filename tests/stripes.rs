@@ -462,7 +462,8 @@ fn a_slow_disk_gets_the_chunks_that_it_can_carry() {
         let bodies = scene.bodies(target).into_iter();
         bodies.map(|name| fs::metadata(scene.dirs[target].join(".longhaul-set/bodies").join(name)).unwrap().len()).sum()
     };
-    assert!(held(1) * 3 < held(0).min(held(2)), "{} {} {}\n{outcome}", held(0), held(1), held(2));
+    // Of its two siblings one may be far faster than the other, while a busy host caches for both.
+    assert!(held(1) * 6 < held(0) + held(2), "{} {} {}\n{outcome}", held(0), held(1), held(2));
     assert!(outcome.stderr.contains("limited by target 1"), "{outcome}");
 }
 

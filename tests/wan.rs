@@ -1,6 +1,7 @@
 //! Two hosts that are far from each other: the effects of long, lossy, narrow and broken paths on
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
+mod ends;
 mod quic;
 mod short;
 
@@ -201,13 +202,21 @@ fn lanes_are_tried_where_the_network_is_the_limit_and_every_decision_has_its_rea
         is_more.then(|| event.clone())
     });
     assert!(added["reason"].as_str().is_some_and(|reason| reason.contains("MB/s")), "{added}");
+    assert!(!far.client.path(PATHS).exists());
     // And judged, one way or the other.
     running
         .wait_event(|event| (event["type"] == "lanes" && event["t_s"].as_f64() > added["t_s"].as_f64()).then_some(()));
     let outcome = running.finish();
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+    // What it decided is kept, if it still held at the end.
+    let known: serde_json::Value = serde_json::from_slice(&std::fs::read(far.client.path(PATHS)).unwrap()).unwrap();
+    let is_fact = |path: &serde_json::Value| path["lanes"]["is"].is_u64() || path["congestion"]["is"].is_string();
+    assert!(known["paths"].as_array().is_some_and(|paths| paths.iter().all(is_fact)), "{known}\n{outcome}");
 }
+
+/// The file in which a host's user keeps what is known of paths.
+const PATHS: &str = ".local/state/longhaul/paths.json";
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]

@@ -69,6 +69,8 @@ impl Longhaul {
             },
         );
         command.env("XDG_CONFIG_HOME", &self.home);
+        // Each run meets its path for the first time.
+        command.env("XDG_STATE_HOME", "/dev/null");
         command
     }
 

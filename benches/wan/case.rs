@@ -27,6 +27,9 @@ pub(crate) struct Plan {
     /// Rates [default with another choice: 1Gbit/s]
     #[arg(long, value_name = "RATE", value_delimiter = ',')]
     rate: Vec<Rate>,
+    /// The length of the large file [default: 30 s of data at the rate, with --quick 3 s]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub(crate) bytes: Option<u64>,
     /// Only the small files
     #[arg(long)]
     small: bool,

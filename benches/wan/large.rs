@@ -40,6 +40,12 @@ pub(crate) struct Moved {
     pub(crate) goodput_bits_per_s: f64,
     /// The goodput as a part of the emulated rate.
     pub(crate) ratio: f64,
+    /// The seconds from the start of the client to its exit.
+    whole_s: f64,
+    /// The seconds from the passing of the last payload to the exit.
+    pub(crate) to_exit_s: f64,
+    /// The file's bits in a second of these, as a part of the emulated rate.
+    pub(crate) whole_ratio: f64,
     pub(crate) target: Option<f64>,
     pub(crate) client_bytes: u64,
     pub(crate) daemon_bytes: u64,
@@ -70,7 +76,8 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
     run(&mut longhaul.warm_up().context("a program")?)?;
     let (busy, begun) = (machine_busy_s()?, Instant::now());
     let client = Running::start(far.push(longhaul, &source.path).arg("--json").args(*with))?;
-    let mut watch = Watch { far, mtu: case.mtu, begun, first: None, wire: Vec::new(), client_bytes: 0, over: false };
+    let (near_end, wire) = (source.bytes, Vec::new());
+    let mut watch = Watch { far, mtu: case.mtu, near_end, begun, first: None, wire, client_bytes: 0, over: false };
     client.look_until(LONGEST, |client| watch.look(client))?;
     let Watch { first, wire, client_bytes, .. } = watch;
     let (ran, ended) = (client.wait()?.good()?, begun.elapsed().as_secs_f64());
@@ -90,6 +97,9 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
         seconds,
         goodput_bits_per_s,
         ratio: goodput_bits_per_s / case.rate.as_bits() as f64,
+        whole_s: ended,
+        to_exit_s: ended - handshake_s - last_payload_s(&wire),
+        whole_ratio: source.bytes as f64 * 8.0 / ended / case.rate.as_bits() as f64,
         target: case.target(),
         client_bytes,
         daemon_bytes,
@@ -101,6 +111,12 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
         forward,
         wire,
     })
+}
+
+/// The time when the last payload had passed, in seconds since the first.
+fn last_payload_s(wire: &[Sample]) -> f64 {
+    let end = wire.last().map_or(0, |last| last.bytes.saturating_sub(FAREWELL_BYTES));
+    wire.iter().find(|sample| sample.bytes >= end).map_or(0.0, |sample| sample.t_s)
 }
 
 impl Moved {
@@ -115,6 +131,11 @@ impl Moved {
         steady_bits_per_s(&self.wire)
     }
 
+    /// Bytes that the client sent again, as a part of the file.
+    pub(crate) fn resent_share(&self) -> f64 {
+        self.said.bytes_resent as f64 / self.bytes as f64
+    }
+
     /// CPU seconds of the client and of the daemon for each GB.
     pub(crate) fn cpu_s_per_gb(&self) -> [f64; 2] {
         [self.client_cpu_s, self.daemon_cpu_s].map(|seconds| seconds / self.bytes as f64 * 1e9)
@@ -125,6 +146,8 @@ impl Moved {
 struct Watch<'a> {
     far: &'a Far,
     mtu: u32,
+    /// The bytes on the wire from which on the end is near: those of the payload.
+    near_end: u64,
     begun: Instant,
     /// The time when payload was first under way.
     first: Option<Instant>,
@@ -144,7 +167,9 @@ impl Watch<'_> {
         }
         let now = Instant::now();
         let over = client.ended()? || client.out()?.contains(COMMITTED);
-        let due = self.wire.last().map_or(0.0, |last| last.t_s + SAMPLE_S);
+        // The last byte is looked for more often.
+        let every = |last: &Sample| if last.bytes >= self.near_end { END_SAMPLE_S } else { SAMPLE_S };
+        let due = self.wire.last().map_or(0.0, |last| last.t_s + every(last));
         if self.first.is_none() || over || (now - self.begun_payload()).as_secs_f64() >= due {
             self.sample(now)?;
         }
@@ -172,4 +197,8 @@ impl Watch<'_> {
 const COMMITTED: &str = "\"type\":\"file\"";
 /// The seconds between two looks at the wire, which cost a thread on each host.
 const SAMPLE_S: f64 = 0.25;
+/// The same when the end is near.
+const END_SAMPLE_S: f64 = 0.02;
+/// Bytes on the wire that may follow the last payload: ends of lanes, and the goodbye.
+const FAREWELL_BYTES: u64 = 20_000;
 const LONGEST: Duration = Duration::from_secs(600);

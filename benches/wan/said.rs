@@ -14,7 +14,7 @@ pub(crate) struct Said {
     limited_by: BTreeMap<String, u32>,
     /// The decisions: time, number of lanes, change, reason.
     lanes: Vec<Decision>,
-    bytes_resent: u64,
+    pub(crate) bytes_resent: u64,
 }
 
 #[derive(Debug, Serialize)]

@@ -80,7 +80,10 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
         cut: bytes
             .get(2)
             .is_some_and(|byte| byte % 2 == 1)
-            .then(|| Cut { lanes: 4, chunk_min: ChunkSize::from_log2(10).expect("in range") }),
+            .then(|| {
+                let least = ChunkSize::from_log2(10).expect("in range");
+                Cut { lanes: 4, chunk_min: least, even_min: least }
+            }),
     };
     let mut receiver = Receiver::new(config, String::new());
     (0..4).for_each(|lane| assert!(receiver.handle_lane_joined(LaneId(lane))));

@@ -45,8 +45,17 @@ pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 pub const PAGE_BYTES_MAX: usize = 64 << 10;
 /// The smallest chunk into which a file is cut that would not give each lane one, bytes, ...
 pub const CHUNK_BYTES_CUT_MIN: u64 = 64 << 10;
-/// ... and the chunks that it is cut into at most.
+/// ... the smallest into which one is cut so that lanes end together, from which on the work per
+/// chunk is small against that per byte, ...
+pub const CHUNK_BYTES_EVEN_MIN: u64 = 256 << 10;
+/// ... and the chunks that a file is cut into at most: two for each lane.
 pub const CUT_CHUNKS_MAX: u64 = 2 * LANES_MAX as u64;
+/// The chunks of all that is still to come where lanes shall end together: eight lanes, of which
+/// each may be a chunk behind, wait for the last for a thirtieth of the time at most. Each chunk
+/// takes a whole buffer, so more chunks leave less room for a disk that is behind: the 64 buffers
+/// of a session hold a quarter of what is to come.
+pub const EVEN_CHUNKS: u64 = 256;
+const _: () = assert!(EVEN_CHUNKS <= CUT_CHUNKS_MAX, "senders take no file of more");
 /// Most entries in one manifest page.
 pub const PAGE_ENTRIES_MAX: usize = 1024;
 /// Manifest pages that a receiver lets a sender have unanswered.

@@ -40,9 +40,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = RemotePath { root: Word::try_from(root.as_str())?, path: RelPath::root(), slash: false };
     let job = Job::push(vec![LocalSource::named(directory)], reach, path);
     let (_trigger, stop) = Stop::new();
-    let report =
-        longhaul_engine::run(job, Some(Credentials { identity, trust }), Settings::default(), Arc::new(Printer), stop)
-            .await;
+    let report = longhaul_engine::run(
+        job,
+        Some(Credentials { identity, trust, memory: None }),
+        Settings::default(),
+        Arc::new(Printer),
+        stop,
+    )
+    .await;
     println!("{} files in {:.1} s", report.files_committed, report.seconds);
     report.fault.map_or(Ok(()), |fault| Err(fault.to_string().into()))
 }

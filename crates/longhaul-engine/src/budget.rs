@@ -13,6 +13,7 @@ use longhaul_core::limits::{
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, hint};
 use longhaul_disk::{Affinity, ChunkIo, Depth, EngineKind};
 use longhaul_net::LaneMemory;
+use longhaul_proto::tuning::transport;
 use longhaul_sys::Slab;
 
 /// Bytes of buffers of a session side by default.
@@ -33,8 +34,16 @@ pub(crate) const LANES_QUIC: u32 = 4;
 /// Lanes that a transfer may come to use by default: a connection that a loss of 0.1 % keeps at a
 /// thirtieth of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
+/// Lanes that a transfer begins with on a path that is known: there is room left for the trial of
+/// another transport.
+pub(crate) const LANES_KNOWN_MAX: u32 = LANES_AUTO_MAX - transport::LANES;
 /// A path is long from this round trip on.
 pub(crate) const FAR: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
+/// Lanes at first over a path with this round trip of which nothing is known.
+pub(crate) fn usual_lanes(rtt: Duration) -> u32 {
+    if rtt >= FAR { LANES_FAR } else { LANES_DEFAULT }
+}
+
 /// Slots of a receiver that reads back written files or compares standing ones, besides its memory:
 /// one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;

@@ -105,7 +105,7 @@ async fn pull(service: &Service, identity: &Arc<Identity>, to: &std::path::Path)
     let path = RelPath::new(&b"f"[..]).expect("a path");
     let path = RemotePath { root: Word::try_from("data").expect("a word"), path, slash: false };
     let job = Job::pull(reach, vec![path], LocalDest::directory(to));
-    let credentials = Credentials { identity: identity.clone(), trust: Arc::new(Anybody) };
+    let credentials = Credentials { identity: identity.clone(), trust: Arc::new(Anybody), memory: None };
     let settings = Settings { retry_for: Duration::ZERO, ..Settings::default() };
     let (_trigger, stop) = Stop::new();
     longhaul_engine::run(job, Some(credentials), settings, Arc::new(Silent), stop).await

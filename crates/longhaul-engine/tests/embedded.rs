@@ -23,7 +23,7 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
     Settings {
         lanes: Some(2),
         protect,
-        chunk: ChunkSize::from_bytes(1 << 20).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(1 << 20),
         memory: ByteCount(32 << 20),
         engine,
         ..Settings::default()

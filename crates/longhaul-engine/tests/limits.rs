@@ -58,7 +58,7 @@ fn settings() -> Settings {
     Settings {
         lanes: Some(2),
         protect: Some(Protection::Safe),
-        chunk: ChunkSize::from_bytes(1 << 20).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(1 << 20),
         memory: ByteCount(32 << 20),
         engine: EngineKind::Void,
         ..Settings::default()

@@ -185,7 +185,7 @@ fn files(lens: &[usize]) -> Arc<Files> {
 async fn copy(source: MemorySource, target: &Arc<MemoryTarget>, engine: EngineKind, verify: Verify) -> Report {
     let settings = Settings {
         lanes: Some(2),
-        chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(CHUNK as u64),
         memory: ByteCount(32 << 20),
         engine,
         verify,

@@ -67,7 +67,7 @@ async fn copy(scratch: &Path, moved: &str, anew: bool) -> (Report, Vec<(String, 
     let target = FsTarget::open_behind(&to, DirectMode::Buffered, Arc::new(mover)).expect("a target");
     let settings = Settings {
         lanes: Some(1),
-        chunk: ChunkSize::from_bytes(1 << 20).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(1 << 20),
         memory: ByteCount(32 << 20),
         ..Settings::default()
     };

@@ -153,7 +153,7 @@ fn content(len: usize) -> Vec<u8> {
 fn settings(verify: Verify, if_exists: IfExists) -> Settings {
     Settings {
         lanes: Some(2),
-        chunk: ChunkSize::from_bytes(CHUNK).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(CHUNK),
         memory: ByteCount(32 << 20),
         verify,
         if_exists,

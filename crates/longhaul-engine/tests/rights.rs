@@ -75,7 +75,7 @@ async fn a_root_that_allows_less_than_its_client_has_decides() {
     let served = config(vec![root("narrow", READ), root("wide", ALL), root("other", ALL)], client);
     let service = Service::start(served, theirs).await.expect("it listens");
     let reach = Reach::Address { host: "127.0.0.1".to_owned(), port: service.listening()[0].0.port() };
-    let remote = Credentials { identity: ours, trust: Arc::new(Anybody) }.at(reach);
+    let remote = Credentials { identity: ours, trust: Arc::new(Anybody), memory: None }.at(reach);
     let (mut found, (_trigger, stop)) = (Vec::new(), Stop::new());
     let listed = list(remote, None, stop, |names| {
         found.extend(names.into_iter().map(|name| name.kind));

@@ -62,7 +62,7 @@ async fn a_file_that_cannot_be_sealed_leaves_no_temporary() {
         let source = FsSource::open(vec![SourceSpec { path: from, contents: true }], DirectMode::Auto);
         let settings = Settings {
             lanes: Some(1),
-            chunk: ChunkSize::from_bytes(CHUNK).expect("a power of two"),
+            chunk: ChunkSize::from_bytes(CHUNK),
             memory: ByteCount(16 << 20),
             ..Settings::default()
         };

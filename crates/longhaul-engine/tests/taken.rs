@@ -68,7 +68,7 @@ async fn copy(from: &Path, to: &Path, odd: Odd, if_exists: IfExists) -> (Report,
     let target = FsTarget::open_behind(to, DirectMode::Buffered, Arc::new(odd)).expect("a target");
     let settings = Settings {
         lanes: Some(2),
-        chunk: ChunkSize::from_bytes(1 << 20).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(1 << 20),
         memory: ByteCount(32 << 20),
         if_exists,
         ..Settings::default()

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::error::{NetError, Over};
+use crate::interface::interface_to;
 use crate::keys::Identity;
 use crate::path::NetPath;
 use crate::public_key::PublicKey;
@@ -96,6 +97,13 @@ pub struct ControlEnds {
     pub local_addr: SocketAddr,
     /// See [`Control::rtt`].
     pub rtt: Duration,
+}
+
+impl Control {
+    /// The index of the network interface that it runs over. `None` if the kernel does not say.
+    pub fn interface(&self) -> Option<u32> {
+        interface_to(self.peer_addr.ip(), Some(self.local_addr.ip()))
+    }
 }
 
 impl fmt::Debug for Control {

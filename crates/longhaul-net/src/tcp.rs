@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::Transport;
 use longhaul_sys::tcp::{self, ConnectionState};
@@ -33,19 +33,19 @@ pub(crate) struct TcpLane {
     /// Seals and opens payload. `None` on a safe lane.
     private: Option<Private>,
     facts: TransportFacts,
-    /// Bytes that are still to be sent while few may wait unsent.
-    shared_bytes: usize,
+    /// How much may wait unsent. `None` where a round trip is short.
+    unsent: Option<Unsent>,
 }
 
 impl TcpLane {
     /// A lane whose bytes pass as they are.
     pub(crate) fn safe(wire: Wire) -> TcpLane {
-        TcpLane { wire, private: None, facts: FACTS, shared_bytes: 0 }
+        TcpLane { wire, private: None, facts: FACTS, unsent: None }
     }
 
     /// An encrypted lane.
     pub(crate) fn private(wire: Wire, private: Private) -> TcpLane {
-        TcpLane { wire, private: Some(private), facts: FACTS, shared_bytes: 0 }
+        TcpLane { wire, private: Some(private), facts: FACTS, unsent: None }
     }
 
     /// The same lane, whose socket leads into a tunnel.
@@ -118,11 +118,10 @@ impl TcpLane {
 
 impl LaneTransport for TcpLane {
     fn send(&mut self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
-        if self.shared_bytes > 0 {
-            self.shared_bytes = self.shared_bytes.saturating_sub(parts.iter().map(|part| part.len()).sum());
-            if self.shared_bytes == 0 {
-                self.wire.limit_unsent(UNSENT_MAX);
-            }
+        if let Some(unsent) = &mut self.unsent
+            && let Some(limit) = unsent.sent(Instant::now(), parts.iter().map(|part| part.len()).sum())
+        {
+            self.wire.limit_unsent(limit);
         }
         match &mut self.private {
             None => self.wire.send(parts, more),
@@ -176,7 +175,7 @@ impl LaneTransport for TcpLane {
     fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
         // It has joined: lanes share the first bytes by what each brings on its way.
         if left.is_none() && self.wire.is_long() {
-            self.shared_bytes = SHARED_BYTES;
+            self.unsent = Some(Unsent::begin(Instant::now()));
             self.wire.limit_unsent(UNSENT_FIRST);
         }
         self.wire.set_deadline(left)
@@ -192,6 +191,38 @@ impl LaneTransport for TcpLane {
 
     fn trial_bytes(&self) -> u32 {
         self.wire.trial_bytes()
+    }
+}
+
+/// How much may wait unsent in the socket of a lane over a long path: as much as it sends in half
+/// a second. What waits there is lost to other lanes, and in the end all wait for it.
+#[derive(Debug)]
+struct Unsent {
+    limit: u32,
+    /// Bytes that were sent since the last look, and when that was.
+    sent: usize,
+    since: Instant,
+}
+
+impl Unsent {
+    /// A lane that has sent nothing.
+    fn begin(now: Instant) -> Unsent {
+        Unsent { limit: UNSENT_FIRST, sent: 0, since: now }
+    }
+
+    /// Counts bytes that are sent. Gives the limit from now on, if it changes.
+    fn sent(&mut self, now: Instant, bytes: usize) -> Option<u32> {
+        self.sent = self.sent.saturating_add(bytes);
+        if self.sent < LOOK_BYTES {
+            return None;
+        }
+        let seconds = now.saturating_duration_since(self.since).as_secs_f64();
+        let half = self.sent as f64 / seconds.max(1e-3) / 2.0;
+        let limit = (half as u32).clamp(UNSENT_MIN, UNSENT_MAX);
+        (self.sent, self.since) = (0, now);
+        // The kernel need not hear of each small change.
+        let is_news = limit.abs_diff(self.limit) > self.limit / 4;
+        is_news.then(|| std::mem::replace(&mut self.limit, limit)).map(|_| limit)
     }
 }
 
@@ -317,13 +348,47 @@ pub(crate) const TUNNEL_FACTS: TransportFacts = TransportFacts {
     congestion_control: CongestionControl::Own,
 };
 
-/// Bytes that may wait unsent in the socket of a lane that has just begun on a long path, ...
+/// Bytes that may wait unsent in the socket of a lane that has just begun on a long path. With
+/// more, the first lanes would keep all of a short file, and send it one window after the other.
 const UNSENT_FIRST: u32 = 128 << 10;
-/// ... until it has taken so many. With more, the first lanes would keep all of a short file, and
-/// send it one window after the other.
-const SHARED_BYTES: usize = 1 << 20;
+/// Bytes that may wait unsent however slow a lane is: four records of a private lane.
+const UNSENT_MIN: u32 = 64 << 10;
+/// Bytes after which is looked how long they took.
+const LOOK_BYTES: usize = 1 << 20;
 /// Bytes read at a time. A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
 /// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any
 /// text.
 pub const SAFE_MAGIC: [u8; 8] = *b"\xf5lhlane1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_unsent_on_a_long_path_is_half_a_second() {
+        const MIB: usize = 1 << 20;
+        let begun = Instant::now();
+        // MiB of each look, the milliseconds that they took, and the limit if it changes.
+        for (looks, limits) in [
+            // 1 MB/s, and 10 % more, which is no news.
+            (&[(1, 1049), (1, 950)][..], &[Some(500_000), None][..]),
+            // So slow that four records take longer.
+            (&[(1, 60_000), (1, 60_000)], &[Some(UNSENT_MIN), None]),
+            // So fast that the kernel takes as much as anywhere, and then slow.
+            (&[(2, 10), (1, 10), (1, 1049)], &[Some(UNSENT_MAX), None, Some(500_000)]),
+        ] {
+            let (mut unsent, mut now) = (Unsent::begin(begun), begun);
+            let mut look = |(mib, millis): &(usize, u64)| {
+                assert_eq!(unsent.sent(now, MIB - 1), None, "before the look is due");
+                now += Duration::from_millis(*millis);
+                unsent.sent(now, (mib - 1) * MIB + 1)
+            };
+            for (at, want) in looks.iter().zip(limits) {
+                let limit = look(at);
+                let near = |(got, want): (u32, u32)| got.abs_diff(want) < want / 50 + 1;
+                assert!(limit.zip(*want).map_or(limit == *want, near), "{at:?}: {limit:?}, not {want:?}");
+            }
+        }
+    }
+}

@@ -58,7 +58,14 @@ fn transfer(far: Far) -> Message {
         far,
         run: [0x22; 16],
         read_back: true,
-        flow: Flow { lanes_max: 300, congestion: word("bbr"), rate: 300, transport: Transport::Quic, choose: true },
+        flow: Flow {
+            lanes_max: 300,
+            congestion: word("bbr"),
+            rate: 300,
+            transport: Transport::Quic,
+            choose: true,
+            exact_chunks: false,
+        },
         digests: true,
     };
     hello(Request::Transfer(Box::new(transfer)))

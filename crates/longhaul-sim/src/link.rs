@@ -113,6 +113,12 @@ impl Lane {
         self.landed
     }
 
+    /// Number of units that it took.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> u64 {
+        self.sent
+    }
+
     /// The arrival of a unit that would need until `at`: behind those before it.
     pub(crate) fn arrival(&mut self, at: u64) -> u64 {
         self.last = self.last.max(at);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use longhaul_core::{ChunkSize, FaultCode, IfExists, Preserve};
+use longhaul_core::{ChunkSize, FaultCode, IfExists, LaneId, Preserve};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 
 use crate::rng::Rng;
@@ -119,6 +119,9 @@ pub(crate) struct LaneRates {
     pub(crate) losses: u32,
     /// The sender ends the lane in order afterwards.
     pub(crate) retirements: u32,
+    /// A lane on which a unit takes so many times as long, and which the sender gives up when there
+    /// is nothing left to hand over. `None` if all lanes are alike.
+    pub(crate) straggler: Option<(LaneId, u64)>,
 }
 
 /// The terms of the sessions, on which both sides agree.
@@ -336,8 +339,11 @@ impl Plan {
             read_back: terms.read_back,
             digests: terms.digests,
             order: terms.order,
-            // Files that are begun by every other session are shared among the lanes.
-            cut: (session % 2 == 1).then(|| Cut { lanes: self.lanes, chunk_min: Plan::chunk_min() }),
+            // Files that are begun by every other session are cut.
+            cut: (session % 2 == 1).then(|| {
+                let least = Plan::chunk_min();
+                Cut { lanes: self.lanes, chunk_min: least, even_min: least }
+            }),
         }
     }
 

@@ -409,7 +409,7 @@ impl SendSession {
         env.say(|| format!("s{} lane {at} takes {} attempt {}", self.no.0, ready.unit, ready.attempt.0));
         let twice = safe && env.mishap(rates.replays);
         for _ in 0..1 + u32::from(twice) {
-            let arrives = env.arrival();
+            let arrives = self.slowed(env, id);
             let arrives = self.lanes[at].arrival(arrives);
             env.clock.at(arrives, Event::Landed(self.no, id, frame.clone()));
         }
@@ -421,6 +421,7 @@ impl SendSession {
         if env.mishap(rates.lanes.retirements) {
             self.retire_lane(env, id);
         }
+        self.give_up_straggler(env);
     }
 
     /// Whether a source is still good, by chance.

@@ -80,7 +80,7 @@ fn rates(rng: &mut Rng) -> Rates {
     Rates {
         flips: rare(300),
         alters: rare(200),
-        lanes: LaneRates { losses: rare(300), retirements: rare(200) },
+        lanes: LaneRates { losses: rare(300), retirements: rare(200), straggler: None },
         disk_faults,
         read_faults: disk_faults,
         spoils: rare(150),

@@ -193,8 +193,9 @@ pub struct NetworkOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
 pub struct BufferOptions {
-    /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
-    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB, or `auto`: 4MiB, and
+    /// less over a long path, so that all lanes begin and end together [default: auto]
+    #[arg(long, value_name = "SIZE|auto", hide_short_help = true)]
     pub chunk_size: Option<OsString>,
     /// Buffers of this side.
     #[arg(long, value_name = "SIZE", hide_short_help = true, help = help::memory("this side"))]

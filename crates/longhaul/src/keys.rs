@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode};
-use longhaul_engine::{Credentials, Reach, Remote, Trust};
+use longhaul_engine::{Credentials, PathMemory, Reach, Remote, Trust};
 use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -16,6 +16,7 @@ use crate::config::{Places, check_strictly};
 use crate::error::Error;
 use crate::location::{DaemonPath, host_port};
 use crate::output::{self, Talker};
+use crate::path_memory::PathFile;
 use crate::settings::Keys;
 use crate::signals::Asking;
 
@@ -103,7 +104,8 @@ pub fn credentials(keys: &Keys, places: &Places, talker: Talker, asking: &Asking
         asking: asking.clone(),
     };
     let identity = load_or_make(&file(&keys.identity, "identity")?, talker)?;
-    Ok(Credentials { identity, trust: Arc::new(trust) })
+    let memory = places.paths().map(|file| Arc::new(PathFile::at(file)) as Arc<dyn PathMemory>);
+    Ok(Credentials { identity, trust: Arc::new(trust), memory })
 }
 
 /// The credentials for one session over ssh: a key of this one time, which ssh brings to the other
@@ -112,7 +114,7 @@ pub fn credentials(keys: &Keys, places: &Places, talker: Talker, asking: &Asking
 /// # Errors
 /// The error of a system that gives no random numbers.
 pub fn one_time(talker: Talker) -> Result<Credentials, Error> {
-    Ok(Credentials { identity: Arc::new(Identity::generate()?), trust: Arc::new(SshVoice { talker }) })
+    Ok(Credentials { identity: Arc::new(Identity::generate()?), trust: Arc::new(SshVoice { talker }), memory: None })
 }
 
 /// Passes on what ssh says. No key comes to be judged: the far side's passes through the pipe.

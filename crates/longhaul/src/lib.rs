@@ -20,6 +20,7 @@ pub mod manifest;
 pub mod naming;
 pub mod notify;
 pub mod output;
+pub mod path_memory;
 #[cfg(test)]
 mod reference;
 pub mod settings;

@@ -199,9 +199,9 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
 }
 
 /// The values of `--chunk-size` and `--memory`.
-fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount), Error> {
-    let chunk = layers.parsed("chunk-size", &args.chunk_size, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
-    let least = ByteCount(MEMORY_CHUNKS_MIN * chunk.bytes());
+fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(Option<ChunkSize>, ByteCount), Error> {
+    let chunk = layers.parsed("chunk-size", &args.chunk_size, values::chunk_size)?.flatten();
+    let least = ByteCount(MEMORY_CHUNKS_MIN * chunk.unwrap_or(ChunkSize::DEFAULT).bytes());
     match layers.parsed_with_origin("memory", &args.memory, values::size)? {
         Some((origin, given)) if given < least => {
             Err(Error::Option { origin, flaw: Flaw::MemoryTooSmall { given, least } })

@@ -115,11 +115,15 @@ pub(crate) fn rate(text: &str) -> Result<u64, Flaw> {
     }
 }
 
-/// Reads the bytes of a chunk: a power of two within the bounds for users.
-pub(crate) fn chunk_size(text: &str) -> Result<ChunkSize, Flaw> {
+/// Reads the bytes of a chunk, a power of two within the bounds for users, or `auto`, which is
+/// `None`.
+pub(crate) fn chunk_size(text: &str) -> Result<Option<ChunkSize>, Flaw> {
+    if text == "auto" {
+        return Ok(None);
+    }
     let given = size(text)?;
     let allowed = (CHUNK_BYTES_USER_MIN..=CHUNK_BYTES_USER_MAX).contains(&given.0);
-    ChunkSize::from_bytes(given.0).filter(|_| allowed).ok_or(Flaw::ChunkSize { given })
+    ChunkSize::from_bytes(given.0).filter(|_| allowed).map(Some).ok_or(Flaw::ChunkSize { given })
 }
 
 /// Reads the protocol of the lanes.
@@ -388,8 +392,10 @@ mod tests {
 
     #[test]
     fn chunks_are_powers_of_two_in_the_users_range() {
-        assert_eq!(chunk_size("1MiB").map(ChunkSize::bytes), Ok(1 << 20));
-        assert_eq!(chunk_size("64M").map(ChunkSize::bytes), Ok(64 << 20));
+        let bytes = |text| chunk_size(text).map(|chunk| chunk.map(ChunkSize::bytes));
+        assert_eq!(bytes("1MiB"), Ok(Some(1 << 20)));
+        assert_eq!(bytes("64M"), Ok(Some(64 << 20)));
+        assert_eq!(bytes("auto"), Ok(None));
         for bad in ["512KiB", "3MiB", "128MiB", "4MB", "0"] {
             assert!(matches!(chunk_size(bad), Err(Flaw::ChunkSize { .. })), "{bad}");
         }

@@ -11,6 +11,8 @@ use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
 
+use super::PathMemory;
+
 /// A transfer to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
@@ -142,6 +144,9 @@ pub struct Credentials {
     /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the
     /// run.
     pub trust: Arc<dyn Trust>,
+    /// Keeps what this run finds out about paths, and knows what earlier ones did. `None` for a run
+    /// that meets each path for the first time.
+    pub memory: Option<Arc<dyn PathMemory>>,
 }
 
 /// A daemon, and what this side shows it and asks of it.

@@ -6,6 +6,7 @@
 mod event;
 mod job;
 mod losses;
+mod memory;
 mod report;
 mod settings;
 mod stop;
@@ -20,6 +21,7 @@ pub use job::{
     StreamDest, StreamPlace, Trust,
 };
 pub use losses::{LossAt, MetadataLoss};
+pub use memory::{PathFacts, PathKey, PathMemory};
 pub use report::{Report, WayFigures};
 pub use settings::{Metadata, RATE_MIN, Settings, Transport, Verify};
 pub(crate) use stop::KICKED;

@@ -36,8 +36,9 @@ pub struct Settings {
     pub transport: Transport,
     /// Congestion control of the lanes.
     pub congestion: Congestion,
-    /// Chunk size of the files sent.
-    pub chunk: ChunkSize,
+    /// Chunk size of the files sent; none is the default, and less where the path is long, so that
+    /// all lanes begin and end with something to carry.
+    pub chunk: Option<ChunkSize>,
     /// Buffers of this side (both halves when both sides are local).
     pub memory: ByteCount,
     /// Requests in flight per disk; none: each disk gets as many as still pay.
@@ -79,6 +80,13 @@ pub struct Settings {
     pub pin: Pin,
 }
 
+impl Settings {
+    /// The size of the largest chunk of a file that is begun.
+    pub(crate) fn chunk_size(&self) -> ChunkSize {
+        self.chunk.unwrap_or(ChunkSize::DEFAULT)
+    }
+}
+
 /// The metadata that a transfer carries over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -117,7 +125,7 @@ impl Default for Settings {
             protect: None,
             transport: Transport::Auto,
             congestion: Congestion::Auto,
-            chunk: ChunkSize::DEFAULT,
+            chunk: None,
             memory: MEMORY_DEFAULT,
             depth: None,
             io: DirectMode::Auto,

@@ -26,7 +26,7 @@ use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Reach, Remote, Transport, Verify};
-use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_QUIC};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC};
 use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
@@ -107,6 +107,7 @@ impl Run {
         if !control.peer_addr.ip().is_unspecified() {
             self.paths.lead_to(control.peer_addr)?;
         }
+        self.known.meet(&control).await;
         let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.carries(self.transport()));
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
         let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
@@ -118,7 +119,7 @@ impl Run {
         let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
         let (mut ahead, ahead_since) = early.take(&control).unwrap_or_else(|| {
-            let count = if is_long { lanes } else { 0 };
+            let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
         let first = dialling.first.as_mut().map(FirstPage::take).unwrap_or_default();
@@ -163,10 +164,12 @@ impl Run {
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
     /// buffers.
     fn lanes_wanted(&self, rtt: Duration, slots: usize) -> (u32, u32) {
-        let (first, most) = match self.settings.transport {
-            Transport::Quic => (LANES_QUIC, LANES_QUIC),
-            _ if rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
-            _ => (LANES_DEFAULT, LANES_AUTO_MAX),
+        let is_quic = self.settings.transport == Transport::Quic;
+        let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| !is_quic);
+        let (first, most) = match known {
+            _ if is_quic => (LANES_QUIC, LANES_QUIC),
+            Some(lanes) => (lanes, LANES_AUTO_MAX),
+            None => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
         };
         let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
         let lane_memory = TransportFacts::of(self.transport()).memory;
@@ -174,6 +177,7 @@ impl Run {
         let lanes = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let why = match self.settings.lanes {
             Some(_) => "the settings ask for them, or the memory holds no more",
+            None if known.is_some() => "an earlier run over this path did best with them",
             None if first == LANES_FAR => "a round trip of 5 ms or more begins with more",
             None => "the number to begin with",
         };
@@ -194,7 +198,7 @@ impl Run {
             role,
             initiator: true,
             protect: handshake::to_wire(self.protection()),
-            chunk: self.settings.chunk,
+            chunk: self.settings.chunk_size(),
             chunk_max,
             lanes,
             preserve: self.settings.metadata.preserve,
@@ -243,7 +247,8 @@ impl Run {
             })?,
         };
         let (transport, choose) = (self.transport(), self.may_change_transport());
-        Ok(Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose })
+        let (rate, exact_chunks) = (self.settings.rate.unwrap_or(0), self.settings.chunk.is_some());
+        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks })
     }
 
     /// How lanes are connected, to whichever session they will belong.

@@ -61,7 +61,7 @@ impl Run {
         input: &mut Input,
         dialling: &mut Dialling,
     ) -> Result<(), Fault> {
-        let chunk = self.settings.chunk;
+        let chunk = self.settings.chunk_size();
         let slots = budget::slots(self.settings.memory, chunk)?;
         let (root, path) = (path.root.clone(), path.path.clone());
         let far = Far::Destination { root, path, placing: Placing::Named, if_exists: self.settings.if_exists };
@@ -105,7 +105,7 @@ impl Run {
 
     /// The run with the settings of a stream, and the memory that keeps what was read: half of all.
     fn for_input(mut self) -> Result<(Run, StreamMemory), Fault> {
-        let (memory, chunk) = (self.settings.memory, self.settings.chunk);
+        let (memory, chunk) = (self.settings.memory, self.settings.chunk_size());
         if memory.get() / chunk.bytes() < 2 * MEMORY_CHUNKS_MIN {
             let (least, chunk) = (2 * MEMORY_CHUNKS_MIN, ByteCount(chunk.bytes()));
             let why = format_args!(
@@ -166,6 +166,10 @@ impl Input {
 struct SaysReadOnce(Arc<dyn Observer>);
 
 impl Observer for SaysReadOnce {
+    fn lanes(&self, count: u32) {
+        self.0.lanes(count);
+    }
+
     fn event(&self, event: Event) {
         self.0.event(match event {
             Event::Start(mut start) => {

@@ -93,7 +93,7 @@ impl Run {
     /// Each half of a copy has half of the memory; the least that is allowed for both leaves two
     /// buffers to each.
     fn half_slots(&self) -> Result<usize, Fault> {
-        budget::slots(self.settings.memory, self.settings.chunk).map(|slots| slots / 2)
+        budget::slots(self.settings.memory, self.settings.chunk_size()).map(|slots| slots / 2)
     }
 
     /// The same machines, digests and commits as between hosts, over socket pairs. `receiver` hears
@@ -148,8 +148,8 @@ impl Run {
     ) -> Result<(), Fault> {
         let half = ByteCount(self.settings.memory.get() / 2);
         // As for a whole side, two buffers are enough for each half.
-        let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
-        let chunk_max = destination.chunk_max(self.settings.chunk).min(limit);
+        let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
+        let chunk_max = destination.chunk_max(self.settings.chunk_size()).min(limit);
         let slots = usize::try_from(half.get() / chunk_max.bytes()).unwrap_or(usize::MAX);
         // In a stream each lane has a buffer that no chunk may wait in.
         let (units, lane_slots) = match destination.stream {
@@ -207,9 +207,9 @@ impl Run {
             version: VERSION,
             caps: 0,
             session: nonce()?,
-            chunk: self.settings.chunk,
+            chunk: self.settings.chunk_size(),
             chunk_max,
-            bundled_max: units.bundled_max(self.settings.chunk),
+            bundled_max: units.bundled_max(self.settings.chunk_size()),
             lanes_max: 0,
             rate: 0,
             memory_bytes: 0,

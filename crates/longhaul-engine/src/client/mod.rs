@@ -12,6 +12,7 @@ mod ahead;
 pub(crate) mod connect;
 pub(crate) mod digests;
 mod from_stream;
+pub(crate) mod known_path;
 pub(crate) mod list;
 pub(crate) mod local_copy;
 mod missing;
@@ -56,6 +57,7 @@ use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 use crate::workers::blocking;
 use connect::{Agreed, Dialling};
+use known_path::{KnownPath, WithKnownPath};
 use local_copy::Nobody;
 use retry::Patience;
 use ssh::SshCosts;
@@ -77,12 +79,29 @@ pub async fn run(
         Err(fault) => return conclude(Err(fault), &*observer, begun),
     };
     let paths = Paths::new(&settings.paths);
-    let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
+    // In a pull the daemon searches, and lanes over several paths say little about one of them.
+    let is_push = matches!(job.to, JobDestination::Remote(..));
+    let memory = credentials.as_ref().and_then(|ours| ours.memory.clone());
+    let memory = memory.filter(|_| is_push && settings.paths.is_empty() && !settings.dry_run);
+    let known = KnownPath::new(memory);
+    let telling = Arc::new(WithKnownPath { observer: observer.clone(), known: known.clone() });
+    let telling = Arc::new(WithPaths { observer: telling, paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
     let (paths_of_run, udp) = (paths.clone(), UdpWay::default());
     let ssh = SshCosts::default();
     let costs = ssh.clone();
-    let run = Run { settings, observer: telling, stop, paths: paths_of_run, segments, udp, ssh, affinity, watch: None };
+    let run = Run {
+        settings,
+        observer: telling,
+        stop,
+        paths: paths_of_run,
+        known: known.clone(),
+        segments,
+        udp,
+        ssh,
+        affinity,
+        watch: None,
+    };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
             Ok(remote) => run.push(sources, &remote, path).await,
@@ -111,6 +130,9 @@ pub async fn run(
                 .hint(hint::Program::PullThenPush))
         }
     };
+    if result.is_ok() {
+        known.remember().await;
+    }
     let ways = WayFigures { paths: paths.figures(), ssh: costs.figures() };
     Report { ways, ..conclude(result, &*observer, begun) }
 }
@@ -214,6 +236,8 @@ pub(crate) struct Run {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
     pub(crate) paths: Paths,
+    /// The path to the daemon, as earlier runs left it.
+    pub(crate) known: KnownPath,
     pub(crate) segments: Segments,
     pub(crate) udp: UdpWay,
     /// The cost of ssh, where that leads to the other host.
@@ -231,22 +255,22 @@ impl Run {
     /// A usage fault for CPUs that this process may not use.
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
-        let (udp, ssh) = (UdpWay::default(), SshCosts::default());
-        Ok(Run { settings, observer, stop, paths, segments, udp, ssh, affinity, watch: None })
+        let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch: None })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
         let count = sources.len();
-        let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
-        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
         let (tree, shape) = self.local_sources(sources).await?;
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
         let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk)?);
+        dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         loop {
             // What the first session found there decides for all: it may since have made a
             // directory of that name.
@@ -335,7 +359,7 @@ impl Run {
         site: &mut Site<'_>,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<(), Fault> {
-        let (memory, chunk) = (self.settings.memory, self.settings.chunk);
+        let (memory, chunk) = (self.settings.memory, self.settings.chunk_size());
         // What is left in a destination that stands says how large buffers must be; one that does
         // not is made only when the daemon has agreed.
         let mut standing = if site.at.stands() { Some(site.at.open()?) } else { None };

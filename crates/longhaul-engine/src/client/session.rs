@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::Run;
 use super::connect::Agreed;
 use crate::api::{Direction, Event, LaneKind, Observer, Start, StartNote};
+use crate::budget;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
@@ -23,14 +24,19 @@ use crate::session;
 use crate::session::channel::{ReadHalf, WriteHalf};
 use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::handshake;
-use crate::session::plan::{LanePlan, Plan, ReceivePlan};
+use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
 
 impl Run {
     /// The plan of a session with a daemon. `digests` says who learns the roots of skipped files,
     /// where the user wants them.
     pub(crate) fn plan(&self, agreed: &Agreed, role: Role, digests: SkippedDigests) -> Plan {
-        let count = (agreed.granted, agreed.lanes_max);
-        let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, count, agreed.control.rtt);
+        let first = agreed.granted;
+        // Those beyond the usual number were of use to an earlier run, and may be of none now.
+        let is_remembered = self.settings.lanes.is_none() && self.known.lanes().is_some();
+        let least = if is_remembered { first.min(budget::usual_lanes(agreed.control.rtt)) } else { first };
+        let numbers = LaneNumbers { first, least, most: agreed.lanes_max };
+        let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, numbers, agreed.control.rtt);
+        let lanes = LanePlan { known_congestion: self.known.congestion(), ..lanes };
         let receiving = ReceivePlan::of_settings(&self.settings, digests);
         Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving)
     }

@@ -83,6 +83,10 @@ impl HeldEvents {
 }
 
 impl Observer for StartEvent {
+    fn lanes(&self, count: u32) {
+        self.observer.lanes(count);
+    }
+
     fn event(&self, event: Event) {
         let mut guard = self.lock();
         match guard.as_mut() {

@@ -99,7 +99,7 @@ impl Run {
         site: &StreamSite,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<(), Fault> {
-        let (memory, chunk) = (self.settings.memory, self.settings.chunk);
+        let (memory, chunk) = (self.settings.memory, self.settings.chunk_size());
         // Each lane has a buffer that no chunk may wait in: at most a quarter of them.
         let lane_slots = budget::slots(memory, chunk)? / 2;
         let agreed = self.agree(remote, Role::Receiver, wish.clone(), lane_slots, chunk, dialling).await?;

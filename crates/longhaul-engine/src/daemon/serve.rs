@@ -41,7 +41,7 @@ use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::handshake::{self, Units};
 use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
-use crate::session::plan::{LanePlan, Plan, ReceivePlan};
+use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
@@ -318,17 +318,17 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         Side::Send(..) => Policy { if_exists: IfExists::Fail, may_modify: false },
     };
     let lanes = LanePlan {
-        count: admission.lanes,
-        most: admission.lanes_max,
+        numbers: LaneNumbers { first: admission.lanes, least: admission.lanes, most: admission.lanes_max },
         transport: transfer.flow.transport,
         keeps_transport: daemon.live.link.is_some(),
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
+        known_congestion: None,
         choose_transport: transfer.flow.choose && daemon.live.link.is_none(),
         tunes: true,
         rates: LaneRates { own_rate: rate, asked_rate: LaneRates::from_wire(transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
-        is_long: rtt >= budget::FAR,
+        cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
     Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)

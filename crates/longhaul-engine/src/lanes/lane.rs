@@ -90,11 +90,12 @@ impl StandingLane {
         doing
     }
 
-    /// A summary of the looks since the last call. `unit`: bytes of a chunk.
-    pub(crate) fn look(&mut self, lane: LaneId, unit: u64) -> RunningLane {
+    /// A summary of the looks since the last call.
+    pub(crate) fn look(&mut self, lane: LaneId) -> RunningLane {
         let (looked, idle) = std::mem::take(&mut self.look_counts);
         let idle = (idle * 1000).checked_div(looked).unwrap_or(0) as u16;
-        let in_hand = if self.pulse.read().doing == Doing::Nothing { 0 } else { unit / 2 };
+        let reading = self.pulse.read();
+        let in_hand = reading.unit.saturating_sub(reading.in_hand);
         let (handle, counters) = (self.handle.clone(), self.handle.counters());
         RunningLane { lane, handle, counters, idle, in_hand, retiring: self.retiring }
     }

@@ -280,6 +280,11 @@ impl Lanes {
         Some(self.running.values_mut().map(StandingLane::doing).collect())
     }
 
+    /// Bytes of the units that lanes have in hand to send for the first time.
+    pub(crate) fn units_in_hand(&self) -> u64 {
+        self.running.values().map(|lane| lane.reading().fresh_unit()).sum()
+    }
+
     /// When the next call of [`Lanes::sample`] is due.
     pub(crate) fn sample_at(&self) -> Instant {
         self.next_sample

@@ -11,6 +11,7 @@ use longhaul_net::LaneHandle;
 
 use super::lane::StandingLane;
 use super::tune::{Demand, Tuning, TuningRules, TuningStep};
+use super::worker::pulse::PulseReading;
 
 /// See the module. It does nothing on a side that does not choose the number.
 #[derive(Debug)]
@@ -18,16 +19,13 @@ pub(super) struct LaneSearch {
     /// Taken when the first lane joins, over which the search begins.
     rules: Option<TuningRules>,
     tuning: Option<Tuning>,
-    /// Bytes of a chunk.
-    unit: u64,
     last: Instant,
 }
 
 impl LaneSearch {
     /// A search that has not begun. `None`: the number was given.
     pub(super) fn new(rules: Option<TuningRules>) -> LaneSearch {
-        let unit = rules.as_ref().map_or(0, |rules| rules.unit);
-        LaneSearch { rules, tuning: None, unit, last: Instant::now() }
+        LaneSearch { rules, tuning: None, last: Instant::now() }
     }
 
     /// Takes a lane that joined.
@@ -40,8 +38,8 @@ impl LaneSearch {
         }
     }
 
-    /// Looks at the lanes that stand if a second has passed. `rate` is the bound of all of them, in
-    /// bytes/s.
+    /// Looks at the lanes that stand if a second has passed, or a quarter of one while lanes that
+    /// are done wait for others. `rate` is the bound of all of them, in bytes/s.
     pub(super) fn look(
         &mut self,
         running: &mut BTreeMap<LaneId, StandingLane>,
@@ -49,16 +47,21 @@ impl LaneSearch {
         demand: Demand,
     ) -> Vec<TuningStep> {
         let now = Instant::now();
-        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.last >= LOOK_EVERY) else { return Vec::new() };
-        self.last = now;
-        let looks: Vec<_> = running.iter_mut().map(|(id, lane)| lane.look(*id, self.unit)).collect();
         // A unit in hand counts as sent when all of it is in its socket. At the end nothing else
-        // remains.
-        let in_hand = self.unit * looks.iter().filter(|look| look.in_hand > 0).count() as u64;
-        let remaining = demand.remaining.map(|bytes| bytes.saturating_sub(in_hand));
+        // remains. One that is sent again is not among the bytes that remain.
+        let readings: Vec<_> = running.values().map(StandingLane::reading).collect();
+        let fresh = readings.iter().map(PulseReading::fresh_unit).sum();
+        let remaining = demand.remaining.map(|bytes| bytes.saturating_sub(fresh));
+        let every = if remaining == Some(0) { LOOK_AT_END_EVERY } else { LOOK_EVERY };
+        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.last >= every) else { return Vec::new() };
+        self.last = now;
+        tuning.carry_units(readings.iter().map(|reading| reading.unit).max().unwrap_or(0));
+        let looks: Vec<_> = running.iter_mut().map(|(id, lane)| lane.look(*id)).collect();
         tuning.second(now, &looks, rate, Demand { remaining, ..demand })
     }
 }
 
 /// Time between two decisions on the number of lanes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same at the end, when each is a wait of the whole transfer.
+const LOOK_AT_END_EVERY: Duration = Duration::from_millis(250);

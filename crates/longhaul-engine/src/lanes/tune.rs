@@ -18,13 +18,16 @@ use crate::api::LanesChange;
 /// The start values of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct TuningRules {
-    /// The number of lanes at first, and at most.
+    /// The lanes that always stay, and the most.
     pub(crate) lanes: u32,
     pub(crate) lanes_max: u32,
     /// Bytes of a chunk.
     pub(crate) unit: u64,
     /// Whether this side chooses the congestion control.
     pub(crate) choose_congestion: bool,
+    /// The one that was chosen before: it is tried against another one only if the lanes come to
+    /// deliver less.
+    pub(crate) known_congestion: Option<String>,
     /// Whether lanes may come to run over another transport.
     pub(crate) choose_transport: bool,
 }
@@ -60,7 +63,7 @@ pub(crate) struct RunningLane {
     pub(crate) counters: Option<LaneCounters>,
     /// Thousandths of the last second in which the lane had nothing in hand.
     pub(crate) idle: u16,
-    /// Bytes of the unit in hand, at most.
+    /// Bytes of the unit in hand that its socket has not taken.
     pub(crate) in_hand: u64,
     /// Whether the lane was told to take no more units.
     pub(crate) retiring: bool,
@@ -121,7 +124,9 @@ impl Tuning {
         if !search && choice.is_none() {
             return None;
         }
-        let config = TuningConfig { start, max, unit: rules.unit, algorithms: algorithms.clone() };
+        let known = rules.known_congestion.as_ref();
+        let chosen = known.and_then(|known| algorithms.iter().position(|name| name == known));
+        let config = TuningConfig { start, max, unit: rules.unit, algorithms: algorithms.clone(), chosen };
         let tuner = search.then(|| Tuner::new(config));
         Some(Tuning { tuner, choice, unit: rules.unit, algorithms, since: Instant::now(), last_looks: HashMap::new() })
     }
@@ -133,6 +138,14 @@ impl Tuning {
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
         let seen = PreviousLook { algorithm: taken, ..PreviousLook::default() };
         self.last_looks.insert(lane, seen);
+    }
+
+    /// Takes the length of the longest unit that a lane has in hand, bytes. 0 if none has any.
+    pub(crate) fn carry_units(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.unit = bytes;
+            self.tuner.iter_mut().for_each(|tuner| tuner.carry_units(bytes));
+        }
     }
 
     /// Decides at the end of a second. `rate` is the bound of all lanes, in bytes/s.
@@ -199,7 +212,8 @@ impl Tuning {
                 // More lanes over QUIC carry no more, so the rest of the search only looks after
                 // the end.
                 let count = (lanes.len() - ends.len()) as u32;
-                let config = TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
+                let config =
+                    TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new(), chosen: None };
                 (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
                 let change = if alone { LanesChange::Quic } else { LanesChange::TcpAndQuic };
                 (LaneTask::Settle(Transport::Quic, ends), change, why)
@@ -324,7 +338,7 @@ mod tests {
 
     /// The tasks that a search that begins with two lanes decides, each with its second.
     fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, LaneTask)> {
-        let config = TuningConfig { start: 2, max, unit: 4 << 20, algorithms: Vec::new() };
+        let config = TuningConfig { start: 2, max, unit: 4 << 20, algorithms: Vec::new(), chosen: None };
         let mut tuning = Tuning {
             tuner: Some(Tuner::new(config)),
             choice,

@@ -20,6 +20,7 @@ use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, 
 use crate::budget;
 use crate::client::Run;
 use crate::client::connect::Agreed;
+use crate::client::known_path::KnownPath;
 use crate::client::ssh::SshCosts;
 use crate::client::udp_way::UdpWay;
 use crate::cpu::Stage;
@@ -115,6 +116,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         observer: ear.clone(),
         stop: inner,
         paths,
+        known: KnownPath::default(),
         segments,
         udp: UdpWay::default(),
         ssh: SshCosts::default(),
@@ -190,7 +192,7 @@ impl Run {
 
     /// Dials and agrees; `allowed` is then what the daemon lets this move.
     async fn agree_on(&self, run: &NetRun, role: Role, allowed: &mut u64) -> Result<Agreed, Fault> {
-        let chunk: ChunkSize = self.settings.chunk;
+        let chunk: ChunkSize = self.settings.chunk_size();
         let slots = budget::slots(self.settings.memory, chunk)?;
         let millis = run.time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let far = Far::Memory { bytes: run.bytes, millis };

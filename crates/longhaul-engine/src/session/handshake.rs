@@ -11,8 +11,8 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, GrantedLanes, Hello,
-    Protect, Request, VERSION, Welcome, extras_wanted, with_extras_of_hello,
+    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS,
+    GrantedLanes, Hello, Protect, Request, Transfer, VERSION, Welcome, extras_wanted, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -20,8 +20,12 @@ use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
 pub(crate) fn hello(request: Request, units: Units) -> Message {
-    let extras = if let Request::Transfer(transfer) = &request { extras_wanted(transfer.preserve) } else { 0 };
-    let caps = extras | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
+    let exact = |transfer: &Transfer| if transfer.flow.exact_chunks { CAP_EXACT_CHUNKS } else { 0 };
+    let asked = match &request {
+        Request::Transfer(transfer) => extras_wanted(transfer.preserve) | exact(transfer),
+        _ => 0,
+    };
+    let caps = asked | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
 }
 
@@ -144,6 +148,7 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Faul
     let mut request = hello.request;
     if let Request::Transfer(transfer) = &mut request {
         transfer.preserve = with_extras_of_hello(transfer.preserve, hello.caps);
+        transfer.flow.exact_chunks = hello.caps & CAP_EXACT_CHUNKS != 0;
     }
     Ok((request, units))
 }
@@ -218,6 +223,9 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::{Preserve, Role};
+    use longhaul_proto::wire::message::{Far, Flow};
+
     use super::*;
 
     #[tokio::test]
@@ -248,5 +256,32 @@ mod tests {
         let heard = heard_while_telling(&mut reader, telling, Duration::from_secs(60)).await;
         assert_eq!(heard.expect("an agreement"), welcome);
         assert!(has_said);
+    }
+
+    #[tokio::test]
+    async fn a_hello_says_whether_a_user_gave_the_chunk_size() {
+        for exact_chunks in [false, true] {
+            let (near, far) = tokio::io::duplex(4096);
+            let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
+            let transfer = Transfer {
+                role: Role::Sender,
+                initiator: true,
+                protect: Protect::Private,
+                chunk: ChunkSize::DEFAULT,
+                chunk_max: ChunkSize::DEFAULT,
+                lanes: 1,
+                preserve: Preserve::default(),
+                dry_run: false,
+                set: 0,
+                far: Far::Memory { bytes: 1, millis: 0 },
+                run: [0; 16],
+                read_back: false,
+                flow: Flow { exact_chunks, ..Flow::default() },
+                digests: false,
+            };
+            let said = Request::Transfer(Box::new(transfer));
+            write_message(&mut far, &hello(said.clone(), Units::Any)).await.expect("said");
+            assert_eq!(hear(&mut reader).await.expect("a hello"), (said, Units::Any));
+        }
     }
 }

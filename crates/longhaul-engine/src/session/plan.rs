@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNKS_WANTED_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNK_BYTES_EVEN_MIN, CHUNKS_WANTED_MAX};
 use longhaul_core::{AccountMap, ChunkSize, IfExists, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
@@ -58,10 +58,8 @@ struct Sizes {
 /// The lanes of one side: how many, over which transport, how fast.
 #[derive(Clone, Debug)]
 pub(crate) struct LanePlan {
-    /// Lanes that the session begins with.
-    pub(crate) count: u32,
-    /// Lanes that it may come to have.
-    pub(crate) most: u32,
+    /// How many there are.
+    pub(crate) numbers: LaneNumbers,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
     /// Whether the other side may not change it.
@@ -70,6 +68,8 @@ pub(crate) struct LanePlan {
     pub(crate) window_bytes: u64,
     /// Whether a sender chooses among congestion controls, as nobody asked for one.
     pub(crate) choose_congestion: bool,
+    /// The congestion control that an earlier run over this path chose. `None` if none is known.
+    pub(crate) known_congestion: Option<String>,
     /// Whether a sender may change to another transport that carries more.
     pub(crate) choose_transport: bool,
     /// Whether a sender looks for the best number of lanes.
@@ -78,8 +78,19 @@ pub(crate) struct LanePlan {
     pub(crate) rates: LaneRates,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
-    /// Whether a round trip takes so long that short files are shared among the lanes.
-    pub(crate) is_long: bool,
+    /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
+    pub(crate) cuts: bool,
+}
+
+/// How many lanes a session has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneNumbers {
+    /// Lanes that it begins with.
+    pub(crate) first: u32,
+    /// Lanes that stay when the network is not the limit.
+    pub(crate) least: u32,
+    /// Lanes that it may come to have.
+    pub(crate) most: u32,
 }
 
 /// The rules of a receiver.
@@ -118,17 +129,17 @@ impl Plan {
         let accounts = AccountMap::default();
         let receiving = ReceivePlan { accounts, ..ReceivePlan::of_settings(settings, SkippedDigests::Told) };
         let lanes = LanePlan {
-            count: lanes,
-            most: lanes,
+            numbers: LaneNumbers { first: lanes, least: lanes, most: lanes },
             transport: Transport::Tcp,
             keeps_transport: true,
             window_bytes: 0,
             choose_congestion: false,
+            known_congestion: None,
             choose_transport: false,
             tunes: false,
             rates: LaneRates { own_rate: settings.rate, asked_rate: None },
             stall_after: settings.stall_after,
-            is_long: false,
+            cuts: false,
         };
         Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
     }
@@ -137,16 +148,17 @@ impl Plan {
     pub(crate) fn lane_rules(&self, replacement: Replacement) -> LaneRules {
         let lanes = &self.lanes;
         let tuning = TuningRules {
-            lanes: lanes.count,
-            lanes_max: lanes.most,
+            lanes: lanes.numbers.least,
+            lanes_max: lanes.numbers.most,
             unit: self.sizes.chunk.bytes(),
             choose_congestion: lanes.choose_congestion,
+            known_congestion: lanes.known_congestion.clone(),
             choose_transport: lanes.choose_transport,
         };
         LaneRules {
             role: self.role,
-            target: lanes.count,
-            lanes_max: lanes.most,
+            target: lanes.numbers.first,
+            lanes_max: lanes.numbers.most,
             transport: lanes.transport,
             keeps_transport: lanes.keeps_transport,
             windows: lanes.window_bytes,
@@ -200,7 +212,7 @@ impl Plan {
             LaneMemory::Kernel => slots,
             LaneMemory::Window { .. } => budget::beside_windows(slots),
         };
-        slots.saturating_sub(self.lanes.most as usize).clamp(1, CHUNKS_WANTED_MAX)
+        slots.saturating_sub(self.lanes.numbers.most as usize).clamp(1, CHUNKS_WANTED_MAX)
     }
 
     fn receiver_config(&self, landing: Landing) -> ReceiverConfig {
@@ -222,10 +234,11 @@ impl Plan {
         }
     }
 
-    /// Into what files are cut that would not give each lane a chunk.
+    /// Into what files are cut.
     fn cut(&self) -> Option<Cut> {
-        let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_CUT_MIN).filter(|_| self.lanes.is_long)?;
-        Some(Cut { lanes: self.lanes.count, chunk_min })
+        let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_CUT_MIN).filter(|_| self.lanes.cuts)?;
+        let even_min = ChunkSize::from_bytes(CHUNK_BYTES_EVEN_MIN)?;
+        Some(Cut { lanes: self.lanes.numbers.first, chunk_min, even_min })
     }
 }
 
@@ -260,26 +273,26 @@ impl Sizes {
 }
 
 impl LanePlan {
-    /// The lanes of a client: `count` are granted, `most` may come to be.
+    /// The lanes of a client.
     pub(crate) fn of_client(
         settings: &Settings,
         transfer: &Transfer,
         welcome: &Welcome,
-        (count, most): (u32, u32),
+        numbers: LaneNumbers,
         rtt: Duration,
     ) -> LanePlan {
         LanePlan {
-            count,
-            most,
+            numbers,
             transport: transfer.flow.transport,
             keeps_transport: false,
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
+            known_congestion: None,
             choose_transport: transfer.flow.choose,
             tunes: true,
             rates: LaneRates { own_rate: settings.rate, asked_rate: LaneRates::from_wire(welcome.rate) },
             stall_after: settings.stall_after,
-            is_long: rtt >= budget::FAR,
+            cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
         }
     }
 }

@@ -368,7 +368,7 @@ pub(crate) fn without_metadata(settings: Settings) -> Settings {
 pub(crate) fn plain_settings(chunk: u64) -> Settings {
     Settings {
         lanes: Some(1),
-        chunk: ChunkSize::from_bytes(chunk).expect("a power of two"),
+        chunk: ChunkSize::from_bytes(chunk),
         memory: ByteCount(chunk * 32),
         depth: Some(4),
         io: DirectMode::Buffered,

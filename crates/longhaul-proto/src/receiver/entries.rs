@@ -178,7 +178,7 @@ impl Receiver {
         let (state, answered) = match held.entry.kind {
             EntryKind::File { len, .. } if len <= self.config.bundled_max => (EntryState::Wanted, Answered::Wanted),
             EntryKind::File { len, inode, .. } => {
-                self.window.queue(id, inode.dev);
+                self.window.queue(id, (inode.dev, len));
                 let may_go_on = comparison.is_none() || self.config.policy.may_modify;
                 let fits = |p: &Arc<Partial>| {
                     may_go_on && p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes()
@@ -192,7 +192,7 @@ impl Receiver {
                 (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             EntryKind::Stream { inode, .. } => {
-                self.window.queue(id, inode.dev);
+                self.window.queue(id, (inode.dev, 0));
                 let mut large = LargeTarget::of_stream(self.config.chunk, partial);
                 large.checks = Checks::wanted(self.config.read_back);
                 (EntryState::Large(Box::new(large)), Answered::Wanted)

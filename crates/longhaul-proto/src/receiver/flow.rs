@@ -36,7 +36,7 @@ impl Receiver {
                     let len = large.map.len();
                     let is_fresh = large.partial.is_none() && large.comparison.is_none() && !large.is_stream();
                     let cut = self.config.cut.filter(|_| is_fresh && self.config.order == WantOrder::Any);
-                    let cut = cut.map(|cut| cut.chunk_of(len, self.config.chunk, self.window.files()));
+                    let cut = cut.map(|cut| cut.chunk_of(len, self.config.chunk, self.window.load()));
                     if let Some(chunk) = cut.filter(|chunk| *chunk != large.map.size()) {
                         large.begin_anew(ChunkMap::new(len, chunk));
                     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::digest::{Digest, Hash32};
+use longhaul_core::limits::EVEN_CHUNKS;
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
 use serde::{Deserialize, Serialize};
 
@@ -324,31 +325,41 @@ pub struct ReceiverConfig {
     pub digests: SkippedDigests,
     /// The order in which chunks are asked for.
     pub order: WantOrder,
-    /// Into what files are cut that would not give each lane a chunk. `None` if none is.
+    /// Into what files are cut. `None` if none is.
     pub cut: Option<Cut>,
 }
 
-/// The cut of files that are short for the lanes of a session: on a long path each lane begins with
-/// a few packets, so one lane alone takes many round trips for what several carry in few.
+/// The cut of files into chunks that are smaller than the session's, for two reasons. On a long
+/// path each lane begins with a few packets, so one lane alone takes many round trips for what
+/// several carry in few. And in the end all lanes wait for the one that is behind: the less each of
+/// them holds then, the shorter is the wait, and the less is sent again if it is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The lanes that a file is shared among.
     pub lanes: u32,
-    /// The smallest chunk of a file that is cut.
+    /// The smallest chunk of a file that is cut as it would not give each lane a chunk.
     pub chunk_min: ChunkSize,
+    /// The smallest chunk of a file that is cut so that lanes end together.
+    pub even_min: ChunkSize,
 }
 
 impl Cut {
     /// The chunk size of a file of `len` bytes, which are otherwise `chunk` bytes each, if `files`
-    /// files share the lanes: two chunks for each lane of its share, so that a lane that is ahead
-    /// takes one more.
-    pub(super) fn chunk_of(self, len: u64, chunk: ChunkSize, files: usize) -> ChunkSize {
-        let lanes = u64::from(self.lanes) / (files as u64).max(1);
-        if lanes < 2 || len >= chunk.bytes().saturating_mul(lanes) {
+    /// files of `all_bytes` together have no outcome.
+    ///
+    /// A file that is short for its share of the lanes has two chunks for each of them, so that a
+    /// lane that is ahead takes one more. A chunk of any file is a small part of what is still to
+    /// come, so that the lanes, which may each hold one more than others in the end, end together.
+    pub(super) fn chunk_of(self, len: u64, chunk: ChunkSize, (files, all_bytes): (usize, u64)) -> ChunkSize {
+        if self.lanes < 2 {
             return chunk;
         }
-        let least = len.div_ceil(2 * lanes).max(self.chunk_min.bytes());
-        ChunkSize::from_bytes(least.next_power_of_two()).map_or(chunk, |cut| cut.min(chunk))
+        let lanes = u64::from(self.lanes) / (files as u64).max(1);
+        let is_short = lanes >= 2 && len < chunk.bytes().saturating_mul(lanes);
+        let shared = is_short.then(|| len.div_ceil(2 * lanes).max(self.chunk_min.bytes()));
+        let even = all_bytes.max(len).div_ceil(EVEN_CHUNKS).max(self.even_min.bytes());
+        let least = shared.map_or(even, |shared| shared.min(even));
+        least.checked_next_power_of_two().and_then(ChunkSize::from_bytes).map_or(chunk, |cut| cut.min(chunk))
     }
 }
 

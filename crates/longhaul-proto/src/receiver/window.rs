@@ -19,6 +19,8 @@ pub(super) struct Window {
     order: WantOrder,
     /// Each file that has no outcome.
     files: BTreeMap<FileId, WindowFile>,
+    /// The lengths of all of them.
+    bytes: u128,
     /// The devices that the files lie on. At most [`DEVICES_MAX`].
     devices: Vec<SourceDevice>,
     /// Files with chunks to copy from the standing file.
@@ -36,6 +38,8 @@ pub(super) struct Window {
 struct WindowFile {
     /// The place of its device.
     device: usize,
+    /// Its length, bytes. 0 if it is a stream, whose length nobody knows.
+    len: u64,
     /// Its chunks that are asked for, or being copied, and not at their end.
     chunks: usize,
 }
@@ -63,12 +67,13 @@ impl Window {
         Window { order, ..Window::default() }
     }
 
-    /// A file of the sender's device `dev` waits for a descriptor.
-    pub(super) fn queue(&mut self, id: FileId, dev: u64) {
+    /// A file of `len` bytes of the sender's device `dev` waits for a descriptor.
+    pub(super) fn queue(&mut self, id: FileId, (dev, len): (u64, u64)) {
         let at = self.place_of(dev);
         self.devices[at].files += 1;
         self.devices[at].waiting.insert(id);
-        self.files.insert(id, WindowFile { device: at, chunks: 0 });
+        self.files.insert(id, WindowFile { device: at, len, chunks: 0 });
+        self.bytes += u128::from(len);
     }
 
     /// The file to open next, if a descriptor is free: the first that waits of the device with the
@@ -86,9 +91,9 @@ impl Window {
         first.filter(|_| self.open < LARGE_OPEN_MAX)
     }
 
-    /// Files that have no outcome.
-    pub(super) fn files(&self) -> usize {
-        self.files.len()
+    /// The number of files that have no outcome, and their lengths together.
+    pub(super) fn load(&self) -> (usize, u64) {
+        (self.files.len(), u64::try_from(self.bytes).unwrap_or(u64::MAX))
     }
 
     /// A file waits no more.
@@ -224,6 +229,7 @@ impl Window {
         self.give_back(id, chunks);
         if let Some(file) = self.files.remove(&id) {
             self.devices[file.device].files -= 1;
+            self.bytes -= u128::from(file.len);
         }
     }
 
@@ -264,6 +270,11 @@ impl Window {
         assert_eq!(sum(|device| device.open), open, "files open of all devices");
         assert_eq!(sum(|device| device.files), self.files.len(), "files of all devices");
         assert_eq!(self.files.values().map(|file| file.chunks).sum::<usize>(), chunks, "chunks wanted of all files");
+        assert_eq!(
+            self.files.values().map(|file| u128::from(file.len)).sum::<u128>(),
+            self.bytes,
+            "bytes of all files"
+        );
     }
 }
 
@@ -291,7 +302,7 @@ mod tests {
     /// Files `from..from + count` of a device, opened as far as descriptors go, with chunks to ask
     /// for.
     fn open_files(window: &mut Window, ids: std::ops::Range<u64>, dev: u64) {
-        ids.for_each(|id| window.queue(FileId(id), dev));
+        ids.for_each(|id| window.queue(FileId(id), (dev, 1)));
         while let Some(id) = window.next_to_open() {
             window.dequeue(id);
             window.open(id);
@@ -358,20 +369,20 @@ mod tests {
     #[test]
     fn a_sender_that_names_a_device_for_each_file_costs_no_more_than_some_devices() {
         let mut window = Window::default();
-        (0..5000).for_each(|id| window.queue(FileId(id), id));
+        (0..5000).for_each(|id| window.queue(FileId(id), (id, 1)));
         assert_eq!(window.devices.len(), DEVICES_MAX);
         (0..5000).for_each(|id| window.forget(FileId(id), 0));
         assert!(window.files.is_empty() && window.devices.iter().all(|device| device.waiting.is_empty()));
         // A device that comes later has a share of its own again.
-        window.queue(FileId(5000), 1 << 40);
-        window.queue(FileId(5001), (1 << 40) + DEVICES_MAX as u64);
+        window.queue(FileId(5000), (1 << 40, 1));
+        window.queue(FileId(5001), ((1 << 40) + DEVICES_MAX as u64, 1));
         assert_ne!(window.files[&FileId(5000)].device, window.files[&FileId(5001)].device);
     }
 
     #[test]
     fn over_several_targets_few_files_are_begun_and_each_gets_as_many_chunks() {
         let mut window = Window::new(WantOrder::Spread { files_max: 3, chunks_max: 24 });
-        (0..10).for_each(|id| window.queue(FileId(id), 1));
+        (0..10).for_each(|id| window.queue(FileId(id), (1, 1)));
         let mut begun = Vec::new();
         while let Some(id) = window.next_to_open() {
             window.dequeue(id);

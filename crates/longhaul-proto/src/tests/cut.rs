@@ -1,5 +1,6 @@
 //! Tests of files that are cut into smaller chunks, so that all lanes share them.
 
+use longhaul_core::limits::{CUT_CHUNKS_MAX, EVEN_CHUNKS};
 use longhaul_core::{ChunkIndex, ChunkSize, Clock, FileId, IfExists};
 
 use super::items::{CHUNK, file};
@@ -23,13 +24,18 @@ fn begun(mut victim: Victim, lens: &[usize]) -> (Vec<u64>, Vec<Message>) {
     (sizes.collect(), told.collect())
 }
 
-fn cutting(lanes: u32) -> Victim {
-    cutting_as(lanes, IfExists::SkipSame, WantOrder::Any)
+fn size(bytes: usize) -> ChunkSize {
+    ChunkSize::from_bytes(bytes as u64).expect("a size")
 }
 
-fn cutting_as(lanes: u32, if_exists: IfExists, order: WantOrder) -> Victim {
-    let size = |bytes: usize| ChunkSize::from_bytes(bytes as u64).expect("a size");
-    let cut = Cut { lanes, chunk_min: size(CHUNK) };
+/// One that cuts files that are short for `lanes` lanes, and no others.
+fn cutting(lanes: u32) -> Victim {
+    cutting_as(lanes, 64 * CHUNK, IfExists::SkipSame, WantOrder::Any)
+}
+
+/// One whose lanes are to end together, with chunks of `even_min` at least.
+fn cutting_as(lanes: u32, even_min: usize, if_exists: IfExists, order: WantOrder) -> Victim {
+    let cut = Cut { lanes, chunk_min: size(CHUNK), even_min: size(even_min) };
     Victim::cutting(size(64 * CHUNK), cut, Policy { if_exists, may_modify: true }, order)
 }
 
@@ -61,8 +67,35 @@ fn a_file_with_a_chunk_for_each_lane_is_not_cut_and_files_beside_each_other_shar
 }
 
 #[test]
+fn a_chunk_is_a_small_part_of_what_is_to_come_so_that_lanes_end_together() {
+    const MOST: usize = EVEN_CHUNKS as usize * CHUNK;
+    for (lanes, lens, sizes) in [
+        // Between the least chunk and the session's.
+        (2, vec![MOST], vec![4]),
+        (2, vec![4 * MOST], vec![4]),
+        (2, vec![4 * MOST + 1], vec![8]),
+        (2, vec![64 * MOST + 1], vec![64]),
+        // A file that is short for its lanes has two chunks for each, where these are smaller.
+        (64, vec![256 * CHUNK], vec![2]),
+        (4, vec![64 * CHUNK], vec![4]),
+        // Of several files each is a part of what is to come.
+        (2, vec![4 * MOST, 4 * MOST], vec![8, 8]),
+        (2, vec![CHUNK, 12 * MOST, CHUNK], vec![16, 16, 16]),
+        // One lane waits for no other.
+        (1, vec![MOST], vec![64]),
+    ] {
+        let (begun, told) = begun(cutting_as(lanes, 4 * CHUNK, IfExists::SkipSame, WantOrder::Any), &lens);
+        let begun: Vec<u64> = begun.iter().map(|bytes| bytes / CHUNK as u64).collect();
+        assert_eq!(begun, sizes, "{lanes} lanes, {lens:?}");
+        let chunks = |resume: &Resume| (lens[resume.file.0 as usize] as u64).div_ceil(resume.chunk.bytes());
+        let fine = |message: &Message| !matches!(message, Message::Resume(r) if chunks(r) > CUT_CHUNKS_MAX);
+        assert!(told.iter().all(fine), "no sender takes more: {told:?}");
+    }
+}
+
+#[test]
 fn what_stands_or_goes_out_in_sequence_is_not_cut() {
-    let mut victim = cutting_as(4, IfExists::Verify, WantOrder::Any);
+    let mut victim = cutting_as(4, CHUNK, IfExists::Verify, WantOrder::Any);
     victim.page(vec![file("f", 32 * CHUNK).entry]);
     let seen = Seen::File { len: 32 * CHUNK as u64, mtime: file("f", 1).entry.meta.mtime, clock: Clock::Exact };
     std::iter::from_fn(|| victim.poll()).for_each(drop);
@@ -70,7 +103,8 @@ fn what_stands_or_goes_out_in_sequence_is_not_cut() {
     let actions: Vec<_> = std::iter::from_fn(|| victim.poll()).collect();
     assert!(!actions.iter().any(|a| matches!(a, ReceiverAction::Send(Message::Resume(_)))), "{actions:?}");
 
-    let (sizes, _) = begun(cutting_as(4, IfExists::SkipSame, WantOrder::Sequence { chunks_max: 4 }), &[32 * CHUNK]);
+    let (sizes, _) =
+        begun(cutting_as(4, CHUNK, IfExists::SkipSame, WantOrder::Sequence { chunks_max: 4 }), &[32 * CHUNK]);
     assert_eq!(sizes, [64 * CHUNK as u64]);
 }
 

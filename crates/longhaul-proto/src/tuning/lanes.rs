@@ -16,14 +16,19 @@ use super::{LaneDecision, LaneSample, Second, Why};
 /// The settings of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningConfig {
-    /// The number of lanes at the start, which also stay when the network is not the limit.
+    /// The number of lanes that stay when the network is not the limit. A transfer begins with as
+    /// many, or with more if those did better before.
     pub start: u32,
     /// The most lanes.
     pub max: u32,
-    /// Bytes of a unit, which a lane takes at a time.
+    /// Bytes of a unit, which a lane takes at a time, as long as [`Tuner::carry_units`] says no
+    /// other length.
     pub unit: u64,
     /// Congestion controls to choose from, by name. With one or none, there is no choice.
     pub algorithms: Vec<String>,
+    /// The place of the one that was found better before, which all lanes begin with. `None` if
+    /// none was.
+    pub chosen: Option<usize>,
 }
 
 /// The search. See the module.
@@ -44,8 +49,7 @@ pub struct Tuner {
     is_less: bool,
     /// Time since lanes were added, switched or taken back, or began to share the path with others.
     unchanged: Duration,
-    /// The recent rate of each lane, bytes/s.
-    speeds: BTreeMap<LaneId, f64>,
+    deliveries: Deliveries,
     comparison: AlgorithmTrial,
     /// Whether enough bytes are left for a trial to pay.
     is_worthwhile: bool,
@@ -53,6 +57,17 @@ pub struct Tuner {
     chosen: Option<usize>,
     /// The length of the stay after the next trial that does not pay.
     patience: Duration,
+}
+
+/// The bytes that lanes delivered, by which those are found that others wait for at the end.
+#[derive(Debug, Default)]
+struct Deliveries {
+    /// The recent rate of each lane, bytes/s.
+    speeds: BTreeMap<LaneId, f64>,
+    /// Bytes of all lanes so far.
+    carried: u64,
+    /// Bytes that lanes had in hand which were given up.
+    given_up: u64,
 }
 
 /// The phase of the search. Only seconds in which the network was the limit count.
@@ -79,9 +94,10 @@ enum SearchPhase {
 }
 
 impl Tuner {
-    /// Begins with [`TuningConfig::start`] lanes.
+    /// Begins with the lanes of the first second.
     pub fn new(config: TuningConfig) -> Tuner {
         Tuner {
+            chosen: config.chosen.filter(|place| *place < config.algorithms.len()),
             config,
             phase: SearchPhase::Measure,
             elapsed: Duration::ZERO,
@@ -91,10 +107,9 @@ impl Tuner {
             rtt: Duration::ZERO,
             is_less: false,
             unchanged: Duration::ZERO,
-            speeds: BTreeMap::new(),
+            deliveries: Deliveries::default(),
             comparison: AlgorithmTrial::default(),
             is_worthwhile: true,
-            chosen: None,
             patience: PATIENCE_MIN,
         }
     }
@@ -114,6 +129,11 @@ impl Tuner {
         matches!(self.phase, SearchPhase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
     }
 
+    /// Units have `bytes` from now on.
+    pub fn carry_units(&mut self, bytes: u64) {
+        self.config.unit = bytes;
+    }
+
     /// Other traffic of this side has come to the path or left it, so that lanes find their speed
     /// anew.
     pub fn disturbed(&mut self) {
@@ -127,6 +147,8 @@ impl Tuner {
             return Vec::new();
         }
         self.unchanged += second.elapsed;
+        // Also while something else than the network limits.
+        self.deliveries.carried += second.lanes.iter().map(|lane| lane.acked).sum::<u64>();
         if second.remaining == Some(0) {
             self.look_at_speeds(second);
             return self.at_the_end(second).into_iter().collect();
@@ -167,10 +189,13 @@ impl Tuner {
     }
 
     fn look_at_speeds(&mut self, second: &Second<'_>) {
-        self.speeds.retain(|id, _| second.lanes.iter().any(|lane| lane.lane == *id));
+        self.deliveries.speeds.retain(|id, _| second.lanes.iter().any(|lane| lane.lane == *id));
         for lane in second.lanes.iter().filter(|lane| lane.acked > 0 || lane.backlog > 0) {
             let now = lane.acked as f64 / second.elapsed.as_secs_f64().max(1e-6);
-            self.speeds.entry(lane.lane).and_modify(|speed| *speed = (*speed + now) / 2.0).or_insert(now);
+            // What was a second ago counts half.
+            let before = 0.5_f64.powf(second.elapsed.as_secs_f64());
+            let mean = |speed: f64| speed * before + now * (1.0 - before);
+            self.deliveries.speeds.entry(lane.lane).and_modify(|speed| *speed = mean(*speed)).or_insert(now);
         }
     }
 
@@ -178,15 +203,16 @@ impl Tuner {
     /// waited for. `None` if the end is not near.
     fn near_the_end(&mut self, second: &Second<'_>) -> Option<Vec<LaneDecision>> {
         let remaining = second.remaining?;
-        let all: f64 = self.speeds.values().sum();
-        let fastest = self.speeds.values().copied().fold(0.0, f64::max);
+        let all: f64 = self.deliveries.speeds.values().sum();
+        let fastest = self.deliveries.speeds.values().copied().fold(0.0, f64::max);
         let left = remaining as f64 / all.max(1.0);
         if left > NEAR {
             return None;
         }
         let unit = self.config.unit as f64;
         let too_slow = |speed: f64| unit / speed.max(1.0) > left + LATE * unit / fastest.max(1.0);
-        let slow: Vec<_> = self.speeds.iter().filter(|(_, speed)| too_slow(**speed)).map(|(lane, _)| *lane).collect();
+        let slow: Vec<_> =
+            self.deliveries.speeds.iter().filter(|(_, speed)| too_slow(**speed)).map(|(lane, _)| *lane).collect();
         if slow.is_empty() {
             return Some(Vec::new());
         }
@@ -194,25 +220,33 @@ impl Tuner {
     }
 
     /// The decision when no lane gets anything any more: a lane that would be waited for too long
-    /// is given up.
-    fn at_the_end(&self, second: &Second<'_>) -> Option<LaneDecision> {
-        let (fastest, speed) = self.speeds.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
-        let unit = self.config.unit as f64;
+    /// is given up. All that are given up cost a small part of the whole, unless one hardly moves.
+    fn at_the_end(&mut self, second: &Second<'_>) -> Option<LaneDecision> {
+        let (fastest, speed) = self.deliveries.speeds.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+        let unit = self.config.unit.max(1);
+        // A unit of which only a part is missing is sent again as a whole.
+        let cost = |lane: &LaneSample| lane.backlog.max(1).div_ceil(unit).saturating_mul(unit);
         let slow = second
             .lanes
             .iter()
             .filter(|lane| lane.lane != *fastest && lane.backlog > 0 && u64::from(lane.held_back) < HELD_BACK_MAX)
             .filter_map(|lane| {
-                let left = lane.backlog as f64 / self.speeds.get(&lane.lane)?.max(1.0);
-                // Both ends close the lane, and a chunk is read and sent again.
-                let again = 2.0 * lane.rtt.as_secs_f64() + unit / speed.max(1.0);
-                (left > again * WORTH_IT).then_some((lane.lane, left))
+                let left = lane.backlog as f64 / self.deliveries.speeds.get(&lane.lane)?.max(1.0);
+                // Both ends close the lane, and what it has is read and sent again.
+                let again = 2.0 * lane.rtt.as_secs_f64() + cost(lane) as f64 / speed.max(1.0);
+                (left > again * WORTH_IT).then_some((lane, left))
             });
-        let slow: Vec<_> = slow.collect();
+        let mut slow: Vec<_> = slow.collect();
+        slow.retain(|(lane, left)| {
+            let is_small = self.deliveries.given_up.saturating_add(cost(lane)) <= self.deliveries.carried / AGAIN_PART;
+            let is_lost = is_small || *left > STANDS_STILL;
+            self.deliveries.given_up += if is_lost { cost(lane) } else { 0 };
+            is_lost
+        });
         let left = slow.iter().map(|(_, left)| *left).fold(0.0, f64::max);
         let left = (left < NEVER).then(|| Duration::from_secs_f64(left));
         (!slow.is_empty())
-            .then(|| LaneDecision::Lose(slow.into_iter().map(|(lane, _)| lane).collect(), Why::WaitedFor { left }))
+            .then(|| LaneDecision::Lose(slow.into_iter().map(|(lane, _)| lane.lane).collect(), Why::WaitedFor { left }))
     }
 
     /// Another part is slower than the network: the measurements of now say nothing about lanes.
@@ -363,6 +397,11 @@ const RATE_KEPT: f64 = 0.9;
 const NEAR: f64 = 6.0;
 /// Sending again must be faster by this factor, as it takes time from other units.
 const WORTH_IT: f64 = 2.0;
+/// The part of the whole that lanes which are given up at the end may have in hand together, a
+/// twentieth (1/20), ...
+const AGAIN_PART: u64 = 20;
+/// ... and more if a lane would take so many seconds: any transfer is better sent anew.
+const STANDS_STILL: f64 = 10.0;
 /// Seconds. A lane that would take this long does not move.
 const NEVER: f64 = 3600.0;
 /// A lane may take this many times as long for its last unit as the fastest lane.

@@ -25,7 +25,7 @@ impl Path {
     fn new(start: u32, max: u32, algorithms: &[&str]) -> Path {
         let algorithms: Vec<String> = algorithms.iter().map(|&name| name.to_owned()).collect();
         let mut path = Path {
-            tuner: Tuner::new(TuningConfig { start, max, unit: 4 << 20, algorithms: algorithms.clone() }),
+            tuner: Tuner::new(TuningConfig { start, max, unit: 4 << 20, algorithms: algorithms.clone(), chosen: None }),
             algorithms,
             lanes: BTreeMap::new(),
             next: 0,
@@ -178,6 +178,20 @@ fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_
 }
 
 #[test]
+fn a_congestion_control_that_is_known_is_every_lanes_until_the_flow_falls() {
+    let algorithms: Vec<String> = ["bbr", "cubic"].map(str::to_owned).to_vec();
+    let mut path = Path::new(0, 4, &["bbr", "cubic"]);
+    path.tuner = Tuner::new(TuningConfig { start: 4, max: 4, unit: 4 << 20, algorithms, chosen: Some(1) });
+    path.add(4);
+    assert!(path.lanes.values().all(|algorithm| *algorithm == Some(1)));
+    path.run(10, |_, _| 20);
+    path.run(20, |algorithm, _| if algorithm == Some(1) { 2 } else { 15 });
+    assert!(path.lanes.values().all(|algorithm| *algorithm == Some(0)), "{}", path.log);
+    let unknown = Tuner::new(TuningConfig { start: 4, max: 4, unit: 1, algorithms: Vec::new(), chosen: Some(1) });
+    assert_eq!(unknown.algorithm_for(LaneId(0)), None);
+}
+
+#[test]
 fn a_fall_that_does_not_last_changes_nothing() {
     let mut path = Path::new(4, 4, &["bbr", "cubic"]);
     path.run(11, |_, _| 20);
@@ -264,9 +278,13 @@ fn far_from_the_end_slow_lanes_are_welcome() {
 #[test]
 fn at_the_end_lanes_that_are_waited_for_are_given_up_if_others_are_sooner() {
     let mut path = Path::new(4, 4, &["bbr", "cubic"]);
-    (path.remaining, path.backlog) = (Some(0), 3_000_000);
-    path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
-    told(&path.log, &["1: lost 1 = 3: only they are waited for, for 3.0 s; others send that again sooner"]);
+    let speed = |algorithm, _| if algorithm == Some(0) { 10 } else { 1 };
+    path.tuner.carry_units(1_000_000);
+    (path.remaining, path.backlog) = (Some(1_000_000_000), 3_000_000);
+    path.run(1, speed);
+    path.remaining = Some(0);
+    path.run(1, speed);
+    told(&path.log, &["2: lost 1 = 3: only they are waited for, for 3.0 s; others send that again sooner"]);
     path.run(5, |_, _| 0);
     assert!(!path.lanes.is_empty(), "somebody must send it: {}", path.log);
 }
@@ -309,4 +327,71 @@ fn a_trial_that_would_end_with_the_transfer_is_not_made() {
     path.remaining = Some(2_000_000_000);
     path.run(54, |_, _| 5);
     told(&path.log, &["63: +4 = 8: the network limits at 20.0 MB/s"]);
+}
+
+/// The decision when nothing is left to give and the second of two lanes, which delivers a tenth of
+/// the MB/s that the first does, has this backlog.
+fn at_the_end(seconds: u64, unit: u64, backlog: u64) -> Vec<LaneDecision> {
+    at_the_end_under(None, seconds, unit, backlog)
+}
+
+/// The same where a rate in bytes/s was asked for.
+fn at_the_end_under(rate: Option<u64>, seconds: u64, unit: u64, backlog: u64) -> Vec<LaneDecision> {
+    let mut tuner = Tuner::new(TuningConfig { start: 2, max: 2, unit: 4 << 20, algorithms: Vec::new(), chosen: None });
+    tuner.carry_units(unit);
+    let lane = |id, acked, backlog| LaneSample {
+        lane: LaneId(id),
+        algorithm: None,
+        acked,
+        idle: 0,
+        held_back: 0,
+        rtt: Duration::from_millis(300),
+        backlog,
+    };
+    let mut second = |backlog, remaining| {
+        let lanes = [lane(0, 1_000_000, 0), lane(1, 100_000, backlog)];
+        let elapsed = Duration::from_secs(1);
+        tuner.second(&Second { elapsed, lanes: &lanes, rate, remaining: Some(remaining) })
+    };
+    (0..seconds).for_each(|_| drop(second(backlog, 100 << 20)));
+    second(backlog, 0)
+}
+
+fn is_given_up(decisions: &[LaneDecision]) -> bool {
+    match decisions {
+        [] => false,
+        [LaneDecision::Lose(lanes, _)] => lanes[..] == [LaneId(1)],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn stragglers_that_are_given_up_cost_a_twentieth_of_all_unless_they_stand_still() {
+    // After 4.4 MB and after 6.6 MB, of which a twentieth is 220 and 330 kB.
+    assert!(!is_given_up(&at_the_end(3, 256 << 10, 256 << 10)));
+    assert!(is_given_up(&at_the_end(5, 256 << 10, 256 << 10)));
+    // It would take more than 10 s.
+    assert!(is_given_up(&at_the_end(3, 256 << 10, 1 << 20)));
+}
+
+#[test]
+fn stragglers_cost_whole_units_and_count_against_all_that_was_carried_though_a_rate_was_kept() {
+    // A twentieth of 19.8 MB is less than a unit of which 900 kB are missing, that of 22 MB is not.
+    assert!(!is_given_up(&at_the_end(17, 1 << 20, 900_000)));
+    for rate in [None, Some(1_000_000)] {
+        assert!(is_given_up(&at_the_end_under(rate, 19, 1 << 20, 900_000)), "{rate:?}");
+    }
+}
+
+#[test]
+fn a_straggler_is_given_up_by_what_it_has_and_not_by_what_a_chunk_could_be() {
+    let is_lost = |unit: u64, backlog: u64| is_given_up(&at_the_end(30, unit, backlog));
+    // It takes 2.6 s for a small chunk, which another sends again in 0.9 s.
+    assert!(is_lost(256 << 10, 256 << 10));
+    // A chunk of 4 MiB would take 4.8 s.
+    assert!(!is_lost(4 << 20, 256 << 10));
+    // It is soon through.
+    assert!(!is_lost(256 << 10, 128 << 10));
+    // All that it has is sent again: eight small chunks, which take another 2.7 s.
+    assert!(is_lost(256 << 10, 2 << 20));
 }

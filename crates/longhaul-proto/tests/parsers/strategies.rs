@@ -199,6 +199,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 rate: u64::from(lanes) << 7,
                 transport: if dry_run { Transport::Quic } else { Transport::Tcp },
                 choose: read_back,
+                exact_chunks: false,
             },
             digests,
         }))

@@ -243,6 +243,12 @@ impl RecvSession {
         self.act(env);
     }
 
+    /// Number of units that came out of a lane.
+    #[cfg(test)]
+    pub(crate) fn brought_by(&self, id: LaneId) -> u64 {
+        self.lanes.iter().find(|lane| lane.id == id).map_or(0, Lane::landed)
+    }
+
     /// Closes this end of a lane, also if the lane is found broken: no more units come out of it.
     pub(crate) fn lane_ends(&mut self, env: &mut Env, id: LaneId) {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };

@@ -26,6 +26,29 @@ impl SendSession {
         }
     }
 
+    /// The arrival of a unit over a lane, which may be a slow one.
+    pub(super) fn slowed(&self, env: &mut Env, id: LaneId) -> u64 {
+        let (now, arrives) = (env.clock.now().0, env.arrival());
+        let times = env.plan.rates.lanes.straggler.filter(|(lane, _)| *lane == id).map_or(1, |(_, times)| times);
+        now + (arrives - now) * times
+    }
+
+    /// Gives up the slow lane once each unit of a world of files in chunks was handed over, as the
+    /// search for lanes does when others send sooner what it has.
+    pub(super) fn give_up_straggler(&mut self, env: &Env) {
+        let Some((straggler, _)) = env.plan.rates.lanes.straggler else { return };
+        let is_open = self.lanes.iter().any(|lane| lane.id == straggler && lane.is_open);
+        if is_open && self.units.sendings.len() as u64 == env.plan.chunks() {
+            self.machine.lose_lane(straggler);
+        }
+    }
+
+    /// How many units each lane took, by the lanes that are closed.
+    #[cfg(test)]
+    pub(crate) fn taken_by_closed(&self) -> impl Iterator<Item = (LaneId, u64)> {
+        self.lanes.iter().filter(|lane| !lane.is_open).map(|lane| (lane.id, lane.taken()))
+    }
+
     pub(crate) fn finds_broken(&mut self, env: &mut Env, id: LaneId) {
         self.close_lane(env, id, None);
     }

@@ -1,6 +1,6 @@
 //! Sessions whose lanes are lost or retired.
 
-use longhaul_core::FaultCode;
+use longhaul_core::{FaultCode, LaneId};
 use longhaul_proto::wire::message::Outcome;
 
 use super::{file, is_committed, many, play, sparse};
@@ -58,4 +58,40 @@ fn damage_on_lanes_that_are_lost_is_still_sent_again_and_right() {
             assert!(given_up || is_committed(outcome), "{outcome:?}");
         }
     }
+}
+
+#[test]
+fn a_straggler_that_is_given_up_at_the_end_costs_what_it_had_and_nothing_is_waited_for() {
+    let (mut again, mut taken) = (0, 0);
+    for seed in 0..60 {
+        let mut plan = Plan { lanes: 4, safe: seed % 2 == 0, ..Plan::one_session(vec![file("a", 40 * CHUNK + 1)]) };
+        // A unit takes minutes on it.
+        plan.rates.lanes.straggler = Some((LaneId(0), 100_000));
+        let session = play(plan, seed);
+        assert!(session.outcomes().all(is_committed), "seed {seed}");
+        assert_eq!(u64::from(session.sent_again()), session.went_down(), "seed {seed}");
+        let closed: Vec<_> = session.sender().taken_by_closed().collect();
+        assert!(matches!(closed[..], [(LaneId(0), _)]), "no other lane is given up: {closed:?}");
+        assert!(session.world.env.clock.now().0 < 60_000_000, "seed {seed}: the straggler is waited for");
+        (again, taken) = (again + u64::from(session.sent_again()), taken + closed[0].1);
+    }
+    assert!(again > 60 && taken >= again, "it has something, or this tests nothing: {again} of {taken}");
+}
+
+#[test]
+fn what_is_sent_again_is_what_went_down_with_lanes_and_nothing_else() {
+    let mut seen = 0;
+    for seed in 0..60 {
+        let entries = vec![file("a", 40 * CHUNK + 1), file("b", 9 * CHUNK)];
+        let mut plan = Plan { lanes: 1 + seed as u32 % 4, ..Plan::one_session(entries) };
+        plan.rates.lanes.losses = 100;
+        let session = play(plan, seed);
+        assert!(session.outcomes().all(is_committed), "seed {seed}");
+        // A lane that breaks had one in hand besides what it took.
+        let (again, lost) = (session.sent_again(), session.sender().taken_by_closed().count());
+        let bound = session.went_down() + lost as u64;
+        assert!(u64::from(again) <= bound, "seed {seed}: {again} of {bound}");
+        seen += again;
+    }
+    assert!(seen > 0, "nothing was sent again, so this tests nothing");
 }

@@ -139,6 +139,12 @@ impl Session {
         self.sendings().values().map(|count| count - 1).sum()
     }
 
+    /// Units that went down with lanes: taken by one that is closed, and not brought by it.
+    fn went_down(&self) -> u64 {
+        let receiver = self.world.receivers.first().expect("a session is under way");
+        self.sender().taken_by_closed().map(|(lane, taken)| taken - receiver.brought_by(lane)).sum()
+    }
+
     /// Units that were judged wrong and sent again.
     fn judged_wrong(&self) -> usize {
         self.receiver().seen.findings.iter().filter(|(_, finding)| *finding == Finding::Again).count()

@@ -13,6 +13,7 @@ use crate::values::Environment;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     user: Option<PathBuf>,
+    state: Option<PathBuf>,
     system: PathBuf,
     /// The service manager's copies of secrets, which this process alone can read.
     credentials: Option<PathBuf>,
@@ -23,15 +24,18 @@ pub struct Places {
 
 impl Places {
     /// The directories by these variables: `$XDG_CONFIG_HOME/longhaul`, else
-    /// `$HOME/.config/longhaul`; and `/etc/longhaul`. A variable that is no absolute path counts as
-    /// unset, as the XDG specification says.
+    /// `$HOME/.config/longhaul`; `$XDG_STATE_HOME/longhaul`, else
+    /// `$HOME/.local/state/longhaul`; and `/etc/longhaul`. A variable that is no absolute path
+    /// counts as unset, as the XDG specification says.
     pub fn of(environment: Environment) -> Places {
         let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = || absolute("HOME").map(|home| home.join(".config"));
+        let local = || absolute("HOME").map(|home| home.join(".local/state"));
+        let state = absolute("XDG_STATE_HOME").or_else(local).map(|state| state.join("longhaul"));
         let user = absolute("XDG_CONFIG_HOME").or_else(home).map(|config| config.join("longhaul"));
         let is_system = geteuid().is_root() && environment("XDG_CONFIG_HOME").is_none();
         let credentials = absolute("CREDENTIALS_DIRECTORY");
-        Places { user, system: PathBuf::from("/etc/longhaul"), credentials, is_system }
+        Places { user, state, system: PathBuf::from("/etc/longhaul"), credentials, is_system }
     }
 
     /// A file of this user.
@@ -40,6 +44,12 @@ impl Places {
     /// [`Error::NoHome`] if neither variable is set.
     pub fn of_user(&self, name: &'static str) -> Result<PathBuf, Error> {
         self.user.as_ref().map(|dir| dir.join(name)).ok_or(Error::NoHome { what: name })
+    }
+
+    /// The file in which this user's runs keep what they found out about paths. `None` if the user
+    /// has no place for it.
+    pub fn paths(&self) -> Option<PathBuf> {
+        self.state.as_ref().map(|dir| dir.join("paths.json"))
     }
 
     /// The client's config file. `None` if the user has no place for it.
@@ -116,6 +126,17 @@ mod tests {
         let home = places(&[("XDG_CONFIG_HOME", "relative"), ("HOME", "/h")]);
         assert_eq!(home.client_config(), Some("/h/.config/longhaul/config.toml".into()));
         assert!(matches!(places(&[]).of_user("identity"), Err(Error::NoHome { what: "identity" })));
+    }
+
+    #[test]
+    fn what_runs_find_out_lies_where_xdg_says() {
+        let found = |pairs: &[(&str, &str)]| places(pairs).paths();
+        assert_eq!(found(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), Some("/s/longhaul/paths.json".into()));
+        assert_eq!(
+            found(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]),
+            Some("/h/.local/state/longhaul/paths.json".into())
+        );
+        assert_eq!(found(&[]), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn defaults_are_those_of_the_contract() {
     let engine = settings.engine;
     assert_eq!(format!("{engine:?}"), format!("{:?}", Settings::default()), "a library's are no others");
     assert_eq!((engine.lanes, engine.depth, engine.protect), (None, None, None));
-    assert_eq!((engine.chunk, engine.memory), (ChunkSize::DEFAULT, ByteCount(256 << 20)));
+    assert_eq!((engine.chunk, engine.memory), (None, ByteCount(256 << 20)));
     assert_eq!((engine.if_exists, engine.dry_run), (IfExists::SkipSame, false));
     assert_eq!((engine.sync.bytes, engine.sync.age), (1 << 30, Duration::from_secs(1)));
     assert_eq!((engine.retry_for, engine.stall_after), (Duration::from_secs(600), Duration::from_secs(20)));
@@ -79,7 +79,7 @@ fn the_file_takes_every_option_with_either_separator() {
     let file = "chunk-size = \"8MiB\"\nif_exists = \"replace\"\nprotect = \"safe\"\ntrust_on_first_use = true\n\
                 preserve = [\"mode\", \"times\"]\nmanifest = \"/tmp/m\"";
     let (settings, _) = merge(&[], &[], file).unwrap();
-    assert_eq!(settings.engine.chunk.bytes(), 8 << 20);
+    assert_eq!(settings.engine.chunk.map(ChunkSize::bytes), Some(8 << 20));
     assert_eq!(settings.engine.if_exists, IfExists::Replace);
     assert_eq!(settings.engine.protect, Some(Protection::Safe));
     assert!(settings.engine.metadata.preserve.mode && !settings.engine.metadata.preserve.links);
@@ -122,6 +122,8 @@ fn an_error_names_where_the_text_was_written() {
 #[test]
 fn large_chunks_fit_the_default_memory_and_small_memory_takes_small_chunks() {
     assert!(merge(&["--chunk-size", "64MiB"], &[], "").is_ok());
+    let (auto, _) = merge(&["--chunk-size", "auto"], &[("LONGHAUL_CHUNK_SIZE", "8MiB")], "").unwrap();
+    assert_eq!(auto.engine.chunk, None);
     assert!(merge(&["--chunk-size", "1MiB", "--memory", "4MiB"], &[], "").is_ok());
     assert!(merge(&["--chunk-size", "64MiB"], &[("LONGHAUL_MEMORY", "255MiB")], "").is_err());
 }

@@ -184,7 +184,8 @@ async fn copy(dir: &Path, disks: &Arc<Disks>, writes: usize) -> Report {
         names_standing: false,
         stream: None,
     };
-    let settings = Settings { lanes: Some(1), chunk: map().size(), memory: ByteCount(32 << 20), ..Settings::default() };
+    let settings =
+        Settings { lanes: Some(1), chunk: Some(map().size()), memory: ByteCount(32 << 20), ..Settings::default() };
     let (observer, begun) = (Arc::new(Nobody), Instant::now());
     let (_trigger, stop) = Stop::new();
     let run = Run::within_process(settings, observer.clone(), stop).expect("a run");

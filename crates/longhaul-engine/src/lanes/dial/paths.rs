@@ -172,6 +172,10 @@ pub(crate) struct WithPaths {
 }
 
 impl Observer for WithPaths {
+    fn lanes(&self, count: u32) {
+        self.observer.lanes(count);
+    }
+
     fn event(&self, event: Event) {
         let is_progress = matches!(event, Event::Progress(_));
         self.observer.event(event);

@@ -107,7 +107,7 @@ mod tests {
     const AFTER: Duration = Duration::from_secs(20);
 
     fn lane(id: u32, pieces: u64, units: u64, doing: Doing) -> (LaneId, PulseReading) {
-        (LaneId(id), PulseReading { pieces, units, in_hand: 0, doing })
+        (LaneId(id), PulseReading { pieces, units, in_hand: 0, unit: 0, is_again: false, doing })
     }
 
     /// The lanes given up when lane 0 stands as `still` for `seconds` while lane 1 moves `units`.

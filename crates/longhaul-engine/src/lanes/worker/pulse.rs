@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use longhaul_core::Attempt;
+
 use super::pacer::Pacer;
 
 /// The counters of one lane, on which its thread beats. Clones share them.
@@ -22,6 +24,10 @@ struct Beats {
     units: AtomicU64,
     /// Payload bytes moved so far of the unit that is under way.
     in_hand: AtomicU64,
+    /// The length of the unit that is being sent, bytes. 0 if there is none.
+    unit: AtomicU64,
+    /// Whether that unit was sent before.
+    is_again: AtomicBool,
     doing: AtomicU8,
     closed: AtomicBool,
 }
@@ -48,6 +54,10 @@ pub(crate) struct PulseReading {
     pub(crate) units: u64,
     /// Payload bytes moved so far of the unit that is under way.
     pub(crate) in_hand: u64,
+    /// The length of the unit that is being sent, bytes. 0 if there is none.
+    pub(crate) unit: u64,
+    /// Whether that unit was sent before.
+    pub(crate) is_again: bool,
     /// The lane's state.
     pub(crate) doing: Doing,
 }
@@ -69,11 +79,20 @@ impl Pulse {
         self.0.doing.store(MOVING, Ordering::Relaxed);
     }
 
+    /// Begins an attempt to send a unit of `len` bytes.
+    pub(crate) fn begin_sending(&self, len: u64, attempt: Attempt) {
+        self.0.is_again.store(attempt > Attempt::FIRST, Ordering::Relaxed);
+        self.0.unit.store(len, Ordering::Relaxed);
+        self.begin();
+    }
+
     /// Ends a unit. That is progress even of a unit without bytes, as in a hole.
     pub(crate) fn done(&self) {
         self.beat();
         self.0.units.fetch_add(1, Ordering::Relaxed);
-        self.0.in_hand.store(0, Ordering::Relaxed);
+        // In this order: who looks in between sees a unit that was moved, none that was not.
+        self.0.unit.store(0, Ordering::Release);
+        self.0.in_hand.store(0, Ordering::Release);
         self.0.doing.store(NOTHING, Ordering::Relaxed);
     }
 
@@ -103,10 +122,13 @@ impl Pulse {
 
     /// The counters now.
     pub(crate) fn read(&self) -> PulseReading {
+        let in_hand = self.0.in_hand.load(Ordering::Acquire);
         PulseReading {
             pieces: self.0.pieces.load(Ordering::Relaxed),
             units: self.0.units.load(Ordering::Relaxed),
-            in_hand: self.0.in_hand.load(Ordering::Relaxed),
+            in_hand,
+            unit: self.0.unit.load(Ordering::Acquire),
+            is_again: self.0.is_again.load(Ordering::Relaxed),
             doing: match self.0.doing.load(Ordering::Relaxed) {
                 WAITING => Doing::Waiting,
                 PACED => Doing::Paced,
@@ -121,6 +143,13 @@ const NOTHING: u8 = 0;
 const MOVING: u8 = 1;
 const WAITING: u8 = 2;
 const PACED: u8 = 3;
+
+impl PulseReading {
+    /// The length of the unit that is being sent, if it was not sent before.
+    pub(crate) fn fresh_unit(&self) -> u64 {
+        if self.is_again { 0 } else { self.unit }
+    }
+}
 
 /// Watches all receiving lanes of a session together for arrivals that are overdue.
 #[derive(Debug)]

@@ -86,7 +86,7 @@ pub(crate) fn run(
         };
         let Some(ready) = ready else { break };
         let Ready { unit, attempt, .. } = ready;
-        source.pulse.begin();
+        source.pulse.begin_sending(ready.len, attempt);
         let (digest, len) = send_unit(&mut stream, &ready, declared, source)
             .map_err(|e| (lane_fault(&e), Some(Unfinished { unit, attempt })))?;
         source.pulse.done();

@@ -103,6 +103,13 @@ impl ControlLink {
         }
     }
 
+    /// Fits the lanes while others wait for those that are behind.
+    pub(super) fn tune_at_end(&mut self) {
+        if self.lanes.is_ending() && !self.end.is_begun() {
+            self.tune();
+        }
+    }
+
     /// Ends the link: messages are written, and threads and tasks have ended when it returns.
     /// Returns the receiver's last counters, where it sent some after it was refused.
     pub(crate) async fn end(mut self) -> Option<Tally> {

@@ -81,6 +81,11 @@ impl SessionLanes {
         self.remaining = remaining;
     }
 
+    /// Whether lanes have all that is left in hand.
+    pub(super) fn is_ending(&self) -> bool {
+        self.remaining.is_some_and(|left| left <= self.pool.units_in_hand())
+    }
+
     /// Sets the rate that the other side asks this one to keep.
     pub(super) fn set_asked_rate(&mut self, bytes_per_s: u64) {
         self.pool.set_rates(|rates| rates.asked_rate = LaneRates::from_wire(bytes_per_s));

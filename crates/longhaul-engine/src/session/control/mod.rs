@@ -244,6 +244,7 @@ impl ControlLink {
         self.lanes.set_remaining(state.remaining);
         if let Some(doing) = self.lanes.sample() {
             self.limits.look(&doing);
+            self.tune_at_end();
         }
     }
 

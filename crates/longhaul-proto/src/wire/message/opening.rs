@@ -15,7 +15,8 @@ pub struct Hello {
     pub version_min: u16,
     /// Newest version spoken.
     pub version_max: u16,
-    /// Bits about the initiator: [`CAP_IN_CHUNKS`]; unknown ones mean nothing.
+    /// Bits about the initiator: [`CAP_IN_CHUNKS`] and [`CAP_EXACT_CHUNKS`]; unknown ones mean
+    /// nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -25,6 +26,9 @@ pub struct Hello {
 /// them chunk by chunk. A sender that knows the bit answers with a [`Welcome::bundled_max`] of 0:
 /// only files without bytes travel in bundles.
 pub const CAP_IN_CHUNKS: u64 = 1;
+/// Bit of [`Hello::caps`]: files come in chunks of the agreed size, as its user gave it, and are
+/// not cut into smaller ones. A receiver that does not know the bit may cut them.
+pub const CAP_EXACT_CHUNKS: u64 = 32;
 
 /// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole
 /// file system.
@@ -114,6 +118,10 @@ pub struct Flow {
     /// Whether the sender may move lanes to another transport later, if it finds that this carries
     /// more.
     pub choose: bool,
+    /// Whether files come in chunks of the agreed size and are not cut into smaller ones. It is no
+    /// part of this on the wire, but a bit of the hello.
+    #[serde(skip)]
+    pub exact_chunks: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.

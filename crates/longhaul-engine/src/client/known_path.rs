@@ -1,0 +1,263 @@
+//! Uses what earlier pushes found out about a path, and finds out for later ones.
+//!
+//! In: the control connection of each session, and the decisions of the search for lanes. Out: the
+//! number of lanes and the congestion control to begin with, to `connect` and `session`; at the end
+//! of the run the facts of the path, to the program's [`PathMemory`]. It knows no lanes and no
+//! files.
+//!
+//! Only a push finds anything out: in a pull the daemon searches. Only lanes over TCP count, as the
+//! search judges their number and their control; and only what it decided, as a second in which
+//! something else than the path was the limit says nothing about the path.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use longhaul_net::Control;
+use longhaul_proto::tuning::Why;
+
+use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, PathFacts, PathKey, PathMemory};
+
+/// The path of a run to its daemon. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct KnownPath {
+    memory: Option<Arc<dyn PathMemory>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    met: Option<(PathKey, Duration)>,
+    recalled: Option<PathFacts>,
+    /// Lanes and control as this run found them out. The outer `None` of the control: it has not
+    /// judged them; the inner: what was known is not so any more.
+    lanes: Option<u32>,
+    congestion: Option<Option<String>>,
+    /// Whether lanes run over something else than TCP.
+    is_mixed: bool,
+}
+
+impl KnownPath {
+    /// A path of which `memory` may know something.
+    pub(crate) fn new(memory: Option<Arc<dyn PathMemory>>) -> KnownPath {
+        KnownPath { memory, state: Arc::default() }
+    }
+
+    /// Looks the path of a control connection up. What is known counts if the round trip is about
+    /// what it was then.
+    pub(crate) async fn meet(&self, control: &Control) {
+        let Some(memory) = self.memory.clone() else { return };
+        if control.peer_addr.ip().is_unspecified() || control.rtt.is_zero() {
+            return;
+        }
+        let key = PathKey {
+            peer: control.peer_key,
+            remote: control.peer_addr.ip(),
+            local: control.local_addr.ip(),
+            interface: control.interface(),
+        };
+        let asked = key.clone();
+        let known = tokio::task::spawn_blocking(move || memory.recall(&asked)).await;
+        self.met(key, control.rtt, known.ok().flatten());
+    }
+
+    fn met(&self, key: PathKey, rtt: Duration, known: Option<PathFacts>) {
+        let mut state = self.lock();
+        if state.met.as_ref().is_some_and(|(before, _)| *before != key) {
+            // What was found out belongs to another path.
+            *state = State::default();
+        }
+        state.recalled = known.filter(|facts| facts.rtt.abs_diff(rtt) <= (facts.rtt / 4).max(RTT_SLACK));
+        state.met = Some((key, rtt));
+        if let Some(facts) = &state.recalled {
+            tracing::debug!(target: "longhaul::session", ?facts, "this path is known");
+        }
+    }
+
+    /// Lanes to begin with. `None` if the path is not known.
+    pub(crate) fn lanes(&self) -> Option<u32> {
+        self.lock().recalled.as_ref()?.lanes.map(|(lanes, _)| lanes)
+    }
+
+    /// The congestion control of the kernel to begin with. `None` if none is known.
+    pub(crate) fn congestion(&self) -> Option<String> {
+        self.lock().recalled.as_ref()?.congestion.as_ref().map(|(name, _)| name.clone())
+    }
+
+    /// Has the memory keep what this run found out. What it did not find out stays as it is known.
+    pub(crate) async fn remember(&self) {
+        let (Some(memory), Some((key, facts))) = (self.memory.clone(), self.lock().news(SystemTime::now())) else {
+            return;
+        };
+        let _ = tokio::task::spawn_blocking(move || memory.remember(&key, &facts)).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The facts of the path, if the run has found any out.
+    fn news(&self, now: SystemTime) -> Option<(PathKey, PathFacts)> {
+        let (key, rtt) = self.met.clone()?;
+        if self.lanes.is_none() && self.congestion.is_none() {
+            return None;
+        }
+        let before = self.recalled.clone();
+        let (lanes, congestion) = before.map_or((None, None), |facts| (facts.lanes, facts.congestion));
+        let lanes = self.lanes.map(|lanes| (lanes, now)).or(lanes);
+        let congestion = match &self.congestion {
+            Some(chosen) => chosen.clone().map(|name| (name, now)),
+            None => congestion,
+        };
+        Some((key, PathFacts { rtt, lanes, congestion }))
+    }
+
+    fn tuned(&mut self, tuned: &LanesTuned) {
+        if let LanesChange::AddedOverQuic(_) | LanesChange::Straight(_) = tuned.change {
+            self.is_mixed = true;
+        }
+        if self.is_mixed {
+            return;
+        }
+        match (tuned.reason, &tuned.change) {
+            (LanesReason::Search(Why::Delivers { .. }), LanesChange::Congestion { name, .. }) => {
+                self.congestion = Some(Some(name.clone()));
+            }
+            // What was found out is not so any more.
+            (LanesReason::Search(Why::Fell { .. }), _) => (self.lanes, self.congestion) = (None, Some(None)),
+            (LanesReason::Search(Why::Paid { .. } | Why::AtMost { .. }), _) => self.lanes = Some(tuned.lanes),
+            (LanesReason::Search(Why::DidNotPay { .. }), LanesChange::Retired(spare)) => {
+                self.lanes = Some(tuned.lanes.saturating_sub(*spare).max(1));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Finds out about the path from the events of each session, and passes them on.
+pub(crate) struct WithKnownPath {
+    /// Hears the same events.
+    pub(crate) observer: Arc<dyn Observer>,
+    /// The path that they tell of.
+    pub(crate) known: KnownPath,
+}
+
+impl Observer for WithKnownPath {
+    fn event(&self, event: Event) {
+        if let Event::Lanes(tuned) = &event {
+            self.known.lock().tuned(tuned);
+        }
+        self.observer.event(event);
+    }
+
+    fn lanes(&self, count: u32) {
+        self.observer.lanes(count);
+    }
+}
+
+/// On short paths a round trip differs by more than a quarter from one connection to the next.
+const RTT_SLACK: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use longhaul_net::PublicKey;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn event(&self, _: Event) {}
+    }
+
+    fn key(n: u8) -> PathKey {
+        let (remote, local) = ([10, 0, 0, n].into(), [10, 0, 0, 1].into());
+        PathKey { peer: PublicKey::from_bytes([7; 32]), remote, local, interface: Some(2) }
+    }
+
+    fn facts(lanes: u32, congestion: Option<&str>) -> PathFacts {
+        let congestion = congestion.map(|name| (name.to_owned(), SystemTime::UNIX_EPOCH));
+        PathFacts { rtt: RTT, lanes: Some((lanes, SystemTime::UNIX_EPOCH)), congestion }
+    }
+
+    fn tuned(lanes: u32, change: LanesChange, why: Why) -> Event {
+        Event::Lanes(LanesTuned { seconds: 1.0, lanes, change, reason: LanesReason::Search(why) })
+    }
+
+    /// The lanes and the control that are known after a run that knew these facts and heard this.
+    fn after(known: Option<PathFacts>, heard: Vec<Event>) -> Option<(Option<u32>, Option<String>)> {
+        let path = KnownPath::default();
+        path.met(key(2), RTT, known);
+        let telling = WithKnownPath { observer: Arc::new(Nobody), known: path.clone() };
+        heard.into_iter().for_each(|event| telling.event(event));
+        let news = path.lock().news(SystemTime::now());
+        news.map(|(_, facts)| (facts.lanes.map(|l| l.0), facts.congestion.map(|c| c.0)))
+    }
+
+    const RTT: Duration = Duration::from_millis(100);
+    const NOT_PAID: Why = Why::DidNotPay { before: 2, after: 1 };
+    const PAID: Why = Why::Paid { before: 1, after: 2 };
+    const CHOSEN: Why = Why::Delivers { better: 2, worse: 1 };
+
+    fn switched(lanes: u32, name: &str) -> LanesChange {
+        LanesChange::Congestion { lanes, name: name.to_owned() }
+    }
+
+    #[test]
+    fn the_lanes_on_which_the_search_settled_and_the_control_that_it_chose_are_found_out() {
+        let trying = || tuned(8, LanesChange::Added(8), Why::Trying { rate: 1 });
+        let bbr = || tuned(8, switched(2, "bbr"), CHOSEN);
+        let got = after(None, vec![bbr(), trying(), tuned(16, LanesChange::Unchanged, PAID)]);
+        assert_eq!(got, Some((Some(16), Some("bbr".to_owned()))));
+        let got = after(None, vec![trying(), tuned(16, LanesChange::Retired(8), NOT_PAID)]);
+        assert_eq!(got, Some((Some(8), None)));
+        let most = tuned(32, LanesChange::Unchanged, Why::AtMost { rate: 1 });
+        assert_eq!(after(None, vec![most]), Some((Some(32), None)));
+        assert_eq!(after(None, vec![trying()]), None, "a trial is no result");
+        let idle = tuned(16, LanesChange::Retired(8), Why::NotTheNetwork);
+        assert_eq!(after(Some(facts(16, Some("bbr"))), vec![idle]), None, "the path did not limit");
+    }
+
+    #[test]
+    fn a_run_leaves_what_it_did_not_find_out_and_forgets_what_turned_out_wrong() {
+        let known = || Some(facts(16, Some("bbr")));
+        let spare = || tuned(16, LanesChange::Retired(8), NOT_PAID);
+        assert_eq!(after(known(), vec![spare()]), Some((Some(8), Some("bbr".to_owned()))));
+        let fell = tuned(16, switched(4, "cubic"), Why::Fell { from: 2, to: 1 });
+        assert_eq!(after(known(), vec![spare(), fell]), Some((Some(16), None)));
+        let path = KnownPath::default();
+        path.met(key(2), RTT, known());
+        path.lock().lanes = Some(4);
+        let (_, kept) = path.lock().news(SystemTime::now()).expect("news");
+        assert_eq!(kept.congestion.map(|c| c.1), Some(SystemTime::UNIX_EPOCH), "it is no younger for that");
+    }
+
+    #[test]
+    fn of_lanes_over_quic_and_beside_ssh_nothing_is_found_out() {
+        for change in [LanesChange::AddedOverQuic(4), LanesChange::Straight(4)] {
+            let mixed = tuned(8, change, Why::Trying { rate: 1 });
+            assert_eq!(after(None, vec![mixed, tuned(12, LanesChange::Unchanged, PAID)]), None);
+        }
+    }
+
+    #[test]
+    fn a_path_whose_round_trip_is_another_now_is_not_the_one_that_is_known() {
+        for (rtt, known) in [(75, true), (74, false), (125, true), (126, false)] {
+            let next = KnownPath::default();
+            next.met(key(2), Duration::from_millis(rtt), Some(facts(16, Some("bbr"))));
+            assert_eq!((next.lanes().is_some(), next.congestion().is_some()), (known, known), "{rtt} ms");
+        }
+    }
+
+    #[test]
+    fn what_was_found_out_on_one_path_is_not_said_of_the_next() {
+        let path = KnownPath::default();
+        path.met(key(2), RTT, None);
+        path.lock().lanes = Some(16);
+        path.met(key(2), RTT, None);
+        assert!(path.lock().news(SystemTime::now()).is_some(), "the same path again");
+        path.met(key(3), RTT, None);
+        assert_eq!(path.lock().news(SystemTime::now()), None);
+    }
+}

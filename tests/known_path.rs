@@ -1,0 +1,51 @@
+//! Paths that earlier runs used: lanes begin with the number that did best there, and a file
+//! that is of no use is never in the way.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::fixture::{Outcome, Site, files};
+
+/// A run's file of known paths, and the content by which `site`'s daemon is known with 3 lanes.
+fn known(site: &Site) -> (PathBuf, String) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let (peer, loopback) = (site.daemon.key(), "127.0.0.1");
+    let entry = serde_json::json!({
+        "peer": peer, "remote": loopback, "local": loopback, "interface": 1, "rtt_us": 1000,
+        "lanes": { "is": 3, "at": now },
+    });
+    let path = site.client.path(".local/state/longhaul/paths.json");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    (path, serde_json::json!({ "v": 1, "paths": [entry] }).to_string())
+}
+
+fn lanes(outcome: &Outcome) -> u64 {
+    outcome.events_of("start")[0]["lanes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_run_over_a_known_path_begins_with_the_lanes_that_did_best_unless_the_user_gives_a_number() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 1000);
+    let (path, content) = known(&site);
+    let push = |options: &[&str], name: &str| {
+        let to = site.daemon.url(&format!("data/{name}"));
+        site.client.run(["push", "--json"]).args(options).args(["f", &to]).succeed()
+    };
+    let first = lanes(&push(&[], "first"));
+    assert_ne!(first, 3);
+    fs::write(&path, &content).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(lanes(&push(&[], "known")), 3);
+    assert_eq!(lanes(&push(&["--lanes", "2"], "given")), 2);
+    let outcome = site.client.run(["pull", "--json"]).arg(site.daemon.url("data/known")).arg("back").succeed();
+    assert_eq!(lanes(&outcome), first, "in a pull the daemon searches");
+    // It is a cache: whatever is wrong with it, a run is as if there were none.
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    assert_eq!(lanes(&push(&[], "open-to-all")), first);
+    fs::write(&path, &content[..content.len() / 2]).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(lanes(&push(&[], "damaged")), first);
+}
