@@ -68,7 +68,7 @@ pub struct UdpReport {
 /// # Errors
 /// A [`Fault`]: no join, a lane that broke, no memory.
 pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<UdpReport, Fault> {
-    let order = UdpOrder { to, local: None, id: LaneId(0), round_trip: control.rtt, admit: 0 };
+    let order = UdpOrder { to, local: None, id: LaneId(0), admit: 0 };
     let joined = dial(&order, &terms(control))?;
     let (handle, times) = (joined.lane.handle.clone(), StageTimes::default());
     let (pacer, pulse) = (Pacer::new(run.rate), Pulse::default());
@@ -182,6 +182,8 @@ impl UdpFeed for Noise {
         self.ended = Some(Instant::now());
     }
 
+    fn sent(&mut self, _serial: u32, _header: &Piece, _digest: Digest) {}
+
     fn observe(&mut self, _now: Timestamp, sample: &UdpSample) {
         self.lost += u64::from(sample.lost);
     }
@@ -232,7 +234,7 @@ impl UdpSessions for OneLane {
 }
 
 fn terms(control: &Control) -> UdpTerms {
-    UdpTerms { session: [0; 16], key: JoinKey(control.exporter), secret: control.udp.clone() }
+    UdpTerms { session: [0; 16], key: JoinKey(control.exporter), secret: control.udp.clone(), round_trip: control.rtt }
 }
 
 fn slab(chunk: ChunkSize, slots: u32) -> Result<Arc<Slab>, Fault> {

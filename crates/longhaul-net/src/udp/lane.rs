@@ -15,6 +15,7 @@ use super::keys::{LaneEnd, Opener, SEAL_BYTES, Sealer, UdpSecret};
 use super::port::UdpSeat;
 use super::state::{UdpFigure, UdpHandle};
 use crate::error::NetError;
+use crate::interface::interface_to;
 use crate::wire::canonical;
 
 /// One end of a UDP lane, for one thread.
@@ -76,6 +77,11 @@ impl UdpLane {
     /// The other end's address.
     pub fn peer_addr(&self) -> SocketAddr {
         self.send.ends.peer
+    }
+
+    /// The index of the network interface that it runs over. `None` where the kernel does not say.
+    pub fn interface(&self) -> Option<u32> {
+        interface_to(self.peer_addr().ip(), self.local_addr().map(|local| local.ip()))
     }
 
     /// This end's address.

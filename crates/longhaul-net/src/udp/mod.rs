@@ -28,3 +28,34 @@ pub use lane::{UdpLane, UdpReceiveHalf, UdpSendHalf};
 pub(crate) use port::Door;
 pub use port::{Knock, Knocks, UdpSeat};
 pub use state::{UdpFigure, UdpHandle};
+
+use longhaul_core::Transport;
+
+use crate::error::NetError;
+use crate::facts::{CongestionControl, LaneMemory, Protection, TransportFacts};
+use crate::wire::Congestion;
+
+/// The facts of native UDP lanes.
+pub(crate) const FACTS: TransportFacts = TransportFacts {
+    transport: Transport::Udp,
+    protections: &[Protection::Private],
+    memory: LaneMemory::Slots,
+    congestion_control: CongestionControl::Own,
+};
+
+impl Congestion {
+    /// Whether native UDP lanes may use it.
+    ///
+    /// # Errors
+    /// [`NetError::NoSuchControl`] for any that is named: they have one control alone.
+    pub(crate) fn try_over_udp(&self) -> Result<(), NetError> {
+        match self {
+            Congestion::Auto => Ok(()),
+            Congestion::Named(name) => Err(NetError::NoSuchControl {
+                asked: name.clone(),
+                over: Transport::Udp,
+                offered: "they have none that can be chosen",
+            }),
+        }
+    }
+}

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
+use super::FACTS;
 use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
+use crate::facts::TransportFacts;
+use crate::handle::LaneHold;
 
 /// A hold on a UDP lane. Clones hold the same lane; none keeps its socket open.
 #[derive(Clone, Debug)]
@@ -153,7 +156,7 @@ impl UdpHandle {
         self.get(UdpFigure::Acked).wrapping_add(self.get(UdpFigure::Received))
     }
 
-    /// The counters now.
+    /// The counters now, or when the lane ended.
     pub fn counters(&self) -> LaneCounters {
         let us = |figure| Duration::from_micros(self.get(figure));
         let narrow = |figure| self.get(figure) as u32;
@@ -181,5 +184,47 @@ impl UdpHandle {
             },
             ..LaneCounters::default()
         }
+    }
+}
+
+impl LaneHold for UdpHandle {
+    fn facts(&self) -> TransportFacts {
+        FACTS
+    }
+
+    fn close(&self) {
+        UdpHandle::close(self);
+    }
+
+    fn quiet(&self) -> Option<Duration> {
+        (!self.is_closed()).then(|| UdpHandle::quiet(self))
+    }
+
+    fn counters(&self) -> Option<LaneCounters> {
+        (self.0.socket.strong_count() > 0).then(|| UdpHandle::counters(self))
+    }
+
+    fn carried_at_end(&self) -> u64 {
+        UdpHandle::carried(self)
+    }
+
+    fn unacknowledged(&self) -> Option<Duration> {
+        UdpHandle::unacknowledged(self)
+    }
+
+    fn is_within_host(&self) -> bool {
+        UdpHandle::is_within_host(self)
+    }
+
+    /// The account of the rate, on which all lanes of a session draw, is all that paces them: they
+    /// send no bursts that the kernel could spread.
+    fn set_pace(&self, _bytes_per_s: Option<u64>) {}
+
+    fn congestion(&self) -> Option<String> {
+        None
+    }
+
+    fn set_congestion(&self, _name: &str) -> bool {
+        false
     }
 }

@@ -177,6 +177,9 @@ fn network(hint: &Network) -> Cow<'static, str> {
         Network::NameBothEnds => "write --path LOCAL=REMOTE for each path",
         Network::LeaveTransportOut => "leave --transport out",
         Network::EncryptOrUseTcp => "leave --protect safe out, or use --transport tcp",
+        Network::UpdateOrUseQuic => "install this version on the other side, or use --transport quic",
+        Network::UseTcp => "use --transport tcp",
+        Network::NameRate => "name a rate that the path has room for, such as --rate 500Mbit/s",
         Network::CheckResolver
         | Network::CheckSpelling
         | Network::SeeAddresses

@@ -97,13 +97,16 @@ fn accept(
     lane.send.send_plain(&answer)?;
     tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, peer = %knock.from, "a UDP lane is answered");
     let routes = [joined.route_bytes, join.route_bytes];
-    let lane = JoinedUdp { id: join.lane, lane, here: joined.index, there: join.index, routes, admit: join.admit };
-    Ok(AcceptedUdp { lane, join: said, answer })
+    let (here, there, round_trip) = (joined.index, join.index, terms.round_trip);
+    let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, round_trip };
+    Ok(AcceptedUdp { lane, session: join.session, join: said, answer })
 }
 
 /// A lane that was answered, and whose other end has not shown yet that it heard.
 #[derive(Debug)]
 pub(crate) struct AcceptedUdp {
+    /// The session that it proved to belong to.
+    pub(crate) session: [u8; 16],
     lane: JoinedUdp,
     join: [u8; JOIN_BYTES],
     answer: [u8; JOIN_BYTES],
@@ -250,6 +253,7 @@ pub(super) mod tests {
                 session: SESSION,
                 key: JoinKey(control.exporter),
                 secret: control.udp,
+                round_trip: Duration::ZERO,
             };
             let open = RefCell::new((0..4).map(|n| (LaneId(n), 4)).collect());
             let table = Table { terms: terms(accepted), open };
@@ -278,7 +282,7 @@ pub(super) mod tests {
             admit: u32,
             terms: UdpTerms,
         ) -> mpsc::Receiver<Result<JoinedUdp, Unjoined>> {
-            let order = UdpOrder { to, local: None, id: LaneId(id), round_trip: Duration::ZERO, admit };
+            let order = UdpOrder { to, local: None, id: LaneId(id), admit };
             let (told, joined) = mpsc::channel();
             thread::spawn(move || told.send(dial(&order, &terms)).is_ok());
             joined

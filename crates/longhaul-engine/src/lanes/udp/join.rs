@@ -24,6 +24,8 @@ pub(crate) struct UdpTerms {
     pub(crate) key: JoinKey,
     /// The secret from which the lanes' keys are made.
     pub(crate) secret: UdpSecret,
+    /// The round trip that the control connection knows.
+    pub(crate) round_trip: Duration,
 }
 
 /// One end of a lane that has joined.
@@ -41,6 +43,8 @@ pub(crate) struct JoinedUdp {
     pub(crate) routes: [u16; 2],
     /// Units that the other end has slots for, if it receives files.
     pub(crate) admit: u32,
+    /// The round trip that the control connection knows.
+    pub(crate) round_trip: Duration,
 }
 
 /// A lane to be dialled.
@@ -52,8 +56,6 @@ pub(crate) struct UdpOrder {
     pub(crate) local: Option<IpAddr>,
     /// Its id, which the other end has named.
     pub(crate) id: LaneId,
-    /// The round trip that the control connection knows.
-    pub(crate) round_trip: Duration,
     /// Units that this end has slots for; 0 if it sends files.
     pub(crate) admit: u32,
 }
@@ -71,10 +73,11 @@ pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjo
     };
     let said = join.encode(&terms.key);
     let answer = |datagram: &[u8]| UdpJoined::verify(datagram, &terms.key, &said).ok();
-    let joined = dial.ask(&said, Asking::over(order.round_trip), answer)?;
+    let joined = dial.ask(&said, Asking::over(terms.round_trip), answer)?;
     let lane = UdpLane::dialled(dial, &terms.secret, &key_context(&join, &joined))?;
     let routes = [join.route_bytes, joined.route_bytes];
-    Ok(JoinedUdp { id: order.id, lane, here: join.index, there: joined.index, routes, admit: joined.admit })
+    let (here, there, round_trip) = (join.index, joined.index, terms.round_trip);
+    Ok(JoinedUdp { id: order.id, lane, here, there, routes, admit: joined.admit, round_trip })
 }
 
 /// An index that nobody can foretell.

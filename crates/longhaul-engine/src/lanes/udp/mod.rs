@@ -12,11 +12,15 @@
 //! | `desk` | the acceptor's end: knocks at the port |
 //! | `send` | the thread of the end that sends files |
 //! | `receive` | the thread of the end that receives them |
+//! | `feed` | units of a session that sends |
+//! | `sink` | units of a session that receives |
 
 pub(crate) mod desk;
+pub(crate) mod feed;
 pub(crate) mod join;
 mod packets;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod sink;
 #[cfg(test)]
 mod tests;

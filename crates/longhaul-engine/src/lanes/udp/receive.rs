@@ -29,6 +29,7 @@ use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
 use crate::lanes::worker::pieces::ReceivedPieces;
 use crate::lanes::worker::pulse::Pulse;
+use crate::lanes::worker::receive::start_of;
 
 /// A unit that came whole.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ pub(crate) fn run(
         let _ = thread.say(thread.clock.now(), OuterBody::Close, &reason.encode());
     }
     let machine = &thread.core.machine;
-    let beyond = machine.whole_beyond().map(|serial| serial.0).take(BEYOND_MOST).collect();
+    let beyond = machine.whole_beyond().map(|serial| serial.0).collect();
     (UdpLanded { below: machine.below().0, beyond }, result)
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn run(
 pub(crate) struct UdpLanded {
     /// All below this serial.
     pub(crate) below: u32,
-    /// And these, at most 128.
+    /// And these, which ascend.
     pub(crate) beyond: Vec<u32>,
 }
 
@@ -155,7 +156,7 @@ impl Slots {
     }
 
     /// The place of a unit, which gets a slot now if it has none.
-    fn place(&mut self, serial: u32) -> Option<&mut UnitPlace> {
+    fn place(&mut self, serial: u32, pulse: &Pulse) -> Option<&mut UnitPlace> {
         let at = serial.checked_sub(self.first)? as usize;
         if at >= self.units.len() {
             self.units.resize_with(at + 1, || None);
@@ -164,6 +165,7 @@ impl Slots {
         if place.is_none() {
             *place = Some(UnitPlace::new(self.claimed.pop()?));
             self.settled += 1;
+            pulse.begin_another();
         }
         place.as_mut()
     }
@@ -307,7 +309,6 @@ impl ReceiveThread<'_> {
             for datagram in run.datagrams() {
                 self.core.take_in(now, datagram, opener, sink)?;
             }
-            self.core.means.pulse.carried(run.bytes.len());
         }
         self.core.means.pulse.beat();
         Ok(())
@@ -326,7 +327,13 @@ impl Core<'_> {
         if spare > 0 {
             self.slots.promised += self.machine.admit(now, spare);
         }
-        match self.slots.is_short(self.means.window) {
+        let is_short = self.slots.is_short(self.means.window);
+        // The sender may begin nothing as long as this side has no slot.
+        match is_short && self.slots.promised == self.slots.whole {
+            true => self.means.pulse.hold(),
+            false => self.means.pulse.release(),
+        }
+        match is_short {
             true => self.machine.set_held(),
             false => self.machine.set_free(),
         }
@@ -356,9 +363,12 @@ impl Core<'_> {
         match outer.body {
             OuterBody::Unit(cut) => {
                 let body = UnitBody::decode(plain).map_err(Fault::protocol)?;
+                start_of(&body.header)?;
                 let news = self.machine.unit(arrived, cut, &body).map_err(Fault::protocol)?;
                 let first = news.first.filter(|first| first.payload() > 0);
-                if let Some((first, place)) = first.and_then(|first| Some((first, self.slots.place(first.serial.0)?))) {
+                if let Some((first, place)) =
+                    first.and_then(|first| Some((first, self.slots.place(first.serial.0, self.means.pulse)?)))
+                {
                     place.describe(cut, &first.header);
                 }
                 if let Some(body) = news.whole {
@@ -385,7 +395,7 @@ impl Core<'_> {
         let (is_first, opened) = match self.machine.look(&piece.place, piece.bytes) {
             Look::Land(at) => {
                 // A unit of which something landed has a slot.
-                let Some(place) = self.slots.place(serial) else { return Ok(None) };
+                let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(None) };
                 let into = &mut place.slot[at.start as usize..at.end as usize];
                 (false, open_into(opener, &piece.outer, piece.datagram, into)?)
             }
@@ -397,11 +407,12 @@ impl Core<'_> {
             return Ok(None);
         }
         let Some(landed) = self.machine.landed(piece.arrived, &piece.place, piece.bytes) else { return Ok(None) };
-        let Some(place) = self.slots.place(serial) else { return Ok(None) };
+        let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(None) };
         let at = landed.at.start as usize..landed.at.end as usize;
         if is_first {
             place.slot[at.clone()].copy_from_slice(&self.scratch);
         }
+        self.means.pulse.carried(piece.bytes);
         place.land(piece.place.cut, ReceivedPiece { offset: at.start, len: at.len() }, self.means.times);
         Ok(landed.whole)
     }
@@ -422,7 +433,7 @@ impl Core<'_> {
             None => (None, None),
         };
         self.slots.forget_below(self.machine.below().0);
-        self.means.pulse.done();
+        self.means.pulse.done_with_one(body.payload());
         // The machine holds no unit for whole whose digest was not said.
         let declared = body.digest.unwrap_or_default();
         sink.deliver(UdpArrival { serial: body.serial.0, header: body.header, slot, declared, computed });
@@ -441,8 +452,6 @@ struct IncomingPiece<'a> {
 
 /// Bytes of a status: it passes wherever the join has passed.
 const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
-/// Units that are told of beyond the first gap, if a lane is lost.
-const BEYOND_MOST: usize = 128;
 /// The time between two words of an end that has heard nothing yet.
 const HELLO_EACH: Duration = Duration::from_millis(100);
 /// The time between two looks for a slot.

@@ -62,6 +62,10 @@ pub(crate) trait UdpFeed {
     /// The next unit, without waiting. It is asked only if the receiver admits one.
     fn next(&mut self) -> FeedNext<Self::Bytes>;
 
+    /// All of a unit was sent once, and its digest is known: the receiver may come to have it whole
+    /// at any time. Each unit is named once, before it is `whole` and before the lane ends.
+    fn sent(&mut self, serial: u32, header: &Piece, digest: Digest);
+
     /// A unit is whole at the receiver; the serial is that of the receiver's ticket.
     fn whole(&mut self, serial: u32, unit: UdpUnit<Self::Bytes>, digest: Digest);
 
@@ -101,6 +105,7 @@ pub(crate) fn run<F: UdpFeed>(
         means,
         units: VecDeque::new(),
         first: 0,
+        reported: 0,
         is_over: false,
         is_ended: false,
         must_hash: false,
@@ -129,6 +134,8 @@ struct SendThread<'a, B> {
     /// Units from serial `first` on; `None` for those that are whole.
     units: VecDeque<Option<OpenUnit<B>>>,
     first: u32,
+    /// Units below this were reported as sent, or were whole before.
+    reported: u32,
     /// Whether the feed is over.
     is_over: bool,
     /// Whether the receiver has all there is.
@@ -149,6 +156,7 @@ struct OpenUnit<B> {
     /// Bytes from the beginning that were sent once, and whether that is all of it.
     sent: usize,
     is_sent: bool,
+    is_reported: bool,
 }
 
 impl<B: Deref<Target = [u8]>> OpenUnit<B> {
@@ -158,7 +166,14 @@ impl<B: Deref<Target = [u8]>> OpenUnit<B> {
             Unit::Bundle(_) => FileOffset(0),
         };
         let hasher = unit.digest.is_none().then(|| ChunkHasher::new(unit.header.digest, start));
-        OpenUnit { unit, hasher, hashed: 0, sent: 0, is_sent: false }
+        OpenUnit { unit, hasher, hashed: 0, sent: 0, is_sent: false, is_reported: false }
+    }
+
+    /// Reports that all of it was sent, unless that was done.
+    fn report<F: UdpFeed<Bytes = B>>(&mut self, serial: u32, digest: Digest, feed: &mut F) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            feed.sent(serial, &self.unit.header, digest);
+        }
     }
 
     /// The payload that travels.
@@ -222,6 +237,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 self.carry_out(&plan)?;
             }
             self.hash_ahead();
+            self.report_sent(feed);
             if !sent_any {
                 self.wait(feed)?;
             }
@@ -248,7 +264,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             if open.hash_beyond(0, self.means.times) || known {
                 self.machine.digest_known(begun.serial);
             }
-            self.means.pulse.begin();
+            self.means.pulse.begin_another();
             self.units.push_back(Some(open));
         }
     }
@@ -319,9 +335,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
         let bytes: usize = plan.pieces.iter().map(|run| run.len() * usize::from(plan.piece_bytes.get())).sum();
         self.means.pulse.beat();
-        self.means.pulse.carried(bytes);
-        if plan.purpose != Purpose::New {
-            self.handle.add(UdpFigure::Resent, bytes as u64);
+        match plan.purpose {
+            Purpose::New => self.means.pulse.carried(bytes),
+            _ => self.handle.add(UdpFigure::Resent, bytes as u64),
         }
         self.flush()
     }
@@ -347,6 +363,18 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             if open.hash_beyond(open.sent, self.means.times) {
                 self.machine.digest_known(Serial(self.first.wrapping_add(at as u32)));
             }
+        }
+    }
+
+    /// Reports units that were sent.
+    fn report_sent<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
+        self.reported = self.reported.max(self.first);
+        while let Some(open) = self.units.get_mut((self.reported - self.first) as usize) {
+            if let Some(open) = open {
+                let Some(digest) = open.unit.digest.filter(|_| open.is_sent) else { return };
+                open.report(self.reported, digest, feed);
+            }
+            self.reported += 1;
         }
     }
 
@@ -436,10 +464,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
         for serial in news.whole {
             let at = serial.0.wrapping_sub(self.first) as usize;
-            let Some(open) = self.units.get_mut(at).and_then(Option::take) else { continue };
-            self.means.pulse.done();
+            let Some(mut open) = self.units.get_mut(at).and_then(Option::take) else { continue };
+            self.means.pulse.done_with_one(open.payload().len() as u64);
             // No unit is whole whose digest was not said.
             if let Some(digest) = open.unit.digest {
+                open.report(serial.0, digest, feed);
                 feed.whole(serial.0, open.unit, digest);
             }
         }

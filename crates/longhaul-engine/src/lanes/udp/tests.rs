@@ -31,6 +31,7 @@ const WINDOW: u32 = 4;
 /// Units of a test, all of which are remembered until they are whole.
 struct Units {
     left: Vec<UdpUnit<Vec<u8>>>,
+    sent: Vec<u32>,
     settled: Vec<u32>,
     samples: u32,
 }
@@ -40,6 +41,11 @@ impl UdpFeed for Units {
 
     fn next(&mut self) -> FeedNext<Vec<u8>> {
         self.left.pop().map_or(FeedNext::Over, FeedNext::Unit)
+    }
+
+    fn sent(&mut self, serial: u32, _header: &Piece, _digest: Digest) {
+        assert!(!self.settled.contains(&serial), "{serial} was whole before it was sent");
+        self.sent.push(serial);
     }
 
     fn whole(&mut self, serial: u32, unit: UdpUnit<Vec<u8>>, digest: Digest) {
@@ -140,6 +146,7 @@ impl End {
 /// The end of a lane, as both ends saw it.
 struct Ended {
     sent: Result<(), (FaultCode, usize)>,
+    reported: Vec<u32>,
     settled: Vec<u32>,
     resent: u64,
     landed: UdpLanded,
@@ -171,7 +178,7 @@ fn carry(
     let (of_sender, of_receiver) = (sender.handle(), receiver.handle());
     units.reverse();
     let (pacer, times) = (Pacer::new(rate), StageTimes::default());
-    let mut feed = Units { left: units, settled: Vec::new(), samples: 0 };
+    let mut feed = Units { left: units, sent: Vec::new(), settled: Vec::new(), samples: 0 };
     let mut came = Came { slab, units: Vec::new() };
     let (sent, (landed, received)) = thread::scope(|scope| {
         let receiving = scope.spawn(|| {
@@ -189,6 +196,7 @@ fn carry(
     });
     Ended {
         sent: sent.map_err(|(fault, units)| (fault.code, units.len())),
+        reported: feed.sent,
         settled: feed.settled,
         resent: of_sender.get(UdpFigure::Resent),
         landed,
@@ -204,6 +212,9 @@ fn check(ended: &Ended, units: &[UdpUnit<Vec<u8>>]) {
     assert!(ended.received.is_ok(), "{:?}", ended.received);
     let count = units.len() as u32;
     assert_eq!(ended.landed, UdpLanded { below: count, beyond: Vec::new() });
+    let mut reported = ended.reported.clone();
+    reported.sort_unstable();
+    assert_eq!(reported, (0..count).collect::<Vec<_>>(), "each is reported once");
     let mut settled = ended.settled.clone();
     settled.sort_unstable();
     assert_eq!(settled, (0..count).collect::<Vec<_>>(), "each is settled once");

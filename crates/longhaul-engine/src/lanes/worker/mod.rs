@@ -5,7 +5,7 @@
 //! session loop. This is the only place where payload meets digest and socket. It knows headers and
 //! digests, but no files and no sessions.
 
-mod hashing;
+pub(in crate::lanes) mod hashing;
 pub(crate) mod holes;
 pub(crate) mod pacer;
 pub(crate) mod pieces;
@@ -22,7 +22,7 @@ use super::JoinedLane;
 /// Binds the calling thread, which begins to serve a lane, to the CPUs of the lane's interface or
 /// to those that the user named.
 pub(crate) fn bind(affinity: &Affinity, lane: &JoinedLane) {
-    let interface = if affinity.is_by_node() { lane.stream.interface() } else { None };
+    let interface = if affinity.is_by_node() { lane.interface() } else { None };
     affinity.bind(interface.map_or(ThreadWork::Elsewhere("lanes"), ThreadWork::Interface));
 }
 

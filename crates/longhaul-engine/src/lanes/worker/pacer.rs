@@ -114,6 +114,21 @@ impl Pacer {
         account.pass(bytes);
     }
 
+    /// Counts bytes that came and were not asked for one by one.
+    pub(crate) fn charge(&self, bytes: u64) {
+        let mut account = self.lock();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if account.reserve(Instant::now(), bytes).is_some() {
+            account.pass(bytes);
+        }
+    }
+
+    /// Whether more was counted than the rate allows until now.
+    pub(crate) fn is_ahead(&self) -> bool {
+        let account = self.lock();
+        account.rate.is_some() && account.wait(Instant::now(), account.end).is_some()
+    }
+
     /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
     /// some lanes carry less than theirs. The account keeps the whole. `None` for no rate.
     pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
