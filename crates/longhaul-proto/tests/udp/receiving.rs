@@ -100,6 +100,28 @@ fn a_new_cut_forgets_the_pieces_of_the_old_one_and_these_are_dropped() {
 }
 
 #[test]
+fn a_unit_has_the_same_length_and_digest_in_every_cut() {
+    let mut receiving = receiver(1);
+    let cut = |cut| DataPlace { cut: UnitCut(cut), ..place(0, 0) };
+    receiving.unit(arrived(0, ms(1)), UnitCut(0), &body(0, 2 * PIECE + 9, Some([1; 32]))).expect("a sound unit");
+    for (case, piece, bytes, want) in [
+        ("a full one", 1, PIECE, Look::First),
+        ("the last one", 2, 9, Look::First),
+        ("a short one within", 1, 9, Look::Wrong),
+        ("one beyond the end", 3, PIECE, Look::Wrong),
+        ("one across the end", 2, PIECE, Look::Wrong),
+    ] {
+        assert_eq!(receiving.look(&DataPlace { piece, ..cut(1) }, bytes as usize), want, "{case}");
+    }
+    // What was said of it two cuts ago counts, though a description without the digest came since.
+    receiving.landed(arrived(1, ms(1)), &cut(1), PIECE as usize).expect("it lands");
+    receiving.unit(arrived(2, ms(1)), UnitCut(1), &body(0, 2 * PIECE + 9, None)).expect("a sound unit");
+    receiving.landed(arrived(3, ms(1)), &cut(2), PIECE as usize).expect("it lands");
+    let other = body(0, 2 * PIECE + 9, Some([2; 32]));
+    assert_eq!(receiving.unit(arrived(4, ms(1)), UnitCut(2), &other), Err(UdpBreach::Unit));
+}
+
+#[test]
 fn a_sender_that_contradicts_itself_ends_the_lane() {
     let setup = || {
         let mut receiving = receiver(3);
@@ -119,6 +141,10 @@ fn a_sender_that_contradicts_itself_ends_the_lane() {
         ("the same again", 0, body(2, 9, None), None),
         ("of another length", 0, body(2, 8, None), Some(UdpBreach::Unit)),
         ("of another digest", 0, body(2, 9, Some([2; 32])), Some(UdpBreach::Unit)),
+        ("the same in a new cut", 1, body(2, 9, Some([1; 32])), None),
+        ("of another length in a new cut", 1, body(2, 8, None), Some(UdpBreach::Unit)),
+        ("of another digest in a new cut", 1, body(2, 9, Some([2; 32])), Some(UdpBreach::Unit)),
+        ("not as long as its short piece of an old cut", 1, body(0, 2 * PIECE, None), Some(UdpBreach::Unit)),
         ("larger than the slot", 0, body(1, SLOT + 1, None), Some(UdpBreach::NotAdmitted)),
         ("not admitted", 0, body(3, 9, None), Some(UdpBreach::NotAdmitted)),
     ] {
