@@ -50,6 +50,9 @@ pub struct UdpReceiving {
     units: VecDeque<UnitIn>,
     below: u32,
     admit: u32,
+    /// The credit that the join said. Of more the sender is only known to have heard when it begins
+    /// a unit for it.
+    first_admit: u32,
     /// The units in all, once END has come.
     end: Option<u32>,
     slot_bytes: u64,
@@ -108,10 +111,12 @@ pub struct Described {
 impl UdpReceiving {
     /// A receiver's end whose lane has just joined.
     pub fn new(now: Timestamp, config: UdpReceivingConfig) -> UdpReceiving {
+        let admit = config.admit.0.min(UDP_UNITS_OPEN_MAX);
         UdpReceiving {
             units: VecDeque::new(),
             below: 0,
-            admit: config.admit.0.min(UDP_UNITS_OPEN_MAX),
+            admit,
+            first_admit: admit,
             end: None,
             slot_bytes: config.slot_bytes,
             counts: Counts::default(),

@@ -200,6 +200,37 @@ fn credit_that_a_sender_may_wait_for_is_said_at_once() {
 }
 
 #[test]
+fn credit_that_may_be_lost_is_said_again_until_the_sender_uses_it() {
+    let mut receiving = receiver(1);
+    receiving.unit(arrived(0, ms(100)), UnitCut(0), &body(0, PIECE, Some([1; 32]))).expect("a sound unit");
+    receiving.landed(arrived(1, ms(100)), &place(0, 0), PIECE as usize).expect("it lands");
+    receiving.admit(ms(100), 3);
+    let said = |receiving: &mut UdpReceiving, times: usize| -> Vec<u64> {
+        let mut last = 0;
+        let next = |_| {
+            let now = receiving.timeout();
+            assert_eq!(receiving.report(now, 1000)[0].admit, Serial(4));
+            now.0.saturating_sub(std::mem::replace(&mut last, now.0)) / 1000
+        };
+        (0..times).map(next).skip(1).collect()
+    };
+    // Half a round trip, and then each time twice as long, up to that of a sign of life.
+    assert_eq!(said(&mut receiving, 11), [40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000]);
+    // The sender has heard of one unit more at least, and perhaps of no other.
+    receiving.unit(arrived(2, ms(60_000)), UnitCut(0), &body(1, PIECE, Some([1; 32]))).expect("a sound unit");
+    receiving.landed(arrived(3, ms(60_000)), &place(1, 0), PIECE as usize).expect("it lands");
+    assert_eq!(said(&mut receiving, 4), [40, 80, 160]);
+    receiving.end(arrived(4, ms(61_000)), 2).expect("a sound end");
+    assert_eq!(said(&mut receiving, 3), [5000, 5000], "there is nothing more to begin");
+    // What the join has said needs no word.
+    let mut receiving = receiver(2);
+    receiving.unit(arrived(0, ms(100)), UnitCut(0), &body(0, PIECE, Some([1; 32]))).expect("a sound unit");
+    receiving.landed(arrived(1, ms(100)), &place(0, 0), PIECE as usize).expect("it lands");
+    receiving.admit(ms(100), 2);
+    assert_eq!(said(&mut receiving, 3), [5000, 5000]);
+}
+
+#[test]
 fn a_status_says_how_long_the_largest_waited_and_the_smallest_delay_whatever_the_clocks_say() {
     let mut receiving = receiver(1);
     // Delays of -2, 1 and 0 units across the end of the sender's 16 bits.
