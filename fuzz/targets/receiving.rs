@@ -93,6 +93,11 @@ fn piece(
     (landed, whole): (&mut Landed, &mut BTreeSet<u32>),
 ) {
     let look = receiving.look(place, len);
+    if look == Look::Seen {
+        let (is_newer, twice) = (receiving.is_newer(arrived.number), receiving.counts().twice);
+        receiving.again(arrived);
+        assert_eq!(receiving.counts().twice - twice, u32::from(is_newer));
+    }
     let came = receiving.landed(arrived, place, len);
     assert_eq!(came.is_some(), matches!(look, Look::Land(_) | Look::First), "{look:?}");
     let Some(came) = came else { return };

@@ -43,7 +43,7 @@ fn a_piece_is_opened_into_its_slot_only_where_it_lacks_and_fits() {
     ] {
         assert_eq!(receiving.look(&place, bytes), want, "{case}");
     }
-    assert_eq!((receiving.counts().twice, receiving.counts().wrong), (1, 6));
+    assert_eq!((receiving.counts().twice, receiving.counts().wrong), (0, 6), "nothing was opened");
     // Its length is known now.
     receiving.unit(arrived(1, ms(1)), UnitCut(0), &body(1, 3 * PIECE + 5, None)).expect("a sound unit");
     for (piece, bytes, want) in [
@@ -296,6 +296,20 @@ fn a_report_is_bounded_and_what_it_leaves_out_is_not_taken_for_missing() {
         lost += sending.status(ms(131), number(at), status).expect("a sound status").sample.expect("it is new").lost;
     }
     assert_eq!(lost, 32, "a gap in each packet, though no packet has room");
+}
+
+#[test]
+fn a_piece_that_the_sender_sent_again_counts_and_one_that_was_recorded_does_not() {
+    let mut receiving = receiver(1);
+    receiving.landed(arrived(5, ms(1)), &place(0, 0), PIECE as usize).expect("it lands");
+    for (packet, is_newer, twice) in [(5, false, 0), (4, false, 0), (6, true, 1), (6, false, 1), (9, true, 2)] {
+        assert_eq!(receiving.look(&place(0, 0), PIECE as usize), Look::Seen);
+        assert_eq!(receiving.is_newer(number(packet)), is_newer, "{packet}");
+        receiving.again(arrived(packet, ms(2)));
+        assert_eq!(receiving.counts().twice, twice, "{packet}");
+    }
+    assert_eq!(receiving.report(ms(50), 1000)[0].largest.map(|largest| largest.number), Some(number(9)));
+    assert_eq!(receiving.counts().packets, 1);
 }
 
 #[test]

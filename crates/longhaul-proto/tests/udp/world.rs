@@ -394,6 +394,9 @@ impl World {
             // It counts for the piece behind it.
             self.receiving.landed(arrived, &DataPlace { piece: place.piece + 1, ..place }, plain.len());
         }
+        if look == Look::Seen && opens && self.receiving.is_newer(arrived.number) {
+            self.receiving.again(arrived);
+        }
         if let Look::Land(at) = &look {
             // What did not open has soiled its place.
             let bytes = &mut slot[at.start as usize..at.end as usize];
