@@ -162,8 +162,9 @@ impl UdpSending {
         let bytes = PieceBytes::filling(self.sizes.mtu.size()).unwrap_or(PieceBytes::SAFE);
         let mut any = None;
         for unit in self.units.iter_mut().flatten().filter(|unit| unit.piece_bytes > bytes) {
-            self.sizes.flying_bytes -= u64::from(unit.flying()) * u64::from(unit.piece_bytes.get());
-            unit.cut_anew(bytes);
+            let old = u64::from(unit.piece_bytes.get());
+            let Some(flying) = unit.cut_anew(bytes) else { continue };
+            self.sizes.flying_bytes -= u64::from(flying) * old;
             any = Some(bytes);
         }
         self.sizes.counts.cuts += u64::from(any.is_some());
