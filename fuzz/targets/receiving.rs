@@ -1,6 +1,6 @@
 //! The receiver's end of a UDP lane against any packets that open, in any order: bytes that landed
-//! are never written again in the same cut, memory is bounded, and statuses parse, fit, and say
-//! what has landed.
+//! are never written again in the same cut, what is said of a unit is the same in all cuts, memory
+//! is bounded, and statuses parse, fit, and say what has landed.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,7 @@ fn play(bytes: &[u8]) {
     let config = UdpReceivingConfig { slot_bytes: SLOT_BYTES, admit: Serial(4), round_trip: Duration::from_millis(40) };
     let mut receiving = UdpReceiving::new(Timestamp(0), config);
     let (mut landed, mut whole) = (Landed::new(), BTreeSet::new());
+    let mut said = BTreeMap::new();
     let mut now = Timestamp(0);
     for (step, op) in (0..).zip(bytes.chunks_exact(6)) {
         let number = PacketNumber::new(step ^ u64::from(op[5] & 7)).expect("few packets");
@@ -48,6 +49,9 @@ fn play(bytes: &[u8]) {
             4 | 5 => {
                 let body = body(serial, size, piece_bytes, op[0]);
                 let Ok(described) = receiving.unit(arrived, cut, &body) else { return };
+                for body in described.first.iter().chain(&described.whole) {
+                    assert_eq!(*said.entry(serial).or_insert(body.header), body.header, "a unit becomes another one");
+                }
                 anew(&mut landed, &whole, serial, cut, described.first.is_some());
                 described.whole.iter().for_each(|body| hand_on(body, (&mut landed, &mut whole)));
             }
@@ -89,6 +93,11 @@ fn piece(
     (landed, whole): (&mut Landed, &mut BTreeSet<u32>),
 ) {
     let look = receiving.look(place, len);
+    if look == Look::Seen {
+        let (is_newer, twice) = (receiving.is_newer(arrived.number), receiving.counts().twice);
+        receiving.again(arrived);
+        assert_eq!(receiving.counts().twice - twice, u32::from(is_newer));
+    }
     let came = receiving.landed(arrived, place, len);
     assert_eq!(came.is_some(), matches!(look, Look::Land(_) | Look::First), "{look:?}");
     let Some(came) = came else { return };

@@ -12,7 +12,7 @@ use longhaul_fuzz::within;
 use longhaul_proto::Timestamp;
 use longhaul_proto::udp::packet::{OuterBody, PacketNumber, PieceBytes, SendTime, Serial, UnitBody, UnitCut};
 use longhaul_proto::udp::plan::{MessageRoom, UdpPlan};
-use longhaul_proto::udp::receiving::{Arrived, UdpReceiving, UdpReceivingConfig};
+use longhaul_proto::udp::receiving::{Arrived, Look, UdpReceiving, UdpReceivingConfig};
 use longhaul_proto::udp::sending::{UdpSending, UdpSendingConfig};
 use longhaul_proto::udp::status::{Status, UnitStanding};
 use longhaul_proto::wire::data::Piece;
@@ -118,7 +118,9 @@ impl Play {
         let arrived = Arrived { number, sent: SendTime(0), at: self.now };
         match (plan, body_of) {
             (_, OuterBody::Data(place)) => {
-                let _ = self.receiving.look(place, bytes as usize);
+                if self.receiving.look(place, bytes as usize) == Look::Seen {
+                    self.receiving.again(arrived);
+                }
                 self.receiving.landed(arrived, place, bytes as usize);
             }
             (UdpPlan::Unit(unit), OuterBody::Unit(cut)) => {

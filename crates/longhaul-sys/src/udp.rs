@@ -25,10 +25,12 @@ pub enum Sent {
     Taken,
     /// The socket's buffer is full: [`wait`] until it can be written to. None of them was taken.
     Full,
-    /// The host has dropped them, as the network may: no memory for now, no route for now, or a
-    /// note that the other host has no such port. Whoever forges such a note must not end anything.
+    /// The host has dropped them, as the network may: no memory for now, or no route for now. A
+    /// note (ICMP) that the other host or a router sent drops nothing: whoever forges one must not
+    /// end or change anything.
     Dropped,
-    /// A datagram is longer than the way out of this host takes.
+    /// A datagram is longer than the way out of this host takes. It is this host that says so, and
+    /// not a note.
     TooLong,
     /// This socket, or the network card that it sends through, does not cut bytes into datagrams:
     /// send them with [`send_each`].
@@ -124,7 +126,7 @@ pub fn keep_first(socket: impl AsFd) -> io::Result<()> {
 pub fn send_run(socket: impl AsFd, run: &[u8], datagram_bytes: u16) -> io::Result<Sent> {
     let is_one = run.len() <= usize::from(datagram_bytes);
     let control = if is_one { None } else { Some(Control::cutting(datagram_bytes)) };
-    let sent = message::send(socket.as_fd(), run, control.as_ref());
+    let sent = past_notes(|| message::send(socket.as_fd(), run, control.as_ref()));
     match sent {
         Err(e) if !is_one && [Some(libc::EIO), Some(libc::EINVAL)].contains(&e.raw_os_error()) => Ok(Sent::NotCut),
         sent => outcome(sent),
@@ -142,7 +144,7 @@ pub fn send_each(socket: impl AsFd, run: &[u8], datagram_bytes: u16) -> io::Resu
     for several in run.chunks(usize::from(datagram_bytes.max(1)) * Gather::DATAGRAMS) {
         let mut gather = Gather::of(several, datagram_bytes);
         while !gather.is_empty() {
-            let taken = gather.send(socket.as_fd());
+            let taken = past_notes(|| gather.send(socket.as_fd()));
             sent += *taken.as_ref().unwrap_or(&0);
             match outcome(taken.map(drop))? {
                 Sent::Taken => {}
@@ -171,6 +173,18 @@ pub fn wait(socket: impl AsFd, readiness: Readiness, at_most: Duration) -> io::R
         Err(rustix::io::Errno::INTR) => Ok(false),
         ready => Ok(ready? > 0),
     }
+}
+
+/// Calls until an error is that of the call itself. An error that a note has left at the socket is
+/// given to whichever call comes next, in place of what it would have done, and is forgotten then.
+fn past_notes<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..NOTES_PASSED {
+        match call() {
+            Err(e) if e.raw_os_error().is_some_and(is_note_of_others) => {}
+            done => return done,
+        }
+    }
+    call()
 }
 
 fn outcome(sent: io::Result<()>) -> io::Result<Sent> {
@@ -207,6 +221,9 @@ fn is_ipv6(socket: BorrowedFd<'_>) -> io::Result<bool> {
 fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     message::set_option(socket, level, name, &value)
 }
+
+/// Notes that a call gets past: the probes of one round may draw several, one behind the other.
+const NOTES_PASSED: usize = 3;
 
 /// The most bytes of a run: one packet of IPv4 and its headers hold no more.
 pub const RUN_BYTES_MAX: usize = 65_507;

@@ -31,8 +31,11 @@ const HOLE_TIME: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Mtu {
     search: SizeSearch,
-    /// The most that both routes carry, as their systems know them.
+    /// The most that both routes carry, as their systems knew them at the join.
     route: u16,
+    /// The most that this host's way out has not refused. It is forgotten when larger sizes are
+    /// tried again.
+    allowed: u16,
     size: u16,
     /// Sizes that are larger than `size` and still to be tried in this round, largest last.
     pending: Vec<u16>,
@@ -41,6 +44,9 @@ pub struct Mtu {
     due: Timestamp,
     /// The first large datagram that was sent since one landed: its number, and when.
     large_since: Option<(u64, Timestamp)>,
+    /// Whether such a one was overtaken by a packet that came: the path swallows large datagrams,
+    /// or swallowed everything for some time. Large ones that are sent from then on tell which.
+    is_doubted: bool,
 }
 
 impl Mtu {
@@ -53,11 +59,13 @@ impl Mtu {
         Mtu {
             search: SizeSearch(0),
             route,
+            allowed: route,
             size,
             pending: Vec::new(),
             rounds_left: ROUNDS,
             due: now,
             large_since: None,
+            is_doubted: false,
         }
     }
 
@@ -75,10 +83,13 @@ impl Mtu {
     pub fn probe(&mut self, now: Timestamp) -> Option<u16> {
         if self.pending.is_empty() && now >= self.due && self.size < self.route {
             if self.rounds_left == 0 {
-                self.rounds_left = ROUNDS;
+                (self.rounds_left, self.allowed) = (ROUNDS, self.route);
             }
             self.rounds_left -= 1;
             self.pending = self.candidates();
+            if self.pending.is_empty() {
+                (self.rounds_left, self.due) = (0, now.after(RAISE_AFTER));
+            }
         }
         self.pending.last().copied()
     }
@@ -99,17 +110,26 @@ impl Mtu {
 
     /// The largest probe of the latest search that came, as the other end says.
     pub fn came(&mut self, search: SizeSearch, size: u16) {
-        if search == self.search && size > self.size && size <= self.route {
+        if search == self.search && size > self.size && size <= self.allowed {
             self.size = size;
             self.pending.retain(|pending| *pending > size);
         }
     }
 
-    /// The system refuses to send so large a datagram (EMSGSIZE).
+    /// The system refuses to send so large a datagram (EMSGSIZE): nothing as large is tried before
+    /// larger sizes are tried again. If datagrams have that size, smaller ones are looked for at
+    /// once, and the smallest are sent until one is found. Refusing even those means nothing: the
+    /// join has shown that they pass.
     pub fn refused(&mut self, size: u16) {
-        self.route = self.route.min(size.saturating_sub(1)).max(UDP_DATAGRAM_BYTES_SAFE);
-        self.size = self.size.min(self.route);
+        if size <= UDP_DATAGRAM_BYTES_SAFE {
+            return;
+        }
+        self.allowed = self.allowed.min(size - 1);
         self.pending.retain(|pending| *pending < size);
+        if self.size >= size {
+            (self.pending, self.rounds_left, self.due) = (Vec::new(), ROUNDS, Timestamp(0));
+            self.search_anew();
+        }
     }
 
     /// A datagram with this number was sent, of this size.
@@ -121,35 +141,48 @@ impl Mtu {
 
     /// A large piece has landed.
     pub(super) fn landed(&mut self) {
-        self.large_since = None;
+        (self.large_since, self.is_doubted) = (None, false);
     }
 
     /// Whether the path swallows large datagrams: none has landed for long, though a packet that
-    /// was sent after the first of them came (number `largest`). If so the size is the smallest
-    /// from now on, and larger ones are tried again after 600 s.
+    /// was sent after the first of them came (number `largest`), and then again none of those that
+    /// were sent after that. If so the size is the smallest from now on, and larger ones are tried
+    /// again after 600 s.
     pub(super) fn fell(&mut self, now: Timestamp, largest: u64, round_trip: Duration) -> bool {
         let Some((first, at)) = self.large_since else { return false };
         if self.size == UDP_DATAGRAM_BYTES_SAFE || largest <= first || now.since(at) < HOLE_TIME.max(round_trip * 3) {
             return false;
         }
+        self.large_since = None;
+        if !std::mem::replace(&mut self.is_doubted, true) {
+            return false;
+        }
+        (self.pending, self.rounds_left, self.due) = (Vec::new(), 0, now.after(RAISE_AFTER));
+        self.search_anew();
+        true
+    }
+
+    /// The smallest datagrams are sent from now on, and what came of earlier probes proves nothing.
+    fn search_anew(&mut self) {
         self.size = UDP_DATAGRAM_BYTES_SAFE;
         match self.search.0.checked_add(1) {
             Some(next) => self.search = SizeSearch(next),
-            // A probe could not be told from one that came before the hole.
+            // A probe could not be told from one that came before.
             None => self.route = UDP_DATAGRAM_BYTES_SAFE,
         }
-        self.pending.clear();
-        self.rounds_left = 0;
-        self.due = now.after(RAISE_AFTER);
-        self.large_since = None;
-        true
+        self.landed();
+    }
+
+    /// Whether large datagrams are doubted: small ones should follow them soon.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.is_doubted
     }
 
     /// Sizes that may pass, largest last.
     fn candidates(&self) -> Vec<u16> {
-        let common = COMMON_SIZES.into_iter().filter(|size| *size < self.route);
+        let common = COMMON_SIZES.into_iter().filter(|size| *size < self.allowed);
         let mut sizes: Vec<u16> =
-            [self.route].into_iter().chain(common).filter(|candidate| *candidate > self.size).collect();
+            [self.allowed].into_iter().chain(common).filter(|candidate| *candidate > self.size).collect();
         sizes.reverse();
         sizes
     }
@@ -201,10 +234,30 @@ mod tests {
         mtu.refused(1452);
         assert_eq!(round(&mut mtu, ms(0)), [1432, 1372]);
         mtu.came(SizeSearch(0), 1452);
-        assert_eq!(mtu.size(), 1232, "a size that was never probed");
+        assert_eq!(mtu.size(), 1232, "a size that was refused");
         mtu.came(SizeSearch(0), 1432);
-        mtu.refused(1432);
-        assert_eq!(mtu.size(), 1431);
+        assert_eq!(mtu.size(), 1432);
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_tried_again_later_and_smaller_sizes_at_once() {
+        let mut mtu = Mtu::new(ms(0), [1472, 9000]);
+        round(&mut mtu, ms(0));
+        mtu.came(SizeSearch(0), 1472);
+        mtu.refused(1000);
+        mtu.refused(1232);
+        assert_eq!((mtu.size(), mtu.timeout()), (1472, None), "the join has shown that they pass");
+        mtu.refused(1472);
+        assert_eq!((mtu.size(), mtu.timeout()), (1232, Some(ms(0))));
+        assert_eq!(round(&mut mtu, ms(1000)), [1471, 1452, 1432, 1372]);
+        mtu.came(SizeSearch(0), 1471);
+        assert_eq!((mtu.size(), mtu.search()), (1232, SizeSearch(1)), "a probe from before");
+        mtu.came(SizeSearch(1), 1471);
+        assert_eq!((mtu.size(), round(&mut mtu, ms(1100))), (1471, vec![]));
+        assert_eq!(mtu.timeout(), Some(ms(601_100)), "what was refused need not be for ever");
+        assert_eq!(round(&mut mtu, ms(601_100)), [1472]);
+        mtu.came(SizeSearch(1), 1472);
+        assert_eq!((mtu.size(), mtu.timeout()), (1472, None));
     }
 
     #[test]
@@ -217,13 +270,19 @@ mod tests {
         found(&mut mtu);
         mtu.sent(ms(1000), 70, 200);
         mtu.sent(ms(1000), 77, 8952);
-        for (now, largest, fell) in [(1299, 99, false), (1300, 77, false), (1300, 78, true)] {
+        for (now, largest) in [(1299, 99), (1300, 77), (1300, 78), (1301, 79)] {
+            assert!(!mtu.fell(ms(now), largest, rtt), "{now} {largest}");
+        }
+        // Only what is sent from now on tells it from a path that swallowed everything.
+        assert!(mtu.is_doubted());
+        mtu.sent(ms(1301), 80, 8952);
+        for (now, largest, fell) in [(1600, 99, false), (1601, 80, false), (1601, 81, true)] {
             assert_eq!(mtu.fell(ms(now), largest, rtt), fell, "{now} {largest}");
         }
-        assert_eq!((mtu.size(), mtu.timeout()), (1232, Some(ms(601_300))));
+        assert_eq!((mtu.size(), mtu.timeout()), (1232, Some(ms(601_601))));
         mtu.came(SizeSearch(0), 8952);
         assert_eq!(mtu.size(), 1232, "a probe that came before the hole");
-        assert_eq!(round(&mut mtu, ms(601_300)).len(), 7);
+        assert_eq!(round(&mut mtu, ms(601_601)).len(), 7);
         mtu.came(SizeSearch(1), 8952);
         assert_eq!(mtu.size(), 8952);
         // One that landed is proof of the contrary, and a short round trip is none.
@@ -232,8 +291,25 @@ mod tests {
         mtu.sent(ms(1000), 77, 8952);
         mtu.landed();
         assert!(!mtu.fell(ms(2000), 99, rtt));
-        mtu.sent(ms(2000), 99, 8952);
-        assert!(!mtu.fell(ms(2199), 100, Duration::from_millis(1)));
-        assert!(mtu.fell(ms(2200), 100, Duration::from_millis(1)));
+        for (number, at, fell) in [(99, 2000, false), (199, 2200, true)] {
+            mtu.sent(ms(at), number, 8952);
+            assert!(!mtu.fell(ms(at + 199), number + 1, Duration::from_millis(1)));
+            assert_eq!(mtu.fell(ms(at + 200), number + 1, Duration::from_millis(1)), fell);
+        }
+    }
+
+    #[test]
+    fn a_path_that_swallowed_everything_for_some_time_is_not_taken_for_one_that_swallows_large_ones() {
+        let rtt = Duration::from_millis(100);
+        let mut mtu = Mtu::new(ms(0), [8952, 8952]);
+        round(&mut mtu, ms(0));
+        mtu.came(SizeSearch(0), 8952);
+        for outage in 0..3 {
+            let (at, number) = (1000 + outage * 10_000, 100 * outage);
+            mtu.sent(ms(at), number, 8952);
+            assert!(!mtu.fell(ms(at + 3000), number + 1, rtt));
+            mtu.sent(ms(at + 3000), number + 2, 8952);
+            mtu.landed();
+        }
     }
 }

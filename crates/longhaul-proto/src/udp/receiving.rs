@@ -50,6 +50,9 @@ pub struct UdpReceiving {
     units: VecDeque<UnitIn>,
     below: u32,
     admit: u32,
+    /// The credit that the join said. Of more the sender is only known to have heard when it begins
+    /// a unit for it.
+    first_admit: u32,
     /// The units in all, once END has come.
     end: Option<u32>,
     slot_bytes: u64,
@@ -67,7 +70,9 @@ pub enum Look {
     /// It is the first of its unit or of another cut of it: it is opened elsewhere, and goes into
     /// the slot, at the place that [`UdpReceiving::landed`] names, only then.
     First,
-    /// It has landed, or its unit is whole: it is dropped.
+    /// It has landed, or its unit is whole. If its number is above all that came
+    /// ([`UdpReceiving::is_newer`]) the sender has sent it again: it is opened elsewhere, and then
+    /// [`UdpReceiving::again`]. Otherwise it is dropped, as anybody may have recorded it.
     Seen,
     /// Its unit is not admitted: it is dropped.
     Beyond,
@@ -108,10 +113,12 @@ pub struct Described {
 impl UdpReceiving {
     /// A receiver's end whose lane has just joined.
     pub fn new(now: Timestamp, config: UdpReceivingConfig) -> UdpReceiving {
+        let admit = config.admit.0.min(UDP_UNITS_OPEN_MAX);
         UdpReceiving {
             units: VecDeque::new(),
             below: 0,
-            admit: config.admit.0.min(UDP_UNITS_OPEN_MAX),
+            admit,
+            first_admit: admit,
             end: None,
             slot_bytes: config.slot_bytes,
             counts: Counts::default(),
@@ -139,15 +146,28 @@ impl UdpReceiving {
     }
 
     /// Whether a piece of so many bytes may be opened, and into which bytes of the slot. Counts the
-    /// datagrams that are dropped.
+    /// datagrams that contradict what is known.
     pub fn look(&mut self, place: &DataPlace, bytes: usize) -> Look {
         let look = self.place_of(place, bytes as u64);
-        match look {
-            Look::Seen => self.counts.twice = self.counts.twice.wrapping_add(1),
-            Look::Wrong => self.counts.wrong = self.counts.wrong.wrapping_add(1),
-            Look::Land(_) | Look::First | Look::Beyond => {}
+        if look == Look::Wrong {
+            self.counts.wrong = self.counts.wrong.wrapping_add(1);
         }
         look
+    }
+
+    /// Whether this number is above that of all packets that opened: whoever plays an earlier one
+    /// again has none that is.
+    pub fn is_newer(&self, number: PacketNumber) -> bool {
+        self.largest.is_none_or(|(largest, _)| number > largest)
+    }
+
+    /// A piece that had landed was opened once more, under a number above all that came. It counts:
+    /// the sender has taken it for lost though it was not.
+    pub fn again(&mut self, arrived: Arrived) {
+        if self.is_newest(arrived) {
+            self.counts.twice = self.counts.twice.wrapping_add(1);
+            self.reports.arrived(arrived.at, arrived.sent);
+        }
     }
 
     /// A piece of so many bytes was opened. `None` if it must be dropped all the same, as another
@@ -313,7 +333,7 @@ impl UdpReceiving {
     /// piece, it is not known whether it came before: so its send time counts for nothing, and
     /// nobody who plays it again is answered.
     fn is_newest(&mut self, arrived: Arrived) -> bool {
-        let is_newest = self.largest.is_none_or(|(number, _)| arrived.number > number);
+        let is_newest = self.is_newer(arrived.number);
         if is_newest {
             self.largest = Some((arrived.number, arrived.at));
         }

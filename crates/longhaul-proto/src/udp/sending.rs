@@ -243,8 +243,17 @@ impl UdpSending {
         if self.stage == SendingStage::Finished && now >= self.timers.end {
             return Some(UdpPlan::End(self.end()));
         }
-        let sign = UdpPlan::Probe(self.sizes.mtu.search(), PROBE_DATAGRAM_BYTES_MIN);
-        (now >= self.timers.sign).then_some(sign)
+        (now >= self.timers.sign).then(|| self.sign())
+    }
+
+    /// A sign of life, which the receiver answers at once. It may be sent at any time.
+    pub fn sign(&self) -> UdpPlan {
+        UdpPlan::Probe(self.sizes.mtu.search(), PROBE_DATAGRAM_BYTES_MIN)
+    }
+
+    /// Whether a status with this number would be news: it is above that of all that were heard.
+    pub fn is_news(&self, number: PacketNumber) -> bool {
+        self.heard.is_none_or(|heard| number > heard.number)
     }
 
     /// A message that [`UdpSending::next`] planned was sent, or was given to the system and may be
@@ -285,7 +294,7 @@ impl UdpSending {
     /// # Errors
     /// [`UdpBreach`] if it cannot be: the lane ends.
     pub fn status(&mut self, now: Timestamp, number: PacketNumber, status: &Status) -> Result<UdpHeard, UdpBreach> {
-        if self.heard.is_some_and(|heard| number <= heard.number) {
+        if !self.is_news(number) {
             return Ok(UdpHeard::default());
         }
         self.check(status)?;

@@ -76,6 +76,18 @@ fn a_path_that_begins_to_swallow_large_datagrams_costs_one_cut() {
     }
 }
 
+/// All slots are on the way when it begins, so that nothing but the description of the oldest unit
+/// is sent for most of it.
+#[test]
+fn an_outage_is_not_taken_for_a_path_that_swallows_large_datagrams() {
+    for (seed, slots) in (0..8).zip([1, 2, 4, 8].into_iter().cycle()) {
+        let outage = Some((Timestamp(1_150_000), Timestamp(4_150_000)));
+        let mut world = World::new(Plan { outage, slots, ..Plan::sound(vec![100_000; 60], seed) }, None);
+        assert_eq!(world.play(), Ok(()));
+        assert_eq!((world.cuts, world.sending.datagram_bytes()), (0, 1472), "seed {seed}");
+    }
+}
+
 /// At 1.6 Gbit/s and 300 ms, with a loss of 10 %, there are more gaps than a report may hold, so
 /// that larger pieces land and are not reported for long.
 #[test]

@@ -43,7 +43,7 @@ fn a_piece_is_opened_into_its_slot_only_where_it_lacks_and_fits() {
     ] {
         assert_eq!(receiving.look(&place, bytes), want, "{case}");
     }
-    assert_eq!((receiving.counts().twice, receiving.counts().wrong), (1, 6));
+    assert_eq!((receiving.counts().twice, receiving.counts().wrong), (0, 6), "nothing was opened");
     // Its length is known now.
     receiving.unit(arrived(1, ms(1)), UnitCut(0), &body(1, 3 * PIECE + 5, None)).expect("a sound unit");
     for (piece, bytes, want) in [
@@ -100,6 +100,28 @@ fn a_new_cut_forgets_the_pieces_of_the_old_one_and_these_are_dropped() {
 }
 
 #[test]
+fn a_unit_has_the_same_length_and_digest_in_every_cut() {
+    let mut receiving = receiver(1);
+    let cut = |cut| DataPlace { cut: UnitCut(cut), ..place(0, 0) };
+    receiving.unit(arrived(0, ms(1)), UnitCut(0), &body(0, 2 * PIECE + 9, Some([1; 32]))).expect("a sound unit");
+    for (case, piece, bytes, want) in [
+        ("a full one", 1, PIECE, Look::First),
+        ("the last one", 2, 9, Look::First),
+        ("a short one within", 1, 9, Look::Wrong),
+        ("one beyond the end", 3, PIECE, Look::Wrong),
+        ("one across the end", 2, PIECE, Look::Wrong),
+    ] {
+        assert_eq!(receiving.look(&DataPlace { piece, ..cut(1) }, bytes as usize), want, "{case}");
+    }
+    // What was said of it two cuts ago counts, though a description without the digest came since.
+    receiving.landed(arrived(1, ms(1)), &cut(1), PIECE as usize).expect("it lands");
+    receiving.unit(arrived(2, ms(1)), UnitCut(1), &body(0, 2 * PIECE + 9, None)).expect("a sound unit");
+    receiving.landed(arrived(3, ms(1)), &cut(2), PIECE as usize).expect("it lands");
+    let other = body(0, 2 * PIECE + 9, Some([2; 32]));
+    assert_eq!(receiving.unit(arrived(4, ms(1)), UnitCut(2), &other), Err(UdpBreach::Unit));
+}
+
+#[test]
 fn a_sender_that_contradicts_itself_ends_the_lane() {
     let setup = || {
         let mut receiving = receiver(3);
@@ -119,6 +141,10 @@ fn a_sender_that_contradicts_itself_ends_the_lane() {
         ("the same again", 0, body(2, 9, None), None),
         ("of another length", 0, body(2, 8, None), Some(UdpBreach::Unit)),
         ("of another digest", 0, body(2, 9, Some([2; 32])), Some(UdpBreach::Unit)),
+        ("the same in a new cut", 1, body(2, 9, Some([1; 32])), None),
+        ("of another length in a new cut", 1, body(2, 8, None), Some(UdpBreach::Unit)),
+        ("of another digest in a new cut", 1, body(2, 9, Some([2; 32])), Some(UdpBreach::Unit)),
+        ("not as long as its short piece of an old cut", 1, body(0, 2 * PIECE, None), Some(UdpBreach::Unit)),
         ("larger than the slot", 0, body(1, SLOT + 1, None), Some(UdpBreach::NotAdmitted)),
         ("not admitted", 0, body(3, 9, None), Some(UdpBreach::NotAdmitted)),
     ] {
@@ -171,6 +197,37 @@ fn credit_that_a_sender_may_wait_for_is_said_at_once() {
     assert_eq!(status[0].admit, Serial(2));
     receiving.admit(ms(110), UDP_UNITS_OPEN_MAX);
     assert_eq!((receiving.credit(), receiving.admit(ms(110), 1)), (UDP_UNITS_OPEN_MAX - 1, 0), "no more may be open");
+}
+
+#[test]
+fn credit_that_may_be_lost_is_said_again_until_the_sender_uses_it() {
+    let mut receiving = receiver(1);
+    receiving.unit(arrived(0, ms(100)), UnitCut(0), &body(0, PIECE, Some([1; 32]))).expect("a sound unit");
+    receiving.landed(arrived(1, ms(100)), &place(0, 0), PIECE as usize).expect("it lands");
+    receiving.admit(ms(100), 3);
+    let said = |receiving: &mut UdpReceiving, times: usize| -> Vec<u64> {
+        let mut last = 0;
+        let next = |_| {
+            let now = receiving.timeout();
+            assert_eq!(receiving.report(now, 1000)[0].admit, Serial(4));
+            now.0.saturating_sub(std::mem::replace(&mut last, now.0)) / 1000
+        };
+        (0..times).map(next).skip(1).collect()
+    };
+    // Half a round trip, and then each time twice as long, up to that of a sign of life.
+    assert_eq!(said(&mut receiving, 11), [40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000]);
+    // The sender has heard of one unit more at least, and perhaps of no other.
+    receiving.unit(arrived(2, ms(60_000)), UnitCut(0), &body(1, PIECE, Some([1; 32]))).expect("a sound unit");
+    receiving.landed(arrived(3, ms(60_000)), &place(1, 0), PIECE as usize).expect("it lands");
+    assert_eq!(said(&mut receiving, 4), [40, 80, 160]);
+    receiving.end(arrived(4, ms(61_000)), 2).expect("a sound end");
+    assert_eq!(said(&mut receiving, 3), [5000, 5000], "there is nothing more to begin");
+    // What the join has said needs no word.
+    let mut receiving = receiver(2);
+    receiving.unit(arrived(0, ms(100)), UnitCut(0), &body(0, PIECE, Some([1; 32]))).expect("a sound unit");
+    receiving.landed(arrived(1, ms(100)), &place(0, 0), PIECE as usize).expect("it lands");
+    receiving.admit(ms(100), 2);
+    assert_eq!(said(&mut receiving, 3), [5000, 5000]);
 }
 
 #[test]
@@ -239,6 +296,20 @@ fn a_report_is_bounded_and_what_it_leaves_out_is_not_taken_for_missing() {
         lost += sending.status(ms(131), number(at), status).expect("a sound status").sample.expect("it is new").lost;
     }
     assert_eq!(lost, 32, "a gap in each packet, though no packet has room");
+}
+
+#[test]
+fn a_piece_that_the_sender_sent_again_counts_and_one_that_was_recorded_does_not() {
+    let mut receiving = receiver(1);
+    receiving.landed(arrived(5, ms(1)), &place(0, 0), PIECE as usize).expect("it lands");
+    for (packet, is_newer, twice) in [(5, false, 0), (4, false, 0), (6, true, 1), (6, false, 1), (9, true, 2)] {
+        assert_eq!(receiving.look(&place(0, 0), PIECE as usize), Look::Seen);
+        assert_eq!(receiving.is_newer(number(packet)), is_newer, "{packet}");
+        receiving.again(arrived(packet, ms(2)));
+        assert_eq!(receiving.counts().twice, twice, "{packet}");
+    }
+    assert_eq!(receiving.report(ms(50), 1000)[0].largest.map(|largest| largest.number), Some(number(9)));
+    assert_eq!(receiving.counts().packets, 1);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     /// Most bytes of a datagram on the routes; and within the path, from this time on.
     pub(crate) route: u16,
     pub(crate) hole: Option<(u16, Timestamp)>,
+    /// No datagram passes from the first of these times to the second; statuses do.
+    pub(crate) outage: Option<(Timestamp, Timestamp)>,
     pub(crate) seed: u64,
 }
 
@@ -59,6 +61,7 @@ impl Plan {
             late: Duration::ZERO,
             route: 1472,
             hole: None,
+            outage: None,
             seed,
         }
     }
@@ -285,7 +288,7 @@ impl World {
         let times = 1 + u64::from(self.chance(self.plan.copied));
         let is_piece = matches!(Outer::parse(&bytes), Ok(Outer { body: OuterBody::Data(_), .. }));
         self.copied += times - 1;
-        if too_large || self.chance(self.plan.lost) {
+        if too_large || self.chance(self.plan.lost) || self.is_out() {
             self.lost += u64::from(is_piece);
             return;
         }
@@ -297,6 +300,10 @@ impl World {
             let travelling = Travelling::Datagram { bytes: bytes.clone(), payload: payload.clone(), opens };
             self.path.insert((at, self.posted), travelling);
         }
+    }
+
+    fn is_out(&self) -> bool {
+        self.plan.outage.is_some_and(|(from, to)| (from..to).contains(&self.now))
     }
 
     fn report(&mut self) {
@@ -386,6 +393,9 @@ impl World {
         if let (Look::Seen, Some(Mutant::CountsCopy)) = (&look, self.mutant) {
             // It counts for the piece behind it.
             self.receiving.landed(arrived, &DataPlace { piece: place.piece + 1, ..place }, plain.len());
+        }
+        if look == Look::Seen && opens && self.receiving.is_newer(arrived.number) {
+            self.receiving.again(arrived);
         }
         if let Look::Land(at) = &look {
             // What did not open has soiled its place.

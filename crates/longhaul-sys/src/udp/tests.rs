@@ -114,10 +114,47 @@ fn nothing_to_receive_is_no_error_and_nobody_there_is_no_end() {
     drop(far);
     // The first is refused by a note that the next call, whichever it is, hears of.
     send_run(&near, b"x", 1000).expect("sent");
-    assert_eq!(send_run(&near, b"x", 1000).expect("sent"), Sent::Dropped);
-    send_run(&near, b"x", 1000).expect("sent");
+    assert_eq!(send_run(&near, b"x", 1000).expect("sent"), Sent::Taken);
     assert_eq!(inbox.receive(&near).expect("a note"), 0);
     assert_eq!(send_run(&near, &[0; 65_508], 65_508).expect("sent"), Sent::TooLong);
+}
+
+#[test]
+fn a_note_that_nobody_was_there_costs_no_datagram_that_is_sent_later() {
+    for cuts in [true, false] {
+        let (near, far) = pair();
+        let addr = far.local_addr().expect("bound");
+        drop(far);
+        send_run(&near, b"x", 1000).expect("sent");
+        let far = UdpSocket::bind(addr).expect("the same port");
+        prepare(&far).expect("taken");
+        let run = numbered(40_300);
+        if cuts {
+            assert_eq!(send_run(&near, &run, 1000).expect("sent"), Sent::Taken);
+        } else {
+            assert_eq!(send_each(&near, &run, 1000).expect("sent"), (41, Sent::Taken));
+        }
+        assert_eq!(hear(&mut Inbox::new(16), &far, run.len()).0.concat(), run);
+    }
+}
+
+#[test]
+fn only_an_error_that_stays_is_that_of_the_call() {
+    let left = [libc::EMSGSIZE, libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::EMSGSIZE];
+    for (notes, own, want) in [
+        (0, Some(libc::EAGAIN), Ok(Sent::Full)),
+        (1, None, Ok(Sent::Taken)),
+        (NOTES_PASSED, None, Ok(Sent::Taken)),
+        (1, Some(libc::EMSGSIZE), Ok(Sent::TooLong)),
+        (1, Some(libc::EBADF), Err(Some(libc::EBADF))),
+    ] {
+        let mut errors = left[..notes].iter().copied().map(Some).chain(std::iter::repeat(own));
+        let sent = past_notes(|| match errors.next().flatten() {
+            Some(code) => Err(io::Error::from_raw_os_error(code)),
+            None => Ok(()),
+        });
+        assert_eq!(outcome(sent).map_err(|e| e.raw_os_error()), want, "{notes} {own:?}");
+    }
 }
 
 /// Another socket at the same address.

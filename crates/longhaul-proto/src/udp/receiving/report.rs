@@ -5,7 +5,8 @@
 //!
 //! One is due 2 ms after the last packet, and while packets come each quarter of a round trip (2 to
 //! 25 ms); after that each half of a round trip while something of what was begun lacks; at once
-//! for a PROBE or an END, or for credit that the sender waits for; and each 5 s as a sign of life.
+//! for a PROBE or an END, or for credit that the sender waits for, and for that again after half a
+//! round trip and then each time after twice as long; and each 5 s as a sign of life.
 
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ const EACH_SHORTEST: Duration = Duration::from_millis(2);
 const EACH_LONGEST: Duration = Duration::from_millis(25);
 /// Time without a status after which one is sent as a sign of life.
 const SIGN_AFTER: Duration = Duration::from_secs(5);
+/// Most doublings of the time after which credit is said again: 5 s are reached before, unless the
+/// round trip is very short.
+const REPEATS_DOUBLED: u32 = 12;
 /// Most packets of one report: with 1,100 bytes each they hold some 8,000 gaps, which is a tenth of
 /// what 10 Gbit/s have on the way at 100 ms. More gaps are reported when the first are closed.
 const PACKETS_EACH: usize = 32;
@@ -43,8 +47,20 @@ pub(super) struct Reports {
     delay: Option<u16>,
     /// The largest probe of the latest search.
     probe: (SizeSearch, u16),
+    /// How often credit was said again since anything came or it grew.
+    repeats: u32,
     /// Whether the disk keeps this end from admitting more.
     pub(super) held: bool,
+}
+
+/// The news that a sender may wait for without a packet of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owes {
+    /// Something that it began lacks.
+    Gaps,
+    /// It has used up all credit of which it is known to have heard.
+    Credit,
+    Nothing,
 }
 
 impl Reports {
@@ -57,13 +73,14 @@ impl Reports {
             due: now.after(SIGN_AFTER),
             delay: None,
             probe: (SizeSearch(0), 0),
+            repeats: 0,
             held: false,
         }
     }
 
     /// A packet brought something.
     pub(super) fn came(&mut self, now: Timestamp) {
-        self.packet = Some(now);
+        (self.packet, self.repeats) = (Some(now), 0);
     }
 
     /// A packet opened that did not come before.
@@ -74,7 +91,7 @@ impl Reports {
         if is_smaller {
             self.delay = Some(delay);
         }
-        self.packet = Some(now);
+        self.came(now);
     }
 
     /// A probe came.
@@ -89,12 +106,28 @@ impl Reports {
 
     /// There is more credit, and the sender can go on without it for some time.
     pub(super) fn credit(&mut self, now: Timestamp) {
+        self.repeats = 0;
         self.due = self.due.min(now.after(report_interval(self.round_trip)));
     }
 
     /// There is more credit, for which the sender may be waiting.
     pub(super) fn urgent_credit(&mut self, now: Timestamp) {
+        self.repeats = 0;
         self.due = self.due.min(self.last.after(EACH_SHORTEST).max(now));
+    }
+
+    /// The time until the next status, if nothing comes until then.
+    fn quiet_wait(&mut self, owes: Owes) -> Duration {
+        let half = EACH_SHORTEST.max(self.round_trip / 2);
+        match owes {
+            Owes::Gaps => half,
+            Owes::Credit => {
+                let wait = half.saturating_mul(1 << self.repeats.min(REPEATS_DOUBLED));
+                self.repeats += 1;
+                wait.min(SIGN_AFTER)
+            }
+            Owes::Nothing => SIGN_AFTER,
+        }
     }
 
     fn timeout(&self) -> Timestamp {
@@ -151,9 +184,19 @@ impl UdpReceiving {
             standing: Standing::default(),
         };
         (reports.last, reports.packet) = (now, None);
-        let lacks = !self.units.is_empty() || self.end.is_some_and(|end| end > self.below);
-        reports.due = now.after(if lacks { EACH_SHORTEST.max(reports.round_trip / 2) } else { SIGN_AFTER });
+        let owes = self.owes();
+        self.reports.due = now.after(self.reports.quiet_wait(owes));
         standings.into_iter().map(|standing| Status { standing, ..status.clone() }).collect()
+    }
+
+    fn owes(&self) -> Owes {
+        if !self.units.is_empty() || self.end.is_some_and(|end| end > self.below) {
+            Owes::Gaps
+        } else if self.end.is_none() && self.begun() >= self.first_admit && self.begun() < self.admit {
+            Owes::Credit
+        } else {
+            Owes::Nothing
+        }
     }
 }
 

@@ -31,9 +31,14 @@ pub(super) struct UnitParts {
     pub(super) landed: PieceSet,
     /// The piece behind the last that landed.
     pub(super) reach: u16,
-    /// Where the payload ends: known from the description, or from a short piece.
+    /// Where the payload ends: known from a description, or from a short piece. It is the same in
+    /// every cut.
     payload: Option<u64>,
+    /// The description of this cut.
     body: Option<UnitBody>,
+    /// The last description of an earlier cut: header and digest are the same in every cut, as what
+    /// was said of the unit was handed on.
+    before: Option<UnitBody>,
 }
 
 impl UnitIn {
@@ -52,23 +57,18 @@ impl UnitIn {
         matches!(self, UnitIn::Part(parts) if parts.cut == cut && parts.piece_bytes != piece_bytes)
     }
 
-    /// The parts of this cut, with pieces of this size; what is there of an earlier cut is
-    /// forgotten. `None` if the unit is whole, has a later cut, or pieces of another size.
+    /// The parts of this cut, with pieces of this size; the pieces that are there of an earlier cut
+    /// are forgotten. `None` if the unit is whole, has a later cut, or pieces of another size.
     pub(super) fn parts(&mut self, cut: UnitCut, piece_bytes: PieceBytes) -> Option<&mut UnitParts> {
-        let is_new = match self {
-            UnitIn::Absent => true,
-            UnitIn::Part(parts) => parts.cut < cut,
+        let known = match self {
+            UnitIn::Absent => Some((None, None)),
+            UnitIn::Part(parts) if parts.cut < cut => Some((parts.payload, parts.known())),
+            UnitIn::Part(_) => None,
             UnitIn::Whole => return None,
         };
-        if is_new {
-            *self = UnitIn::Part(Box::new(UnitParts {
-                cut,
-                piece_bytes,
-                landed: PieceSet::default(),
-                reach: 0,
-                payload: None,
-                body: None,
-            }));
+        if let Some((payload, before)) = known {
+            let (landed, reach, body) = (PieceSet::default(), 0, None);
+            *self = UnitIn::Part(Box::new(UnitParts { cut, piece_bytes, landed, reach, payload, body, before }));
         }
         match self {
             UnitIn::Part(parts) if parts.cut == cut && parts.piece_bytes == piece_bytes => Some(parts),
@@ -83,16 +83,18 @@ impl UnitParts {
         if place.cut < self.cut {
             return Look::Seen;
         }
-        if place.cut > self.cut {
-            return Look::First;
-        }
-        let is_full = at.end - at.start == u64::from(self.piece_bytes.get());
+        let is_first = place.cut > self.cut;
+        let is_full = at.end - at.start == u64::from(place.piece_bytes.get());
         let fits = match self.payload {
             Some(payload) => at.end == payload || (is_full && at.end < payload),
             // A short piece is the last one.
-            None => is_full || place.piece >= self.reach,
+            None => is_full || is_first || place.piece >= self.reach,
         };
-        if place.piece_bytes != self.piece_bytes || !fits {
+        if !fits {
+            Look::Wrong
+        } else if is_first {
+            Look::First
+        } else if place.piece_bytes != self.piece_bytes {
             Look::Wrong
         } else if self.landed.contains(place.piece) {
             Look::Seen
@@ -110,20 +112,18 @@ impl UnitParts {
         }
     }
 
-    /// A description came. Returns whether it is the first.
+    /// A description came. Returns whether it is the first of this cut.
     pub(super) fn describe(&mut self, body: &UnitBody) -> Result<bool, UdpBreach> {
         let payload = body.payload();
-        let agrees = match &self.body {
-            Some(known) => {
-                known.header == body.header
-                    && (known.digest.is_none() || body.digest.is_none() || known.digest == body.digest)
-            }
-            None => match self.payload {
-                Some(end) => end == payload,
-                None => u64::from(self.reach) * u64::from(self.piece_bytes.get()) <= payload,
-            },
+        let fits = match self.payload {
+            Some(end) => end == payload,
+            None => u64::from(self.reach) * u64::from(self.piece_bytes.get()) <= payload,
         };
-        if !agrees {
+        let agrees = |known: &UnitBody| {
+            known.header == body.header
+                && (known.digest.is_none() || body.digest.is_none() || known.digest == body.digest)
+        };
+        if !fits || !self.body.iter().chain(&self.before).all(agrees) {
             return Err(UdpBreach::Unit);
         }
         let first = self.body.is_none();
@@ -132,6 +132,11 @@ impl UnitParts {
         }
         self.payload = Some(payload);
         Ok(first)
+    }
+
+    /// The most that was said of the unit, in whatever cut.
+    fn known(&self) -> Option<UnitBody> {
+        [self.before, self.body].into_iter().flatten().max_by_key(|body| body.digest.is_some())
     }
 
     /// Whether the description with the digest has not come.

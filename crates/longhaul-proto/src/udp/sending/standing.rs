@@ -144,11 +144,16 @@ impl UdpSending {
 
     /// Takes the probes that came, and finds out whether large datagrams pass no longer.
     pub(super) fn find_size(&mut self, now: Timestamp, status: &Status) -> Option<PieceBytes> {
+        let was_doubted = self.sizes.mtu.is_doubted();
         let mtu = &mut self.sizes.mtu;
         mtu.came(status.search, status.probe);
         // A standing that is not complete may leave out large pieces that landed.
         let largest = status.largest.filter(|_| status.standing.complete);
         let fell = largest.is_some_and(|largest| mtu.fell(now, largest.number.get(), self.times.round_trip()));
+        if mtu.is_doubted() && !was_doubted {
+            // Small ones that follow the next large ones soon tell whether these pass.
+            self.timers.asks = 0;
+        }
         if fell { self.cut_anew() } else { None }
     }
 
@@ -157,8 +162,9 @@ impl UdpSending {
         let bytes = PieceBytes::filling(self.sizes.mtu.size()).unwrap_or(PieceBytes::SAFE);
         let mut any = None;
         for unit in self.units.iter_mut().flatten().filter(|unit| unit.piece_bytes > bytes) {
-            self.sizes.flying_bytes -= u64::from(unit.flying()) * u64::from(unit.piece_bytes.get());
-            unit.cut_anew(bytes);
+            let old = u64::from(unit.piece_bytes.get());
+            let Some(flying) = unit.cut_anew(bytes) else { continue };
+            self.sizes.flying_bytes -= u64::from(flying) * old;
             any = Some(bytes);
         }
         self.sizes.counts.cuts += u64::from(any.is_some());

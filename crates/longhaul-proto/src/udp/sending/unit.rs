@@ -34,6 +34,9 @@ pub(super) struct OpenUnit {
     missing: PieceSet,
     /// Pieces from here on were not sent.
     unsent: u16,
+    /// All flying pieces with lower numbers are missing: they were looked for. So a receiver that
+    /// says the same again and again makes nobody look again.
+    searched: u64,
 }
 
 /// How far the description of a unit is.
@@ -74,15 +77,17 @@ impl OpenUnit {
             landed: PieceSet::default(),
             missing: PieceSet::default(),
             unsent: 0,
+            searched: 0,
         }
     }
 
-    /// Cuts it anew: all of it is unsent. What was cut 255 times stays as it is, and does not move:
-    /// its lane is given up.
-    pub(super) fn cut_anew(&mut self, piece_bytes: PieceBytes) {
-        let Some(cut) = self.cut.0.checked_add(1).map(UnitCut) else { return };
+    /// Cuts it anew: all of it is unsent. Returns how many pieces were flying until then. What was
+    /// cut 255 times stays as it is (`None`), and does not move: its lane is given up.
+    pub(super) fn cut_anew(&mut self, piece_bytes: PieceBytes) -> Option<u32> {
+        let (cut, flying) = (self.cut.0.checked_add(1).map(UnitCut)?, self.flying());
         let (has_digest, was_sent) = (self.has_digest, self.was_sent);
         *self = OpenUnit { cut, has_digest, was_sent, ..OpenUnit::new(self.payload, piece_bytes) };
+        Some(flying)
     }
 
     /// How many pieces it has.
@@ -198,14 +203,17 @@ impl OpenUnit {
     }
 
     fn find_missing(&mut self, pieces: Range<u16>, overtaken: u64, moved: &mut Moved) {
-        for run in self.flying_in(pieces) {
-            for piece in run {
-                if is_before(self.numbers[usize::from(piece)], overtaken) {
-                    self.missing.insert(piece..piece + 1);
-                    moved.down += 1;
-                    moved.lost += 1;
-                }
+        let is_all = pieces == (0..self.unsent);
+        let runs = if overtaken > self.searched { self.flying_in(pieces) } else { Vec::new() };
+        for piece in runs.into_iter().flatten() {
+            if is_before(self.numbers[usize::from(piece)], overtaken) {
+                self.missing.insert(piece..piece + 1);
+                moved.down += 1;
+                moved.lost += 1;
             }
+        }
+        if is_all {
+            self.searched = self.searched.max(overtaken);
         }
         if matches!(self.description, Said::Flying(number) if number < overtaken) {
             self.description = Said::Missing;
@@ -218,4 +226,49 @@ impl OpenUnit {
 /// that were sent within the last 2^31.
 fn is_before(low: u32, number: u64) -> bool {
     (number as u32).wrapping_sub(low).wrapping_sub(1) < 1 << 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flying(pieces: u16) -> OpenUnit {
+        let mut unit = OpenUnit::new(u64::from(PieceBytes::SAFE.get()) * u64::from(pieces), PieceBytes::SAFE);
+        (0..pieces).for_each(|piece| assert!(unit.sent(piece, 10 + u64::from(piece))));
+        unit
+    }
+
+    #[test]
+    fn pieces_that_were_looked_for_are_not_looked_for_again() {
+        let mut unit = flying(8);
+        assert_eq!(unit.heard_nothing(13).lost, 3);
+        assert_eq!(unit.heard_nothing(13).lost, 0);
+        // It would be found if anybody looked.
+        unit.numbers[7] = 0;
+        assert_eq!((unit.heard_nothing(12).lost, unit.heard_nothing(13).lost), (0, 0));
+        assert_eq!((unit.heard_nothing(14).lost, unit.heard_nothing(14).lost), (2, 0));
+        // One that was sent again has a number above all that are overtaken.
+        unit.sent(0, 20);
+        assert_eq!((unit.heard_nothing(20).lost, unit.heard_nothing(21).lost), (3, 1));
+    }
+
+    #[test]
+    fn what_a_part_of_a_status_says_nothing_of_is_still_looked_for() {
+        let mut unit = flying(8);
+        let part =
+            |first, reach, goes_on| PartUnit { cut: UnitCut(0), first, reach, goes_on, lacks_unit: true, gaps: 1 };
+        let gap = |first, pieces| [Gap { first, pieces }];
+        let mut lost = |part: PartUnit, gaps: &[Gap]| unit.heard(&part, gaps, 99).expect("it was sent").lost;
+        assert_eq!(lost(part(0, 3, true), &gap(0, 3)), 3);
+        assert_eq!(lost(part(3, 5, false), &gap(3, 2)), 5);
+    }
+
+    #[test]
+    fn what_was_cut_as_often_as_can_be_said_stays_as_it_is() {
+        let mut unit = flying(4);
+        assert_eq!((unit.cut_anew(PieceBytes::SAFE), unit.flying()), (Some(4), 0));
+        unit.cut = UnitCut(u8::MAX);
+        unit.sent(0, 30);
+        assert_eq!((unit.cut_anew(PieceBytes::SAFE), unit.flying()), (None, 1));
+    }
 }
