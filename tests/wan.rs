@@ -4,6 +4,7 @@
 mod ends;
 mod quic;
 mod short;
+mod udp;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

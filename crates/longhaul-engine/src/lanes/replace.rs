@@ -260,7 +260,7 @@ mod tests {
             let mut heard = Vec::new();
             while let Some(event) = events.recv().await {
                 heard.push(match event {
-                    LaneEvent::Joined(lane) => format!("lane {}", lane.id.0),
+                    LaneEvent::Joined(lane) => format!("lane {}", lane.id().0),
                     LaneEvent::Undialled(fault) => fault.code.name().to_owned(),
                     other => panic!("{other:?}"),
                 });

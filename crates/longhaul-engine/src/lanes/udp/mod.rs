@@ -10,6 +10,7 @@
 //! | `join` | the dialler's end joins |
 //! | `packets` | packets sealed and opened |
 //! | `desk` | the acceptor's end: knocks at the port |
+//! | `open_unit` | a unit of the end that sends files |
 //! | `send` | the thread of the end that sends files |
 //! | `receive` | the thread of the end that receives them |
 //! | `feed` | units of a session that sends |
@@ -18,6 +19,7 @@
 pub(crate) mod desk;
 pub(crate) mod feed;
 pub(crate) mod join;
+mod open_unit;
 mod packets;
 pub(crate) mod receive;
 pub(crate) mod send;

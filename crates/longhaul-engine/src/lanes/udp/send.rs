@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::time::Duration;
 
-use longhaul_core::digest::{ChunkHasher, Digest};
-use longhaul_core::{Fault, FaultCode, FileOffset, Unit};
+use longhaul_core::digest::Digest;
+use longhaul_core::{Fault, FaultCode};
 use longhaul_net::{UdpFigure, UdpHandle};
 use longhaul_proto::time::Timestamp;
-use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, PieceBytes, Serial, UnitBody, encode_end};
+use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, Serial, encode_end};
 use longhaul_proto::udp::plan::{MessageRoom, Purpose, UdpPlan, UnitPlan};
 use longhaul_proto::udp::sending::{UdpHeard, UdpSample, UdpSending, UdpSendingConfig};
 use longhaul_proto::udp::status::Status;
@@ -22,9 +22,9 @@ use longhaul_proto::wire::data::Piece;
 use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
 
 use super::join::JoinedUdp;
+use super::open_unit::OpenUnit;
 use super::packets::{LaneClock, lost, net, next_number, open, push, send_alone, stamp};
-use crate::cpu::{Stage, StageTimes};
-use crate::lanes::worker::PIECE_BYTES;
+use crate::cpu::StageTimes;
 use crate::lanes::worker::pacer::Pacer;
 use crate::lanes::worker::pulse::Pulse;
 
@@ -145,61 +145,6 @@ struct SendThread<'a, B> {
     /// Since when the other end has said nothing though it owes a word.
     waiting_since: Timestamp,
     scratch: Vec<u8>,
-}
-
-/// A unit that is not whole at the receiver.
-struct OpenUnit<B> {
-    unit: UdpUnit<B>,
-    /// `None` once the digest is known.
-    hasher: Option<ChunkHasher>,
-    hashed: usize,
-    /// Bytes from the beginning that were sent once, and whether that is all of it.
-    sent: usize,
-    is_sent: bool,
-    is_reported: bool,
-}
-
-impl<B: Deref<Target = [u8]>> OpenUnit<B> {
-    fn new(unit: UdpUnit<B>) -> OpenUnit<B> {
-        let start = match unit.header.unit {
-            Unit::Chunk { index, .. } => index.start(unit.header.chunk),
-            Unit::Bundle(_) => FileOffset(0),
-        };
-        let hasher = unit.digest.is_none().then(|| ChunkHasher::new(unit.header.digest, start));
-        OpenUnit { unit, hasher, hashed: 0, sent: 0, is_sent: false, is_reported: false }
-    }
-
-    /// Reports that all of it was sent, unless that was done.
-    fn report<F: UdpFeed<Bytes = B>>(&mut self, serial: u32, digest: Digest, feed: &mut F) {
-        if !std::mem::replace(&mut self.is_reported, true) {
-            feed.sent(serial, &self.unit.header, digest);
-        }
-    }
-
-    /// The payload that travels.
-    fn payload(&self) -> &[u8] {
-        let len = if self.unit.header.is_bare() { 0 } else { self.unit.header.unit_len as usize };
-        self.unit.bytes.as_deref().map_or(&[], |bytes| &bytes[..len])
-    }
-
-    /// Hashes until it is a step ahead of `sent` bytes. Gives whether the digest became known.
-    fn hash_beyond(&mut self, sent: usize, times: &StageTimes) -> bool {
-        let Some(mut hasher) = self.hasher.take() else { return false };
-        let payload = self.payload();
-        let (len, mut hashed) = (payload.len(), self.hashed);
-        while hashed < len && hashed < sent + AHEAD_BYTES {
-            let end = (hashed + PIECE_BYTES).min(len);
-            times.count(Stage::Hash, || hasher.update(&payload[hashed..end]));
-            hashed = end;
-        }
-        self.hashed = hashed;
-        if hashed < len {
-            self.hasher = Some(hasher);
-            return false;
-        }
-        self.unit.digest = Some(hasher.finish());
-        true
-    }
 }
 
 /// The fate of a message.
@@ -330,13 +275,16 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                     let piece = &payload[datagram.at.start as usize..datagram.at.end as usize];
                     push(send, to, sent, datagram.body, piece)?;
                 }
-                body => push(send, to, sent, body, &described(open, plan.serial, plan.piece_bytes).encode())?,
+                body => push(send, to, sent, body, &open.described(plan.serial, plan.piece_bytes).encode())?,
             }
         }
         let bytes: usize = plan.pieces.iter().map(|run| run.len() * usize::from(plan.piece_bytes.get())).sum();
-        self.means.pulse.beat();
         match plan.purpose {
-            Purpose::New => self.means.pulse.carried(bytes),
+            Purpose::New => {
+                self.means.pulse.beat();
+                self.means.pulse.carried(bytes);
+            }
+            // A lane that only repeats itself does not get on.
             _ => self.handle.add(UdpFigure::Resent, bytes as u64),
         }
         self.flush()
@@ -449,6 +397,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {
         if let Some(sample) = &news.sample {
+            self.means.pulse.beat();
             self.waiting_since = now;
             feed.observe(now, sample);
             let set = |figure, value| self.handle.set(figure, value);
@@ -479,14 +428,6 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     }
 }
 
-fn described<B>(open: &OpenUnit<B>, serial: Serial, piece_bytes: PieceBytes) -> UnitBody {
-    let digest = open.unit.digest.as_ref().map(|digest| *digest.bytes());
-    UnitBody { serial, piece_bytes, header: open.unit.header, digest }
-}
-
-/// Bytes that are hashed at least beyond what was sent: the digest is known before the last message
-/// of a unit, and goes with it.
-const AHEAD_BYTES: usize = 2 * RUN_BYTES_MAX;
 /// Units that were begun and not all sent: the next one is hashed while one is sent, not more.
 const UNITS_AHEAD: usize = 2;
 /// Turns of a second: a sleep costs as much as sealing 20 kB.
