@@ -5,6 +5,8 @@
 //! sealed is encoded and parsed here as plain text, and how much may be sent is the caller's to
 //! say. `docs/WIRE.md` section 10 has the bytes.
 
+pub mod breaker;
+pub mod control;
 pub mod join;
 pub mod mtu;
 pub mod packet;

@@ -171,6 +171,10 @@ pub struct UdpSample {
     pub counts: Counts,
     /// Packets that this status has shown to be lost.
     pub lost: u32,
+    /// Datagrams with a piece that were sent since the lane's start.
+    pub sent: u64,
+    /// Bytes of the largest datagrams that are sent now.
+    pub datagram_bytes: u16,
     /// Bytes of pieces that are on their way now; each counts as one of full size.
     pub flying_bytes: u64,
 }
@@ -326,6 +330,8 @@ impl UdpSending {
             delay: status.delay,
             counts: status.counts,
             lost: moved.lost,
+            sent: self.sizes.counts.sent,
+            datagram_bytes: self.sizes.mtu.size(),
             flying_bytes: self.sizes.flying_bytes,
         });
         Ok(heard)

@@ -1,7 +1,10 @@
 //! The two ends of a UDP lane: properties over paths that lose, copy, delay and spoil, and planted
 //! bugs that they find.
 
+mod breaker;
+mod control;
 mod hands;
+mod line;
 mod mutants;
 mod receiving;
 mod sending;

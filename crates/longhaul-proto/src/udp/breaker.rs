@@ -1,0 +1,233 @@
+//! The circuit breaker of a path's UDP lanes (RFC 8084): apart from the control of the rate, and
+//! simpler than it.
+//!
+//! In: each status of a lane, and the passing of time. Out: an order ([`BreakerOrder`]): the part of
+//! the control's rate that may be sent, or that data stops, or that the lanes end. It counts what
+//! the receiver says came and what the sender found lost, and asks no control: a control that fails
+//! to slow down is stopped all the same. Knows no rate that was decided and no lane but by its
+//! number.
+//!
+//! | found | order |
+//! |---|---|
+//! | no status for 1.5 round trips and three report times, 200 ms at least | half the rate, and half of that after each further round trip, to 1/64; it doubles each round trip once statuses come again |
+//! | none for 4 s | no data: one probe of 1,200 bytes a second |
+//! | none for 20 s | the lanes are lost |
+//! | more than a tenth lost beyond the path's own loss in three intervals in a row, while less than a quarter of the best rate of the last minute arrives; or in five, whatever arrives | all UDP lanes of the path end, for 30 s the first time, then 60 s and so on up to 900 s |
+//! | less than half of what is sent arrives in an interval, under `all` | the session takes a fair share from then on |
+//!
+//! An interval is five round trips, a second at least. One in which little was sent
+//! ([`PACKETS_JUDGED`] packets) is not judged.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use longhaul_core::LaneId;
+
+use super::receiving::report_interval;
+use super::sending::UdpSample;
+use super::status::Counts;
+use crate::time::Timestamp;
+
+/// Packets of an interval that is judged, at least: a fifth of fewer is chance.
+pub const PACKETS_JUDGED: u64 = 50;
+
+/// The order of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerOrder {
+    /// Data may be sent at the control's rate, divided by this power of two.
+    Go(u32),
+    /// No data may be sent: one probe of 1,200 bytes goes each second.
+    Probe,
+    /// The other end has said nothing for so long that the lanes are lost.
+    Lost,
+    /// The path is broken: all UDP lanes of it end, and none is dialled for so long.
+    Open(Duration),
+}
+
+/// The breaker of a path. It outlives the lanes, and what it opened for counts for the next ones.
+#[derive(Clone, Debug)]
+pub struct UdpBreaker {
+    lanes: BTreeMap<LaneId, Counts>,
+    round_trip: Duration,
+    /// When a status came last, or data began to be owed one.
+    heard: Timestamp,
+    /// Halvings of the rate that are in force, and when the next one is due or the last is taken
+    /// back.
+    halved: u32,
+    changes: Timestamp,
+    interval: BreakerInterval,
+    /// Intervals in a row that lost too much.
+    bad: u32,
+    /// The path's own loss: the mean of intervals that did not.
+    own: f64,
+    /// The rates of the intervals of the last minute, bytes/s, and when each ended.
+    rates: VecDeque<(Timestamp, f64)>,
+    /// Since when, and until when it is open, and how often it was opened.
+    opened: Option<(Timestamp, Duration)>,
+    times: u32,
+    allows_all: bool,
+}
+
+/// Sums of an interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct BreakerInterval {
+    since: Timestamp,
+    packets: u64,
+    bytes: u64,
+    lost: u64,
+}
+
+impl UdpBreaker {
+    /// A breaker of a path with this round trip, that lets everything through.
+    pub fn new(now: Timestamp, round_trip: Duration) -> UdpBreaker {
+        UdpBreaker {
+            lanes: BTreeMap::new(),
+            round_trip,
+            heard: now,
+            halved: 0,
+            changes: now,
+            interval: BreakerInterval { since: now, ..BreakerInterval::default() },
+            bad: 0,
+            own: 0.0,
+            rates: VecDeque::new(),
+            opened: None,
+            times: 0,
+            allows_all: true,
+        }
+    }
+
+    /// Takes a status of a lane. `round_trip` is the path's, smoothed.
+    pub fn handle_status(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, round_trip: Duration) {
+        self.round_trip = round_trip;
+        let last = self.lanes.insert(lane, sample.counts).unwrap_or_default();
+        let next = sample.counts;
+        self.interval.packets += next.packets.saturating_sub(last.packets);
+        self.interval.bytes += next.bytes.saturating_sub(last.bytes);
+        let dropped = next.dropped.wrapping_sub(last.dropped);
+        self.interval.lost += u64::from(sample.lost.saturating_sub(dropped));
+        if self.halved > 0 && now.since(self.heard) > self.silence() {
+            self.changes = now.after(self.round_trip);
+        }
+        self.heard = now;
+        self.judge(now);
+    }
+
+    /// Nothing of any lane is on its way, so no status is owed.
+    pub fn handle_idle(&mut self, now: Timestamp) {
+        self.heard = now;
+    }
+
+    /// A lane is over.
+    pub fn remove_lane(&mut self, lane: LaneId) {
+        self.lanes.remove(&lane);
+    }
+
+    /// The order of now. It is asked for each few milliseconds, and before a lane is dialled.
+    pub fn poll_order(&mut self, now: Timestamp) -> BreakerOrder {
+        if let Some((since, span)) = self.opened {
+            let left = span.saturating_sub(now.since(since));
+            if !left.is_zero() {
+                return BreakerOrder::Open(left);
+            }
+            self.close(now);
+        }
+        let silent = now.since(self.heard);
+        if silent >= LOST_AFTER {
+            return BreakerOrder::Lost;
+        }
+        if silent >= STOP_AFTER {
+            return BreakerOrder::Probe;
+        }
+        if silent >= self.silence() {
+            let more = 1 + (silent - self.silence()).as_micros() / self.round_trip.as_micros().max(1000);
+            self.halved = self.halved.max(u32::try_from(more).unwrap_or(HALVED_MOST).min(HALVED_MOST));
+            self.changes = now.after(self.round_trip);
+        } else {
+            while self.halved > 0 && now >= self.changes {
+                self.halved -= 1;
+                self.changes = self.changes.after(self.round_trip.max(Duration::from_millis(1)));
+            }
+        }
+        BreakerOrder::Go(self.halved)
+    }
+
+    /// Whether the session may still take all that it can have, if it was asked to.
+    pub fn allows_all(&self) -> bool {
+        self.allows_all
+    }
+
+    /// The time without a status after which the rate is halved.
+    fn silence(&self) -> Duration {
+        (self.round_trip * 3 / 2 + report_interval(self.round_trip) * 3).max(SILENCE_LEAST)
+    }
+
+    /// Judges the interval, if it is over.
+    fn judge(&mut self, now: Timestamp) {
+        let seconds = now.since(self.interval.since);
+        if seconds < INTERVAL_LEAST.max(self.round_trip * INTERVAL_ROUNDS) {
+            return;
+        }
+        let interval = std::mem::replace(&mut self.interval, BreakerInterval { since: now, ..Default::default() });
+        let packets = interval.packets + interval.lost;
+        if packets < PACKETS_JUDGED {
+            return;
+        }
+        let rate = interval.bytes as f64 / seconds.as_secs_f64();
+        self.rates.push_back((now, rate));
+        while self.rates.front().is_some_and(|(at, _)| now.since(*at) > RATES_KEPT) {
+            self.rates.pop_front();
+        }
+        let lost = interval.lost as f64 / packets as f64;
+        if lost > ALL_LOST {
+            self.allows_all = false;
+        }
+        if lost <= LOST_BORNE + self.own {
+            self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
+            self.bad = 0;
+            return;
+        }
+        self.bad += 1;
+        let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        let is_down = rate < best * DOWN;
+        if self.bad >= BAD_ANYHOW || self.bad >= BAD_DOWN && is_down {
+            let span = (OPEN_FIRST * 2_u32.saturating_pow(self.times)).min(OPEN_MOST);
+            self.times = (self.times + 1).min(TIMES_MOST);
+            self.opened = Some((now, span));
+        }
+    }
+
+    /// Lets everything through again.
+    fn close(&mut self, now: Timestamp) {
+        (self.opened, self.bad, self.halved, self.heard) = (None, 0, 0, now);
+        self.interval = BreakerInterval { since: now, ..BreakerInterval::default() };
+        self.rates.clear();
+        self.lanes.clear();
+    }
+}
+
+/// The shortest silence that halves the rate, the one that stops data and the one that ends lanes.
+const SILENCE_LEAST: Duration = Duration::from_millis(200);
+const STOP_AFTER: Duration = Duration::from_secs(4);
+const LOST_AFTER: Duration = Duration::from_secs(20);
+/// Most halvings: to 1/64.
+const HALVED_MOST: u32 = 6;
+/// The shortest interval, and its round trips.
+const INTERVAL_LEAST: Duration = Duration::from_secs(1);
+const INTERVAL_ROUNDS: u32 = 5;
+/// The part of all packets that may be lost beyond the path's own loss, ...
+const LOST_BORNE: f64 = 0.1;
+/// ... of which an interval shows this much, and which is no more than this.
+const OWN_STEP: f64 = 0.1;
+const OWN_MOST: f64 = 0.1;
+/// The part that is lost when a session no longer takes all that it can have.
+const ALL_LOST: f64 = 0.5;
+/// The part of the best rate below which a rate is down, and how long rates are kept.
+const DOWN: f64 = 0.25;
+const RATES_KEPT: Duration = Duration::from_secs(60);
+/// Bad intervals in a row that open the breaker if the rate is down, and whatever it is.
+const BAD_DOWN: u32 = 3;
+const BAD_ANYHOW: u32 = 5;
+/// How long it is open at first, and at most.
+const OPEN_FIRST: Duration = Duration::from_secs(30);
+const OPEN_MOST: Duration = Duration::from_secs(900);
+const TIMES_MOST: u32 = 5;
