@@ -11,6 +11,7 @@
 //! | `packets` | packets sealed and opened |
 //! | `desk` | the acceptor's end: knocks at the port |
 //! | `send` | the thread of the end that sends files |
+//! | `statuses` | a bound of what the other end says |
 //! | `receive` | the thread of the end that receives them |
 
 pub(crate) mod desk;
@@ -18,5 +19,6 @@ pub(crate) mod join;
 mod packets;
 pub(crate) mod receive;
 pub(crate) mod send;
+mod statuses;
 #[cfg(test)]
 mod tests;

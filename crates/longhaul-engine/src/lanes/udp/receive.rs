@@ -24,7 +24,7 @@ use longhaul_sys::Slot;
 use longhaul_sys::udp::Mark;
 
 use super::join::JoinedUdp;
-use super::packets::{LaneClock, lost, net, open, open_into, send_alone};
+use super::packets::{HELLO_EACH, LaneClock, lost, net, open, open_into, send_alone};
 use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
 use crate::lanes::worker::pieces::ReceivedPieces;
@@ -266,18 +266,21 @@ impl ReceiveThread<'_> {
             for status in self.core.machine.report(now, STATUS_BYTES) {
                 self.say(now, OuterBody::Status, &status.encode())?;
             }
+            // Whatever comes meanwhile: it may be anybody's.
+            let quiet = now.since(heard);
+            if self.core.machine.is_over() && quiet >= FAREWELL_MOST.max(6 * self.round_trip) {
+                return Ok(());
+            }
+            if quiet >= SILENT_MOST {
+                return Err(lost("the other end of a UDP lane says nothing"));
+            }
             if self.joined.lane.receive.receive(self.wait(now)).map_err(net)? == 0 {
-                let quiet = self.clock.now().since(heard);
-                if self.core.machine.is_over() && quiet >= FAREWELL_MOST.max(6 * self.round_trip) {
-                    return Ok(());
-                }
-                if quiet >= SILENT_MOST {
-                    return Err(lost("the other end of a UDP lane says nothing"));
-                }
                 continue;
             }
-            (heard, is_heard) = (self.clock.now(), true);
-            self.take_in(heard, sink)?;
+            let now = self.clock.now();
+            if self.take_in(now, sink)? {
+                (heard, is_heard) = (now, true);
+            }
             match self.core.closed {
                 Some(CloseReason::Over) if self.core.machine.is_over() => return Ok(()),
                 Some(_) => return Err(lost("the other end has closed a UDP lane")),
@@ -296,21 +299,29 @@ impl ReceiveThread<'_> {
         if self.core.slots.is_short(self.core.means.window) { due.min(SLOT_LOOK) } else { due }
     }
 
-    /// Takes in all that came.
-    fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<(), Fault> {
+    /// Takes in all that came. Gives whether any of it is of the other end: opened, and not played
+    /// again.
+    fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<bool, Fault> {
         self.core.machine.dropped(self.joined.lane.receive.dropped());
         let (runs, opener) = self.joined.lane.receive.parts();
+        let mut heard = 0;
         for run in runs {
-            if run.mark == Mark::Congested {
-                self.core.machine.marked(run.datagrams().count() as u32);
-            }
             for datagram in run.datagrams() {
-                self.core.take_in(now, datagram, opener, sink)?;
+                if !self.core.take_in(now, datagram, opener, sink)? {
+                    continue;
+                }
+                heard += datagram.len();
+                if run.mark == Mark::Congested {
+                    self.core.machine.marked(1);
+                }
             }
-            self.core.means.pulse.carried(run.bytes.len());
         }
-        self.core.means.pulse.beat();
-        Ok(())
+        if heard > 0 {
+            self.core.means.pulse.carried(heard);
+            self.core.means.pulse.beat();
+            self.joined.lane.handle.heard(heard as u64);
+        }
+        Ok(heard > 0)
     }
 }
 
@@ -332,26 +343,30 @@ impl Core<'_> {
         }
     }
 
-    /// Takes a datagram in.
+    /// Takes a datagram in. Gives whether it is of the other end: opened, and not played again.
     fn take_in(
         &mut self,
         now: Timestamp,
         datagram: &[u8],
         opener: &mut Opener,
         sink: &mut impl UdpSink,
-    ) -> Result<(), Fault> {
-        let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else { return Ok(()) };
+    ) -> Result<bool, Fault> {
+        let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else {
+            return Ok(false);
+        };
+        let is_newer = self.machine.is_newer(outer.number);
         let arrived = Arrived { number: outer.number, sent: outer.sent, at: now };
         if let OuterBody::Data(place) = outer.body {
             let piece = IncomingPiece { outer, place, bytes: outer.plain_bytes(datagram.len()), datagram, arrived };
-            if let Some(body) = self.take_piece(&piece, opener)? {
-                self.deliver(&body, sink);
+            let fate = self.take_piece(&piece, opener)?;
+            if let PieceFate::Whole(body) = &fate {
+                self.deliver(body, sink);
             }
-            return Ok(());
+            return Ok(!matches!(fate, PieceFate::Dropped));
         }
         let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else {
             self.machine.refused();
-            return Ok(());
+            return Ok(false);
         };
         match outer.body {
             OuterBody::Unit(cut) => {
@@ -376,34 +391,43 @@ impl Core<'_> {
             OuterBody::Close => self.closed = Some(CloseReason::decode(plain).map_err(Fault::protocol)?),
             OuterBody::Status | OuterBody::Data(_) => {}
         }
-        Ok(())
+        Ok(is_newer)
     }
 
-    /// Opens a piece to where it belongs. Gives its unit, if that is whole now.
-    fn take_piece(&mut self, piece: &IncomingPiece<'_>, opener: &mut Opener) -> Result<Option<UnitBody>, Fault> {
+    /// Opens a piece to where it belongs.
+    fn take_piece(&mut self, piece: &IncomingPiece<'_>, opener: &mut Opener) -> Result<PieceFate, Fault> {
         let serial = piece.place.serial.0;
         let (is_first, opened) = match self.machine.look(&piece.place, piece.bytes) {
             Look::Land(at) => {
                 // A unit of which something landed has a slot.
-                let Some(place) = self.slots.place(serial) else { return Ok(None) };
+                let Some(place) = self.slots.place(serial) else { return Ok(PieceFate::Dropped) };
                 let into = &mut place.slot[at.start as usize..at.end as usize];
                 (false, open_into(opener, &piece.outer, piece.datagram, into)?)
             }
             Look::First => (true, open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_some()),
-            Look::Seen | Look::Beyond | Look::Wrong => return Ok(None),
+            Look::Seen if self.machine.is_newer(piece.outer.number) => {
+                if open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_none() {
+                    self.machine.refused();
+                    return Ok(PieceFate::Dropped);
+                }
+                self.machine.again(piece.arrived);
+                return Ok(PieceFate::Taken);
+            }
+            Look::Seen | Look::Beyond | Look::Wrong => return Ok(PieceFate::Dropped),
         };
         if !opened {
             self.machine.refused();
-            return Ok(None);
+            return Ok(PieceFate::Dropped);
         }
-        let Some(landed) = self.machine.landed(piece.arrived, &piece.place, piece.bytes) else { return Ok(None) };
-        let Some(place) = self.slots.place(serial) else { return Ok(None) };
+        let landed = self.machine.landed(piece.arrived, &piece.place, piece.bytes);
+        let Some(landed) = landed else { return Ok(PieceFate::Dropped) };
+        let Some(place) = self.slots.place(serial) else { return Ok(PieceFate::Dropped) };
         let at = landed.at.start as usize..landed.at.end as usize;
         if is_first {
             place.slot[at.clone()].copy_from_slice(&self.scratch);
         }
         place.land(piece.place.cut, ReceivedPiece { offset: at.start, len: at.len() }, self.means.times);
-        Ok(landed.whole)
+        Ok(landed.whole.map_or(PieceFate::Taken, PieceFate::Whole))
     }
 
     /// Hands a unit on that is whole.
@@ -429,6 +453,16 @@ impl Core<'_> {
     }
 }
 
+/// The fate of a datagram with a piece.
+enum PieceFate {
+    /// It did not open, or anybody may have recorded it.
+    Dropped,
+    /// It is of the other end.
+    Taken,
+    /// With it its unit is whole.
+    Whole(UnitBody),
+}
+
 /// A datagram with a piece.
 struct IncomingPiece<'a> {
     outer: Outer,
@@ -443,8 +477,6 @@ struct IncomingPiece<'a> {
 const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
 /// Units that are told of beyond the first gap, if a lane is lost.
 const BEYOND_MOST: usize = 128;
-/// The time between two words of an end that has heard nothing yet.
-const HELLO_EACH: Duration = Duration::from_millis(100);
 /// The time between two looks for a slot.
 const SLOT_LOOK: Duration = Duration::from_millis(2);
 /// The time between two looks whether the lane was closed, or is lost.

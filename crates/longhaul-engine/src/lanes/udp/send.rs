@@ -22,7 +22,8 @@ use longhaul_proto::wire::data::Piece;
 use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
 
 use super::join::JoinedUdp;
-use super::packets::{LaneClock, lost, net, next_number, open, push, send_alone, stamp};
+use super::packets::{HELLO_EACH, LaneClock, lost, net, next_number, open, push, send_alone, stamp};
+use super::statuses::StatusAccount;
 use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
 use crate::lanes::worker::pacer::Pacer;
@@ -105,6 +106,7 @@ pub(crate) fn run<F: UdpFeed>(
         is_ended: false,
         must_hash: false,
         waiting_since: clock.now(),
+        statuses: StatusAccount::new(clock.now()),
         scratch: Vec::new(),
     };
     let result = thread.drive(feed);
@@ -137,6 +139,7 @@ struct SendThread<'a, B> {
     must_hash: bool,
     /// Since when the other end has said nothing though it owes a word.
     waiting_since: Timestamp,
+    statuses: StatusAccount,
     scratch: Vec<u8>,
 }
 
@@ -197,20 +200,30 @@ enum MessageFate {
 impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn drive<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
         // Bytes that may still be sent in this turn; below 0 what the last message took beyond it.
-        let mut left = 0_i64;
+        let (mut left, mut hello) = (0_i64, self.clock.now());
         loop {
             self.hear(Duration::ZERO, feed)?;
             if self.is_ended {
                 return Ok(());
             }
+            let now = self.clock.now();
+            if self.machine.last_heard().is_none() && now >= hello {
+                // The end that accepted the lane waits for something sealed, and what is to be sent
+                // may be too large for the path, or not there yet.
+                self.carry_out(&self.machine.sign())?;
+                hello = now.after(HELLO_EACH.max(2 * self.machine.round_trip()));
+            }
             self.begin(feed);
             let room = self.room();
             let turn = self.turn(room.bytes);
+            // The rate may have fallen.
+            left = left.min(turn as i64);
             let mut sent_any = false;
             loop {
                 let now = self.clock.now();
                 let Some(plan) = self.machine.next(now, room) else { break };
-                if left <= 0 {
+                // A word is said at once whatever the rate, which counts it.
+                if left <= 0 && !plan.is_word() {
                     if sent_any {
                         break;
                     }
@@ -241,7 +254,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             };
             let mut open = OpenUnit::new(unit);
             let Some(begun) = self.machine.begin(open.payload().len() as u64) else { return };
-            if self.units.iter().all(Option::is_none) {
+            if self.units.is_empty() {
                 self.waiting_since = self.clock.now();
             }
             let known = open.unit.digest.is_some();
@@ -378,22 +391,21 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     /// Takes what the receiver says.
     fn hear<F: UdpFeed<Bytes = B>>(&mut self, at_most: Duration, feed: &mut F) -> Result<(), Fault> {
         let mut wait = at_most;
-        loop {
-            let runs = self.joined.lane.receive.receive(wait).map_err(net)?;
-            let now = self.clock.now();
-            if runs == 0 {
-                let owed = self.machine.open_units() > 0 || self.is_over;
-                if owed && now.since(self.waiting_since) >= SILENT_MOST {
-                    return Err(lost("the other end of a UDP lane says nothing"));
-                }
-                return Ok(());
+        for _ in 0..LOOKS_MOST {
+            if self.joined.lane.receive.receive(wait).map_err(net)? > 0 {
+                self.take_in(self.clock.now(), feed)?;
             }
-            self.take_in(now, feed)?;
             if self.is_ended || !self.joined.lane.receive.is_full() {
-                return Ok(());
+                break;
             }
             wait = Duration::ZERO;
         }
+        // Whatever came: it may be anybody's.
+        let owed = !self.units.is_empty() || self.is_over;
+        if owed && !self.is_ended && self.clock.now().since(self.waiting_since) >= SILENT_MOST {
+            return Err(lost("the other end of a UDP lane says nothing"));
+        }
+        Ok(())
     }
 
     fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<(), Fault> {
@@ -402,9 +414,14 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         for datagram in runs.flat_map(|run| run.datagrams()) {
             let outer = Outer::parse(datagram).ok().filter(|outer| outer.index == self.joined.here);
             let Some(outer) = outer else { continue };
+            if outer.body == OuterBody::Status && !self.machine.is_news(outer.number) {
+                continue;
+            }
             let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else { continue };
             match outer.body {
+                OuterBody::Status if !self.statuses.take(now) => {}
                 OuterBody::Status => {
+                    self.handle.heard(datagram.len() as u64);
                     let status = Status::decode(plain).map_err(Fault::protocol)?;
                     heard.push(self.machine.status(now, outer.number, &status).map_err(Fault::protocol)?);
                 }
@@ -460,6 +477,8 @@ fn described<B>(open: &OpenUnit<B>, serial: Serial, piece_bytes: PieceBytes) -> 
 const AHEAD_BYTES: usize = 2 * RUN_BYTES_MAX;
 /// Units that were begun and not all sent: the next one is hashed while one is sent, not more.
 const UNITS_AHEAD: usize = 2;
+/// Looks at the socket in one go: what comes beyond that waits until something was sent.
+const LOOKS_MOST: usize = 4;
 /// Turns of a second: a sleep costs as much as sealing 20 kB.
 const TURNS_PER_S: u64 = 1000;
 /// Bytes between two looks for statuses where there is no rate.

@@ -1,6 +1,8 @@
 //! Whole lanes over the sockets of this host, also through a relay that loses, copies, changes and
 //! delays datagrams.
 
+mod hostile;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
