@@ -57,7 +57,7 @@ fn a_tree_of_every_kind_of_file_moves_over_udp_and_events_name_it() {
         files::make(from.join("large"), 2, 21 * MIB + 1);
         files::make_sparse(from.join("sparse"), 40 << 20, &[(0, 4096), (24 << 20, 5 * MIB)]);
         files::link("large", from.join("link"));
-        let options = ["--rate", "2Gbit/s", "--chunk-size", "1MiB"];
+        let options = ["--chunk-size", "1MiB"];
         let outcome = moves(&site, direction, daemon_addr(&site), &options).finish();
         assert_same(&site, &outcome);
         let start = outcome.events_of("start").remove(0);
@@ -73,7 +73,7 @@ fn several_lanes_over_udp_share_few_buffers() {
         let site = Site::new();
         let [from, _] = ends(&site, direction);
         files::make(&from, 1, 30 * MIB + 7);
-        let options = ["--rate", "2Gbit/s", "--lanes", "3", "--chunk-size", "1MiB", "--memory", "6MiB"];
+        let options = ["--lanes", "3", "--chunk-size", "1MiB", "--memory", "6MiB"];
         assert_same(&site, &moves(&site, direction, daemon_addr(&site), &options).finish());
     }
 }
@@ -82,7 +82,7 @@ fn several_lanes_over_udp_share_few_buffers() {
 fn a_stream_goes_over_udp_either_way() {
     let site = Site::new();
     let bytes = files::bytes(1, 9 * MIB + 3);
-    let options = ["--rate", "2Gbit/s", "--chunk-size", "1MiB", "--memory", "8MiB"];
+    let options = ["--chunk-size", "1MiB", "--memory", "8MiB"];
     let url = site.url("f");
     run(&site, &["push"]).args(options).args(["-", &url]).input(bytes.clone()).succeed();
     let without_events = ["pull", "--peer-key", site.daemon.key(), "--transport", "udp", &url, "-"];
@@ -101,7 +101,7 @@ fn what_a_killed_client_left_is_gone_on_with_over_udp() {
         running.wait_event(|event| event["bytes_durable"].as_u64().filter(|durable| *durable >= 4 << 20));
         running.signal(Signal::KILL);
         drop(running.finish());
-        let fast = ["--rate", "2Gbit/s", "--chunk-size", "1MiB"];
+        let fast = ["--chunk-size", "1MiB"];
         let outcome = moves(&site, direction, daemon_addr(&site), &fast).finish();
         assert_same(&site, &outcome);
         assert!(outcome.summary()["bytes_resumed"].as_u64() >= Some(4 << 20), "{outcome}");
@@ -109,12 +109,11 @@ fn what_a_killed_client_left_is_gone_on_with_over_udp() {
 }
 
 #[test]
-fn udp_needs_a_rate_and_no_other_congestion_control() {
+fn udp_has_no_congestion_control_that_can_be_chosen() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 10);
-    let outcome = moves(&site, Direction::Push, daemon_addr(&site), &[]).fail(2);
-    assert!(outcome.stderr.contains("--rate"), "{outcome}");
-    moves(&site, Direction::Push, daemon_addr(&site), &["--rate", "1Gbit/s", "--congestion", "bbr"]).fail(2);
+    let outcome = moves(&site, Direction::Push, daemon_addr(&site), &["--congestion", "bbr"]).fail(2);
+    assert!(outcome.stderr.contains("none that can be chosen"), "{outcome}");
 }
 
 #[test]
@@ -127,7 +126,7 @@ fn where_no_datagram_passes_the_run_ends_at_once_and_says_so() {
             relay.limit.store(0, Ordering::Relaxed);
         }
         files::make(way.wired.site.client.path("f"), 1, MIB);
-        let options = ["--rate", "1Gbit/s", "--retry-for", "10min"];
+        let options = ["--retry-for", "10min"];
         let outcome = moves(&way.wired.site, Direction::Push, way.addr(), &options).fail(5);
         assert!(outcome.stderr.contains("let it through, or use --transport tcp"), "{outcome}");
     }

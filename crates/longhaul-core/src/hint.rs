@@ -255,7 +255,6 @@ hints! {
     EncryptOrUseTcp "ask for encrypted lanes, or for lanes over TCP",
     UpdateOrUseQuic "have the other side run a build that knows them, or ask for lanes over QUIC",
     UseTcp "ask for lanes over TCP",
-    NameRate "name a rate that the path has room for",
     NameHostAndPort "listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one",
     FreePort {
         /// The port that is taken.

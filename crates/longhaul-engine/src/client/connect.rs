@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::ahead::{self, EarlyLanes};
-use super::possible::need_udp_room;
+use super::possible::need_udp_way;
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
@@ -94,7 +94,7 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
-        need_udp_room(&self.settings, &remote.reach)?;
+        need_udp_way(&self.settings, &remote.reach)?;
         let again = dialling.patience.met();
         let early = EarlyLanes::default();
         let when_long = (!again && self.dials_early()).then(|| {

@@ -9,16 +9,15 @@ use longhaul_net::Protection;
 use crate::api::{Job, JobDestination, JobSource, Reach, Settings, Transport};
 use crate::budget;
 
-/// Refuses lanes over UDP where there are none, or where nothing would say how fast they may be.
-pub(super) fn need_udp_room(settings: &Settings, reach: &Reach) -> Result<(), Fault> {
-    let (why, hint) = match (settings.transport, reach, settings.rate) {
-        (Transport::Udp, Reach::Ssh(_), _) => {
-            ("lanes over UDP do not go to a host that is reached by ssh", hint::Network::UseTcp)
+/// Refuses lanes over UDP where there are none.
+pub(super) fn need_udp_way(settings: &Settings, reach: &Reach) -> Result<(), Fault> {
+    match (settings.transport, reach) {
+        (Transport::Udp, Reach::Ssh(_)) => {
+            let why = "lanes over UDP do not go to a host that is reached by ssh";
+            Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Network::UseTcp))
         }
-        (Transport::Udp, _, None) => ("lanes over UDP need a rate", hint::Network::NameRate),
-        _ => return Ok(()),
-    };
-    Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint))
+        _ => Ok(()),
+    }
 }
 
 /// Refuses settings that no session could keep.

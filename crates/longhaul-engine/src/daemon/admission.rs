@@ -204,10 +204,6 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this key is served as a user of the daemon's host, over TCP alone";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::UseTcp));
     }
-    if transfer.flow.transport == Transport::Udp && transfer.role == Role::Receiver && transfer.flow.rate == 0 {
-        let why = "lanes over UDP need a rate";
-        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::NameRate));
-    }
     need_allowed(daemon, client, transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;

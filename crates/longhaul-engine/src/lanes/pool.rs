@@ -23,6 +23,7 @@ use super::replace::Replacement;
 use super::search::LaneSearch;
 use super::shares::LaneShares;
 use super::tune::{Demand, LaneTask, TuningRules, TuningStep};
+use super::udp::path::UdpPath;
 use super::vacancy::Vacancy;
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
@@ -66,6 +67,8 @@ pub(crate) struct LaneControls {
     pub(crate) pacer: Pacer,
     /// The lanes that there should be, which share the buffers.
     pub(crate) lanes: u32,
+    /// The path of UDP lanes.
+    pub(crate) path: UdpPath,
 }
 
 /// The lanes that there should be.
@@ -92,6 +95,8 @@ pub(crate) struct Lanes {
     leaving: Vec<EndingLane>,
     wanted: WantedLanes,
     shares: LaneShares,
+    /// The path of UDP lanes, which all of them share.
+    path: UdpPath,
     health: LaneHealth,
     replacement: Replacement,
     search: LaneSearch,
@@ -115,6 +120,7 @@ impl Lanes {
                 transport: rules.transport,
             },
             shares: LaneShares::new(rules.role, rules.rates, rules.windows),
+            path: UdpPath::default(),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
@@ -138,8 +144,10 @@ impl Lanes {
             self.search.joined(id, &handle);
         }
         let (beat, pacer, lanes) = (pulse.clone(), self.shares.pacer().clone(), self.wanted.count);
-        let run =
-            move |quit| listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, lanes })));
+        let path = self.path.clone();
+        let run = move |quit| {
+            listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, lanes, path })))
+        };
         let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
         self.replacement.joined(id);

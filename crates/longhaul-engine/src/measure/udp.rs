@@ -75,7 +75,7 @@ pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<U
     let mut feed =
         Noise { run, next: 0, payload: noise(run.chunk)?, in_hand: 0, moved: 0, lost: 0, began: None, ended: None };
     let before = thread_cpu_s();
-    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse };
+    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
     send::run(joined, control.rtt, means, &mut feed).map_err(|(fault, _)| fault)?;
     let ends = feed.began.zip(feed.ended);
     Ok(UdpReport {

@@ -98,7 +98,11 @@ struct Ends {
 }
 
 impl Ends {
-    fn failed(&self, source: std::io::Error) -> NetError {
+    /// The error of a call on the socket. Of a lane that was closed meanwhile it is that.
+    fn failed(&self, handle: &UdpHandle, source: std::io::Error) -> NetError {
+        if handle.is_closed() {
+            return NetError::Closed { peer: self.peer.to_string() };
+        }
         NetError::Socket { addr: self.peer.to_string(), doing: "use the socket of a UDP lane", source }
     }
 
@@ -108,7 +112,7 @@ impl Ends {
 
     fn wait(&self, handle: &UdpHandle, readiness: Readiness, at_most: Duration) -> Result<(), NetError> {
         self.check_open(handle)?;
-        udp::wait(&*self.socket, readiness, at_most).map_err(|e| self.failed(e))?;
+        udp::wait(&*self.socket, readiness, at_most).map_err(|e| self.failed(handle, e))?;
         self.check_open(handle)
     }
 }
@@ -186,26 +190,31 @@ impl UdpSendHalf {
         let (filled, datagram_bytes) = (self.filled, self.datagram_bytes);
         (self.filled, self.datagrams) = (0, 0);
         let Ok(cut) = u16::try_from(datagram_bytes) else { return Ok(Sent::TooLong) };
+        let (ends, handle) = (self.ends.clone(), self.handle.clone());
+        let failed = |e| ends.failed(&handle, e);
         let mut begin = 0;
         while begin < filled {
             self.ends.check_open(&self.handle)?;
             let rest = &self.run[begin..filled];
             let (dealt, sent) = if self.cuts {
-                (0, udp::send_run(&*self.ends.socket, rest, cut).map_err(|e| self.ends.failed(e))?)
+                (0, udp::send_run(&*self.ends.socket, rest, cut).map_err(failed)?)
             } else {
-                udp::send_each(&*self.ends.socket, rest, cut).map_err(|e| self.ends.failed(e))?
+                udp::send_each(&*self.ends.socket, rest, cut).map_err(failed)?
             };
             begin += dealt * datagram_bytes;
             match sent {
                 Sent::NotCut | Sent::TooLong if self.cuts && rest.len() > datagram_bytes => {
                     // Kernels give the same error for datagrams that are too long for the way out.
                     let first = udp::send_run(&*self.ends.socket, &rest[..datagram_bytes], cut);
-                    match first.map_err(|e| self.ends.failed(e))? {
+                    match first.map_err(failed)? {
                         Sent::TooLong => return Ok(Sent::TooLong),
                         Sent::Full => self.ends.wait(&self.handle, Readiness::Outgoing, FULL_WAIT)?,
                         _ => {
                             begin += datagram_bytes;
-                            self.cut_no_more();
+                            // Only that says something of cutting.
+                            if sent == Sent::NotCut {
+                                self.cut_no_more();
+                            }
                         }
                     }
                 }
@@ -246,7 +255,7 @@ impl UdpSendHalf {
     /// [`NetError::Socket`].
     pub fn send_plain(&self, datagram: &[u8]) -> Result<Sent, NetError> {
         self.handle.said(datagram.len() as u64);
-        udp::send_run(&*self.ends.socket, datagram, u16::MAX).map_err(|e| self.ends.failed(e))
+        udp::send_run(&*self.ends.socket, datagram, u16::MAX).map_err(|e| self.ends.failed(&self.handle, e))
     }
 
     /// Whether the kernel still cuts runs into datagrams.
@@ -267,7 +276,8 @@ pub struct UdpReceiveHalf {
 
 impl UdpReceiveHalf {
     /// Waits for datagrams, at most so long, and receives all that there are up to 16 runs. Gives
-    /// the number of runs, 0 if none came.
+    /// the number of runs, 0 if none came. Whether they are of the other end is not known here:
+    /// [`UdpHandle::heard`] is the caller's to say.
     ///
     /// # Errors
     /// [`NetError::Closed`], [`NetError::Socket`].
@@ -279,9 +289,8 @@ impl UdpReceiveHalf {
         if !at_most.is_zero() {
             self.ends.wait(&self.handle, Readiness::Incoming, at_most)?;
         }
-        let runs = self.inbox.receive(&*self.ends.socket).map_err(|e| self.ends.failed(e))?;
+        let runs = self.inbox.receive(&*self.ends.socket).map_err(|e| self.ends.failed(&self.handle, e))?;
         if runs > 0 {
-            self.handle.heard(self.inbox.runs().map(|run| run.bytes.len() as u64).sum());
             self.handle.set(UdpFigure::Dropped, self.inbox.dropped().into());
             self.handle.set(UdpFigure::Forged, self.opener.forged());
         }
@@ -325,3 +334,26 @@ impl std::fmt::Debug for UdpReceiveHalf {
 const CAPABLE: u8 = 2;
 /// The wait for room in the socket.
 const FULL_WAIT: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_lane_that_was_closed_is_that_it_was_closed() {
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        let peer = socket.local_addr().expect("bound");
+        socket.connect(peer).expect("connected");
+        let (handle, ends) = (UdpHandle::new(&socket), Ends { socket: socket.clone(), peer });
+        // Whoever was about to send as it was closed has asked before.
+        let closed = |handle: &UdpHandle| {
+            let sent = udp::send_run(&*socket, b"x", 1).map_err(|e| ends.failed(handle, e));
+            sent.map_err(|e| matches!(e, NetError::Closed { .. }))
+        };
+        assert_eq!(closed(&handle), Ok(Sent::Taken));
+        handle.close();
+        assert_eq!(closed(&handle), Err(true));
+        let other = UdpHandle::new(&socket);
+        assert_eq!(closed(&other), Err(false), "an error of a lane that nobody closed");
+    }
+}

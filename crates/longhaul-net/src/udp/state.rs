@@ -30,7 +30,7 @@ pub enum UdpFigure {
     Resent,
     /// Payload that the other end says it has.
     Acked,
-    /// Bytes of datagrams that came.
+    /// Bytes of datagrams that came from the other end: they opened, and did not come before.
     Received,
     /// Packets that the other end says came.
     Delivered,
@@ -125,8 +125,9 @@ impl UdpHandle {
         self.0.made.elapsed().as_micros() as u64
     }
 
-    /// Datagrams of so many bytes came.
-    pub(crate) fn heard(&self, bytes: u64) {
+    /// Datagrams of so many bytes came from the other end: they opened, and did not come before.
+    /// Anybody can send others, and they are no sign of life. Only the lane's thread calls it.
+    pub fn heard(&self, bytes: u64) {
         self.add(UdpFigure::Received, bytes);
         self.set(UdpFigure::HeardUs, self.now_us());
         self.set(UdpFigure::WaitingUs, 0);

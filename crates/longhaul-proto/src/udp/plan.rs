@@ -118,6 +118,16 @@ impl UdpPlan {
         }
     }
 
+    /// Whether it only keeps the lane going: a question, a sign of life, an END. Such a word is
+    /// short, and waits for no rate.
+    pub fn is_word(&self) -> bool {
+        match self {
+            UdpPlan::Unit(unit) => unit.purpose == Purpose::Ask,
+            UdpPlan::Probe(_, bytes) => *bytes <= PROBE_DATAGRAM_BYTES_MIN,
+            UdpPlan::End(_) => true,
+        }
+    }
+
     /// Bytes of its first datagram, and of every other but the last (`UDP_SEGMENT`).
     pub fn segment_bytes(&self) -> u16 {
         self.datagrams().next().map_or(0, |datagram| datagram.bytes)

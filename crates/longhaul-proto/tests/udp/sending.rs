@@ -108,7 +108,7 @@ fn a_receiver_that_is_silent_is_asked_again_each_time_after_twice_as_long() {
         assert_eq!(sending.timeout(), Some(ms(due)));
         assert!(sending.next(ms(due - 1), ROOM).is_none());
         let asked = flush(&mut sending, ms(due), &mut next, ROOM);
-        assert_eq!(asked.len(), 1);
+        assert!(asked.len() == 1 && asked[0].is_word());
         assert_eq!(pieces(&asked[0]), (vec![], Description::Last, Purpose::Ask));
         wait *= 2;
         due += wait;
@@ -123,7 +123,8 @@ fn an_idle_lane_gives_a_sign_of_life_and_a_finished_one_ends() {
     let (mut sending, mut next) = (sender(4), 0);
     assert_eq!((sending.timeout(), sending.next(ms(4999), ROOM)), (Some(ms(5000)), None));
     let sign = flush(&mut sending, ms(5000), &mut next, ROOM);
-    assert_eq!(sign, [UdpPlan::Probe(SizeSearch(0), 32)]);
+    assert_eq!((&sign, sign[0].is_word()), (&vec![UdpPlan::Probe(SizeSearch(0), 32)], true));
+    assert!(UdpPlan::End(0).is_word() && !UdpPlan::Probe(SizeSearch(0), 1372).is_word());
     assert_eq!(sending.timeout(), Some(ms(10_000)));
     sending.finish();
     assert_eq!(sending.begin(1), None);
@@ -246,6 +247,7 @@ fn what_a_body_of_a_plan_says_is_what_is_sent() {
     let sent = flush(&mut sending, ms(0), &mut next, ROOM);
     let datagrams: Vec<_> = sent[0].datagrams().collect();
     assert_eq!(datagrams[0].body, OuterBody::Data(place(0, 0)));
+    assert!(sent.iter().all(|plan| !plan.is_word()));
     assert_eq!((datagrams[0].at.clone(), datagrams[0].bytes, datagrams[0].plain_bytes()), (0..PIECE, 1232, 1192));
     assert_eq!((datagrams[1].at.clone(), datagrams[1].bytes), (PIECE..PIECE + 9, 49));
     assert_eq!((sent[0].count(), sent[0].bytes(), sent[0].segment_bytes()), (2, 1232 + 49, 1232));

@@ -179,7 +179,6 @@ fn network(hint: &Network) -> Cow<'static, str> {
         Network::EncryptOrUseTcp => "leave --protect safe out, or use --transport tcp",
         Network::UpdateOrUseQuic => "install this version on the other side, or use --transport quic",
         Network::UseTcp => "use --transport tcp",
-        Network::NameRate => "name a rate that the path has room for, such as --rate 500Mbit/s",
         Network::CheckResolver
         | Network::CheckSpelling
         | Network::SeeAddresses

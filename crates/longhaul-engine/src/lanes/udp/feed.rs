@@ -15,21 +15,24 @@ use longhaul_proto::wire::data::Piece;
 use longhaul_sys::Slot;
 
 use super::join::JoinedUdp;
+use super::path::UdpPath;
 use super::send::{self, FeedNext, UdpFeed, UdpSendMeans, UdpUnit};
 use crate::lanes::worker::hashing::hash_zeros;
 use crate::lanes::worker::send::{Ready, SendFeed, UnitPayload, is_same};
 
-/// Sends units until the queue or `quit` ends and the receiver has all of them.
+/// Sends units until the queue or `quit` ends and the receiver has all of them, as fast as `path`
+/// allows all lanes of the session.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks, with the units that it had in hand.
 pub(crate) fn run(
     joined: JoinedUdp,
     source: &SendFeed<'_>,
+    path: &UdpPath,
     report: impl Fn(Sent),
 ) -> Result<(), (Fault, Vec<Unfinished>)> {
     let (lane, round_trip) = (joined.id, joined.round_trip);
-    let means = UdpSendMeans { pacer: source.pacer, times: source.times, pulse: source.pulse };
+    let means = UdpSendMeans { pacer: source.pacer, times: source.times, pulse: source.pulse, path: Some(path) };
     let mut feed = QueueFeed { source, lane, report };
     send::run(joined, round_trip, means, &mut feed).map_err(|(fault, units)| {
         let unfinished = |unit: UdpUnit<Slot>| Unfinished { unit: unit.header.unit, attempt: unit.header.attempt };

@@ -12,7 +12,10 @@
 //! | `desk` | the acceptor's end: knocks at the port |
 //! | `open_unit` | a unit of the end that sends files |
 //! | `send` | the thread of the end that sends files |
+//! | `statuses` | a bound of what the other end says |
+//! | `path` | the rate of all lanes of a session that sends |
 //! | `receive` | the thread of the end that receives them |
+//! | `places` | slots of that end, and the units in them |
 //! | `feed` | units of a session that sends |
 //! | `sink` | units of a session that receives |
 
@@ -21,8 +24,11 @@ pub(crate) mod feed;
 pub(crate) mod join;
 mod open_unit;
 mod packets;
+pub(crate) mod path;
+mod places;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod sink;
+mod statuses;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! In: kinds and plain texts. Out: datagrams; and of those that come, the small ones, opened.
 //! Pieces are opened elsewhere, straight into their slots. It knows no machine and no unit.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, FaultCode};
 use longhaul_core::{Fault, hint};
@@ -86,6 +86,9 @@ pub(super) fn open_into(opener: &mut Opener, outer: &Outer, datagram: &[u8], int
         Err(NotOpened::TooMany) => Err(lost("too many packets of a UDP lane were forged")),
     }
 }
+
+/// The time between two words of an end that has heard nothing yet, in 2 round trips at least.
+pub(super) const HELLO_EACH: Duration = Duration::from_millis(100);
 
 /// The fault of a lane that is lost, and can be replaced.
 pub(super) fn lost(why: &str) -> Fault {

@@ -6,16 +6,15 @@
 //! there without a gap; what waits for a gap is hashed when that closes. It knows no files and no
 //! messages.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use longhaul_core::digest::{ChunkHasher, Digest};
+use longhaul_core::digest::Digest;
 use longhaul_core::limits::UDP_DATAGRAM_BYTES_SAFE;
-use longhaul_core::{Fault, FaultCode, FileOffset, Unit};
+use longhaul_core::{Fault, FaultCode};
 use longhaul_net::{Opener, ReceivedPiece};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::packet::{
-    CloseReason, DataPlace, LaneIndex, OUTER_BYTES, Outer, OuterBody, Serial, SizeSearch, TAG_BYTES, UnitBody, UnitCut,
+    CloseReason, DataPlace, LaneIndex, OUTER_BYTES, Outer, OuterBody, Serial, SizeSearch, TAG_BYTES, UnitBody,
     check_probe, decode_end,
 };
 use longhaul_proto::udp::receiving::{Arrived, Look, UdpReceiving, UdpReceivingConfig};
@@ -24,10 +23,9 @@ use longhaul_sys::Slot;
 use longhaul_sys::udp::Mark;
 
 use super::join::JoinedUdp;
-use super::packets::{LaneClock, lost, net, open, open_into, send_alone};
-use crate::cpu::{Stage, StageTimes};
-use crate::lanes::worker::PIECE_BYTES;
-use crate::lanes::worker::pieces::ReceivedPieces;
+use super::packets::{HELLO_EACH, LaneClock, lost, net, open, open_into, send_alone};
+use super::places::Slots;
+use crate::cpu::StageTimes;
 use crate::lanes::worker::pulse::Pulse;
 use crate::lanes::worker::receive::start_of;
 
@@ -85,7 +83,7 @@ pub(crate) fn run(
     let admit = Serial(claimed.len() as u32);
     let config = UdpReceivingConfig { slot_bytes: means.slot_bytes as u64, admit, round_trip };
     let machine = UdpReceiving::new(clock.now(), config);
-    let slots = Slots { promised: admit.0, claimed, ..Slots::default() };
+    let slots = Slots::promised(claimed, means.window);
     let here = joined.here;
     let core = Core { machine, slots, means, here, scratch: Vec::new(), closed: None };
     let mut thread = ReceiveThread { core, joined, clock, round_trip };
@@ -129,131 +127,6 @@ struct Core<'a> {
     closed: Option<CloseReason>,
 }
 
-/// The slots of a lane: claimed, and given to units.
-#[derive(Default)]
-struct Slots {
-    claimed: Vec<Slot>,
-    /// Units that were admitted in all, ...
-    promised: u32,
-    /// ... those of them that have or had a slot or need none, ...
-    settled: u32,
-    /// ... and those that are whole.
-    whole: u32,
-    /// Units from serial `first` on; `None` for one that has no slot, or is whole.
-    units: VecDeque<Option<UnitPlace>>,
-    first: u32,
-}
-
-impl Slots {
-    /// Slots that no unit was promised.
-    fn spare(&self) -> u32 {
-        (self.claimed.len() as u32).saturating_sub(self.promised - self.settled)
-    }
-
-    /// Whether more could be claimed within a window of so many units.
-    fn is_short(&self, window: u32) -> bool {
-        self.promised - self.whole + self.spare() < window
-    }
-
-    /// The place of a unit, which gets a slot now if it has none.
-    fn place(&mut self, serial: u32, pulse: &Pulse) -> Option<&mut UnitPlace> {
-        let at = serial.checked_sub(self.first)? as usize;
-        if at >= self.units.len() {
-            self.units.resize_with(at + 1, || None);
-        }
-        let place = &mut self.units[at];
-        if place.is_none() {
-            *place = Some(UnitPlace::new(self.claimed.pop()?));
-            self.settled += 1;
-            pulse.begin_another();
-        }
-        place.as_mut()
-    }
-
-    /// Takes the place of a unit that is whole. `None` if it needed none.
-    fn take(&mut self, serial: u32) -> Option<UnitPlace> {
-        let at = serial.checked_sub(self.first)? as usize;
-        let place = self.units.get_mut(at).and_then(Option::take);
-        self.whole += 1;
-        if place.is_none() {
-            self.settled += 1;
-        }
-        place
-    }
-
-    /// Forgets units that are whole and the first.
-    fn forget_below(&mut self, below: u32) {
-        while self.first < below {
-            self.units.pop_front();
-            self.first += 1;
-        }
-    }
-}
-
-/// The place of a unit that comes, and how far it is there and hashed.
-struct UnitPlace {
-    slot: Slot,
-    cut: UnitCut,
-    /// The pieces of this cut that have landed. `None` if it came too scattered to be followed.
-    pieces: Option<ReceivedPieces>,
-    /// `None` before the description came.
-    hasher: Option<ChunkHasher>,
-    hashed: usize,
-}
-
-impl UnitPlace {
-    fn new(slot: Slot) -> UnitPlace {
-        let pieces = Some(ReceivedPieces::new(slot.len()));
-        UnitPlace { slot, cut: UnitCut(0), pieces, hasher: None, hashed: 0 }
-    }
-
-    /// A piece of this cut has landed.
-    fn land(&mut self, cut: UnitCut, piece: ReceivedPiece, times: &StageTimes) {
-        self.follow(cut);
-        if self.pieces.as_mut().is_some_and(|pieces| pieces.add(piece).is_err()) {
-            self.pieces = None;
-        }
-        let there = self.pieces.as_ref().map_or(0, ReceivedPieces::contiguous);
-        if there >= self.hashed + PIECE_BYTES {
-            self.hash_to(there - there % PIECE_BYTES, times);
-        }
-    }
-
-    /// Forgets what came of an earlier cut: nobody says that it is the same.
-    fn follow(&mut self, cut: UnitCut) {
-        if cut != self.cut {
-            let pieces = Some(ReceivedPieces::new(self.slot.len()));
-            (self.cut, self.pieces, self.hasher, self.hashed) = (cut, pieces, None, 0);
-        }
-    }
-
-    fn describe(&mut self, cut: UnitCut, header: &Piece) {
-        self.follow(cut);
-        if self.hasher.is_none() {
-            let start = match header.unit {
-                Unit::Chunk { index, .. } => index.start(header.chunk),
-                Unit::Bundle(_) => FileOffset(0),
-            };
-            self.hasher = Some(ChunkHasher::new(header.digest, start));
-        }
-    }
-
-    fn hash_to(&mut self, end: usize, times: &StageTimes) {
-        let Some(hasher) = &mut self.hasher else { return };
-        for part in self.slot[self.hashed..end].chunks(PIECE_BYTES) {
-            times.count(Stage::Hash, || hasher.update(part));
-        }
-        self.hashed = end;
-    }
-
-    /// The digest of all `len` bytes, which are there.
-    fn finish(mut self, header: &Piece, times: &StageTimes) -> (Slot, Option<Digest>) {
-        self.describe(self.cut, header);
-        self.hash_to(header.unit_len as usize, times);
-        (self.slot, self.hasher.map(ChunkHasher::finish))
-    }
-}
-
 impl ReceiveThread<'_> {
     fn drive(&mut self, sink: &mut impl UdpSink) -> Result<(), Fault> {
         let (mut heard, mut hello, mut is_heard) = (self.clock.now(), self.clock.now(), false);
@@ -268,18 +141,21 @@ impl ReceiveThread<'_> {
             for status in self.core.machine.report(now, STATUS_BYTES) {
                 self.say(now, OuterBody::Status, &status.encode())?;
             }
+            // Whatever comes meanwhile: it may be anybody's.
+            let quiet = now.since(heard);
+            if self.core.machine.is_over() && quiet >= FAREWELL_MOST.max(6 * self.round_trip) {
+                return Ok(());
+            }
+            if quiet >= SILENT_MOST {
+                return Err(lost("the other end of a UDP lane says nothing"));
+            }
             if self.joined.lane.receive.receive(self.wait(now)).map_err(net)? == 0 {
-                let quiet = self.clock.now().since(heard);
-                if self.core.machine.is_over() && quiet >= FAREWELL_MOST.max(6 * self.round_trip) {
-                    return Ok(());
-                }
-                if quiet >= SILENT_MOST {
-                    return Err(lost("the other end of a UDP lane says nothing"));
-                }
                 continue;
             }
-            (heard, is_heard) = (self.clock.now(), true);
-            self.take_in(heard, sink)?;
+            let now = self.clock.now();
+            if self.take_in(now, sink)? {
+                (heard, is_heard) = (now, true);
+            }
             match self.core.closed {
                 Some(CloseReason::Over) if self.core.machine.is_over() => return Ok(()),
                 Some(_) => return Err(lost("the other end has closed a UDP lane")),
@@ -295,30 +171,38 @@ impl ReceiveThread<'_> {
     /// The time until something is due.
     fn wait(&self, now: Timestamp) -> Duration {
         let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
-        if self.core.slots.is_short(self.core.means.window) { due.min(SLOT_LOOK) } else { due }
+        if self.core.slots.is_short() { due.min(SLOT_LOOK) } else { due }
     }
 
-    /// Takes in all that came.
-    fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<(), Fault> {
+    /// Takes in all that came. Gives whether any of it is of the other end: opened, and not played
+    /// again.
+    fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<bool, Fault> {
         self.core.machine.dropped(self.joined.lane.receive.dropped());
         let (runs, opener) = self.joined.lane.receive.parts();
+        let mut heard = 0;
         for run in runs {
-            if run.mark == Mark::Congested {
-                self.core.machine.marked(run.datagrams().count() as u32);
-            }
             for datagram in run.datagrams() {
-                self.core.take_in(now, datagram, opener, sink)?;
+                if !self.core.take_in(now, datagram, opener, sink)? {
+                    continue;
+                }
+                heard += datagram.len();
+                if run.mark == Mark::Congested {
+                    self.core.machine.marked(1);
+                }
             }
         }
-        self.core.means.pulse.beat();
-        Ok(())
+        if heard > 0 {
+            self.core.means.pulse.beat();
+            self.joined.lane.handle.heard(heard as u64);
+        }
+        Ok(heard > 0)
     }
 }
 
 impl Core<'_> {
     /// Claims slots and admits as many units.
     fn admit(&mut self, now: Timestamp, sink: &mut impl UdpSink) {
-        while self.slots.is_short(self.means.window)
+        while self.slots.is_short()
             && let Some(slot) = sink.claim()
         {
             self.slots.claimed.push(slot);
@@ -327,7 +211,7 @@ impl Core<'_> {
         if spare > 0 {
             self.slots.promised += self.machine.admit(now, spare);
         }
-        let is_short = self.slots.is_short(self.means.window);
+        let is_short = self.slots.is_short();
         // The sender may begin nothing as long as this side has no slot.
         match is_short && self.slots.promised == self.slots.whole {
             true => self.means.pulse.hold(),
@@ -339,26 +223,30 @@ impl Core<'_> {
         }
     }
 
-    /// Takes a datagram in.
+    /// Takes a datagram in. Gives whether it is of the other end: opened, and not played again.
     fn take_in(
         &mut self,
         now: Timestamp,
         datagram: &[u8],
         opener: &mut Opener,
         sink: &mut impl UdpSink,
-    ) -> Result<(), Fault> {
-        let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else { return Ok(()) };
+    ) -> Result<bool, Fault> {
+        let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else {
+            return Ok(false);
+        };
+        let is_newer = self.machine.is_newer(outer.number);
         let arrived = Arrived { number: outer.number, sent: outer.sent, at: now };
         if let OuterBody::Data(place) = outer.body {
             let piece = IncomingPiece { outer, place, bytes: outer.plain_bytes(datagram.len()), datagram, arrived };
-            if let Some(body) = self.take_piece(&piece, opener)? {
-                self.deliver(&body, sink);
+            let fate = self.take_piece(&piece, opener)?;
+            if let PieceFate::Whole(body) = &fate {
+                self.deliver(body, sink);
             }
-            return Ok(());
+            return Ok(!matches!(fate, PieceFate::Dropped));
         }
         let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else {
             self.machine.refused();
-            return Ok(());
+            return Ok(false);
         };
         match outer.body {
             OuterBody::Unit(cut) => {
@@ -386,35 +274,44 @@ impl Core<'_> {
             OuterBody::Close => self.closed = Some(CloseReason::decode(plain).map_err(Fault::protocol)?),
             OuterBody::Status | OuterBody::Data(_) => {}
         }
-        Ok(())
+        Ok(is_newer)
     }
 
-    /// Opens a piece to where it belongs. Gives its unit, if that is whole now.
-    fn take_piece(&mut self, piece: &IncomingPiece<'_>, opener: &mut Opener) -> Result<Option<UnitBody>, Fault> {
+    /// Opens a piece to where it belongs.
+    fn take_piece(&mut self, piece: &IncomingPiece<'_>, opener: &mut Opener) -> Result<PieceFate, Fault> {
         let serial = piece.place.serial.0;
         let (is_first, opened) = match self.machine.look(&piece.place, piece.bytes) {
             Look::Land(at) => {
                 // A unit of which something landed has a slot.
-                let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(None) };
+                let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(PieceFate::Dropped) };
                 let into = &mut place.slot[at.start as usize..at.end as usize];
                 (false, open_into(opener, &piece.outer, piece.datagram, into)?)
             }
             Look::First => (true, open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_some()),
-            Look::Seen | Look::Beyond | Look::Wrong => return Ok(None),
+            Look::Seen if self.machine.is_newer(piece.outer.number) => {
+                if open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_none() {
+                    self.machine.refused();
+                    return Ok(PieceFate::Dropped);
+                }
+                self.machine.again(piece.arrived);
+                return Ok(PieceFate::Taken);
+            }
+            Look::Seen | Look::Beyond | Look::Wrong => return Ok(PieceFate::Dropped),
         };
         if !opened {
             self.machine.refused();
-            return Ok(None);
+            return Ok(PieceFate::Dropped);
         }
-        let Some(landed) = self.machine.landed(piece.arrived, &piece.place, piece.bytes) else { return Ok(None) };
-        let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(None) };
+        let landed = self.machine.landed(piece.arrived, &piece.place, piece.bytes);
+        let Some(landed) = landed else { return Ok(PieceFate::Dropped) };
+        let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(PieceFate::Dropped) };
         let at = landed.at.start as usize..landed.at.end as usize;
         if is_first {
             place.slot[at.clone()].copy_from_slice(&self.scratch);
         }
         self.means.pulse.carried(piece.bytes);
         place.land(piece.place.cut, ReceivedPiece { offset: at.start, len: at.len() }, self.means.times);
-        Ok(landed.whole)
+        Ok(landed.whole.map_or(PieceFate::Taken, PieceFate::Whole))
     }
 
     /// Hands a unit on that is whole.
@@ -440,6 +337,16 @@ impl Core<'_> {
     }
 }
 
+/// The fate of a datagram with a piece.
+enum PieceFate {
+    /// It did not open, or anybody may have recorded it.
+    Dropped,
+    /// It is of the other end.
+    Taken,
+    /// With it its unit is whole.
+    Whole(UnitBody),
+}
+
 /// A datagram with a piece.
 struct IncomingPiece<'a> {
     outer: Outer,
@@ -452,8 +359,6 @@ struct IncomingPiece<'a> {
 
 /// Bytes of a status: it passes wherever the join has passed.
 const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
-/// The time between two words of an end that has heard nothing yet.
-const HELLO_EACH: Duration = Duration::from_millis(100);
 /// The time between two looks for a slot.
 const SLOT_LOOK: Duration = Duration::from_millis(2);
 /// The time between two looks whether the lane was closed, or is lost.

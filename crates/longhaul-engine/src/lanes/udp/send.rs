@@ -14,6 +14,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::{Fault, FaultCode};
 use longhaul_net::{UdpFigure, UdpHandle};
 use longhaul_proto::time::Timestamp;
+use longhaul_proto::udp::control::UdpLaneLimit;
 use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, Serial, encode_end};
 use longhaul_proto::udp::plan::{MessageRoom, Purpose, UdpPlan, UnitPlan};
 use longhaul_proto::udp::sending::{UdpHeard, UdpSample, UdpSending, UdpSendingConfig};
@@ -23,7 +24,9 @@ use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
 
 use super::join::JoinedUdp;
 use super::open_unit::OpenUnit;
-use super::packets::{LaneClock, lost, net, next_number, open, push, send_alone, stamp};
+use super::packets::{HELLO_EACH, LaneClock, lost, net, next_number, open, push, send_alone, stamp};
+use super::path::{PathLeave, UdpPath};
+use super::statuses::StatusAccount;
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pacer::Pacer;
 use crate::lanes::worker::pulse::Pulse;
@@ -82,6 +85,8 @@ pub(crate) struct UdpSendMeans<'a> {
     pub(crate) times: &'a StageTimes,
     /// Its signs of life.
     pub(crate) pulse: &'a Pulse,
+    /// The path, which says how much may be sent. `None` for as much as the account allows.
+    pub(crate) path: Option<&'a UdpPath>,
 }
 
 /// Sends units until the feed is over and the receiver has all. Gives the units that it had in hand
@@ -110,9 +115,19 @@ pub(crate) fn run<F: UdpFeed>(
         is_ended: false,
         must_hash: false,
         waiting_since: clock.now(),
+        statuses: StatusAccount::new(clock.now()),
+        hold: FlightHold::new(clock.now()),
+        limit: UdpLaneLimit::Path,
         scratch: Vec::new(),
     };
+    let id = thread.joined.id;
+    if let Some(path) = means.path {
+        path.begin(id, round_trip, means.pacer);
+    }
     let result = thread.drive(feed);
+    if let Some(path) = means.path {
+        path.end(id);
+    }
     let is_breach = result.as_ref().is_err_and(|fault| fault.code == FaultCode::Protocol);
     let reason = match &result {
         Ok(()) => CloseReason::Over,
@@ -144,7 +159,25 @@ struct SendThread<'a, B> {
     must_hash: bool,
     /// Since when the other end has said nothing though it owes a word.
     waiting_since: Timestamp,
+    statuses: StatusAccount,
+    hold: FlightHold,
+    /// The reason why no more was sent since the last sample.
+    limit: UdpLaneLimit,
     scratch: Vec<u8>,
+}
+
+/// Since when no data may be sent, as enough is on its way or nothing is heard.
+struct FlightHold {
+    /// `None` while data may be sent.
+    since: Option<Timestamp>,
+    /// When the next sign of life is due, where nothing but signs may be sent.
+    sign: Timestamp,
+}
+
+impl FlightHold {
+    fn new(now: Timestamp) -> FlightHold {
+        FlightHold { since: None, sign: now }
+    }
 }
 
 /// The fate of a message.
@@ -157,20 +190,33 @@ enum MessageFate {
 impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn drive<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
         // Bytes that may still be sent in this turn; below 0 what the last message took beyond it.
-        let mut left = 0_i64;
+        let (mut left, mut hello) = (0_i64, self.clock.now());
         loop {
             self.hear(Duration::ZERO, feed)?;
             if self.is_ended {
                 return Ok(());
             }
+            let now = self.clock.now();
+            if self.machine.last_heard().is_none() && now >= hello {
+                // The end that accepted the lane waits for something sealed, and what is to be sent
+                // may be too large for the path, or not there yet.
+                self.carry_out(&self.machine.sign())?;
+                hello = now.after(HELLO_EACH.max(2 * self.machine.round_trip()));
+            }
             self.begin(feed);
             let room = self.room();
             let turn = self.turn(room.bytes);
+            // The rate may have fallen.
+            left = left.min(turn as i64);
             let mut sent_any = false;
             loop {
                 let now = self.clock.now();
                 let Some(plan) = self.machine.next(now, room) else { break };
-                if left <= 0 {
+                if !plan.is_word() && !self.has_leave(now)? {
+                    break;
+                }
+                // A word is said at once whatever the rate, which counts it.
+                if left <= 0 && !plan.is_word() {
                     if sent_any {
                         break;
                     }
@@ -189,20 +235,53 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
+    /// Whether data may be sent now. Where nothing but signs of life may, says one each second.
+    fn has_leave(&mut self, now: Timestamp) -> Result<bool, Fault> {
+        let Some(path) = self.means.path else { return Ok(true) };
+        match path.leave(self.means.pacer) {
+            PathLeave::Data => {
+                self.hold.since = None;
+                return Ok(true);
+            }
+            PathLeave::Over(why) => return Err(lost(why)),
+            PathLeave::Signs => {
+                self.limit = UdpLaneLimit::Breaker;
+                self.hold.since.get_or_insert(now);
+                if now >= self.hold.sign {
+                    self.hold.sign = now.after(SIGNS_EACH);
+                    self.carry_out(&self.machine.sign())?;
+                }
+                return Ok(false);
+            }
+            PathLeave::Full => {}
+        }
+        // All that is on its way may be lost, and nobody says so before something comes.
+        let since = *self.hold.since.get_or_insert(now);
+        let is_long = now.since(since) >= HELD_MOST.max(2 * self.machine.round_trip());
+        if is_long {
+            self.hold.since = Some(now);
+        }
+        Ok(is_long)
+    }
+
     /// Takes units as long as the receiver admits them and the feed has them.
     fn begin<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
         while !self.is_over && self.machine.credit() > 0 && self.unsent() < UNITS_AHEAD {
             let unit = match feed.next() {
                 FeedNext::Unit(unit) => unit,
-                FeedNext::NotNow => return,
+                FeedNext::NotNow => {
+                    self.note_idle(UdpLaneLimit::Source);
+                    return;
+                }
                 FeedNext::Over => {
                     self.is_over = true;
-                    return self.machine.finish();
+                    self.machine.finish();
+                    break;
                 }
             };
             let mut open = OpenUnit::new(unit);
             let Some(begun) = self.machine.begin(open.payload().len() as u64) else { return };
-            if self.units.iter().all(Option::is_none) {
+            if self.units.is_empty() {
                 self.waiting_since = self.clock.now();
             }
             let known = open.unit.digest.is_some();
@@ -211,6 +290,18 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
             self.means.pulse.begin_another();
             self.units.push_back(Some(open));
+        }
+        if self.is_over {
+            self.note_idle(UdpLaneLimit::Source);
+        } else if self.machine.credit() == 0 {
+            self.note_idle(UdpLaneLimit::Credit);
+        }
+    }
+
+    /// Notes why nothing new is sent, if so.
+    fn note_idle(&mut self, limit: UdpLaneLimit) {
+        if self.unsent() == 0 {
+            self.limit = limit;
         }
     }
 
@@ -279,6 +370,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
         }
         let bytes: usize = plan.pieces.iter().map(|run| run.len() * usize::from(plan.piece_bytes.get())).sum();
+        if let Some(path) = self.means.path {
+            path.sent(self.joined.id, bytes as u64);
+        }
         match plan.purpose {
             Purpose::New => {
                 self.means.pulse.beat();
@@ -347,29 +441,29 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         let now = self.clock.now();
         let due = self.machine.timeout().map_or(IDLE_LOOK, |due| due.since(now));
         let looks = !self.is_over && self.machine.credit() > 0;
-        let at_most = due.min(if looks { FEED_LOOK } else { IDLE_LOOK }).max(LEAST_WAIT);
+        let least = if self.hold.since.is_some() { HELD_LOOK } else { LEAST_WAIT };
+        let at_most = due.min(if looks { FEED_LOOK } else { IDLE_LOOK }).max(least);
         self.hear(at_most, feed)
     }
 
     /// Takes what the receiver says.
     fn hear<F: UdpFeed<Bytes = B>>(&mut self, at_most: Duration, feed: &mut F) -> Result<(), Fault> {
         let mut wait = at_most;
-        loop {
-            let runs = self.joined.lane.receive.receive(wait).map_err(net)?;
-            let now = self.clock.now();
-            if runs == 0 {
-                let owed = self.machine.open_units() > 0 || self.is_over;
-                if owed && now.since(self.waiting_since) >= SILENT_MOST {
-                    return Err(lost("the other end of a UDP lane says nothing"));
-                }
-                return Ok(());
+        for _ in 0..LOOKS_MOST {
+            if self.joined.lane.receive.receive(wait).map_err(net)? > 0 {
+                self.take_in(self.clock.now(), feed)?;
             }
-            self.take_in(now, feed)?;
             if self.is_ended || !self.joined.lane.receive.is_full() {
-                return Ok(());
+                break;
             }
             wait = Duration::ZERO;
         }
+        // Whatever came: it may be anybody's.
+        let owed = !self.units.is_empty() || self.is_over;
+        if owed && !self.is_ended && self.clock.now().since(self.waiting_since) >= SILENT_MOST {
+            return Err(lost("the other end of a UDP lane says nothing"));
+        }
+        Ok(())
     }
 
     fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<(), Fault> {
@@ -378,9 +472,14 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         for datagram in runs.flat_map(|run| run.datagrams()) {
             let outer = Outer::parse(datagram).ok().filter(|outer| outer.index == self.joined.here);
             let Some(outer) = outer else { continue };
+            if outer.body == OuterBody::Status && !self.machine.is_news(outer.number) {
+                continue;
+            }
             let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else { continue };
             match outer.body {
+                OuterBody::Status if !self.statuses.take(now) => {}
                 OuterBody::Status => {
+                    self.handle.heard(datagram.len() as u64);
                     let status = Status::decode(plain).map_err(Fault::protocol)?;
                     heard.push(self.machine.status(now, outer.number, &status).map_err(Fault::protocol)?);
                 }
@@ -400,6 +499,10 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             self.means.pulse.beat();
             self.waiting_since = now;
             feed.observe(now, sample);
+            let limit = std::mem::replace(&mut self.limit, UdpLaneLimit::Path);
+            if let Some(path) = self.means.path {
+                path.observe(self.joined.id, sample, limit, self.means.pacer);
+            }
             let set = |figure, value| self.handle.set(figure, value);
             set(UdpFigure::Acked, sample.counts.bytes);
             set(UdpFigure::Delivered, sample.counts.packets);
@@ -430,6 +533,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
 /// Units that were begun and not all sent: the next one is hashed while one is sent, not more.
 const UNITS_AHEAD: usize = 2;
+/// Looks at the socket in one go: what comes beyond that waits until something was sent.
+const LOOKS_MOST: usize = 4;
 /// Turns of a second: a sleep costs as much as sealing 20 kB.
 const TURNS_PER_S: u64 = 1000;
 /// Bytes between two looks for statuses where there is no rate.
@@ -442,5 +547,12 @@ const FEED_LOOK: Duration = Duration::from_millis(2);
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait: what is due sooner is due together.
 const LEAST_WAIT: Duration = Duration::from_micros(200);
+/// The wait where enough is on its way: what comes meanwhile ends it.
+const HELD_LOOK: Duration = Duration::from_millis(2);
+/// The time for which nothing is sent because of that, at least: then something is, so that the
+/// other end says what came.
+const HELD_MOST: Duration = Duration::from_millis(100);
+/// The time between two signs of life where nothing else may be sent.
+const SIGNS_EACH: Duration = Duration::from_secs(1);
 /// A lane is lost whose other end owes a status for so long, from udp.md 6.5.
 const SILENT_MOST: Duration = Duration::from_secs(20);

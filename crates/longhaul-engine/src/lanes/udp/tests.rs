@@ -1,6 +1,8 @@
 //! Whole lanes over the sockets of this host, also through a relay that loses, copies, changes and
 //! delays datagrams.
 
+mod hostile;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -188,7 +190,7 @@ fn carry(
         });
         let sending = scope.spawn(|| {
             let pulse = Pulse::default();
-            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse };
+            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
             send::run(sender.stand(), Duration::ZERO, means, &mut feed)
         });
         meanwhile(&of_sender, &of_receiver);

@@ -46,8 +46,12 @@ struct PacerState {
 /// wait, too.
 #[derive(Debug, Default)]
 struct Account {
-    /// Bytes/s. `None` lets everything through.
+    /// Bytes/s: the lower of the next two. `None` lets everything through.
     rate: Option<u64>,
+    /// The rate that somebody asked for.
+    asked: Option<u64>,
+    /// The rate that the path was found to carry, where this side finds that out.
+    path: Option<u64>,
     /// When this rate began, and the place in the row that was due then. `None` before the first.
     began: Option<(Instant, u64)>,
     /// The place in the row behind everything that was let through or has its turn.
@@ -68,8 +72,29 @@ impl Pacer {
     /// Changes the rate from now on. Lanes that wait are woken.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let mut account = self.lock();
-        account.change(Instant::now(), rate);
+        account.asked = rate;
+        account.adjust(Instant::now());
         self.0.changed.notify_all();
+    }
+
+    /// Changes the rate that the path carries from now on, bytes/s.
+    pub(crate) fn set_path_rate(&self, rate: u64) {
+        let mut account = self.lock();
+        if account.path != Some(rate) {
+            account.path = Some(rate);
+            account.adjust(Instant::now());
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// The rate that somebody asked for, bytes/s. `None` if nobody did.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        self.lock().asked
+    }
+
+    /// Whether the path allows less than what was asked for.
+    pub(crate) fn is_by_path(&self) -> bool {
+        self.lock().is_by_path()
     }
 
     /// The rate, bytes/s. `None` for no rate.
@@ -142,6 +167,15 @@ impl Pacer {
 }
 
 impl Account {
+    /// Keeps the lower of both rates from now on.
+    fn adjust(&mut self, now: Instant) {
+        self.change(now, self.asked.into_iter().chain(self.path).min());
+    }
+
+    fn is_by_path(&self) -> bool {
+        self.path.is_some_and(|path| self.asked.is_none_or(|asked| path < asked))
+    }
+
     /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
     /// rate, so a peer that changes it often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
@@ -177,7 +211,11 @@ impl Account {
     fn wait(&self, now: Instant, turn: u64) -> Option<Duration> {
         let ((began, place), rate) = (self.began?, self.rate.filter(|_| !self.closed)?);
         let after = u128::from(turn.saturating_sub(place)) * NANOS_PER_S / u128::from(rate);
-        let due = Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).saturating_sub(BURST);
+        let due = Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).saturating_sub(if self.is_by_path() {
+            BURST_BY_PATH
+        } else {
+            BURST
+        });
         let wait = due.saturating_sub(now.saturating_duration_since(began));
         (!wait.is_zero()).then_some(wait)
     }
@@ -197,6 +235,8 @@ impl Account {
 /// How far the account may run ahead of the clock: a thread that is woken late has this much to
 /// make good.
 const BURST: Duration = Duration::from_millis(20);
+/// The same for a rate that the path was found to carry: all of it stands in a queue there.
+const BURST_BY_PATH: Duration = Duration::from_millis(4);
 /// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
 /// No rate is higher, bytes/s: the row lasts for half a year.

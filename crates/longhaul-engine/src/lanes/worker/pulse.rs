@@ -156,7 +156,8 @@ impl Pulse {
     /// Waits until `pacer` lets `bytes` through, or the lane is closed.
     pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) {
         if pacer.rate().is_some() {
-            self.0.doing.store(PACED, Ordering::Relaxed);
+            // A lane that sends as fast as its path carries is at work.
+            self.0.doing.store(if pacer.is_by_path() { MOVING } else { PACED }, Ordering::Relaxed);
             pacer.admit(bytes, || self.0.closed.load(Ordering::Relaxed));
             self.0.doing.store(MOVING, Ordering::Relaxed);
         }

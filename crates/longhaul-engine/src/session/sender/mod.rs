@@ -293,7 +293,7 @@ impl SenderLoop<'_> {
         let (queue, times, sink) = (self.workers.queue(), self.link.times().clone(), self.link.sink());
         let affinity = self.workers.affinity();
         self.machine.handle_lane_joined(joined.id());
-        self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer, .. }| {
+        self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer, path, .. }| {
             worker::bind(&affinity, &joined);
             let id = joined.id();
             let source =
@@ -302,7 +302,7 @@ impl SenderLoop<'_> {
             let result = match joined {
                 JoinedLane::Stream(lane) => worker::send::run(lane, &source, report)
                     .map_err(|(fault, unfinished)| (fault, unfinished.into_iter().collect())),
-                JoinedLane::Udp(lane) => udp::feed::run(*lane, &source, report),
+                JoinedLane::Udp(lane) => udp::feed::run(*lane, &source, &path, report),
             };
             let (fault, unfinished) =
                 result.err().map_or((None, Vec::new()), |(fault, unfinished)| (Some(fault), unfinished));
