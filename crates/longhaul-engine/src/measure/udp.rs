@@ -23,7 +23,8 @@ use crate::cpu::{Stage, StageTimes};
 use crate::lanes::udp::desk::{Desk, UdpSessions};
 use crate::lanes::udp::join::{UdpOrder, UdpTerms, dial};
 use crate::lanes::udp::receive::{self, UdpArrival, UdpReceiveMeans, UdpSink};
-use crate::lanes::udp::send::{self, FeedNext, UdpFeed, UdpSendMeans, UdpUnit};
+use crate::lanes::udp::send::{self, UdpSendMeans};
+use crate::lanes::udp::units::{FeedNext, UdpFeed, UdpUnit};
 use crate::lanes::worker::pacer::Pacer;
 use crate::lanes::worker::pulse::Pulse;
 

@@ -16,7 +16,8 @@ use longhaul_sys::Slot;
 
 use super::join::JoinedUdp;
 use super::path::UdpPath;
-use super::send::{self, FeedNext, UdpFeed, UdpSendMeans, UdpUnit};
+use super::send::{self, UdpSendMeans};
+use super::units::{FeedNext, UdpFeed, UdpUnit};
 use crate::lanes::worker::hashing::hash_zeros;
 use crate::lanes::worker::send::{Ready, SendFeed, UnitPayload, is_same};
 

@@ -16,11 +16,14 @@
 //! | `path` | the rate of all lanes of a session that sends |
 //! | `receive` | the thread of the end that receives them |
 //! | `places` | slots of that end, and the units in them |
+//! | `hold` | data that is held back |
+//! | `units` | what a unit is, and its feed |
 //! | `feed` | units of a session that sends |
 //! | `sink` | units of a session that receives |
 
 pub(crate) mod desk;
 pub(crate) mod feed;
+mod hold;
 pub(crate) mod join;
 mod open_unit;
 mod packets;
@@ -32,3 +35,4 @@ pub(crate) mod sink;
 mod statuses;
 #[cfg(test)]
 mod tests;
+pub(crate) mod units;

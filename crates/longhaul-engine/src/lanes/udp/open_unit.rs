@@ -11,7 +11,7 @@ use longhaul_core::{FileOffset, Unit};
 use longhaul_proto::udp::packet::{PieceBytes, Serial, UnitBody};
 use longhaul_sys::udp::RUN_BYTES_MAX;
 
-use super::send::{UdpFeed, UdpUnit};
+use super::units::{UdpFeed, UdpUnit};
 use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
 

@@ -10,71 +10,26 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::time::Duration;
 
-use longhaul_core::digest::Digest;
 use longhaul_core::{Fault, FaultCode};
 use longhaul_net::{UdpFigure, UdpHandle};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::control::UdpLaneLimit;
 use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, Serial, encode_end};
 use longhaul_proto::udp::plan::{MessageRoom, Purpose, UdpPlan, UnitPlan};
-use longhaul_proto::udp::sending::{UdpHeard, UdpSample, UdpSending, UdpSendingConfig};
+use longhaul_proto::udp::sending::{UdpHeard, UdpSending, UdpSendingConfig};
 use longhaul_proto::udp::status::Status;
-use longhaul_proto::wire::data::Piece;
 use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
 
+use super::hold::{DataLeave, FlightHold};
 use super::join::JoinedUdp;
 use super::open_unit::OpenUnit;
 use super::packets::{HELLO_EACH, LaneClock, lost, net, next_number, open, push, send_alone, stamp};
-use super::path::{PathLeave, UdpPath};
+use super::path::UdpPath;
 use super::statuses::StatusAccount;
+use super::units::{FeedNext, UdpFeed, UnsentUnits};
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pacer::Pacer;
 use crate::lanes::worker::pulse::Pulse;
-
-/// A unit to be sent.
-#[derive(Debug)]
-pub(crate) struct UdpUnit<B> {
-    /// Its header.
-    pub(crate) header: Piece,
-    /// Its bytes, from the beginning. `None` for a hole, and for a unit that the receiver has.
-    pub(crate) bytes: Option<B>,
-    /// Its digest, if it is known already. The lane computes it otherwise: a unit without bytes has
-    /// one.
-    pub(crate) digest: Option<Digest>,
-}
-
-/// Units that are not whole at the other end.
-pub(crate) type UnsentUnits<B> = Vec<UdpUnit<B>>;
-
-/// The next unit of a lane.
-#[derive(Debug)]
-pub(crate) enum FeedNext<B> {
-    /// This one.
-    Unit(UdpUnit<B>),
-    /// None for now.
-    NotNow,
-    /// There will be no more.
-    Over,
-}
-
-/// The source of a lane's units, and where they go when they are sent.
-pub(crate) trait UdpFeed {
-    /// The buffer of a unit.
-    type Bytes: Deref<Target = [u8]>;
-
-    /// The next unit, without waiting. It is asked only if the receiver admits one.
-    fn next(&mut self) -> FeedNext<Self::Bytes>;
-
-    /// All of a unit was sent once, and its digest is known: the receiver may come to have it whole
-    /// at any time. Each unit is named once, before it is `whole` and before the lane ends.
-    fn sent(&mut self, serial: u32, header: &Piece, digest: Digest);
-
-    /// A unit is whole at the receiver; the serial is that of the receiver's ticket.
-    fn whole(&mut self, serial: u32, unit: UdpUnit<Self::Bytes>, digest: Digest);
-
-    /// An observation of the path, for the control of the rate.
-    fn observe(&mut self, now: Timestamp, sample: &UdpSample);
-}
 
 /// The means of a UDP lane's thread that sends.
 #[derive(Clone, Copy)]
@@ -166,20 +121,6 @@ struct SendThread<'a, B> {
     scratch: Vec<u8>,
 }
 
-/// Since when no data may be sent, as enough is on its way or nothing is heard.
-struct FlightHold {
-    /// `None` while data may be sent.
-    since: Option<Timestamp>,
-    /// When the next sign of life is due, where nothing but signs may be sent.
-    sign: Timestamp,
-}
-
-impl FlightHold {
-    fn new(now: Timestamp) -> FlightHold {
-        FlightHold { since: None, sign: now }
-    }
-}
-
 /// The fate of a message.
 enum MessageFate {
     Yes,
@@ -238,30 +179,19 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     /// Whether data may be sent now. Where nothing but signs of life may, says one each second.
     fn has_leave(&mut self, now: Timestamp) -> Result<bool, Fault> {
         let Some(path) = self.means.path else { return Ok(true) };
-        match path.leave(self.means.pacer) {
-            PathLeave::Data => {
-                self.hold.since = None;
-                return Ok(true);
-            }
-            PathLeave::Over(why) => return Err(lost(why)),
-            PathLeave::Signs => {
+        let leave = path.leave(self.means.pacer);
+        match self.hold.judge(now, leave, self.machine.round_trip()) {
+            DataLeave::Given => Ok(true),
+            DataLeave::Held => Ok(false),
+            DataLeave::Silent { sign } => {
                 self.limit = UdpLaneLimit::Breaker;
-                self.hold.since.get_or_insert(now);
-                if now >= self.hold.sign {
-                    self.hold.sign = now.after(SIGNS_EACH);
+                if sign {
                     self.carry_out(&self.machine.sign())?;
                 }
-                return Ok(false);
+                Ok(false)
             }
-            PathLeave::Full => {}
+            DataLeave::Over(why) => Err(lost(why)),
         }
-        // All that is on its way may be lost, and nobody says so before something comes.
-        let since = *self.hold.since.get_or_insert(now);
-        let is_long = now.since(since) >= HELD_MOST.max(2 * self.machine.round_trip());
-        if is_long {
-            self.hold.since = Some(now);
-        }
-        Ok(is_long)
     }
 
     /// Takes units as long as the receiver admits them and the feed has them.
@@ -441,7 +371,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         let now = self.clock.now();
         let due = self.machine.timeout().map_or(IDLE_LOOK, |due| due.since(now));
         let looks = !self.is_over && self.machine.credit() > 0;
-        let least = if self.hold.since.is_some() { HELD_LOOK } else { LEAST_WAIT };
+        let least = if self.hold.is_held() { HELD_LOOK } else { LEAST_WAIT };
         let at_most = due.min(if looks { FEED_LOOK } else { IDLE_LOOK }).max(least);
         self.hear(at_most, feed)
     }
@@ -549,10 +479,5 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 const LEAST_WAIT: Duration = Duration::from_micros(200);
 /// The wait where enough is on its way: what comes meanwhile ends it.
 const HELD_LOOK: Duration = Duration::from_millis(2);
-/// The time for which nothing is sent because of that, at least: then something is, so that the
-/// other end says what came.
-const HELD_MOST: Duration = Duration::from_millis(100);
-/// The time between two signs of life where nothing else may be sent.
-const SIGNS_EACH: Duration = Duration::from_secs(1);
 /// A lane is lost whose other end owes a status for so long, from udp.md 6.5.
 const SILENT_MOST: Duration = Duration::from_secs(20);
