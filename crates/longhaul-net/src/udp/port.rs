@@ -162,7 +162,9 @@ impl Knocks {
         let seat = connected(self.port.addr.ip()).map_err(failed)?;
         let at = seat.local_addr().map_err(failed)?.ip();
         let socket = match knock.to {
-            // This host has several addresses, and would answer from another.
+            // This host has several addresses, and would answer from another. Bound to one of them
+            // it takes everybody's datagrams to there until it is connected, some microseconds
+            // later: those are lost, as they may be on the way, and open nothing.
             Some(to) if to.to_canonical() != at.to_canonical() => connected(to).map_err(failed)?,
             _ => seat,
         };

@@ -369,3 +369,6 @@ const LEAST_WAIT: Duration = Duration::from_micros(200);
 const FAREWELL_MOST: Duration = Duration::from_secs(1);
 /// A lane is lost on which nothing comes for so long: a sender gives a sign of life each 5 s.
 const SILENT_MOST: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests;

@@ -51,8 +51,11 @@ impl Hostile {
     }
 }
 
+/// Units as they came: serial, header, bytes.
+type CameUnits = Vec<(u32, Piece, Option<Vec<u8>>)>;
+
 /// What the receiver makes of it.
-fn receive(says: impl FnOnce(&mut Hostile) + Send) -> (Result<(), FaultCode>, Vec<(u32, Piece, Option<Vec<u8>>)>) {
+fn receive(says: impl FnOnce(&mut Hostile) + Send) -> (Result<(), FaultCode>, CameUnits) {
     let mut world = World::new();
     let (lane, accepted) = world.lane(None);
     let (heard, slab) = (accepted.handle(), Slab::new(CHUNK as usize, WINDOW as usize).expect("memory"));
