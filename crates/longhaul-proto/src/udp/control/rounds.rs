@@ -164,6 +164,18 @@ impl LaneRounds {
         self.shortest.least().min(self.smoothed)
     }
 
+    /// What was taken for a queue belongs to the path.
+    pub(super) fn renew_base(&mut self, now: Timestamp) {
+        self.shortest = SlidingLeast::new(now, self.smoothed);
+        self.shortest.add(now, self.smoothed);
+        for lane in self.lanes.values_mut() {
+            if let Some(delay) = &mut lane.delay {
+                delay.least = SlidingLeast::new(now, self.smoothed);
+                delay.least.add(now, delay.at as f64 * DELAY_UNIT);
+            }
+        }
+    }
+
     /// Tenths of the time for which the shortest round trip is kept, since it was seen last.
     pub(super) fn base_age(&self, now: Timestamp) -> u64 {
         self.shortest.age(now)
