@@ -251,7 +251,7 @@ impl UdpControl {
     }
 
     /// The most that the path was seen to carry for this session in the last minute, bytes/s; what
-    /// is remembered of it for the next session. Time in which others share it does not count.
+    /// is remembered of it for the next session. A minute in which others share it is four.
     pub fn capacity(&self) -> u64 {
         self.carried.highest() as u64
     }
@@ -298,10 +298,8 @@ impl UdpControl {
         }
         let queue = round.queue.unwrap_or_default();
         if self.pace.limited.is_none() || round.rate > self.carried.recent() {
-            self.carried.add(
-                round.rate,
-                if self.phase == UdpPhase::Equal { EQUAL_AGES * round.seconds } else { round.seconds },
-            );
+            let ages = if self.phase == UdpPhase::Equal { EQUAL_AGES } else { 1.0 };
+            self.carried.add(round.rate, ages * round.seconds);
         }
         let borne = match (self.share, self.phase) {
             (PathShare::All, _) => BORNE_ALL,
@@ -309,7 +307,9 @@ impl UdpControl {
             _ => BORNE,
         };
         self.delay.edge_age += round.seconds;
-        let verdict = self.losses.judge(round, queue / self.target().max(1e-6), self.may_learn(), borne);
+        // Who takes all bears what overflows, up to its bound.
+        let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
+        let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
         self.others.note(queue < self.target() && verdict == LossVerdict::Own, round.seconds);
         if self.share == PathShare::All && self.pace.ceiling.is_finite() {
             return self.hold(round, verdict);
