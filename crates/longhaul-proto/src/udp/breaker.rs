@@ -75,6 +75,7 @@ struct BreakerInterval {
     packets: u64,
     bytes: u64,
     lost: u64,
+    dropped: u64,
 }
 
 impl UdpBreaker {
@@ -101,10 +102,12 @@ impl UdpBreaker {
         self.round_trip = round_trip;
         let last = self.lanes.insert(lane, sample.counts).unwrap_or_default();
         let next = sample.counts;
-        self.interval.packets += next.packets.saturating_sub(last.packets);
-        self.interval.bytes += next.bytes.saturating_sub(last.bytes);
-        let dropped = next.dropped.wrapping_sub(last.dropped);
-        self.interval.lost += u64::from(sample.lost.saturating_sub(dropped));
+        let interval = &mut self.interval;
+        interval.packets = interval.packets.saturating_add(next.packets.saturating_sub(last.packets));
+        interval.bytes = interval.bytes.saturating_add(next.bytes.saturating_sub(last.bytes));
+        interval.lost = interval.lost.saturating_add(sample.lost.into());
+        // What the receiver's system drops is not lost on the path.
+        interval.dropped = interval.dropped.saturating_add(next.dropped.wrapping_sub(last.dropped).into());
         if self.halved > 0 && now.since(self.heard) > self.silence() {
             self.changes = now.after(self.round_trip);
         }
@@ -168,7 +171,8 @@ impl UdpBreaker {
             return;
         }
         let interval = std::mem::replace(&mut self.interval, BreakerInterval { since: now, ..Default::default() });
-        let packets = interval.packets + interval.lost;
+        let lost = interval.lost.saturating_sub(interval.dropped);
+        let packets = interval.packets.saturating_add(lost);
         if packets < PACKETS_JUDGED {
             return;
         }
@@ -177,7 +181,7 @@ impl UdpBreaker {
         while self.rates.front().is_some_and(|(at, _)| now.since(*at) > RATES_KEPT) {
             self.rates.pop_front();
         }
-        let lost = interval.lost as f64 / packets as f64;
+        let lost = lost as f64 / packets as f64;
         if lost > ALL_LOST {
             self.allows_all = false;
         }

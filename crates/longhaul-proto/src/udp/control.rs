@@ -162,6 +162,8 @@ struct QueueDip {
     part: f64,
     rounds: u32,
     age: f64,
+    /// The shortest and the longest queue of some time, and that time.
+    still: (f64, f64, f64),
 }
 
 /// The rate that the receiver takes, for the rest of so many seconds.
@@ -187,10 +189,10 @@ impl UdpControl {
             carried: CarriedMost::default(),
             start,
             losses: LossJudge::default(),
-            delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: f64::INFINITY, edge_age: 0.0 },
+            delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
             equal: EqualWindow::default(),
             others: OtherFlows::new(round_trip),
-            dip: QueueDip { part: 1.0, rounds: 0, age: 0.0 },
+            dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
         }
     }
 
@@ -208,7 +210,7 @@ impl UdpControl {
         let bytes = match self.phase {
             UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
             UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
-            UdpPhase::Equal => FLIGHT_EQUAL * self.pace.rate * rtt,
+            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * self.lanes.datagram_bytes,
         };
         (bytes + FLIGHT_LEAST) as u64
     }
@@ -249,7 +251,7 @@ impl UdpControl {
     }
 
     /// The most that the path was seen to carry for this session in the last minute, bytes/s; what
-    /// is remembered of it for the next session. Time in which others share it does not count.
+    /// is remembered of it for the next session. A minute in which others share it is four.
     pub fn capacity(&self) -> u64 {
         self.carried.highest() as u64
     }
@@ -296,7 +298,8 @@ impl UdpControl {
         }
         let queue = round.queue.unwrap_or_default();
         if self.pace.limited.is_none() || round.rate > self.carried.recent() {
-            self.carried.add(round.rate, if self.phase == UdpPhase::Equal { 0.0 } else { round.seconds });
+            let ages = if self.phase == UdpPhase::Equal { EQUAL_AGES } else { 1.0 };
+            self.carried.add(round.rate, ages * round.seconds);
         }
         let borne = match (self.share, self.phase) {
             (PathShare::All, _) => BORNE_ALL,
@@ -304,7 +307,9 @@ impl UdpControl {
             _ => BORNE,
         };
         self.delay.edge_age += round.seconds;
-        let verdict = self.losses.judge(round, queue / self.target().max(1e-6), self.may_learn(), borne);
+        // Who takes all bears what overflows, up to its bound.
+        let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
+        let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
         self.others.note(queue < self.target() && verdict == LossVerdict::Own, round.seconds);
         if self.share == PathShare::All && self.pace.ceiling.is_finite() {
             return self.hold(round, verdict);
@@ -339,9 +344,13 @@ impl UdpControl {
         if self.delay.edge_age < EDGE_SECONDS { self.delay.edge.min(highest) } else { highest }
     }
 
-    /// The path is full at what arrives now.
+    /// The path is full at what arrives now; or at what arrived when that was found first, as less
+    /// does once this session gives way.
     fn note_full(&mut self) {
-        (self.delay.edge, self.delay.edge_age) = (self.carried.recent() / (1.0 - self.losses.own), 0.0);
+        let rate = self.carried.recent() / (1.0 - self.losses.own);
+        let is_same = self.delay.edge_age < EDGE_ROUNDS * self.lanes.round_trip();
+        self.delay.edge = if is_same { rate.max(self.delay.edge) } else { rate };
+        self.delay.edge_age = 0.0;
     }
 
     /// The queue that is aimed at, in seconds.
@@ -376,7 +385,10 @@ impl UdpControl {
         } else if self.pace.limited.is_none() {
             self.equal.grow(seconds, rtt);
         }
-        self.pace.rate = self.equal.packets * self.lanes.datagram_bytes / (self.lanes.base() + queue).max(1e-4);
+        // The queue is that of a round trip ago: all who follow it at once make it swing.
+        let rate = self.equal.packets * self.lanes.datagram_bytes / (self.lanes.base() + queue).max(1e-4);
+        let part = if verdict == LossVerdict::Excess { 1.0 } else { EQUAL_FOLLOWS };
+        self.pace.rate += part * (rate - self.pace.rate);
         let calm = (CALM * self.equal.back()).max(CALM_LEAST);
         let has_all = self.carried.recent() > ALL * self.carried.highest();
         self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
@@ -398,11 +410,13 @@ const PARDON: u32 = 3;
 const QUEUE: (f64, f64) = (0.1, 0.001);
 const QUEUE_ALL: (f64, f64) = (0.4, 0.002);
 const POLITE_QUEUE: (f64, f64) = (0.04, 0.001);
+/// Round trips in which the path is full for the same reason.
+const EDGE_ROUNDS: f64 = 4.0;
 /// Below this part of it, what is lost without a queue is the path's own, of which this part of a
 /// round is learned; and of one in the beginning.
 const BELOW: f64 = 0.93;
 const OWN_STEP_BELOW: f64 = 0.25;
-const OWN_STEP_START: f64 = 0.3;
+const OWN_STEP_START: f64 = 0.2;
 /// Lanes that deliver less than this part of it do not, if one of them had nothing to send.
 const USED: f64 = 0.9;
 /// A session that has this part of what the path carried, for so many rounds, has it alone; and
@@ -435,10 +449,14 @@ const RECEIVER_SECONDS: f64 = 10.0;
 /// A round of so many round trips, and so many seconds more, was silent.
 const SILENT_ROUNDS: f64 = 3.0;
 const SILENT_LEAST: f64 = 0.5;
+/// How fast what is known of the path ages while others share it, and the part of a new rate of a
+/// window that is taken each round.
+const EQUAL_AGES: f64 = 0.25;
+const EQUAL_FOLLOWS: f64 = 0.3;
 /// Bytes on their way, as multiples of what the rate has there, and the least: a receiver reports
 /// after some of them.
 const FLIGHT: f64 = 1.5;
-const FLIGHT_EQUAL: f64 = 1.25;
+const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
 /// The lowest rate, bytes/s.
 const RATE_LEAST: f64 = 65536.0;

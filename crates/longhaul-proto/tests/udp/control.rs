@@ -15,7 +15,7 @@ const BESIDE: Case = Case { cubics: 1, begin: 10.0, from: 15.0, to: 60.0, ..Case
 fn check_alone(case: Case, rounds: f64) -> Result<(), String> {
     let case = Case { from: 100.0 * case.rtt, to: 100.0 * case.rtt + 30.0, ..case };
     let figures = play(case);
-    let goodput = figures.ours[0] > 960.0 * (1.0 - case.loss);
+    let goodput = figures.ours[0] > 980.0 * (1.0 - case.loss);
     let queue = case.rtt > 0.2 || figures.queue < 0.3 * case.rtt;
     let lost = figures.lost < case.loss + 0.002;
     let start = figures.full_after <= rounds;
@@ -49,7 +49,7 @@ fn a_round_trip_of_a_second_and_a_half_is_no_obstacle() {
 
 #[test]
 fn beside_a_cubic_flow_each_has_a_fair_part_whoever_came_first() {
-    for (rtt, queue, cubic_least) in [(0.02, 0.25, 300.0), (0.1, 0.25, 250.0), (0.02, 1.0, 300.0), (0.1, 1.0, 300.0)] {
+    for (rtt, queue, cubic_least) in [(0.02, 0.25, 300.0), (0.1, 0.25, 260.0), (0.02, 1.0, 300.0), (0.1, 1.0, 300.0)] {
         let later = Case { rtt, queue, ..BESIDE };
         let first = Case { begin: 0.0, cubic_begin: 10.0, ..later };
         for case in [later, first] {
@@ -75,7 +75,7 @@ fn a_polite_session_leaves_a_cubic_flow_what_that_has_alone_and_takes_all_when_i
         let beside = Case { rtt, queue, share: PathShare::Polite, ..BESIDE };
         let (polite, alone) = (play(beside), play(Case { sessions: 0, ..beside }));
         assert!(polite.cubic > least * alone.cubic, "{rtt} s, {queue}: {polite:?} {alone:?}");
-        let after = play(Case { cubic_end: 30.0, from: 38.0, to: 48.0, ..beside });
+        let after = play(Case { cubic_end: 30.0, from: 40.0, to: 50.0, ..beside });
         assert!(after.ours[0] > 940.0, "{rtt} s, {queue}: {after:?}");
     }
 }
@@ -102,7 +102,7 @@ fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {
         let long = Case { begin: 0.0, cubic_begin: 10.0, from: 160.0, to: 200.0, ..ten };
         for case in [ten, long] {
             let figures = play(case);
-            assert!(figures.ours[0] >= 0.7 * 1000.0 / 11.0 && figures.ours[0] < 600.0, "{rtt} s, {queue}: {figures:?}");
+            assert!(figures.ours[0] >= 0.7 * 1000.0 / 11.0 && figures.ours[0] < 450.0, "{rtt} s, {queue}: {figures:?}");
         }
     }
 }
@@ -195,6 +195,6 @@ fn each_planted_bug_is_found() {
 
 /// Round trip, queue, and the part of what a cubic flow has alone that it keeps at least beside a
 /// polite session.
-const POLITE_LEAST: [(f64, f64, f64); 4] = [(0.02, 0.25, 0.8), (0.1, 0.25, 0.65), (0.02, 1.0, 0.95), (0.1, 1.0, 0.9)];
+const POLITE_LEAST: [(f64, f64, f64); 4] = [(0.02, 0.25, 0.9), (0.1, 0.25, 0.9), (0.02, 1.0, 0.95), (0.1, 1.0, 0.9)];
 /// Round trip, queue, and Jain's index of two sessions at least.
-const JAIN_LEAST: [(f64, f64, f64); 4] = [(0.02, 0.25, 0.75), (0.1, 0.25, 0.9), (0.02, 1.0, 0.95), (0.1, 1.0, 0.85)];
+const JAIN_LEAST: [(f64, f64, f64); 4] = [(0.02, 0.25, 0.75), (0.1, 0.25, 0.95), (0.02, 1.0, 0.95), (0.1, 1.0, 0.95)];

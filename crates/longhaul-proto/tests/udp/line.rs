@@ -10,11 +10,10 @@ pub(crate) mod cubic;
 pub(crate) mod session;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use longhaul_core::PathShare;
 use longhaul_proto::Timestamp;
-use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig};
+use longhaul_proto::udp::control::UdpControl;
 
 use cubic::CubicFlow;
 use session::{ControlMutant, LineSession};
@@ -160,21 +159,12 @@ pub(crate) fn at(seconds: f64) -> Timestamp {
 
 impl Line {
     pub(crate) fn new(case: Case) -> Line {
-        let session = |n: usize| {
-            let config = UdpControlConfig {
-                share: case.share,
-                ceiling: case.ceiling,
-                known: case.known.map(|rate| KnownPath { rate, round_trip: Duration::from_secs_f64(case.rtt) }),
-                round_trip: Duration::from_secs_f64(case.rtt),
-            };
-            LineSession::new(n, case.begin + 5.0 * n as f64, config, case.lanes, case.mutant)
-        };
         let cubic = |n: usize| CubicFlow::new(case.cubic_begin + 0.1 * n as f64, case.rtt);
         Line {
             case,
             now: 0.0,
             step: (case.rtt / 80.0).clamp(1e-4, 2e-3),
-            sessions: (0..case.sessions).map(session).collect(),
+            sessions: (0..case.sessions).map(|n| LineSession::new(n, &case, case.begin + 5.0 * n as f64)).collect(),
             cubics: (0..case.cubics).map(cubic).collect(),
             queue: VecDeque::new(),
             backlog: 0.0,
@@ -229,6 +219,7 @@ impl Line {
         let blocks = is_out || event == Some(LineEvent::NoStatuses);
         let rtt = self.rtt();
         for session in &mut self.sessions {
+            session.begin(self.now, rtt + self.backlog * PACKET / LINE);
             session.hear(self.now, rtt, blocks);
         }
         for cubic in &mut self.cubics {

@@ -8,6 +8,7 @@ mod line;
 mod mutants;
 mod receiving;
 mod sending;
+mod signals;
 mod world;
 
 use std::time::Duration;

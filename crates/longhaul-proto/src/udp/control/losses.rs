@@ -74,7 +74,7 @@ const OWN_STEP_DOWN: f64 = 0.1;
 /// Packets of a round that says anything of the path's own loss.
 const PACKETS_LEAST: f64 = 20.0;
 /// Deviations of a Poisson process within which a loss is chance.
-const SIGMAS: f64 = 5.0;
+const SIGMAS: f64 = 3.0;
 /// From this multiple of the queue that is aimed at on, losses are those of a queue ...
 const STANDING: f64 = 1.3;
 /// ... and so they are for this many rounds.

@@ -64,13 +64,12 @@ impl OtherFlows {
         }
     }
 
-    /// Whether it has become known that others were there before this session: the queue that stood
+    /// Notes whether others were there before this session: the queue that stood
     /// has become shorter, or it overflowed though this session had but a part of what the path
     /// carries.
-    pub(super) fn came_first(&mut self, base: f64, capacity: f64) -> bool {
+    pub(super) fn note_first(&mut self, base: f64, capacity: f64) {
         let had_queue = base < self.first * CAME_LATE - CAME_LATE_LEAST;
-        let is_late = had_queue || self.met > 0.0 && self.met < MET * capacity;
-        is_late && !std::mem::replace(&mut self.is_late, is_late)
+        self.is_late |= had_queue || self.met > 0.0 && self.met < MET * capacity;
     }
 
     /// Whether others were felt in the last minute.

@@ -58,6 +58,12 @@ struct LaneTotals {
     counts: Counts,
     arrived_us: Option<u32>,
     delay: Option<LaneDelay>,
+    /// Bytes that arrived: no more than were sent, whatever the other end says.
+    bytes: u64,
+    /// Bytes of the largest datagrams so far.
+    datagram_bytes: u16,
+    /// Datagrams that the receiver's system dropped and that were not yet found lost.
+    dropped: u32,
 }
 
 /// The delay of a lane, with its wraps undone: units of 100 us.
@@ -114,20 +120,28 @@ impl LaneRounds {
         let totals = self.lanes.entry(lane).or_default();
         let (last, next) = (totals.counts, sample.counts);
         let span = match (totals.arrived_us, sample.arrived_us) {
-            (Some(last), Some(next)) => u64::from(next.wrapping_sub(last)),
-            _ => 0,
+            (Some(last), Some(next)) => Some(u64::from(next.wrapping_sub(last))),
+            _ => None,
         };
         let queue = sample.delay.map(|delay| totals.queue(now, delay, self.smoothed));
         let dropped = next.dropped.wrapping_sub(last.dropped);
+        // A datagram that the receiver's system dropped is not lost on the path.
+        let lost_there = totals.dropped.saturating_add(dropped).min(sample.lost);
+        totals.dropped = totals.dropped.saturating_add(dropped) - lost_there;
+        totals.datagram_bytes = totals.datagram_bytes.max(sample.datagram_bytes);
+        let bytes = next.bytes.min(sample.sent.saturating_mul(totals.datagram_bytes.into()));
+        let arrived_bytes = bytes.saturating_sub(totals.bytes);
+        totals.bytes = totals.bytes.max(bytes);
         for sums in [&mut self.round, &mut self.step] {
             let arrived = sums.arrived.entry(lane).or_default();
-            *arrived = (arrived.0 + next.bytes.saturating_sub(last.bytes), arrived.1 + span);
+            // The first packets of a lane arrived since the round began.
+            let span = span.unwrap_or(now.since(sums.since).as_micros() as u64);
+            *arrived = (arrived.0 + arrived_bytes, arrived.1.saturating_add(span));
             let sums = &mut sums.sums;
             sums.packets += next.packets.saturating_sub(last.packets) as f64;
-            // A datagram that the receiver's system dropped is not lost on the path.
-            sums.lost += f64::from(sample.lost.saturating_sub(dropped));
-            sums.marked += next.marked.wrapping_sub(last.marked);
-            sums.dropped += dropped;
+            sums.lost += f64::from(sample.lost - lost_there);
+            sums.marked = sums.marked.saturating_add(next.marked.wrapping_sub(last.marked));
+            sums.dropped = sums.dropped.saturating_add(dropped);
             sums.queue = match (sums.queue, queue) {
                 (Some(least), Some(queue)) => Some(least.min(queue)),
                 (least, queue) => least.or(queue),
@@ -162,6 +176,18 @@ impl LaneRounds {
     /// The shortest round trip of the last ten seconds.
     pub(super) fn base(&self) -> f64 {
         self.shortest.least().min(self.smoothed)
+    }
+
+    /// What was taken for a queue belongs to the path.
+    pub(super) fn renew_base(&mut self, now: Timestamp) {
+        self.shortest = SlidingLeast::new(now, self.smoothed);
+        self.shortest.add(now, self.smoothed);
+        for lane in self.lanes.values_mut() {
+            if let Some(delay) = &mut lane.delay {
+                delay.least = SlidingLeast::new(now, self.smoothed);
+                delay.least.add(now, delay.at as f64 * DELAY_UNIT);
+            }
+        }
     }
 
     /// Tenths of the time for which the shortest round trip is kept, since it was seen last.

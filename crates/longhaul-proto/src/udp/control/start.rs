@@ -20,6 +20,8 @@ pub(super) struct StartSearch {
     most: f64,
     /// Quarters of rounds in a row in which a queue stood.
     queued: u32,
+    /// The path's own loss as it was thought to be one and two rounds ago.
+    own: [f64; 2],
     /// How many of these do not end it, how fast it grows, and bytes on their way as a multiple of
     /// what arrived.
     patience: u32,
@@ -37,7 +39,17 @@ impl StartSearch {
         let known = config.known.filter(is_same).map(|known| KNOWN_PART * known.rate as f64);
         let is_polite = config.share == PathShare::Polite;
         let (patience, gain, flight) = if is_polite { POLITE } else { USUAL };
-        StartSearch { known, grown: (0.0, 0), most: 0.0, queued: 0, patience, gain, flight, is_over: false }
+        StartSearch {
+            known,
+            grown: (0.0, 0),
+            most: 0.0,
+            queued: 0,
+            own: [0.0; 2],
+            patience,
+            gain,
+            flight,
+            is_over: false,
+        }
     }
 
     /// The rate at first.
@@ -86,6 +98,7 @@ impl UdpControl {
     /// A round of the start is over.
     pub(super) fn start_round(&mut self, round: &UdpRound, queue: f64, verdict: LossVerdict) {
         let (rate, rounds) = self.start.grown;
+        self.start.own = [self.losses.own, self.start.own[0]];
         let grows = round.rate > GROWTH * rate;
         self.start.grown = match (grows, self.pace.limited) {
             (true, _) => (round.rate, 0),
@@ -110,21 +123,23 @@ impl UdpControl {
 
     fn leave_start(&mut self) {
         self.start.is_over = true;
+        // The last rounds may have lost in a queue that is too short to be seen.
+        self.losses.own = self.losses.own.min(self.start.own[1]);
         self.pace.rate = self.carried.most().max(self.start.most.min(self.pace.rate)) * super::steady::DRAIN;
         self.enter(UdpPhase::Drain);
     }
 
     /// A queue as long as this shows that the path is full.
     fn full_queue(&self) -> f64 {
-        let part = if self.share == PathShare::Polite { POLITE_FULL } else { FULL };
-        (self.lanes.base() * part).max(FULL_LEAST)
+        let (part, least) = if self.share == PathShare::Polite { POLITE_FULL } else { FULL };
+        (self.lanes.base() * part).max(least)
     }
 }
 
 /// Quarters of rounds with a queue that do not end the start; the rate of what arrives, times this,
 /// is sent: 2 / ln 2 as BBR has it, nearly; bytes on their way, as a multiple of what arrived.
 const USUAL: (u32, f64, f64) = (1, 2.77, 2.4);
-const POLITE: (u32, f64, f64) = (0, 2.0, 1.5);
+const POLITE: (u32, f64, f64) = (0, 1.25, 1.2);
 /// Packets of the first round trip, and their bytes.
 const FIRST_PACKETS: f64 = 32.0;
 const FIRST_PACKET: f64 = 1232.0;
@@ -138,9 +153,8 @@ const PROVEN: f64 = 0.8;
 const GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 /// The queue, as a part of the round trip and in seconds at least, that shows a path to be full.
-const FULL: f64 = 0.125;
-const POLITE_FULL: f64 = 0.05;
-const FULL_LEAST: f64 = 0.004;
+const FULL: (f64, f64) = (0.125, 0.004);
+const POLITE_FULL: (f64, f64) = (0.05, 0.0015);
 /// The part of all packets whose loss ends the start, the one that does if a queue stands, and the
 /// packets at least.
 const LOST_START: f64 = 0.15;

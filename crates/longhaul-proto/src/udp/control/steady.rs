@@ -41,8 +41,8 @@ impl UdpControl {
         if self.pace.limited.is_none() {
             self.others.press(stands, is_lost);
         }
-        let is_news = self.others.came_first(self.lanes.base(), self.carried.highest());
-        if self.share == PathShare::Fair && self.pace.limited.is_none() && (is_news || self.others.pressed > PRESSED) {
+        self.others.note_first(self.lanes.base(), self.carried.highest());
+        if self.share == PathShare::Fair && self.pace.limited.is_none() && self.others.pressed > PRESSED {
             let rate = self.others.claim(self.carried.highest(), self.carried.recent());
             self.equal = EqualWindow::at(rate * self.lanes.round_trip() / self.lanes.datagram_bytes);
             self.enter(UdpPhase::Equal);
@@ -85,14 +85,30 @@ impl UdpControl {
         }
     }
 
+    /// A queue that stays as it is, though this session has given way to nearly nothing, is none: the
+    /// path has become longer.
+    fn look_for_a_longer_path(&mut self, now: Timestamp, queue: f64, seconds: f64) {
+        let (low, high, age) = self.dip.still;
+        let (low, high) = (low.min(queue), high.max(queue));
+        let is_still = high - low < (STILL * high).max(STILL_LEAST) && queue > 2.0 * self.target();
+        self.dip.still = if is_still { (low, high, age + seconds) } else { (queue, queue, 0.0) };
+        let gave_way = self.pace.rate < GAVE_WAY * self.carried.highest();
+        if gave_way && age > STILL_SECONDS.max(STILL_ROUNDS * self.lanes.round_trip()) {
+            self.lanes.renew_base(now);
+            self.dip.still.2 = 0.0;
+        }
+    }
+
     /// Lets the queue run empty for a moment, if it has long stood.
     pub(super) fn breathe(&mut self, now: Timestamp, queue: f64, seconds: f64) {
         self.dip.age += seconds;
+        self.look_for_a_longer_path(now, queue, seconds);
         if self.dip.rounds > 0 {
             self.dip.rounds -= 1;
         } else if self.phase == UdpPhase::Steady && self.lanes.base_age(now) > DIP_EACH && self.dip.age > DIP_SECONDS {
             let part = (1.0 - queue / self.lanes.base() - DIP_MORE).max(DIP_LEAST);
-            self.dip = QueueDip { part, rounds: (self.lanes.round_trip() / seconds).ceil() as u32, age: 0.0 };
+            self.dip =
+                QueueDip { part, rounds: (self.lanes.round_trip() / seconds).ceil() as u32, age: 0.0, ..self.dip };
         }
         if self.dip.rounds == 0 {
             self.dip.part = 1.0;
@@ -118,7 +134,7 @@ const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
 /// The first step up, the largest, and the one near to where the path was full last.
 pub(super) const STEP_FIRST: f64 = 0.02;
 const STEP_MOST: f64 = 0.08;
-const STEP_POLITE: f64 = 0.04;
+const STEP_POLITE: f64 = 0.03;
 const STEP_EDGE: f64 = 0.004;
 /// How steps grow, and how they do near to that, for how many seconds.
 const FASTER: f64 = 2.0;
@@ -130,10 +146,10 @@ const KEPT: f64 = 0.85;
 /// A session that has less than this part of what the path carried has it not alone.
 const LESS: f64 = 0.85;
 /// A queue of this many times the one that is aimed at is not this session's alone, if it stays.
-const PRESSES: f64 = 1.5;
+const PRESSES: f64 = 1.65;
 /// The part of the rate that is left when more is lost than may be.
 const CUT: f64 = 0.85;
-const POLITE_CUT: f64 = 0.5;
+const POLITE_CUT: f64 = 0.7;
 const AIM_CUT: f64 = 0.7;
 const AIM_LEAST: f64 = 0.2;
 const AIM_GROWS: f64 = 1.005;
@@ -143,3 +159,10 @@ const DIP_EACH: u64 = 7;
 const DIP_SECONDS: f64 = 5.0;
 const DIP_MORE: f64 = 0.05;
 const DIP_LEAST: f64 = 0.5;
+/// A queue is still that changed by less than this part, or by so many seconds, for so many seconds
+/// and round trips; and the part of what the path carried that is nearly nothing.
+const STILL: f64 = 0.1;
+const STILL_LEAST: f64 = 0.0005;
+const STILL_SECONDS: f64 = 2.0;
+const STILL_ROUNDS: f64 = 16.0;
+const GAVE_WAY: f64 = 0.1;

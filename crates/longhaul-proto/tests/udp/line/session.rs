@@ -11,7 +11,7 @@ use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpL
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
-use super::{PACKET, Train, at};
+use super::{Case, PACKET, Train, at};
 
 /// A bug that is planted in a session, to see that the bounds of the model find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub(crate) enum ControlMutant {
 /// The session.
 pub(crate) struct LineSession {
     begin: f64,
+    is_begun: bool,
     pub(crate) control: UdpControl,
     pub(crate) breaker: UdpBreaker,
     /// The order of the breaker, and when each kind of order was first given.
@@ -81,13 +82,10 @@ struct LaneStatus {
 }
 
 impl LineSession {
-    pub(crate) fn new(
-        n: usize,
-        begin: f64,
-        config: UdpControlConfig,
-        lanes: usize,
-        mutant: Option<ControlMutant>,
-    ) -> LineSession {
+    pub(crate) fn new(n: usize, case: &Case, begin: f64) -> LineSession {
+        let (round_trip, lanes, mutant) = (Duration::from_secs_f64(case.rtt), case.lanes, case.mutant);
+        let known = case.known.map(|rate| KnownPath { rate, round_trip });
+        let config = UdpControlConfig { share: case.share, ceiling: case.ceiling, known, round_trip };
         let lane = |at: usize| SessionLane {
             ahead: 17.3 * (at + n) as f64,
             there: VecDeque::new(),
@@ -104,6 +102,7 @@ impl LineSession {
         };
         LineSession {
             begin,
+            is_begun: false,
             control: UdpControl::new(at(begin), config),
             breaker: UdpBreaker::new(at(begin), config.round_trip),
             order: BreakerOrder::Go(0),
@@ -119,6 +118,16 @@ impl LineSession {
             next: 0,
             ask: 0.0,
             timeout: 2.0 * config.round_trip.as_secs_f64() + 0.05,
+        }
+    }
+
+    /// The lanes have joined, with this round trip, if it is time.
+    pub(crate) fn begin(&mut self, now: f64, round_trip: f64) {
+        if !self.is_begun && now >= self.begin {
+            let round_trip = Duration::from_secs_f64(round_trip);
+            (self.is_begun, self.config.round_trip) = (true, round_trip);
+            self.control = UdpControl::new(at(now), self.config);
+            self.breaker = UdpBreaker::new(at(now), round_trip);
         }
     }
 
