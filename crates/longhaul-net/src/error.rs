@@ -170,7 +170,7 @@ pub enum NetError {
         asked: String,
         /// The transport.
         over: Transport,
-        /// What it has instead.
+        /// Its own, if it has any.
         offered: &'static str,
     },
     /// A socket could not be made or set up on this side.

@@ -151,8 +151,8 @@ impl Receiver {
         self.lanes.join(lane)
     }
 
-    /// This side's end of a lane is closed. Its units in `landed` (a number: the first so many) were
-    /// reported by [`Receiver::handle_landed`], and no other will be.
+    /// This side's end of a lane is closed. Its units in `landed` (a number: the first so many)
+    /// were reported by [`Receiver::handle_landed`], and no other will be.
     pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: impl Into<LandedUnits>) {
         if self.is_over() || !self.lanes.stands(lane) {
             return;

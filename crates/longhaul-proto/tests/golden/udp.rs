@@ -1,6 +1,7 @@
 //! The packets of a UDP lane as bytes, and each field of theirs out of bounds.
 
-use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FileId, LaneId, Unit};
+use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FileId, LaneId, Transport, Unit};
+use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoinError, UdpJoined, key_context};
 use longhaul_proto::udp::packet::{
@@ -9,6 +10,7 @@ use longhaul_proto::udp::packet::{
 };
 use longhaul_proto::udp::status::{Counts, Gap, LargestArrived, PartUnit, Standing, Status, UnitStanding};
 use longhaul_proto::wire::data::Piece;
+use longhaul_proto::wire::message::{LandedUnits, LaneTarget, UdpLaneClosed};
 
 use super::hex;
 
@@ -336,4 +338,19 @@ fn joins_with_a_field_out_of_bounds_are_refused() {
         assert!(UdpJoin::claimed(&asked[..len]).is_err(), "{len} bytes");
     }
     assert_eq!(UdpJoin::claimed(&[asked.as_slice(), &[0]].concat()), Err(PacketError::Length));
+}
+
+/// The word about a lane of which units came beyond one that did not.
+pub(crate) fn lane_closed() -> Message {
+    let landed = LandedUnits { below: 300, beyond: vec![1, 300] };
+    Message::UdpLaneClosed(UdpLaneClosed { lane: LaneId(2), landed })
+}
+
+/// The bytes of [`lane_closed`].
+pub(crate) const LANE_CLOSED: &str = "080000002702ac020201ac02";
+
+#[test]
+fn a_target_of_lanes_names_udp() {
+    let target = Message::LaneTarget(LaneTarget { count: 2, transport: Transport::Udp });
+    assert_eq!(hex(&target.encode()), "030000001a0203");
 }

@@ -22,8 +22,9 @@ pub(super) struct OpenUnit<B> {
     /// `None` once the digest is known.
     hasher: Option<ChunkHasher>,
     hashed: usize,
-    /// Bytes from the beginning that were sent once, and whether that is all of it.
+    /// Bytes from the beginning that were sent once.
     pub(super) sent: usize,
+    /// Whether that is all of it.
     pub(super) is_sent: bool,
     is_reported: bool,
 }

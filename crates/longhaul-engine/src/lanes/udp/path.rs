@@ -1,9 +1,9 @@
-//! The rate of all UDP lanes of a session that sends: one control for them, and a breaker apart from
-//! it.
+//! The rate of all UDP lanes of a session that sends: one control for them, and a breaker apart
+//! from it.
 //!
-//! In: what each lane's thread learns from statuses, and what it sends. Out: the rate of the account
-//! on which all of them draw, and whether data may be sent now. `longhaul_proto::udp::control` and
-//! `breaker` decide. It knows no sockets and no units.
+//! In: what each lane's thread learns from statuses, and what it sends. Out: the rate of the
+//! account on which all of them draw, and whether data may be sent now. The modules `control` and
+//! `breaker` of `longhaul_proto::udp` decide. It knows no sockets and no units.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

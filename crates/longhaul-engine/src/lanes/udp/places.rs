@@ -100,6 +100,7 @@ impl Slots {
 
 /// The place of a unit that comes, and how far it is there and hashed.
 pub(super) struct UnitPlace {
+    /// Its slot.
     pub(super) slot: Slot,
     cut: UnitCut,
     /// The pieces of this cut that have landed. `None` if it came too scattered to be followed.
@@ -110,6 +111,7 @@ pub(super) struct UnitPlace {
 }
 
 impl UnitPlace {
+    /// A place in which nothing is.
     pub(super) fn new(slot: Slot) -> UnitPlace {
         let pieces = Some(ReceivedPieces::new(slot.len()));
         UnitPlace { slot, cut: UnitCut(0), pieces, hasher: None, hashed: 0 }
@@ -128,13 +130,14 @@ impl UnitPlace {
     }
 
     /// Forgets what came of an earlier cut: nobody says that it is the same.
-    pub(super) fn follow(&mut self, cut: UnitCut) {
+    fn follow(&mut self, cut: UnitCut) {
         if cut != self.cut {
             let pieces = Some(ReceivedPieces::new(self.slot.len()));
             (self.cut, self.pieces, self.hasher, self.hashed) = (cut, pieces, None, 0);
         }
     }
 
+    /// The description of the unit has come.
     pub(super) fn describe(&mut self, cut: UnitCut, header: &Piece) {
         self.follow(cut);
         if self.hasher.is_none() {
@@ -146,7 +149,7 @@ impl UnitPlace {
         }
     }
 
-    pub(super) fn hash_to(&mut self, end: usize, times: &StageTimes) {
+    fn hash_to(&mut self, end: usize, times: &StageTimes) {
         let Some(hasher) = &mut self.hasher else { return };
         for part in self.slot[self.hashed..end].chunks(PIECE_BYTES) {
             times.count(Stage::Hash, || hasher.update(part));

@@ -63,17 +63,13 @@ pub(crate) fn run<F: UdpFeed>(
         joined,
         clock,
         means,
-        units: VecDeque::new(),
-        first: 0,
-        reported: 0,
+        row: UnitRow { units: VecDeque::new(), first: 0, reported: 0 },
         is_over: false,
         is_ended: false,
         must_hash: false,
-        waiting_since: clock.now(),
-        statuses: StatusAccount::new(clock.now()),
+        hearing: Hearing { waiting_since: clock.now(), statuses: StatusAccount::new(clock.now()), scratch: Vec::new() },
         hold: FlightHold::new(clock.now()),
         limit: UdpLaneLimit::Path,
-        scratch: Vec::new(),
     };
     let id = thread.joined.id;
     if let Some(path) = means.path {
@@ -91,7 +87,7 @@ pub(crate) fn run<F: UdpFeed>(
     };
     // The control connection says it for sure.
     let _ = thread.say(OuterBody::Close, &reason.encode());
-    let units = std::mem::take(&mut thread.units);
+    let units = std::mem::take(&mut thread.row.units);
     result.map_err(|fault| (fault, units.into_iter().flatten().map(|open| open.unit).collect()))
 }
 
@@ -101,23 +97,33 @@ struct SendThread<'a, B> {
     joined: JoinedUdp,
     clock: LaneClock,
     means: UdpSendMeans<'a>,
-    /// Units from serial `first` on; `None` for those that are whole.
-    units: VecDeque<Option<OpenUnit<B>>>,
-    first: u32,
-    /// Units below this were reported as sent, or were whole before.
-    reported: u32,
+    row: UnitRow<B>,
     /// Whether the feed is over.
     is_over: bool,
     /// Whether the receiver has all there is.
     is_ended: bool,
     /// Whether something was sent since bytes were hashed last.
     must_hash: bool,
-    /// Since when the other end has said nothing though it owes a word.
-    waiting_since: Timestamp,
-    statuses: StatusAccount,
+    hearing: Hearing,
     hold: FlightHold,
     /// The reason why no more was sent since the last sample.
     limit: UdpLaneLimit,
+}
+
+/// The units of a lane that are not whole at the receiver, in the order of their serials.
+struct UnitRow<B> {
+    /// Those from serial `first` on; `None` for those that are whole.
+    units: VecDeque<Option<OpenUnit<B>>>,
+    first: u32,
+    /// Units below this were reported as sent, or were whole before.
+    reported: u32,
+}
+
+/// The words of the other end.
+struct Hearing {
+    /// Since when it has said nothing though it owes a word.
+    waiting_since: Timestamp,
+    statuses: StatusAccount,
     scratch: Vec<u8>,
 }
 
@@ -163,6 +169,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                     }
                     self.means.pulse.paced(self.means.pacer, turn);
                     left += turn as i64;
+                    // Statuses that came meanwhile say what to send, and that the path is there.
+                    self.hear(Duration::ZERO, feed)?;
+                    continue;
                 }
                 sent_any = true;
                 left -= plan.bytes() as i64;
@@ -211,15 +220,15 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             };
             let mut open = OpenUnit::new(unit);
             let Some(begun) = self.machine.begin(open.payload().len() as u64) else { return };
-            if self.units.is_empty() {
-                self.waiting_since = self.clock.now();
+            if self.row.units.is_empty() {
+                self.hearing.waiting_since = self.clock.now();
             }
             let known = open.unit.digest.is_some();
             if open.hash_beyond(0, self.means.times) || known {
                 self.machine.digest_known(begun.serial);
             }
             self.means.pulse.begin_another();
-            self.units.push_back(Some(open));
+            self.row.units.push_back(Some(open));
         }
         if self.is_over {
             self.note_idle(UdpLaneLimit::Source);
@@ -237,19 +246,18 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     /// Units that were begun last and of which a part was never sent.
     fn unsent(&self) -> usize {
-        self.units.iter().rev().take(UNITS_AHEAD).flatten().filter(|open| !open.is_sent).count()
+        self.row.units.iter().rev().take(UNITS_AHEAD).flatten().filter(|open| !open.is_sent).count()
     }
 
     /// Bytes of a message: a millisecond of the rate, as TCP's segmentation makes them, and ten
-    /// packets at least.
+    /// packets at least where that is no more than 20 ms: nothing is heard while a turn is waited
+    /// for.
     fn room(&self) -> MessageRoom {
-        let least = 10 * usize::from(self.machine.datagram_bytes());
-        let moment = self
-            .means
-            .pacer
-            .rate()
-            .map_or(usize::MAX, |rate| usize::try_from(rate / TURNS_PER_S).unwrap_or(usize::MAX));
-        MessageRoom { bytes: moment.max(least).min(RUN_BYTES_MAX), datagrams: RUN_DATAGRAMS_MAX }
+        let datagram = usize::from(self.machine.datagram_bytes());
+        let rate = self.means.pacer.rate();
+        let part = |of: u64| rate.map_or(usize::MAX, |rate| usize::try_from(rate / of).unwrap_or(usize::MAX));
+        let least = part(TURNS_PER_S / 20).min(10 * datagram).max(datagram);
+        MessageRoom { bytes: part(TURNS_PER_S).max(least).min(RUN_BYTES_MAX), datagrams: RUN_DATAGRAMS_MAX }
     }
 
     /// Bytes of a turn: as much as a millisecond carries, so that the thread sleeps no more often.
@@ -287,8 +295,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     fn send_unit(&mut self, now: Timestamp, plan: &UnitPlan) -> Result<MessageFate, Fault> {
         let (send, to, sent) = (&mut self.joined.lane.send, self.joined.there, stamp(now));
-        let at = plan.serial.0.wrapping_sub(self.first) as usize;
-        let Some(Some(open)) = self.units.get(at) else { return Ok(MessageFate::Yes) };
+        let at = plan.serial.0.wrapping_sub(self.row.first) as usize;
+        let Some(Some(open)) = self.row.units.get(at) else { return Ok(MessageFate::Yes) };
         let payload = open.payload();
         for datagram in plan.datagrams() {
             match datagram.body {
@@ -316,8 +324,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     /// A message of a unit was sent.
     fn note_sent(&mut self, plan: &UnitPlan) {
-        let at = plan.serial.0.wrapping_sub(self.first) as usize;
-        let Some(Some(open)) = self.units.get_mut(at).filter(|_| plan.purpose == Purpose::New) else { return };
+        let at = plan.serial.0.wrapping_sub(self.row.first) as usize;
+        let Some(Some(open)) = self.row.units.get_mut(at).filter(|_| plan.purpose == Purpose::New) else { return };
         let sent = plan.pieces.last().map_or(0, |run| usize::from(run.end) * usize::from(plan.piece_bytes.get()));
         open.sent = open.sent.max(sent);
         open.is_sent |= sent >= open.payload().len();
@@ -330,23 +338,23 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         if !std::mem::take(&mut self.must_hash) {
             return;
         }
-        for at in 0..self.units.len() {
-            let Some(open) = &mut self.units[at] else { continue };
+        for at in 0..self.row.units.len() {
+            let Some(open) = &mut self.row.units[at] else { continue };
             if open.hash_beyond(open.sent, self.means.times) {
-                self.machine.digest_known(Serial(self.first.wrapping_add(at as u32)));
+                self.machine.digest_known(Serial(self.row.first.wrapping_add(at as u32)));
             }
         }
     }
 
     /// Reports units that were sent.
     fn report_sent<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
-        self.reported = self.reported.max(self.first);
-        while let Some(open) = self.units.get_mut((self.reported - self.first) as usize) {
+        self.row.reported = self.row.reported.max(self.row.first);
+        while let Some(open) = self.row.units.get_mut((self.row.reported - self.row.first) as usize) {
             if let Some(open) = open {
                 let Some(digest) = open.unit.digest.filter(|_| open.is_sent) else { return };
-                open.report(self.reported, digest, feed);
+                open.report(self.row.reported, digest, feed);
             }
-            self.reported += 1;
+            self.row.reported += 1;
         }
     }
 
@@ -389,8 +397,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             wait = Duration::ZERO;
         }
         // Whatever came: it may be anybody's.
-        let owed = !self.units.is_empty() || self.is_over;
-        if owed && !self.is_ended && self.clock.now().since(self.waiting_since) >= SILENT_MOST {
+        let owed = !self.row.units.is_empty() || self.is_over;
+        if owed && !self.is_ended && self.clock.now().since(self.hearing.waiting_since) >= SILENT_MOST {
             return Err(lost("the other end of a UDP lane says nothing"));
         }
         Ok(())
@@ -405,9 +413,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             if outer.body == OuterBody::Status && !self.machine.is_news(outer.number) {
                 continue;
             }
-            let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else { continue };
+            let Some(plain) = open(opener, &outer, datagram, &mut self.hearing.scratch)? else { continue };
             match outer.body {
-                OuterBody::Status if !self.statuses.take(now) => {}
+                OuterBody::Status if !self.hearing.statuses.take(now) => {}
                 OuterBody::Status => {
                     self.handle.heard(datagram.len() as u64);
                     let status = Status::decode(plain).map_err(Fault::protocol)?;
@@ -427,7 +435,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {
         if let Some(sample) = &news.sample {
             self.means.pulse.beat();
-            self.waiting_since = now;
+            self.hearing.waiting_since = now;
             feed.observe(now, sample);
             let limit = std::mem::replace(&mut self.limit, UdpLaneLimit::Path);
             if let Some(path) = self.means.path {
@@ -445,8 +453,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
         }
         for serial in news.whole {
-            let at = serial.0.wrapping_sub(self.first) as usize;
-            let Some(mut open) = self.units.get_mut(at).and_then(Option::take) else { continue };
+            let at = serial.0.wrapping_sub(self.row.first) as usize;
+            let Some(mut open) = self.row.units.get_mut(at).and_then(Option::take) else { continue };
             self.means.pulse.done_with_one(open.payload().len() as u64);
             // No unit is whole whose digest was not said.
             if let Some(digest) = open.unit.digest {
@@ -454,9 +462,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 feed.whole(serial.0, open.unit, digest);
             }
         }
-        while let Some(None) = self.units.front() {
-            self.units.pop_front();
-            self.first += 1;
+        while let Some(None) = self.row.units.front() {
+            self.row.units.pop_front();
+            self.row.first += 1;
         }
     }
 }

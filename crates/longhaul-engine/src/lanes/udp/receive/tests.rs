@@ -2,8 +2,8 @@
 //! any order. Each is refused, or its digest is that of the bytes that are handed on.
 
 use longhaul_core::digest::digest_of;
-use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FileId};
-use longhaul_proto::udp::packet::{PacketNumber, PieceBytes, SendTime};
+use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FileId, FileOffset, Unit};
+use longhaul_proto::udp::packet::{PacketNumber, PieceBytes, SendTime, UnitCut};
 use longhaul_sys::Slab;
 
 use super::*;
@@ -47,7 +47,7 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
     let config =
         UdpReceivingConfig { slot_bytes: SLOT_BYTES as u64, admit: Serial(1), round_trip: Duration::from_millis(40) };
     let (mut machine, times) = (UdpReceiving::new(Timestamp(0), config), StageTimes::default());
-    let mut slots = Slots { promised: 1, claimed: slab.try_claim().into_iter().collect(), ..Slots::default() };
+    let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect(), 1), Pulse::default());
     let sizes = [1192, 8932, 65_467].map(|bytes| PieceBytes::new(bytes).expect("in bounds"));
     let lens = [1 + dice.below(SLOT_BYTES as u64), 1 + dice.below(SLOT_BYTES as u64)];
     let mut cut = UnitCut(0);
@@ -62,7 +62,7 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
             let body = described(&mut dice, piece_bytes, lens);
             let Ok(news) = machine.unit(arrived, cut, &body) else { return false };
             if let Some(first) = news.first.filter(|first| first.payload() > 0) {
-                slots.place(0).expect("it has a slot").describe(cut, &first.header);
+                slots.place(0, &pulse).expect("it has a slot").describe(cut, &first.header);
             }
             news.whole
         } else {
@@ -76,7 +76,7 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
             }
             let landed = machine.landed(arrived, &place, bytes).expect("it was looked at");
             let at = landed.at.start as usize..landed.at.end as usize;
-            let unit = slots.place(0).expect("it has a slot");
+            let unit = slots.place(0, &pulse).expect("it has a slot");
             unit.slot[at.clone()].fill(dice.below(256) as u8);
             unit.land(cut, ReceivedPiece { offset: at.start, len: at.len() }, &times);
             landed.whole
