@@ -261,6 +261,19 @@ impl UdpControl {
         self.lanes.remove(lane);
     }
 
+    /// The share of the path that is taken.
+    pub fn share(&self) -> PathShare {
+        self.share
+    }
+
+    /// Another share from now on: a fair one, if [`super::breaker::UdpBreaker::allows_all`] no more.
+    pub fn set_share(&mut self, share: PathShare) {
+        self.share = share;
+        if share != PathShare::Fair && self.phase == UdpPhase::Equal {
+            self.enter(UdpPhase::Steady);
+        }
+    }
+
     /// Another ceiling, bytes/s. `None` for none.
     pub fn set_ceiling(&mut self, ceiling: Option<u64>) {
         self.pace.ceiling = ceiling.map_or(f64::INFINITY, |ceiling| ceiling.max(1) as f64);

@@ -87,6 +87,18 @@ fn a_breaker_is_open_for_half_a_minute_and_then_twice_as_long_each_time() {
 }
 
 #[test]
+fn who_loses_half_of_what_is_sent_no_longer_takes_all() {
+    for (line, share) in [(50e6, PathShare::All), (30e6, PathShare::Fair)] {
+        let event = Some((0.0, f64::INFINITY, LineEvent::Policed(line)));
+        let ceiling = Some(125_000_000);
+        let case = Case { share: PathShare::All, ceiling, loss: 0.3, event, ..Case::ALONE };
+        let mut line = Line::new(case);
+        line.play(3.0);
+        assert_eq!(line.control(0).share(), share, "{event:?}");
+    }
+}
+
+#[test]
 fn a_path_on_which_nothing_is_owed_is_not_silent() {
     let mut breaker = UdpBreaker::new(Timestamp(0), Duration::from_millis(100));
     for second in 1..100 {
