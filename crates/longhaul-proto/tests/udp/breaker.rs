@@ -88,13 +88,11 @@ fn a_breaker_is_open_for_half_a_minute_and_then_twice_as_long_each_time() {
 
 #[test]
 fn who_loses_half_of_what_is_sent_no_longer_takes_all() {
-    for (line, share) in [(50e6, PathShare::All), (30e6, PathShare::Fair)] {
-        let event = Some((0.0, f64::INFINITY, LineEvent::Policed(line)));
-        let ceiling = Some(125_000_000);
-        let case = Case { share: PathShare::All, ceiling, loss: 0.3, event, ..Case::ALONE };
-        let mut line = Line::new(case);
-        line.play(3.0);
-        assert_eq!(line.control(0).share(), share, "{event:?}");
+    for (loss, share) in [(0.4, PathShare::All), (0.6, PathShare::Fair)] {
+        let ceiling = Some(100_000_000);
+        let mut line = Line::new(Case { share: PathShare::All, ceiling, loss, ..Case::ALONE });
+        line.play(2.5);
+        assert_eq!(line.control(0).share(), share, "{loss}");
     }
 }
 
