@@ -52,7 +52,7 @@ pub(crate) struct LineSession {
 
 /// One lane: what its sender and its receiver know.
 struct SessionLane {
-    /// What the clock of the receiver is ahead, in seconds.
+    /// Seconds that the clock of the receiver is ahead.
     ahead: f64,
     /// Trains on their way to the receiver, and statuses on their way back.
     there: VecDeque<(f64, Train)>,
