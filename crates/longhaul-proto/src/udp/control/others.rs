@@ -43,7 +43,7 @@ impl OtherFlows {
         }
     }
 
-    /// So many seconds of a round are over.
+    /// Takes the seconds of a round that is over.
     pub(super) fn pass(&mut self, seconds: f64) {
         self.calm += seconds;
         self.since += seconds;
