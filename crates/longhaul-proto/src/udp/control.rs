@@ -14,8 +14,8 @@
 //! window of one cubic flow (RFC 9438), which begins at half of that, until no queue stood for the
 //! better part of the time that a cubic flow needs to grow again.
 //!
-//! Loss is judged against the path's own loss (`control/losses.rs`). A polite session never claims the
-//! window of a cubic flow, keeps a shorter queue and yields faster, as LEDBAT++
+//! Loss is judged against the path's own loss (`control/losses.rs`). A polite session never claims
+//! the window of a cubic flow, keeps a shorter queue and yields faster, as LEDBAT++
 //! (draft-irtf-iccrg-ledbat-plus-plus). One that takes all (`all`) holds the rate that was asked
 //! for and bears 5 % of loss, as tsunami-udp (Meiss 2004). docs/DECISIONS.md has the figures.
 
