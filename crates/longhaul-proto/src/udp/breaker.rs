@@ -1,19 +1,24 @@
 //! The circuit breaker of a path's UDP lanes (RFC 8084): apart from the control of the rate, and
 //! simpler than it.
 //!
-//! In: each status of a lane, and the passing of time. Out: an order ([`BreakerOrder`]): the part of
-//! the control's rate that may be sent, or that data stops, or that the lanes end. It counts what
-//! the receiver says came and what the sender found lost, and asks no control: a control that fails
-//! to slow down is stopped all the same. Knows no rate that was decided and no lane but by its
-//! number.
+//! In: each status of a lane, and the passing of time. Out: an order ([`BreakerOrder`]): the part
+//! of the control's rate that may be sent, or that data stops, or that the lanes end. It counts
+//! what the receiver says came and what the sender found lost, and asks no control: a control that
+//! fails to slow down is stopped all the same. Knows no rate that was decided and no lane but by
+//! its number.
 //!
 //! | found | order |
 //! |---|---|
-//! | no status for 1.5 round trips and three report times, 200 ms at least | half the rate, and half of that after each further round trip, to 1/64; it doubles each round trip once statuses come again |
+//! | no status for a time (1) | half the rate, and half of that each round trip, to 1/64 |
 //! | none for 4 s | no data: one probe of 1,200 bytes a second |
 //! | none for 20 s | the lanes are lost |
-//! | more than a tenth lost beyond the path's own loss in three intervals in a row, while less than a quarter of the best rate of the last minute arrives; or in five, whatever arrives | all UDP lanes of the path end, for 30 s the first time, then 60 s and so on up to 900 s |
-//! | less than half of what is sent arrives in an interval, under `all` | the session takes a fair share from then on |
+//! | too much lost (2) | all UDP lanes of the path end, for 30 s, then 60 s, up to 900 s |
+//! | less than half arrives in an interval, under `all` | a fair share from then on |
+//!
+//! 1. 1.5 round trips and three report times, 200 ms at least. The rate doubles each round trip
+//!    once statuses come again.
+//! 2. More than a tenth beyond the path's own loss in three intervals in a row, while less than a
+//!    quarter of the best rate of the last minute arrives; or in five, whatever arrives.
 //!
 //! An interval is five round trips, a second at least. One in which little was sent
 //! ([`PACKETS_JUDGED`] packets) is not judged.

@@ -6,18 +6,18 @@
 //! clock. The circuit breaker ([`super::breaker`]) is apart from it.
 //!
 //! [`UdpPhase`] says how it works. In the beginning the rate nearly triples each round trip, until
-//! a queue stands or more is lost than the path loses by itself; that queue is drained. From then on
-//! the control keeps a queue of a tenth of a round trip: with none the rate grows by 2 to 8 % a
+//! a queue stands or more is lost than the path loses by itself; that queue is drained. From then
+//! on the control keeps a queue of a tenth of a round trip: with none the rate grows by 2 to 8 % a
 //! round, with a longer one it yields (Brakmo and Peterson, *TCP Vegas*, 1995; Arun and
 //! Balakrishnan, *Copa*, NSDI 2018). Whoever yields and finds the queue as full as before, and
 //! clearly less for itself than the path was seen to carry, is not alone: then the rate is the
 //! window of one cubic flow (RFC 9438), which begins at half of that, until no queue stood for the
 //! better part of the time that a cubic flow needs to grow again.
 //!
-//! Loss is judged against the path's own loss ([`losses`]). A polite session never claims the window
-//! of a cubic flow, keeps a shorter queue and yields faster, as LEDBAT++
-//! (draft-irtf-iccrg-ledbat-plus-plus). One that takes all (`all`) holds the rate that was asked for
-//! and bears 5 % of loss, as tsunami-udp (Meiss 2004). docs/DECISIONS.md has the figures.
+//! Loss is judged against the path's own loss (`control/losses.rs`). A polite session never claims
+//! the window of a cubic flow, keeps a shorter queue and yields faster, as LEDBAT++
+//! (draft-irtf-iccrg-ledbat-plus-plus). One that takes all (`all`) holds the rate that was asked
+//! for and bears 5 % of loss, as tsunami-udp (Meiss 2004). docs/DECISIONS.md has the figures.
 
 mod carried;
 mod equal;
@@ -49,7 +49,7 @@ pub struct UdpControlConfig {
     /// The rate that was asked for, bytes/s: a ceiling, and under [`PathShare::All`] the rate to
     /// hold. `None` for none.
     pub ceiling: Option<u64>,
-    /// What the path carried before. `None` if it is not known.
+    /// The path as an earlier session left it. `None` if it is not known.
     pub known: Option<KnownPath>,
     /// The round trip of the join.
     pub round_trip: Duration,
@@ -261,6 +261,20 @@ impl UdpControl {
         self.lanes.remove(lane);
     }
 
+    /// The share of the path that is taken.
+    pub fn share(&self) -> PathShare {
+        self.share
+    }
+
+    /// Another share from now on: a fair one, if [`super::breaker::UdpBreaker::allows_all`] no
+    /// more.
+    pub fn set_share(&mut self, share: PathShare) {
+        self.share = share;
+        if share != PathShare::Fair && self.phase == UdpPhase::Equal {
+            self.enter(UdpPhase::Steady);
+        }
+    }
+
     /// Another ceiling, bytes/s. `None` for none.
     pub fn set_ceiling(&mut self, ceiling: Option<u64>) {
         self.pace.ceiling = ceiling.map_or(f64::INFINITY, |ceiling| ceiling.max(1) as f64);
@@ -310,7 +324,10 @@ impl UdpControl {
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
         let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
-        self.others.note(queue < self.target() && verdict == LossVerdict::Own, round.seconds);
+        self.others.pass(round.seconds);
+        if queue >= self.target() || verdict == LossVerdict::Excess {
+            self.others.calm = 0.0;
+        }
         if self.share == PathShare::All && self.pace.ceiling.is_finite() {
             return self.hold(round, verdict);
         }

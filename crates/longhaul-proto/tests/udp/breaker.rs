@@ -87,6 +87,16 @@ fn a_breaker_is_open_for_half_a_minute_and_then_twice_as_long_each_time() {
 }
 
 #[test]
+fn who_loses_half_of_what_is_sent_no_longer_takes_all() {
+    for (loss, share) in [(0.4, PathShare::All), (0.6, PathShare::Fair)] {
+        let ceiling = Some(100_000_000);
+        let mut line = Line::new(Case { share: PathShare::All, ceiling, loss, ..Case::ALONE });
+        line.play(2.5);
+        assert_eq!(line.control(0).share(), share, "{loss}");
+    }
+}
+
+#[test]
 fn a_path_on_which_nothing_is_owed_is_not_silent() {
     let mut breaker = UdpBreaker::new(Timestamp(0), Duration::from_millis(100));
     for second in 1..100 {

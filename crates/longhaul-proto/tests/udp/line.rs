@@ -54,7 +54,7 @@ pub(crate) struct Case {
     pub(crate) cubics: usize,
     pub(crate) cubic_begin: f64,
     pub(crate) cubic_end: f64,
-    /// What happens to the line: from when to when, and what.
+    /// A change of the line: from when to when, and which.
     pub(crate) event: Option<(f64, f64, LineEvent)>,
     /// Bytes/s that the source gives: from when to when.
     pub(crate) source: Option<(f64, f64, f64)>,

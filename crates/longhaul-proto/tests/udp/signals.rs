@@ -35,7 +35,7 @@ impl Samples {
         Samples { control: UdpControl::new(Timestamp(0), config), now: 0, next }
     }
 
-    /// So many samples of a path that is full at 100 MB/s, each changed by `change`.
+    /// Gives so many samples of a path that is full at 100 MB/s, each changed by `change`.
     fn give(&mut self, samples: usize, change: impl Fn(&mut UdpSample)) {
         for _ in 0..samples {
             self.now += 10_000;

@@ -11,6 +11,7 @@ pub(super) struct EqualWindow {
     reno: f64,
     /// Seconds since the cut.
     age: f64,
+    /// The window.
     pub(super) packets: f64,
 }
 

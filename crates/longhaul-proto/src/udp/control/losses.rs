@@ -28,9 +28,9 @@ pub(super) struct LossJudge {
 
 impl LossJudge {
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
-    /// is aimed at; `learns`: how much of
-    /// a round is learned for the path's own loss. While one stands, losses add up from round to round (a CUSUM, Page 1954): its
-    /// overflow costs each flow few packets at a time.
+    /// is aimed at; `learns`: how much of a round is learned for the path's own loss. While one
+    /// stands, losses add up from round to round (a CUSUM, Page 1954): its overflow costs each flow
+    /// few packets at a time.
     pub(super) fn judge(&mut self, round: &UdpRound, queue: f64, learns: f64, borne: f64) -> LossVerdict {
         let packets = round.packets + round.lost;
         let share = round.lost / packets.max(1.0);

@@ -27,6 +27,7 @@ pub(super) struct OtherFlows {
 }
 
 impl OtherFlows {
+    /// None are known. The first round trip is that of the join.
     pub(super) fn new(first: f64) -> OtherFlows {
         OtherFlows {
             pressed: 0.0,
@@ -42,18 +43,17 @@ impl OtherFlows {
         }
     }
 
-    /// A round is over; `is_calm` if no queue stood, and none overflowed.
-    pub(super) fn note(&mut self, is_calm: bool, seconds: f64) {
-        self.calm = if is_calm { self.calm + seconds } else { 0.0 };
+    /// Takes the seconds of a round that is over.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        self.calm += seconds;
         self.since += seconds;
         self.had.1 += seconds;
     }
 
-    /// Notes whether others held the rate down in a round: a queue stood, or overflowed though this
-    /// session had clearly less than the path carries.
-    pub(super) fn press(&mut self, stood: bool, overflowed: bool) {
-        let overflow = if overflowed { OVERFLOW_ROUNDS } else { 0.0 };
-        self.pressed += (f64::from(u8::from(stood)) + overflow - self.pressed) / MEAN_ROUNDS;
+    /// Takes for how many rounds one counts in which others may have held the rate down: for one if
+    /// a queue stood, for [`OVERFLOW_ROUNDS`] if one overflowed, for none otherwise.
+    pub(super) fn press(&mut self, rounds: f64) {
+        self.pressed += (rounds - self.pressed) / MEAN_ROUNDS;
     }
 
     /// Takes a round of the start.
@@ -102,7 +102,7 @@ impl OtherFlows {
 /// Rounds over which a share of rounds is a mean.
 const MEAN_ROUNDS: f64 = 20.0;
 /// Rounds with a queue for which an overflow counts.
-const OVERFLOW_ROUNDS: f64 = 6.0;
+pub(super) const OVERFLOW_ROUNDS: f64 = 6.0;
 /// Seconds for which others are remembered.
 const REMEMBERED: f64 = 60.0;
 /// The part of the path that is claimed beside others.

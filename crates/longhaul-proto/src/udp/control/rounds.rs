@@ -1,4 +1,4 @@
-//! What all lanes of a path saw together, round by round.
+//! The sight that all lanes of a path have of it together, round by round.
 //!
 //! In: a [`UdpSample`] of one lane at a time. Out: rounds and steps of them ([`UdpRound`]) with the
 //! sums over all lanes, the round trip and the queue. It judges nothing and sets no rate.
@@ -7,8 +7,8 @@
 //! lost: silence only makes it longer. Its rate is by the clock of the receiver, lane by lane, so
 //! that statuses that are held up on their way back and come in a bunch do not make it higher. Two
 //! clocks that have nothing to do with each other say by how much the queue grew, and not how long
-//! it is: each lane's smallest delay of the last ten seconds stands for an empty one. So a path that
-//! becomes longer is taken for a queue for ten seconds and not for good, and clocks that drift
+//! it is: each lane's smallest delay of the last ten seconds stands for an empty one. So a path
+//! that becomes longer is taken for a queue for ten seconds and not for good, and clocks that drift
 //! apart by 100 ppm make an error of 1 ms.
 
 use std::collections::BTreeMap;
@@ -28,11 +28,13 @@ pub(super) struct UdpRound {
     pub(super) seconds: f64,
     /// Bytes/s that arrived.
     pub(super) rate: f64,
-    /// Packets that arrived, and those found lost on the path.
+    /// Packets that arrived.
     pub(super) packets: f64,
+    /// Packets found lost on the path.
     pub(super) lost: f64,
-    /// Packets with the mark of congestion, and datagrams that the receiver's system dropped.
+    /// Packets with the mark of congestion.
     pub(super) marked: u32,
+    /// Datagrams that the receiver's system dropped.
     pub(super) dropped: u32,
     /// The shortest queue in seconds. `None` if no packet came.
     pub(super) queue: Option<f64>,
@@ -49,6 +51,7 @@ pub(super) struct LaneRounds {
     /// The smoothed round trip, and the shortest of late.
     smoothed: f64,
     shortest: SlidingLeast,
+    /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
 }
 
@@ -178,7 +181,7 @@ impl LaneRounds {
         self.shortest.least().min(self.smoothed)
     }
 
-    /// What was taken for a queue belongs to the path.
+    /// The path has become longer: the delays of now stand for an empty queue.
     pub(super) fn renew_base(&mut self, now: Timestamp) {
         self.shortest = SlidingLeast::new(now, self.smoothed);
         self.shortest.add(now, self.smoothed);

@@ -27,10 +27,12 @@ pub(super) struct StartSearch {
     patience: u32,
     gain: f64,
     flight: f64,
+    /// Whether the rate of the path is known.
     pub(super) is_over: bool,
 }
 
 impl StartSearch {
+    /// Nothing is known but what an earlier session left.
     pub(super) fn new(config: &UdpControlConfig) -> StartSearch {
         let is_same = |known: &KnownPath| {
             let (then, now) = (known.round_trip.as_secs_f64(), config.round_trip.as_secs_f64());

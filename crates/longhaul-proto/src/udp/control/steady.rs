@@ -7,10 +7,12 @@ use longhaul_core::PathShare;
 
 use super::equal::EqualWindow;
 use super::losses::LossVerdict;
+use super::others::OVERFLOW_ROUNDS;
 use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
 use crate::time::Timestamp;
 
 impl UdpControl {
+    /// Lets the queue run empty that the start has made.
     pub(super) fn drain(&mut self, queue: f64) {
         self.pace.rate = self.carried.most() * DRAIN;
         if queue < self.target() || self.rounds >= DRAIN_ROUNDS {
@@ -21,6 +23,7 @@ impl UdpControl {
         }
     }
 
+    /// Takes a round with a short queue, or nearly so.
     pub(super) fn steer(&mut self, queue: f64, verdict: LossVerdict, seconds: f64) {
         let stands = queue > PRESSES * self.target() / self.delay.aim;
         let has_less = self.carried.recent() < LESS * self.carried.highest();
@@ -39,7 +42,8 @@ impl UdpControl {
         }
         let is_lost = verdict == LossVerdict::Excess && (has_less || stands);
         if self.pace.limited.is_none() {
-            self.others.press(stands, is_lost);
+            let overflow = if is_lost { OVERFLOW_ROUNDS } else { 0.0 };
+            self.others.press(f64::from(u8::from(stands)) + overflow);
         }
         self.others.note_first(self.lanes.base(), self.carried.highest());
         if self.share == PathShare::Fair && self.pace.limited.is_none() && self.others.pressed > PRESSED {
@@ -58,8 +62,8 @@ impl UdpControl {
         let target = self.target() * if is_polite { 1.0 } else { patience };
         let is_limited = self.pace.limited.is_some();
         if queue > STANDS * target {
-            // While a queue stands, what is delivered is what there is for this session; but after a
-            // cut it is, for a while, what was before.
+            // While a queue stands, what is delivered is what there is for this session; but after
+            // a cut it is, for a while, what was before.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
             let over = (queue - target) / self.lanes.base().max(self.lanes.round_trip() / 2.0);
             let up = if is_limited { 0.0 } else { -STEP_FIRST };
@@ -85,8 +89,8 @@ impl UdpControl {
         }
     }
 
-    /// A queue that stays as it is, though this session has given way to nearly nothing, is none: the
-    /// path has become longer.
+    /// A queue that stays as it is, though this session has given way to nearly nothing, is none:
+    /// the path has become longer.
     fn look_for_a_longer_path(&mut self, now: Timestamp, queue: f64, seconds: f64) {
         let (low, high, age) = self.dip.still;
         let (low, high) = (low.min(queue), high.max(queue));
@@ -136,10 +140,11 @@ pub(super) const STEP_FIRST: f64 = 0.02;
 const STEP_MOST: f64 = 0.08;
 const STEP_POLITE: f64 = 0.03;
 const STEP_EDGE: f64 = 0.004;
-/// How steps grow, and how they do near to that, for how many seconds.
+/// How steps grow, and how they do near to that.
 const FASTER: f64 = 2.0;
 const FASTER_NEAR: f64 = 1.15;
 const NEAR: f64 = 0.92;
+/// Seconds for which the rate is remembered at which the path was full.
 pub(super) const EDGE_SECONDS: f64 = 20.0;
 /// Lanes that deliver this part of the rate use it.
 const KEPT: f64 = 0.85;

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use longhaul_core::LaneId;
+use longhaul_core::{LaneId, PathShare};
 use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
 use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase};
 use longhaul_proto::udp::sending::UdpSample;
@@ -52,7 +52,7 @@ pub(crate) struct LineSession {
 
 /// One lane: what its sender and its receiver know.
 struct SessionLane {
-    /// What the clock of the receiver is ahead, in seconds.
+    /// Seconds that the clock of the receiver is ahead.
     ahead: f64,
     /// Trains on their way to the receiver, and statuses on their way back.
     there: VecDeque<(f64, Train)>,
@@ -172,6 +172,9 @@ impl LineSession {
     fn obey(&mut self, now: f64) {
         if now < self.begin || self.lanes.iter().all(|lane| lane.flying <= 0) {
             self.breaker.handle_idle(at(now));
+        }
+        if !self.breaker.allows_all() && self.control.share() == PathShare::All {
+            self.control.set_share(PathShare::Fair);
         }
         self.order = self.breaker.poll_order(at(now));
         match self.order {
