@@ -17,7 +17,7 @@ const QUESTION: &[u8] = &question();
 const ANSWER: &[u8] = b"\x22 an answer";
 const CONTEXT: &[u8] = b"a lane";
 
-/// What may be a JOIN, as far as the port looks at it.
+/// A datagram that may be a JOIN, as far as the port looks at it.
 const fn question() -> [u8; 1232] {
     let mut question = [b'?'; 1232];
     (question[0], question[1]) = (0x21, 1);

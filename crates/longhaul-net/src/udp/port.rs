@@ -227,7 +227,7 @@ mod tests {
         Door::new(&UdpSocket::bind("127.0.0.1:0").expect("a port")).expect("a door")
     }
 
-    /// What is left to QUIC of datagrams that came together.
+    /// Sorts datagrams that came together. Gives those that are left to QUIC.
     fn sort(door: &Door, from: &str, datagrams: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = datagrams.concat();
         let (addr, len, stride) =

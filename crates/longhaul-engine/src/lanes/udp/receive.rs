@@ -23,7 +23,7 @@ use longhaul_sys::Slot;
 use longhaul_sys::udp::Mark;
 
 use super::join::JoinedUdp;
-use super::packets::{HELLO_EACH, LaneClock, lost, net, open, open_into, send_alone};
+use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, open, open_into, send_alone};
 use super::places::Slots;
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pulse::Pulse;
@@ -149,7 +149,7 @@ impl ReceiveThread<'_> {
             if quiet >= SILENT_MOST {
                 return Err(lost("the other end of a UDP lane says nothing"));
             }
-            if self.joined.lane.receive.receive(self.wait(now)).map_err(net)? == 0 {
+            if self.joined.lane.receive.receive(self.wait(now, quiet)).map_err(net)? == 0 {
                 continue;
             }
             let now = self.clock.now();
@@ -168,10 +168,10 @@ impl ReceiveThread<'_> {
         send_alone(&mut self.joined.lane.send, self.joined.there, now, body, plain)
     }
 
-    /// The time until something is due.
-    fn wait(&self, now: Timestamp) -> Duration {
+    /// The time until something is due. Nothing came for `quiet`.
+    fn wait(&self, now: Timestamp, quiet: Duration) -> Duration {
         let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
-        if self.core.slots.is_short() { due.min(SLOT_LOOK) } else { due }
+        if self.core.slots.is_short() { due.min(look_after(quiet)) } else { due }
     }
 
     /// Takes in all that came. Gives whether any of it is of the other end: opened, and not played
@@ -359,8 +359,6 @@ struct IncomingPiece<'a> {
 
 /// Bytes of a status: it passes wherever the join has passed.
 const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
-/// The time between two looks for a slot.
-const SLOT_LOOK: Duration = Duration::from_millis(2);
 /// The time between two looks whether the lane was closed, or is lost.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait: what is due sooner is due together.

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use longhaul_core::{Fault, FaultCode};
-use longhaul_net::{UdpFigure, UdpHandle};
+use longhaul_net::UdpFigure;
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::control::UdpLaneLimit;
 use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, Serial, encode_end};
@@ -23,7 +23,7 @@ use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
 use super::hold::{DataLeave, FlightHold};
 use super::join::JoinedUdp;
 use super::open_unit::OpenUnit;
-use super::packets::{HELLO_EACH, LaneClock, lost, net, next_number, open, push, send_alone, stamp};
+use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, next_number, open, push, send_alone, stamp};
 use super::path::UdpPath;
 use super::statuses::StatusAccount;
 use super::units::{FeedNext, UdpFeed, UnsentUnits};
@@ -59,7 +59,6 @@ pub(crate) fn run<F: UdpFeed>(
     let config = UdpSendingConfig { routes: joined.routes, admit: Serial(joined.admit), round_trip };
     let mut thread = SendThread {
         machine: UdpSending::new(clock.now(), config),
-        handle: joined.lane.handle.clone(),
         joined,
         clock,
         means,
@@ -93,7 +92,6 @@ pub(crate) fn run<F: UdpFeed>(
 
 struct SendThread<'a, B> {
     machine: UdpSending,
-    handle: UdpHandle,
     joined: JoinedUdp,
     clock: LaneClock,
     means: UdpSendMeans<'a>,
@@ -137,7 +135,7 @@ enum MessageFate {
 impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn drive<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
         // Bytes that may still be sent in this turn; below 0 what the last message took beyond it.
-        let (mut left, mut hello) = (0_i64, self.clock.now());
+        let (mut left, mut hello, mut busy) = (0_i64, self.clock.now(), self.clock.now());
         loop {
             self.hear(Duration::ZERO, feed)?;
             if self.is_ended {
@@ -179,8 +177,10 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
             self.hash_ahead();
             self.report_sent(feed);
-            if !sent_any {
-                self.wait(feed)?;
+            if sent_any {
+                busy = now;
+            } else {
+                self.wait(busy, feed)?;
             }
         }
     }
@@ -317,7 +317,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 self.means.pulse.carried(bytes);
             }
             // A lane that only repeats itself does not get on.
-            _ => self.handle.add(UdpFigure::Resent, bytes as u64),
+            _ => self.joined.lane.handle.add(UdpFigure::Resent, bytes as u64),
         }
         self.flush()
     }
@@ -338,7 +338,8 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         if !std::mem::take(&mut self.must_hash) {
             return;
         }
-        for at in 0..self.row.units.len() {
+        // All others were sent, and so hashed.
+        for at in self.row.units.len().saturating_sub(UNITS_AHEAD)..self.row.units.len() {
             let Some(open) = &mut self.row.units[at] else { continue };
             if open.hash_beyond(open.sent, self.means.times) {
                 self.machine.digest_known(Serial(self.row.first.wrapping_add(at as u32)));
@@ -374,13 +375,13 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     }
 
     /// Waits until the receiver says something, or the machine has something to say. New units are
-    /// looked for each few milliseconds.
-    fn wait<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
+    /// looked for now and then. Nothing was sent since `busy`.
+    fn wait<F: UdpFeed<Bytes = B>>(&mut self, busy: Timestamp, feed: &mut F) -> Result<(), Fault> {
         let now = self.clock.now();
         let due = self.machine.timeout().map_or(IDLE_LOOK, |due| due.since(now));
         let looks = !self.is_over && self.machine.credit() > 0;
         let least = if self.hold.is_held() { HELD_LOOK } else { LEAST_WAIT };
-        let at_most = due.min(if looks { FEED_LOOK } else { IDLE_LOOK }).max(least);
+        let at_most = due.min(if looks { look_after(now.since(busy)) } else { IDLE_LOOK }).max(least);
         self.hear(at_most, feed)
     }
 
@@ -417,7 +418,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             match outer.body {
                 OuterBody::Status if !self.hearing.statuses.take(now) => {}
                 OuterBody::Status => {
-                    self.handle.heard(datagram.len() as u64);
+                    self.joined.lane.handle.heard(datagram.len() as u64);
                     let status = Status::decode(plain).map_err(Fault::protocol)?;
                     heard.push(self.machine.status(now, outer.number, &status).map_err(Fault::protocol)?);
                 }
@@ -441,14 +442,14 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             if let Some(path) = self.means.path {
                 path.observe(self.joined.id, sample, limit, self.means.pacer);
             }
-            let set = |figure, value| self.handle.set(figure, value);
+            let set = |figure, value| self.joined.lane.handle.set(figure, value);
             set(UdpFigure::Acked, sample.counts.bytes);
             set(UdpFigure::Delivered, sample.counts.packets);
             set(UdpFigure::Unacked, sample.flying_bytes / u64::from(self.machine.datagram_bytes().max(1)));
             set(UdpFigure::RttUs, self.machine.round_trip().as_micros() as u64);
             set(UdpFigure::DatagramBytes, self.machine.datagram_bytes().into());
             if let Some(round_trip) = sample.round_trip.map(|rtt| (rtt.as_micros() as u64).max(1)) {
-                let least = self.handle.get(UdpFigure::RttMinUs);
+                let least = self.joined.lane.handle.get(UdpFigure::RttMinUs);
                 set(UdpFigure::RttMinUs, if least == 0 { round_trip } else { least.min(round_trip) });
             }
         }
@@ -479,8 +480,6 @@ const TURNS_PER_S: u64 = 1000;
 const TURN_BYTES: usize = 256 << 10;
 /// Bytes of the longest turn: a millisecond of 32 Gbit/s.
 const TURN_BYTES_MOST: usize = 4 << 20;
-/// The time between two looks for a unit to send.
-const FEED_LOOK: Duration = Duration::from_millis(2);
 /// The time between two looks whether the lane was closed, or is lost.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait: what is due sooner is due together.

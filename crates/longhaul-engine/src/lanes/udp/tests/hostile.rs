@@ -14,7 +14,7 @@ const PIECE: usize = PieceBytes::SAFE.get() as usize;
 /// A sender's end that says what it wants.
 struct Hostile {
     lane: JoinedUdp,
-    /// What the other end has heard of it.
+    /// Counts those that the other end has heard.
     heard: UdpHandle,
     said: u64,
 }
@@ -54,7 +54,7 @@ impl Hostile {
 /// Units as they came: serial, header, bytes.
 type CameUnits = Vec<(u32, Piece, Option<Vec<u8>>)>;
 
-/// What the receiver makes of it.
+/// Receives from such an end.
 fn receive(says: impl FnOnce(&mut Hostile) + Send) -> (Result<(), FaultCode>, CameUnits) {
     let mut world = World::new();
     let (lane, accepted) = world.lane(None);
