@@ -134,11 +134,11 @@ impl Sender {
         for (file, state) in &mut self.entries {
             let OfferState::Large(large) = state else { continue };
             let map = large.map();
-            for (index, attempt) in large.lose(&down) {
+            for (index, attempt) in large.lose(down) {
                 self.actions.push_back(SenderAction::ReadChunk { file: *file, index, attempt, map, expect: None });
             }
         }
-        for (id, bundle) in self.bundles.lose(&down) {
+        for (id, bundle) in self.bundles.lose(down) {
             let (attempt, files) = (bundle.attempt, bundle.files.clone());
             self.actions.push_back(SenderAction::Pack { bundle: id, attempt, files });
         }
