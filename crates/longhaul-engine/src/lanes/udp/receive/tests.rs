@@ -50,12 +50,12 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
     let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect(), 1), Pulse::default());
     let sizes = [1192, 8932, 65_467].map(|bytes| PieceBytes::new(bytes).expect("in bounds"));
     let lens = [1 + dice.below(SLOT_BYTES as u64), 1 + dice.below(SLOT_BYTES as u64)];
-    let mut cut = UnitCut(0);
+    let (mut cut, mut next) = (UnitCut(0), 0);
     for number in 0..4000 {
         let arrived =
             Arrived { number: PacketNumber::new(number).expect("few"), sent: SendTime(0), at: Timestamp(number) };
         if dice.below(600) == 0 {
-            cut = UnitCut(cut.0.saturating_add(1));
+            (cut, next) = (UnitCut(cut.0.saturating_add(1)), 0);
         }
         let piece_bytes = sizes[(usize::from(cut.0) + usize::from(dice.below(50) == 0)) % 3];
         let whole = if dice.below(20) == 0 {
@@ -67,7 +67,10 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
             news.whole
         } else {
             let last = lens[0] / u64::from(piece_bytes.get());
-            let place = DataPlace { serial: Serial(0), cut, piece: dice.below(last + 2) as u16, piece_bytes };
+            // Most come in their order, so that they are hashed as they come.
+            let piece = if dice.below(8) == 0 { dice.below(last + 2) } else { next % (last + 1) } as u16;
+            next += u64::from(u64::from(piece) == next % (last + 1));
+            let place = DataPlace { serial: Serial(0), cut, piece, piece_bytes };
             let full = u64::from(piece_bytes.get());
             let bytes =
                 if u64::from(place.piece) < last { full } else { lens[0].saturating_sub(place.offset()) } as usize;
