@@ -35,7 +35,7 @@ use self::carried::CarriedMost;
 use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
-use self::rounds::{LaneRounds, UdpRound};
+use self::rounds::{LaneRounds, RATE_MOST, UdpRound};
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
 use super::sending::UdpSample;
@@ -199,7 +199,7 @@ impl UdpControl {
     /// The rate that all lanes keep together, bytes/s: datagrams as the account counts them.
     pub fn rate(&self) -> u64 {
         let cap = if self.pace.receiver.seconds > 0.0 { self.pace.receiver.rate } else { f64::INFINITY };
-        (self.pace.rate * self.dip.part).min(self.pace.ceiling).min(cap).max(self.least()) as u64
+        (self.pace.rate * self.dip.part).min(self.pace.ceiling).min(cap).max(self.least()).min(RATE_MOST) as u64
     }
 
     /// The bytes of all lanes that may be on their way. A lane asks before each message: it sends
@@ -289,7 +289,7 @@ impl UdpControl {
         }
         if let Some(round) = self.lanes.round(now) {
             self.round(now, &round);
-            self.pace.rate = self.pace.rate.min(self.pace.ceiling).max(self.least());
+            self.pace.rate = self.pace.rate.min(self.pace.ceiling).min(RATE_MOST).max(self.least());
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod breaker;
 pub mod control;
+mod drops;
 pub mod join;
 pub mod mtu;
 pub mod packet;

@@ -92,6 +92,7 @@ struct LastStatus {
     at: Timestamp,
     largest: Option<u64>,
     below: u32,
+    counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -312,6 +313,7 @@ impl UdpSending {
             at: now,
             largest: status.largest.map(|largest| largest.number.get()),
             below: status.below.0,
+            counts: status.counts,
         });
         if moved.landed > 0 || !heard.whole.is_empty() {
             self.timers.asks = 0;

@@ -6,7 +6,7 @@ use longhaul_proto::udp::UdpBreach;
 use longhaul_proto::udp::packet::{OuterBody, Serial, SizeSearch, UnitCut};
 use longhaul_proto::udp::plan::{Description, MessageRoom, Purpose, UdpPlan};
 use longhaul_proto::udp::sending::UdpSending;
-use longhaul_proto::udp::status::{LargestArrived, PartUnit, Status, UnitStanding};
+use longhaul_proto::udp::status::{Counts, LargestArrived, PartUnit, Status, UnitStanding};
 
 use super::hands::*;
 
@@ -185,6 +185,8 @@ fn a_status_of_what_was_never_sent_ends_the_lane() {
         sending
     };
     let first = |unit| status(7, vec![unit], vec![]);
+    let counted =
+        |packets, bytes| Status { counts: Counts { packets, bytes, ..Counts::default() }, ..first(part(3, 0)) };
     let second = |unit| status(7, vec![UnitStanding::Whole(1), unit], vec![]);
     let lacking = |reach| match part(reach, 0) {
         UnitStanding::Part(part) => UnitStanding::Part(PartUnit { lacks_unit: true, ..part }),
@@ -212,6 +214,9 @@ fn a_status_of_what_was_never_sent_ends_the_lane() {
         ("whole units that were not begun", Status { below: Serial(3), ..status(7, vec![], vec![]) }, false),
         ("a cut that was not made", second(later), false),
         ("less credit than before", Status { admit: Serial(3), ..first(part(3, 0)) }, false),
+        ("as many packets as were sent", counted(8, 8 * 65_507), true),
+        ("more packets than were sent", counted(9, 0), false),
+        ("more bytes than were sent", counted(8, 8 * 65_507 + 1), false),
         ("the end of an open lane", Status { ended: true, ..first(UnitStanding::Whole(1)) }, false),
     ] {
         let mut sending = setup();
@@ -222,6 +227,11 @@ fn a_status_of_what_was_never_sent_ends_the_lane() {
     sending.status(ms(80), number(0), &first(UnitStanding::Whole(1))).expect("a sound status");
     let older = Status { largest: status(6, vec![], vec![]).largest, ..first(UnitStanding::Whole(1)) };
     assert_eq!(sending.status(ms(90), number(1), &older), Err(UdpBreach::Status), "a smaller largest packet");
+    for sinks in [counted(6, 700), counted(7, 699)] {
+        let mut sending = setup();
+        sending.status(ms(80), number(0), &counted(7, 700)).expect("a sound status");
+        assert_eq!(sending.status(ms(90), number(1), &sinks), Err(UdpBreach::Status), "a total that sinks");
+    }
 }
 
 #[test]

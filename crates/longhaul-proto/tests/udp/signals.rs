@@ -142,3 +142,51 @@ fn a_ceiling_is_never_passed_and_may_change() {
     samples.give(50, |_| {});
     assert!(samples.control.rate() > 500_000);
 }
+
+#[test]
+fn a_receiver_that_lies_sets_no_rate() {
+    // What it says came in total sinks, wraps, and leaps.
+    for lie in [[u64::MAX, 0, u64::MAX], [1, u64::MAX, 1], [0, u64::MAX / 1000, u64::MAX]] {
+        let mut samples = steady();
+        for said in lie {
+            (samples.next.counts, samples.next.sent) = (Counts::default(), 0);
+            samples.give(1, |sample| {
+                (sample.counts.packets, sample.counts.bytes) = (said, said);
+                (sample.counts.marked, sample.counts.dropped) = (said as u32, said as u32);
+                (sample.lost, sample.sent, sample.flying_bytes) = (u32::MAX, u64::MAX / 1000, u64::MAX);
+            });
+        }
+        assert!(samples.control.rate() <= 12_500_000_000 && samples.control.capacity() <= 12_500_000_000);
+    }
+    // It holds back what came, and says so at once.
+    let mut samples = steady();
+    let before = samples.control.capacity();
+    let said = samples.next.counts;
+    samples.give(500, |sample| (sample.counts, sample.flying_bytes) = (said, 2_000_000));
+    let all = Counts { packets: said.packets + 500 * PACKETS, bytes: said.bytes + 500 * PACKETS * PACKET, ..said };
+    samples.next.counts = all;
+    samples.give(3, |_| {});
+    assert!(samples.control.capacity() < before * 5 / 2, "{} after {before}", samples.control.capacity());
+    // It says that all arrives, in half of the time, and that no queue stands: there is a highest rate.
+    let mut samples = steady();
+    for _ in 0..3000 {
+        let (rate, now) = (samples.control.rate(), samples.now);
+        samples.give(1, |sample| {
+            sample.sent += rate / 100 / PACKET;
+            sample.counts.bytes += rate / 100;
+            sample.arrived_us = Some((now / 2) as u32);
+        });
+    }
+    assert!(samples.control.rate() <= 12_500_000_000, "{}", samples.control.rate());
+    assert!(samples.control.capacity() <= 12_500_000_000 && samples.control.flight_limit() < 1 << 34);
+}
+
+#[test]
+fn a_sample_of_a_lane_that_ended_counts_nothing_twice() {
+    let mut samples = steady();
+    samples.give(300, |_| {});
+    let before = samples.control.capacity();
+    samples.control.remove_lane(LaneId(0));
+    samples.give(10, |_| {});
+    assert!(samples.control.capacity() < before + before / 10, "{} after {before}", samples.control.capacity());
+}

@@ -11,13 +11,14 @@
 //! that becomes longer is taken for a queue for ten seconds and not for good, and clocks that drift
 //! apart by 100 ppm make an error of 1 ms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longhaul_core::LaneId;
 
 use super::UdpLaneLimit;
 use crate::time::Timestamp;
+use crate::udp::drops::DropBalance;
 use crate::udp::sending::UdpSample;
 use crate::udp::status::Counts;
 
@@ -38,7 +39,7 @@ pub(super) struct UdpRound {
     pub(super) dropped: u32,
     /// The shortest queue in seconds. `None` if no packet came.
     pub(super) queue: Option<f64>,
-    /// A lane had nothing to send, or was not admitted to.
+    /// No lane took all turns that it had, as it had nothing to send, or was not admitted to.
     pub(super) limited: Option<UdpLaneLimit>,
 }
 
@@ -51,6 +52,12 @@ pub(super) struct LaneRounds {
     /// The smoothed round trip, and the shortest of late.
     smoothed: f64,
     shortest: SlidingLeast,
+    /// Whether a round trip was measured: that of the join is not trusted any longer then.
+    is_measured: bool,
+    /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by it.
+    queue: (f64, Timestamp),
+    /// The last lanes that ended.
+    ended: VecDeque<LaneId>,
     /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
 }
@@ -61,12 +68,13 @@ struct LaneTotals {
     counts: Counts,
     arrived_us: Option<u32>,
     delay: Option<LaneDelay>,
-    /// Bytes that arrived: no more than were sent, whatever the other end says.
-    bytes: u64,
+    /// Datagrams sent so far, and bytes that were on their way: no more than these and what was sent
+    /// since can have arrived, whatever the other end says.
+    sent: u64,
+    flying_bytes: u64,
     /// Bytes of the largest datagrams so far.
     datagram_bytes: u16,
-    /// Datagrams that the receiver's system dropped and that were not yet found lost.
-    dropped: u32,
+    drops: DropBalance,
 }
 
 /// The delay of a lane, with its wraps undone: units of 100 us.
@@ -82,8 +90,17 @@ struct LaneDelay {
 struct RoundSums {
     since: Timestamp,
     sums: UdpRound,
-    /// Bytes that arrived, and the microseconds in which they did, lane by lane.
-    arrived: BTreeMap<LaneId, (u64, u64)>,
+    by_lane: BTreeMap<LaneId, LaneSums>,
+}
+
+/// One lane's part of the sums.
+#[derive(Clone, Copy, Debug, Default)]
+struct LaneSums {
+    /// Bytes that arrived, and the microseconds in which they did.
+    bytes: u64,
+    span_us: u64,
+    /// The reason why it sent less, at any moment.
+    limited: Option<UdpLaneLimit>,
 }
 
 /// The least of the last ten seconds, second by second.
@@ -108,6 +125,9 @@ impl LaneRounds {
             step: sums,
             smoothed,
             shortest,
+            is_measured: false,
+            queue: (0.0, now),
+            ended: VecDeque::new(),
             datagram_bytes: DATAGRAM,
         }
     }
@@ -115,50 +135,61 @@ impl LaneRounds {
     /// Takes a sample of a lane.
     pub(super) fn add(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) {
         self.datagram_bytes = f64::from(sample.datagram_bytes).max(1.0);
-        if let Some(round_trip) = sample.round_trip {
-            let round_trip = round_trip.as_secs_f64().max(SHORTEST_RTT);
-            self.smoothed += (round_trip - self.smoothed) / 8.0;
-            self.shortest.add(now, round_trip);
-        }
-        let totals = self.lanes.entry(lane).or_default();
-        let (last, next) = (totals.counts, sample.counts);
-        let span = match (totals.arrived_us, sample.arrived_us) {
-            (Some(last), Some(next)) => Some(u64::from(next.wrapping_sub(last))),
-            _ => None,
-        };
-        let queue = sample.delay.map(|delay| totals.queue(now, delay, self.smoothed));
-        let dropped = next.dropped.wrapping_sub(last.dropped);
-        // A datagram that the receiver's system dropped is not lost on the path.
-        let lost_there = totals.dropped.saturating_add(dropped).min(sample.lost);
-        totals.dropped = totals.dropped.saturating_add(dropped) - lost_there;
-        totals.datagram_bytes = totals.datagram_bytes.max(sample.datagram_bytes);
-        let bytes = next.bytes.min(sample.sent.saturating_mul(totals.datagram_bytes.into()));
-        let arrived_bytes = bytes.saturating_sub(totals.bytes);
-        totals.bytes = totals.bytes.max(bytes);
+        self.time(now, sample.round_trip);
+        let returns = self.ended.iter().any(|ended| *ended == lane);
+        self.ended.retain(|ended| *ended != lane);
+        let totals = self.lanes.entry(lane).or_insert_with(|| LaneTotals::new(now, returns.then_some(sample)));
+        // A lane that is new, or was silent, finds the queue that the others see.
+        let seen = if now.since(self.queue.1).as_secs_f64() < self.smoothed + SEEN_LEAST { self.queue.0 } else { 0.0 };
+        let queue = sample.delay.map(|delay| totals.queue(now, delay, self.smoothed, seen));
+        let round_trip = Duration::from_secs_f64(self.smoothed);
+        let (dropped, lost) = totals.drops.take(now, sample.counts.dropped, sample.lost, round_trip);
+        let news = totals.take(sample);
         for sums in [&mut self.round, &mut self.step] {
-            let arrived = sums.arrived.entry(lane).or_default();
+            let since = sums.since;
+            let by_lane = sums.by_lane.entry(lane).or_default();
+            by_lane.bytes = by_lane.bytes.saturating_add(news.bytes);
             // The first packets of a lane arrived since the round began.
-            let span = span.unwrap_or(now.since(sums.since).as_micros() as u64);
-            *arrived = (arrived.0 + arrived_bytes, arrived.1.saturating_add(span));
+            let span = news.span_us.unwrap_or_else(|| now.since(since).as_micros() as u64);
+            by_lane.span_us = by_lane.span_us.saturating_add(span);
+            if limit != UdpLaneLimit::Path {
+                by_lane.limited = Some(limit);
+            }
             let sums = &mut sums.sums;
-            sums.packets += next.packets.saturating_sub(last.packets) as f64;
-            sums.lost += f64::from(sample.lost - lost_there);
-            sums.marked = sums.marked.saturating_add(next.marked.wrapping_sub(last.marked));
+            sums.packets += news.packets as f64;
+            sums.lost += f64::from(lost);
+            sums.marked = sums.marked.saturating_add(news.marked);
             sums.dropped = sums.dropped.saturating_add(dropped);
             sums.queue = match (sums.queue, queue) {
                 (Some(least), Some(queue)) => Some(least.min(queue)),
                 (least, queue) => least.or(queue),
             };
-            if limit != UdpLaneLimit::Path {
-                sums.limited = Some(limit);
-            }
         }
-        (totals.counts, totals.arrived_us) = (next, sample.arrived_us.or(totals.arrived_us));
+        if let Some(queue) = queue {
+            self.queue = (queue, now);
+        }
+    }
+
+    /// Takes a measured round trip. The first one takes the place of that of the join, which a busy
+    /// handshake made longer, or another path shorter.
+    fn time(&mut self, now: Timestamp, round_trip: Option<Duration>) {
+        let Some(round_trip) = round_trip else { return };
+        let round_trip = round_trip.as_secs_f64().max(SHORTEST_RTT);
+        if !self.is_measured {
+            (self.is_measured, self.smoothed) = (true, round_trip);
+            self.shortest = SlidingLeast::new(now, round_trip);
+        }
+        self.smoothed += (round_trip - self.smoothed) / 8.0;
+        self.shortest.add(now, round_trip);
     }
 
     /// A lane is over.
     pub(super) fn remove(&mut self, lane: LaneId) {
         self.lanes.remove(&lane);
+        self.ended.push_back(lane);
+        if self.ended.len() > ENDED_KEPT {
+            self.ended.pop_front();
+        }
     }
 
     /// A quarter of a round that is over.
@@ -199,16 +230,66 @@ impl LaneRounds {
     }
 }
 
+/// What a sample says that the one before did not.
+#[derive(Clone, Copy, Debug)]
+struct LaneNews {
+    packets: u64,
+    bytes: u64,
+    marked: u32,
+    /// The microseconds in which they arrived. `None` for the first ones.
+    span_us: Option<u64>,
+}
+
 impl LaneTotals {
-    /// The queue in seconds, if the delay is this now.
-    fn queue(&mut self, now: Timestamp, delay: u16, rtt: f64) -> f64 {
-        let seen =
-            self.delay.get_or_insert_with(|| LaneDelay { last: delay, at: 0, least: SlidingLeast::new(now, rtt) });
-        seen.at += i64::from(delay.wrapping_sub(seen.last) as i16);
-        seen.last = delay;
-        let at = seen.at as f64 * DELAY_UNIT;
-        seen.least.add(now, at);
-        at - seen.least.least()
+    /// A lane of which nothing is known; or one that ended and was heard of once more, whose totals
+    /// were counted already.
+    fn new(now: Timestamp, returns: Option<&UdpSample>) -> LaneTotals {
+        let Some(sample) = returns else { return LaneTotals::default() };
+        LaneTotals {
+            counts: sample.counts,
+            arrived_us: sample.arrived_us,
+            sent: sample.sent,
+            drops: DropBalance::new(now, sample.counts.dropped),
+            ..LaneTotals::default()
+        }
+    }
+
+    /// Takes the totals of a sample.
+    fn take(&mut self, sample: &UdpSample) -> LaneNews {
+        let (last, next) = (self.counts, sample.counts);
+        self.datagram_bytes = self.datagram_bytes.max(sample.datagram_bytes);
+        let sent = sample.sent.saturating_sub(self.sent).saturating_mul(self.datagram_bytes.into());
+        let possible = self.flying_bytes.saturating_add(sent);
+        let span_us = match (self.arrived_us, sample.arrived_us) {
+            (Some(last), Some(next)) => Some(u64::from(next.wrapping_sub(last))),
+            _ => None,
+        };
+        (self.counts, self.arrived_us) = (next, sample.arrived_us.or(self.arrived_us));
+        (self.sent, self.flying_bytes) = (sample.sent, sample.flying_bytes);
+        LaneNews {
+            packets: next.packets.saturating_sub(last.packets),
+            bytes: next.bytes.saturating_sub(last.bytes).min(possible),
+            marked: next.marked.wrapping_sub(last.marked),
+            span_us,
+        }
+    }
+
+    /// The queue in seconds, if the delay is this now. `seen`: the one that other lanes see.
+    fn queue(&mut self, now: Timestamp, delay: u16, rtt: f64, seen: f64) -> f64 {
+        let begun = |at: f64| {
+            let mut least = SlidingLeast::new(now, rtt);
+            least.add(now, at - seen);
+            least
+        };
+        let lane = self.delay.get_or_insert_with(|| LaneDelay { last: delay, at: 0, least: begun(0.0) });
+        lane.at += i64::from(delay.wrapping_sub(lane.last) as i16);
+        lane.last = delay;
+        let at = lane.at as f64 * DELAY_UNIT;
+        if lane.least.is_old(now) {
+            lane.least = begun(at);
+        }
+        lane.least.add(now, at);
+        at - lane.least.least()
     }
 }
 
@@ -219,11 +300,13 @@ impl RoundSums {
         if seconds < least || is_silent {
             return None;
         }
-        let by_lane = self.arrived.values().map(|(bytes, span_us)| {
-            let span = *span_us as f64 / 1e6;
-            *bytes as f64 / if span < seconds * SPAN_LEAST { seconds } else { span }
+        let rates = self.by_lane.values().map(|lane| {
+            let span = lane.span_us as f64 / 1e6;
+            lane.bytes as f64 / if span < seconds * SPAN_LEAST { seconds } else { span }
         });
-        let round = UdpRound { seconds, rate: by_lane.sum(), ..self.sums };
+        // All lanes draw on one account: if one of them took whatever turns it had, none was unused.
+        let limited = self.by_lane.values().map(|lane| lane.limited).reduce(Option::and).flatten();
+        let round = UdpRound { seconds, rate: rates.sum::<f64>().min(RATE_MOST), limited, ..self.sums };
         *self = RoundSums { since: now, ..RoundSums::default() };
         Some(round)
     }
@@ -234,6 +317,11 @@ impl SlidingLeast {
     fn new(now: Timestamp, round_trip: f64) -> SlidingLeast {
         let each_us = (round_trip * 2e6).max(1e6) as u64;
         SlidingLeast { least: [f64::INFINITY; LEAST_KEPT], second: now.0 / each_us, each_us }
+    }
+
+    /// Whether nothing was added for as long as a value is kept.
+    fn is_old(&self, now: Timestamp) -> bool {
+        now.0 / self.each_us >= self.second + LEAST_KEPT as u64
     }
 
     fn add(&mut self, now: Timestamp, value: f64) {
@@ -268,6 +356,8 @@ impl SlidingLeast {
     }
 }
 
+/// The highest rate, bytes/s: 100 Gbit/s, whatever the other end says.
+pub(super) const RATE_MOST: f64 = 12.5e9;
 /// Spans of which the least is kept.
 const LEAST_KEPT: usize = 10;
 /// The unit of a delay, in seconds.
@@ -279,5 +369,9 @@ const STEP_SHORTEST: f64 = 0.004;
 const SHORTEST_RTT: f64 = 1e-4;
 /// A lane whose packets arrived in less than this part of a round has its rate by the round.
 const SPAN_LEAST: f64 = 0.5;
+/// Seconds beside a round trip for which the queue that a lane saw is that of another one.
+const SEEN_LEAST: f64 = 0.1;
+/// Lanes that ended and are remembered, as a last sample of theirs may be on its way.
+const ENDED_KEPT: usize = 64;
 /// Bytes of a datagram before the first sample.
 const DATAGRAM: f64 = 1232.0;

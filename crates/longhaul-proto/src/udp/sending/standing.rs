@@ -6,14 +6,14 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use longhaul_core::limits::UDP_DATAGRAM_BYTES_SAFE;
+use longhaul_core::limits::{UDP_DATAGRAM_BYTES_MAX, UDP_DATAGRAM_BYTES_SAFE};
 
 use super::unit::Moved;
 use super::{SendingStage, UdpSending};
 use crate::time::Timestamp;
 use crate::udp::UdpBreach;
 use crate::udp::packet::{PieceBytes, Serial};
-use crate::udp::status::{Gap, PartUnit, Status, UnitStanding};
+use crate::udp::status::{Counts, Gap, PartUnit, Status, UnitStanding};
 
 impl UdpSending {
     /// Whether a status can be true of this lane, as far as it speaks of whole units.
@@ -26,8 +26,18 @@ impl UdpSending {
             && (last.1..=end).contains(&below)
             && status.admit.0 >= self.admit
             && status.standing.end() <= u64::from(end)
-            && (!status.ended || (self.stage != SendingStage::Open && below == end));
+            && (!status.ended || (self.stage != SendingStage::Open && below == end))
+            && self.may_count(&status.counts);
         if sound { Ok(()) } else { Err(UdpBreach::Status) }
+    }
+
+    /// Whether totals of what arrived can be true: they never sink, and are no more than was sent.
+    /// The other counts are not bounded: a path may copy packets, and a stranger may send any.
+    fn may_count(&self, counts: &Counts) -> bool {
+        let last = self.heard.map(|heard| heard.counts).unwrap_or_default();
+        let (packets, bytes) = (self.flight.next(), u64::from(UDP_DATAGRAM_BYTES_MAX));
+        (last.packets..=packets).contains(&counts.packets)
+            && (last.bytes..=packets.saturating_mul(bytes)).contains(&counts.bytes)
     }
 
     /// Takes the round trip of the largest number, if that is new.
