@@ -110,7 +110,7 @@ struct SendThread<'a, B> {
 
 /// The units of a lane that are not whole at the receiver, in the order of their serials.
 struct UnitRow<B> {
-    /// Those from serial `first` on; `None` for those that are whole.
+    /// The units from serial `first` on; `None` for those that are whole.
     units: VecDeque<Option<OpenUnit<B>>>,
     first: u32,
     /// Units below this were reported as sent, or were whole before.
