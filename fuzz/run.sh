@@ -13,7 +13,7 @@ cd "$(dirname "$0")"
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
-fast=(bundle control filter header journal opening path receiver sender ssh words)
+fast=(bundle control filter header join journal opening packet path receiver receiving sender sending ssh words)
 case "${targets[*]}" in
   "") targets=("${fast[@]}") ;;
   all) targets=("${fast[@]}" greeting quic settings) ;;
@@ -43,7 +43,7 @@ play() {
   local target=$1 max_len log status=0
   mkdir -p "corpus/$target" "artifacts/$target" "seeds/$target"
   case $target in
-    control | sender | receiver | bundle | journal | words | greeting | quic) max_len=16384 ;;
+    control | sender | receiver | bundle | journal | words | greeting | quic | sending | receiving) max_len=16384 ;;
     *) max_len=4400 ;;
   esac
   log=$(mktemp)

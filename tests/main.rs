@@ -60,6 +60,7 @@ mod stripes;
 mod swaps;
 mod terminal;
 mod trees;
+mod udp;
 mod usage;
 mod users;
 mod verify;

@@ -416,11 +416,13 @@ fn an_administrator_sees_and_ends_the_sessions_of_users() {
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn lanes_over_quic_are_refused_with_what_to_use() {
+fn lanes_over_quic_or_udp_are_refused_with_what_to_use() {
     let house = House::new();
     files::make(house.alice.path("f"), 1, 1000);
-    let outcome = house.alice.run(["push", "--transport", "quic", "f", &house.url("")]).finish();
-    assert!(outcome.code != 0 && outcome.stderr.contains("over TCP alone"), "{outcome}");
+    for transport in ["quic", "udp"] {
+        let outcome = house.alice.run(["push", "--transport", transport, "f", &house.url("")]).finish();
+        assert!(outcome.code != 0 && outcome.stderr.contains("over TCP alone"), "{outcome}");
+    }
 }
 
 #[test]

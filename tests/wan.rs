@@ -5,6 +5,7 @@ mod ends;
 mod manners;
 mod quic;
 mod short;
+mod udp;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -254,6 +254,8 @@ hints! {
     LeaveTransportOut "ask for no transport",
     UseTcpOrFairShare "use lanes over TCP, or take a fair share of the path",
     EncryptOrUseTcp "ask for encrypted lanes, or for lanes over TCP",
+    UpdateOrUseQuic "have the other side run a build that knows them, or ask for lanes over QUIC",
+    UseTcp "ask for lanes over TCP",
     NameHostAndPort "listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one",
     FreePort {
         /// The port that is taken.

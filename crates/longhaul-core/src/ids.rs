@@ -62,6 +62,8 @@ pub enum Transport {
     /// The pipe of the ssh session that started the other side, which it shares with the control
     /// connection.
     Ssh,
+    /// Datagrams of this program's own making, at the UDP port that QUIC has.
+    Udp,
 }
 
 impl fmt::Display for Transport {
@@ -70,6 +72,7 @@ impl fmt::Display for Transport {
             Transport::Tcp => "TCP",
             Transport::Quic => "QUIC",
             Transport::Ssh => "ssh",
+            Transport::Udp => "UDP",
         })
     }
 }

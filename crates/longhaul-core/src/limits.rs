@@ -117,6 +117,20 @@ pub const LANE_STALL_SECONDS: u64 = 20;
 pub const SEGMENT_BYTES_SAFE: u32 = 1220;
 /// Most bytes that a lane is tried with before it joins: a packet can have no more.
 pub const TRIAL_BYTES_MAX: u32 = 64 << 10;
+/// Bytes of the smallest datagram with which the two ends of a UDP lane reckon: 1280 that every
+/// link carries, less 48 of headers.
+pub const UDP_DATAGRAM_BYTES_SAFE: u16 = 1232;
+/// Bytes of the largest datagram that IPv4 knows: 65,535 less 28 of headers.
+pub const UDP_DATAGRAM_BYTES_MAX: u16 = 65_507;
+/// The fewest payload bytes that a piece of a unit has over UDP, but for a unit's last piece: so
+/// the largest unit has at most 58,255 pieces, and the last number of a u16 is free.
+pub const UDP_PIECE_BYTES_MIN: u16 = 1152;
+/// Units of a UDP lane between the first that is not whole and the last that may be begun: 1 GiB of
+/// the smallest chunks that users may choose, and some 300 bytes of state for each.
+pub const UDP_UNITS_OPEN_MAX: u32 = 16_384;
+/// Packets of one direction of a UDP lane, after which it ends: numbers are never used twice, and
+/// 2^48 packets are 400 PB.
+pub const UDP_PACKETS_MAX: u64 = 1 << 48;
 /// Seconds for which a lane id that was named over control is good.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
 /// The round trip from which on a path is long, in milliseconds.
@@ -162,3 +176,7 @@ const _: () = assert!(
     "a part of a list must hold a name, and fit a message"
 );
 const _: () = assert!(PAGE_ENTRIES_MAX * 2 <= ENTRIES_UNSETTLED_MAX, "pages must flow while entries settle");
+const _: () = assert!(
+    (1 << CHUNK_LOG2_MAX) / UDP_PIECE_BYTES_MIN as u64 + 1 < u16::MAX as u64,
+    "the pieces of the largest unit must be numbered, and one number be left"
+);

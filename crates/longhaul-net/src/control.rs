@@ -24,6 +24,7 @@ use crate::keys::Identity;
 use crate::path::NetPath;
 use crate::public_key::PublicKey;
 use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
+use crate::udp::{UDP_EXPORTER_LABEL, UdpSecret};
 use crate::wire::{bind_error, canonical, connect_error, tune, tune_control};
 
 /// One authenticated control connection, either end.
@@ -38,6 +39,8 @@ pub struct Control {
     /// A secret that only the two ends know, different for each connection. It is the key of lane
     /// joins.
     pub exporter: [u8; 32],
+    /// A further such secret, from which the keys of UDP lanes are made.
+    pub udp: UdpSecret,
     /// The address of the other end.
     pub peer_addr: SocketAddr,
     /// The address of this end.
@@ -70,14 +73,18 @@ impl Control {
         let ControlEnds { peer_addr, local_addr, rtt } = ends;
         let peer = peer_addr.to_string();
         let peer_key = proved_key(stream.get_ref().1, CONTROL).map_err(|e| NetError::tls(&peer, e))?;
-        let exporter = match &stream {
-            TlsStream::Client(s) => s.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
-            TlsStream::Server(s) => s.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
+        let exported = |label| match &stream {
+            TlsStream::Client(s) => s.get_ref().1.export_keying_material([0; 32], label, None),
+            TlsStream::Server(s) => s.get_ref().1.export_keying_material([0; 32], label, None),
         };
-        let exporter = exporter.map_err(|e| NetError::tls(&peer, e))?;
+        let exporter = exported(EXPORTER_LABEL).map_err(|e| NetError::tls(&peer, e))?;
+        let udp = exported(UDP_EXPORTER_LABEL).map_err(|e| NetError::tls(&peer, e))?;
+        let suite = stream.get_ref().1.negotiated_cipher_suite().map(|suite| suite.suite());
+        let udp = suite.and_then(|suite| UdpSecret::of(suite, udp));
+        let udp = udp.ok_or(NetError::Crypto { doing: "make a secret for UDP lanes" })?;
         let (reader, writer) = tokio::io::split(stream);
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        Ok(Control { reader, writer, peer_key, exporter, peer_addr, local_addr, rtt })
+        Ok(Control { reader, writer, peer_key, exporter, udp, peer_addr, local_addr, rtt })
     }
 }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use longhaul_core::Transport;
 use quinn::{ConnectionError, TransportErrorCode};
 use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
@@ -162,11 +163,15 @@ pub enum NetError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Lanes over QUIC have no congestion control of this name.
-    #[error("lanes over QUIC have no congestion control {asked:?}, they have: rate bbr cubic")]
+    /// Lanes over QUIC or UDP have no congestion control of this name.
+    #[error("lanes over {over} have no congestion control {asked:?}, {offered}")]
     NoSuchControl {
         /// The name asked for.
         asked: String,
+        /// The transport.
+        over: Transport,
+        /// Its own, if it has any.
+        offered: &'static str,
     },
     /// A socket could not be made or set up on this side.
     #[error("cannot {doing} for {addr}")]

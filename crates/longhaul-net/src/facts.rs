@@ -40,6 +40,9 @@ pub enum LaneMemory {
         /// The least bytes with which a lane is of use.
         bytes_min: usize,
     },
+    /// None: a unit that is on its way keeps its buffer at both ends until it is whole at the
+    /// receiver, so that a lane holds many of them.
+    Slots,
 }
 
 /// The congestion control that decides how fast a lane sends.

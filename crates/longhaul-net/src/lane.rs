@@ -20,6 +20,7 @@ use crate::public_key::PublicKey;
 use crate::quic::{self, QuicListener};
 use crate::tcp::{self, TcpLane};
 use crate::transport::{LaneTransport, PieceRoom, ReceivedPiece, UnitPart};
+use crate::udp;
 use crate::wire::{Congestion, LaneOptions, More};
 
 /// Either end of a lane. Dropping it without [`LaneStream::finish`] tells the peer that something
@@ -51,6 +52,10 @@ impl LaneStream {
             (Transport::Ssh, _) => Err(NetError::Unreachable {
                 peer: addr.to_string(),
                 source: io::Error::new(io::ErrorKind::Unsupported, "no ssh session leads there"),
+            }),
+            (Transport::Udp, _) => Err(NetError::Unreachable {
+                peer: addr.to_string(),
+                source: io::Error::new(io::ErrorKind::Unsupported, "datagrams are no stream of bytes"),
             }),
         }
     }
@@ -264,6 +269,7 @@ impl TransportFacts {
             Transport::Tcp => tcp::FACTS,
             Transport::Quic => quic::FACTS,
             Transport::Ssh => tcp::TUNNEL_FACTS,
+            Transport::Udp => udp::FACTS,
         }
     }
 }
@@ -274,13 +280,14 @@ impl Congestion {
     /// # Errors
     /// [`NetError::Congestion`] if the kernel does not let this process use it;
     /// [`NetError::Socket`] if there is no socket to try it on; [`NetError::NoSuchControl`] if QUIC
-    /// has none of this name.
+    /// or UDP has none of this name.
     pub fn try_over(&self, transport: Transport) -> Result<(), NetError> {
         match transport {
             Transport::Tcp => self.try_out(),
             Transport::Quic => self.try_over_quic(),
             // The connection below it is not this process's.
             Transport::Ssh => Ok(()),
+            Transport::Udp => self.try_over_udp(),
         }
     }
 
@@ -294,6 +301,7 @@ impl Congestion {
             Transport::Quic => self.try_over_quic(),
             // The connection below it is not this process's.
             Transport::Ssh => Ok(()),
+            Transport::Udp => self.try_over_udp(),
         }
     }
 }

@@ -38,6 +38,7 @@ mod tls;
 mod transport;
 mod tunnel;
 mod turns;
+mod udp;
 mod wire;
 
 pub use accept::{Greeted, Listener, greet, greet_tunnelled};
@@ -62,6 +63,10 @@ pub use tcp::SAFE_MAGIC;
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
 pub use transport::{LaneTransport, PieceRoom, ReceivedPiece, UnitPart};
 pub use tunnel::{Tunnel, TunnelDoor};
+pub use udp::{
+    Asking, Knock, Knocks, LaneEnd, NotOpened, Opener, SEAL_BYTES, Sealer, UdpDial, UdpFigure, UdpHandle, UdpLane,
+    UdpReceiveHalf, UdpSeat, UdpSecret, UdpSendHalf,
+};
 pub use wire::{Congestion, LaneOptions, More};
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod steps;
 mod steps;
 pub mod time;
 pub mod tuning;
+pub mod udp;
 pub mod wire;
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 
 #[path = "golden/extras.rs"]
 mod extras;
+#[path = "golden/udp.rs"]
+mod udp;
 
 use std::fmt::Write;
 
@@ -266,6 +268,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (extras::extras(), GOLDEN[45]),
         (extras::losses(), GOLDEN[46]),
         (extras::names(), GOLDEN[47]),
+        (udp::lane_closed(), udp::LANE_CLOSED),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The unsafe code of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
 //! about descriptors and connections, file locks, limits, dispositions of signals, accounts, the
-//! process's own user, messages with descriptors.
+//! process's own user, messages with descriptors, datagrams in bulk.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain
 //! answers. Knows nothing of names of files, of chunks, peers or transfers.
@@ -19,6 +19,7 @@ pub mod rlimit;
 pub mod signals;
 mod slab;
 pub mod tcp;
+pub mod udp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use inherited::take_sockets;

@@ -224,13 +224,14 @@ fn devices(args: &DeviceOptions, layers: &Layers) -> Result<(Option<usize>, Dire
     ))
 }
 
-/// Refuses lanes over QUIC without encryption, which do not exist.
+/// Refuses lanes over QUIC or UDP without encryption, which do not exist.
 fn encrypted(transport: Transport, protect: Option<Protection>) -> Result<(), Error> {
-    if transport == Transport::Quic && protect == Some(Protection::Safe) {
-        let why = "lanes over QUIC are always encrypted";
-        return Err(Error::Combination { why, hint: "leave --protect safe out, or use --transport tcp" });
-    }
-    Ok(())
+    let why = match (transport, protect) {
+        (Transport::Quic, Some(Protection::Safe)) => "lanes over QUIC are always encrypted",
+        (Transport::Udp, Some(Protection::Safe)) => "lanes over UDP are always encrypted",
+        _ => return Ok(()),
+    };
+    Err(Error::Combination { why, hint: "leave --protect safe out, or use --transport tcp" })
 }
 
 /// Refuses lanes over QUIC that take only what others leave: their control looks for its own part.

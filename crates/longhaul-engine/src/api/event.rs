@@ -204,6 +204,8 @@ pub enum LaneKind {
     Pair,
     /// A connection inside an ssh session.
     Ssh,
+    /// Datagrams of this program's own making.
+    Udp,
 }
 
 impl LaneKind {
@@ -214,6 +216,7 @@ impl LaneKind {
             LaneKind::Quic => "quic",
             LaneKind::Pair => "pair",
             LaneKind::Ssh => "ssh",
+            LaneKind::Udp => "udp",
         }
     }
 }

@@ -117,6 +117,8 @@ pub enum Transport {
     Tcp,
     /// QUIC, which is always encrypted.
     Quic,
+    /// Datagrams of this program's own making, which are always encrypted.
+    Udp,
 }
 
 impl Default for Settings {
@@ -157,6 +159,7 @@ impl Transport {
             Transport::Auto => "auto",
             Transport::Tcp => "tcp",
             Transport::Quic => "quic",
+            Transport::Udp => "udp",
         }
     }
 }

@@ -4,35 +4,33 @@
 //! connection to `list`. Lanes are not waited for: the session begins, and they come to it. Knows
 //! no disks and moves no payload.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
-    Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, TransportFacts,
-    WhenLong, dial_control_over,
+    Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
+    dial_control_over,
 };
-use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{self, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused};
 use tokio::sync::mpsc;
 
 use super::Run;
-use super::ahead::{self, Ahead, EarlyLanes};
+use super::ahead::{self, EarlyLanes};
+use super::possible::need_udp_way;
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
-use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Reach, Remote, Transport, Verify};
-use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP};
 use crate::faults::dial_fault;
-use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::{LaneEvent, LaneListener};
-use crate::lanes::join::{join, try_path};
-use crate::lanes::replace::{Dial, Replacement};
+use crate::lanes::join::try_path;
+use crate::lanes::replace::Replacement;
 use crate::session;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
@@ -96,6 +94,7 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
+        need_udp_way(&self.settings, &remote.reach)?;
         let again = dialling.patience.met();
         let early = EarlyLanes::default();
         let when_long = (!again && self.dials_early()).then(|| {
@@ -128,6 +127,7 @@ impl Run {
         let (welcome, granted) =
             handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts().chain(first), patience)
                 .await?;
+        handshake::need_udp(transport, &welcome, &granted)?;
         accept_answer(&transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
@@ -164,12 +164,13 @@ impl Run {
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
     /// buffers.
     fn lanes_wanted(&self, rtt: Duration, slots: usize) -> (u32, u32) {
-        let is_quic = self.settings.transport == Transport::Quic;
-        let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| !is_quic);
-        let (first, most) = match known {
-            _ if is_quic => (LANES_QUIC, LANES_QUIC),
-            Some(lanes) => (lanes, LANES_AUTO_MAX),
-            None => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
+        let is_tcp = self.transport() == message::Transport::Tcp;
+        let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| is_tcp);
+        let (first, most) = match (self.settings.transport, known) {
+            (Transport::Quic, _) => (LANES_QUIC, LANES_QUIC),
+            (Transport::Udp, _) => (LANES_UDP, LANES_UDP),
+            (_, Some(lanes)) => (lanes, LANES_AUTO_MAX),
+            (_, None) => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
         };
         let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
         let lane_memory = TransportFacts::of(self.transport()).memory;
@@ -226,6 +227,7 @@ impl Run {
     pub(crate) fn transport(&self) -> message::Transport {
         match self.settings.transport {
             Transport::Quic => message::Transport::Quic,
+            Transport::Udp => message::Transport::Udp,
             Transport::Tcp | Transport::Auto => message::Transport::Tcp,
         }
     }
@@ -280,73 +282,6 @@ impl Run {
                 options.deadline = PATH_ANSWERS;
             }
             tried(LaneStream::dial((transport, protection), addr, &identity, pinned, &options)?)
-        })
-    }
-
-    /// How lanes of a session are dialled and joined to it: those first whose connections were
-    /// begun before it was agreed on.
-    fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Ahead>) -> Dial {
-        let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
-        let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
-        let (port, udp, dials) = (control.peer_addr.port(), self.udp.clone(), self.udp.begin());
-        Arc::new(move |id, transport| {
-            let mut silent = false;
-            let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok().flatten()) {
-                Some((chosen, connected)) => (chosen, Some(connected)),
-                // Ssh chooses its own path.
-                None if transport == message::Transport::Ssh => (None, None),
-                None => (paths.choose(), None),
-            };
-            let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
-                let connected = match begun.take().filter(|_| segment_max.is_none()) {
-                    Some(connected) => connected,
-                    None => connect(chosen.as_ref(), transport, segment_max),
-                };
-                silent = matches!(connected, Err(NetError::NoAnswer { over: Over::Udp, .. }));
-                let mut stream = connected?;
-                let taken = join(&mut stream, &key, session, id)?;
-                Ok(JoinedLane { id, stream, taken })
-            });
-            let joined = joined.map_err(|fault| match (transport, fault.code) {
-                (message::Transport::Quic, FaultCode::TimedOut) if fault.hint.is_none() => {
-                    fault.hint(hint::Network::LetUdpThrough { port })
-                }
-                _ => fault,
-            });
-            if transport == message::Transport::Quic {
-                let dialled = match &joined {
-                    Ok(_) => Dialled::Joined,
-                    Err(_) if silent => Dialled::Silence(Instant::now()),
-                    Err(_) => Dialled::Failed,
-                };
-                udp.dialled(&dials, dialled);
-            }
-            match &joined {
-                Ok(lane) => tracing::debug!(
-                    target: "longhaul::session",
-                    lane = id.0,
-                    over = ?transport,
-                    congestion = %lane.stream.congestion(),
-                    largest_segment = lane.stream.segment_max(),
-                    "a lane joined"
-                ),
-                Err(fault) => {
-                    tracing::debug!(target: "longhaul::session", lane = id.0, over = ?transport, %fault, "a lane did not join")
-                }
-            }
-            if let (Some(watch), Ok(lane)) = (&watch, &joined) {
-                watch.lane_joined(id, lane.stream.handle());
-            }
-            if let Some(path) = chosen {
-                match &joined {
-                    Ok(lane) => path.joined(lane.stream.handle()),
-                    Err(fault) if matches!(fault.code, FaultCode::Unreachable | FaultCode::TimedOut) => path.failed(),
-                    // It answered: what went wrong there is not the path's.
-                    Err(_) => {}
-                }
-            }
-            joined
         })
     }
 }

@@ -19,8 +19,8 @@ use super::session::start;
 use crate::api::{Direction, Event, FileStatus, LaneKind, LocalDest, LocalSource, Observer, Start};
 use crate::budget::{self, LANES_DEFAULT, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
-use crate::lanes::JoinedLane;
 use crate::lanes::replace::Replacement;
+use crate::lanes::{JoinedLane, StreamLane};
 use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
@@ -174,7 +174,7 @@ impl Run {
         if engines.noise {
             sender.fill_with_noise();
         }
-        let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
+        let congestion = near.first().map_or_else(|| "-".to_owned(), JoinedLane::congestion);
         let facts = start(Direction::Copy, LaneKind::Pair, &welcome, (lanes, wanted), protection);
         let sync = destination.tree.sync_method();
         self.observer.event(Event::Start(Start { congestion, sync, ..facts }));
@@ -246,7 +246,7 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
             Some((a, b)) => LaneStream::pair_private(a, b),
         }
         .map_err(|e| pair_fault(&e))?;
-        let joined = |stream| JoinedLane { id: LaneId(n), stream, taken: true };
+        let joined = |stream| StreamLane { id: LaneId(n), stream, taken: true }.into();
         Ok((joined(a), joined(b)))
     };
     (0..count).map(pair).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().unzip())

@@ -6,16 +6,19 @@
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `list` asks what is there. `ssh` reaches a host that has no daemon.
-//! `ahead` connects lanes before a session is agreed on. The session loops do the rest.
+//! `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible` refuses
+//! settings that no session could keep. The session loops do the rest.
 
 mod ahead;
 pub(crate) mod connect;
+mod dialling;
 pub(crate) mod digests;
 mod from_stream;
 pub(crate) mod known_path;
 pub(crate) mod list;
 pub(crate) mod local_copy;
 mod missing;
+mod possible;
 mod retry;
 mod session;
 pub(crate) mod sets;
@@ -33,7 +36,7 @@ use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
 use longhaul_disk::{Affinity, FsTarget, Shape, SourceTree, TargetTree};
-use longhaul_net::Protection;
+use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::{Landing, SkippedDigests};
 use longhaul_proto::wire::message::{Far, Placing};
 
@@ -59,6 +62,7 @@ use crate::workers::blocking;
 use connect::{Agreed, Dialling};
 use known_path::{KnownPath, WithKnownPath};
 use local_copy::Nobody;
+use possible::possible;
 use retry::Patience;
 use ssh::SshCosts;
 use udp_way::UdpWay;
@@ -189,31 +193,6 @@ pub struct Observers {
 fn at_daemon(credentials: Option<Credentials>, reach: Reach) -> Result<Remote, Fault> {
     let missing = || Fault::new(FaultCode::Usage, Blame::Local, format_args!("there is no key to show to {reach}"));
     Ok(credentials.ok_or_else(missing)?.at(reach))
-}
-
-/// Refuses settings that no session could keep.
-fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
-    budget::possible(settings.memory)?;
-    let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
-        (Transport::Quic, _, JobSource::Local(_) | JobSource::Stream(_), JobDestination::Local(_)) => {
-            ("between two local directories no lane runs over QUIC", hint::Network::LeaveTransportOut)
-        }
-        (Transport::Quic, Some(Protection::Safe), ..) => {
-            ("lanes over QUIC are always encrypted", hint::Network::EncryptOrUseTcp)
-        }
-        (_, _, from, to) if is_stream(from, to) && settings.metadata.preserve.may_lose() => {
-            let names = settings.metadata.preserve.agreed_names().join(", ");
-            let what = format_args!("a stream has no place for {names}").to_string();
-            let fault = Fault::new(FaultCode::Usage, Blame::Local, what);
-            return Err(fault.hint(hint::Program::CarryLessInStream));
-        }
-        _ => return Ok(()),
-    };
-    Err(Fault::new(FaultCode::Usage, Blame::Local, what).hint(hint))
-}
-
-fn is_stream(from: &JobSource, to: &JobDestination) -> bool {
-    matches!(from, JobSource::Stream(_)) || matches!(to, JobDestination::Stream(_))
 }
 
 /// Where the threads of a run with these settings work.
@@ -428,7 +407,8 @@ impl Run {
         progressed: Option<Instant>,
         dialling: &mut Dialling,
     ) -> Result<(), Fault> {
-        if self.settings.transport == Transport::Quic && fault.code == FaultCode::TimedOut && self.udp.is_closed() {
+        let is_datagrams = matches!(self.settings.transport, Transport::Quic | Transport::Udp);
+        if is_datagrams && fault.code == FaultCode::TimedOut && self.udp.is_closed() {
             return Err(fault);
         }
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
@@ -442,6 +422,7 @@ impl Run {
         chunk: ChunkSize,
     ) -> Result<SessionBuffers, Fault> {
         let (depth, engine, affinity) = (self.settings.depth, self.settings.engine, self.affinity.clone());
+        let lanes = budget::lanes_to_read_for(TransportFacts::of(self.transport()).memory, lanes, slots);
         SessionBuffers::start(role, MemoryPlan { slots, lanes, depth, engine, chunk, affinity })
     }
 

@@ -97,6 +97,7 @@ impl Run {
             message::Transport::Tcp => LaneKind::Tcp,
             message::Transport::Quic => LaneKind::Quic,
             message::Transport::Ssh => LaneKind::Ssh,
+            message::Transport::Udp => LaneKind::Udp,
         };
         let facts = start(direction, transport, welcome, (granted.count, wanted), self.protection());
         Event::Start(Start { sync, ..facts })

@@ -40,7 +40,7 @@ impl StartEvent {
             Ok(lane) => {
                 let Some(mut waiting) = guard.take() else { return };
                 if let Event::Start(start) = &mut waiting.start {
-                    start.congestion = lane.stream.congestion();
+                    start.congestion = lane.congestion();
                 }
                 self.tell(waiting);
             }
@@ -116,6 +116,7 @@ mod tests {
     use longhaul_net::{LaneStream, Protection};
 
     use crate::api::{SkipReason, Start};
+    use crate::lanes::StreamLane;
 
     /// Records the events that it hears.
     #[derive(Default)]
@@ -159,7 +160,7 @@ mod tests {
 
     fn lane() -> Result<JoinedLane, Fault> {
         let (stream, _) = LaneStream::pair().expect("a pair");
-        Ok(JoinedLane { id: LaneId(0), stream, taken: true })
+        Ok(StreamLane { id: LaneId(0), stream, taken: true }.into())
     }
 
     fn fault() -> Fault {

@@ -200,9 +200,9 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this build does not know how to do what is asked";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
     }
-    if transfer.flow.transport == Transport::Quic && daemon.live.link.is_some() {
+    if matches!(transfer.flow.transport, Transport::Quic | Transport::Udp) && daemon.live.link.is_some() {
         let why = "this key is served as a user of the daemon's host, over TCP alone";
-        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::EncryptOrUseTcp));
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::UseTcp));
     }
     need_share(transfer.flow.share, client)?;
     need_allowed(daemon, client, transfer)?;
@@ -296,7 +296,8 @@ async fn mapped(
     plan: MemoryPlan,
     claimed: &Buffers,
 ) -> Result<SessionBuffers, Fault> {
-    let buffers = SessionBuffers::start(transfer.role.other(), plan)?;
+    let lanes = budget::lanes_to_read_for(facts(transfer).memory, plan.lanes, plan.slots);
+    let buffers = SessionBuffers::start(transfer.role.other(), MemoryPlan { lanes, ..plan })?;
     if measured.is_none() {
         claimed.feed(&buffers.slab);
         return Ok(buffers);

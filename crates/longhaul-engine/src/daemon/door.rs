@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use longhaul_core::hint::Network;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode};
 use longhaul_net::{
-    GreetLimits, Greeted, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls, bind_pair, greet,
-    system_words,
+    GreetLimits, Greeted, Knocks, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls,
+    bind_pair, greet, system_words,
 };
 use longhaul_proto::join::{OPENING_BYTES, Opening};
 use tokio::net::TcpStream;
@@ -27,6 +27,7 @@ use super::current::Current;
 use super::liveness::{Liveness, LoopQuestions};
 use super::notices::LOOK_EVERY;
 use super::{Daemon, ServeConfig, serve};
+use crate::lanes::udp::desk::Desk;
 
 /// The listeners at one address.
 pub(super) type Listening = (Listener, QuicListener);
@@ -120,14 +121,17 @@ pub(super) fn open(
     liveness: &Liveness,
 ) -> Vec<JoinHandle<()>> {
     let mut tasks = vec![tokio::spawn(tell(current.clone(), tls.clone()))];
-    for (tcp, quic) in listeners {
+    for (tcp, mut quic) in listeners {
         let addr = tcp.local_addr();
-        let [of_tcp, of_quic] =
-            ["TCP", "UDP"].map(|over| liveness.watch_loop(format!("the loop that accepts over {over} at {addr}")));
+        let [of_tcp, of_quic, of_udp] = ["TCP", "QUIC", "UDP"]
+            .map(|over| liveness.watch_loop(format!("the loop that accepts over {over} at {addr}")));
         if let Some(drivers) = quic.drivers() {
             liveness.watch_threads(format!("the threads that drive QUIC at {addr}"), drivers.clone());
         }
         tasks.push(tokio::spawn(accept(current.clone(), tcp, tls.clone(), of_tcp)));
+        if let Some(knocks) = quic.take_knocks() {
+            tasks.push(tokio::spawn(accept_udp(current.clone(), knocks, of_udp)));
+        }
         tasks.push(tokio::spawn(accept_quic(current.clone(), quic, of_quic)));
     }
     tasks
@@ -181,6 +185,29 @@ async fn accept_quic(current: Arc<Current>, mut listener: QuicListener, mut ques
         let Some((stream, key)) = accepted else { return };
         let daemon = current.now();
         tokio::spawn(async move { bring_private(&daemon, stream, key).await });
+    }
+}
+
+/// Takes lanes over UDP. Nobody gets an answer who does not prove to belong to a session.
+async fn accept_udp(current: Arc<Current>, mut knocks: Knocks, mut questions: LoopQuestions) {
+    let mut desk = Desk::new(Instant::now());
+    loop {
+        let knock = tokio::select! {
+            knock = knocks.next() => knock,
+            () = questions.answer() => continue,
+        };
+        let Some(knock) = knock else { return };
+        let registry = current.now().registry.clone();
+        match desk.hear(&knock, &knocks, &registry) {
+            Some(Ok(accepted)) => {
+                tokio::spawn(async move { registry.bring_udp(accepted).await });
+            }
+            Some(Err(unjoined)) => {
+                let fault = Fault::from(unjoined);
+                tracing::warn!(target: "longhaul::serve", peer = %knock.from, %fault, "a UDP lane was turned away");
+            }
+            None => {}
+        }
     }
 }
 

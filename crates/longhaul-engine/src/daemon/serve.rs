@@ -32,6 +32,7 @@ use crate::budget::{self};
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
+use crate::lanes::udp::join::UdpTerms;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
@@ -189,6 +190,7 @@ fn transport_name(transport: Transport) -> &'static str {
         Transport::Tcp => "tcp",
         Transport::Quic => "quic",
         Transport::Ssh => "ssh",
+        Transport::Udp => "udp",
     }
 }
 
@@ -212,7 +214,8 @@ async fn welcome(
     let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
-    let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
+    let expecting = expecting(&control, (welcome.session, admission), listener);
+    let registered = daemon.registry.expect(welcome.session, expecting);
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
     let (reader, writer, rtt) = (control.reader, control.writer, control.rtt);
@@ -229,7 +232,7 @@ async fn welcome(
     link.set_round(daemon.runs.rounds().enter());
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
     // Windows of the first lanes were set aside when the session was admitted.
-    if TransportFacts::of(transport).memory == LaneMemory::Kernel {
+    if !matches!(TransportFacts::of(transport).memory, LaneMemory::Window { .. }) {
         link.set_window_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
     }
     Ok((link, (registered, entered, live), plan))
@@ -276,6 +279,7 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
         version: VERSION,
         caps: CAP_KNOWS_SHARED
             | extras_carried(admission.transfer.preserve)
+            | handshake::transport_caps(admission.transfer.flow.transport)
             | match &admission.side {
                 Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
                 Side::Send(_, _, caps) => *caps,
@@ -291,10 +295,16 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
 }
 
 /// The lanes that the registry is to bring to the session, which hears of them through `listener`.
-fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneListener>) -> Expecting {
-    let count = admission.lanes;
+fn expecting(
+    control: &Control,
+    (session, admission): (SessionName, &Admission),
+    listener: Arc<dyn LaneListener>,
+) -> Expecting {
+    let (count, key) = (admission.lanes, JoinKey(control.exporter));
+    let terms = || UdpTerms { session, key: key.clone(), secret: control.udp.clone(), round_trip: control.rtt };
     Expecting {
-        key: JoinKey(control.exporter),
+        udp: (admission.transfer.flow.transport == Transport::Udp).then(terms),
+        key,
         peer: control.peer_key,
         protection: handshake::from_wire(admission.transfer.protect),
         open: Expecting::ids(count),

@@ -6,6 +6,7 @@
 
 use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_proto::sender::Unfinished;
+use longhaul_proto::wire::message::LandedUnits;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::JoinedLane;
@@ -30,10 +31,10 @@ pub(crate) struct LaneEnd {
     pub(crate) id: LaneId,
     /// Why it ended. `None` if the sender ended it in order.
     pub(crate) fault: Option<Fault>,
-    /// The unit that a sending lane had in hand. `None` if it had none.
-    pub(crate) unfinished: Option<Unfinished>,
+    /// The units that a sending lane had in hand.
+    pub(crate) unfinished: Vec<Unfinished>,
     /// Units that a receiving lane delivered.
-    pub(crate) landed: u64,
+    pub(crate) landed: LandedUnits,
 }
 
 /// A session, as its lanes know it.

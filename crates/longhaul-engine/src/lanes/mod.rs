@@ -21,15 +21,27 @@ pub(crate) mod replace;
 mod search;
 mod shares;
 pub(crate) mod tune;
+pub(crate) mod udp;
 mod vacancy;
 pub(crate) mod worker;
 
 use longhaul_core::LaneId;
-use longhaul_net::LaneStream;
+use longhaul_net::{LaneHandle, LaneStream};
+
+use self::udp::join::JoinedUdp;
 
 /// A lane whose proof was accepted.
 #[derive(Debug)]
-pub(crate) struct JoinedLane {
+pub(crate) enum JoinedLane {
+    /// It is a stream of bytes.
+    Stream(StreamLane),
+    /// It carries datagrams of its own.
+    Udp(Box<JoinedUdp>),
+}
+
+/// A lane over a stream of bytes.
+#[derive(Debug)]
+pub(crate) struct StreamLane {
     /// Its id.
     pub(crate) id: LaneId,
     /// Its stream.
@@ -37,4 +49,54 @@ pub(crate) struct JoinedLane {
     /// Whether this end knows that the other has taken the lane. If false, the first byte from the
     /// other end says so.
     pub(crate) taken: bool,
+}
+
+impl From<StreamLane> for JoinedLane {
+    fn from(lane: StreamLane) -> JoinedLane {
+        JoinedLane::Stream(lane)
+    }
+}
+
+impl JoinedLane {
+    /// Its id.
+    pub(crate) fn id(&self) -> LaneId {
+        match self {
+            JoinedLane::Stream(lane) => lane.id,
+            JoinedLane::Udp(lane) => lane.id,
+        }
+    }
+
+    /// A hold on it for other threads.
+    pub(crate) fn handle(&self) -> LaneHandle {
+        match self {
+            JoinedLane::Stream(lane) => lane.stream.handle(),
+            JoinedLane::Udp(lane) => LaneHandle::new(lane.lane.handle.clone()),
+        }
+    }
+
+    /// The congestion control in use; `none` for a pair of local sockets, `-` where there is but
+    /// one.
+    pub(crate) fn congestion(&self) -> String {
+        match self {
+            JoinedLane::Stream(lane) => lane.stream.congestion(),
+            JoinedLane::Udp(_) => "-".to_owned(),
+        }
+    }
+
+    /// The largest segment that it was dialled with. `None` where nobody asked for one.
+    pub(crate) fn segment_max(&self) -> Option<u32> {
+        match self {
+            JoinedLane::Stream(lane) => lane.stream.segment_max(),
+            JoinedLane::Udp(_) => None,
+        }
+    }
+
+    /// The index of the network interface that it runs over. `None` for a pair within this process,
+    /// and where the kernel does not say.
+    pub(crate) fn interface(&self) -> Option<u32> {
+        match self {
+            JoinedLane::Stream(lane) => lane.stream.interface(),
+            JoinedLane::Udp(lane) => lane.lane.interface(),
+        }
+    }
 }

@@ -25,6 +25,7 @@ use super::replace::Replacement;
 use super::search::LaneSearch;
 use super::shares::LaneShares;
 use super::tune::{Demand, LaneTask, TuningRules, TuningStep};
+use super::udp::path::UdpPath;
 use super::vacancy::Vacancy;
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
@@ -72,6 +73,10 @@ pub(crate) struct LaneControls {
     pub(crate) quit: Receiver<()>,
     /// Lets a sending lane send, and a receiving lane read.
     pub(crate) pacer: Pacer,
+    /// The lanes that there should be, which share the buffers.
+    pub(crate) lanes: u32,
+    /// The path of UDP lanes.
+    pub(crate) path: UdpPath,
 }
 
 /// The lanes that there should be.
@@ -98,6 +103,8 @@ pub(crate) struct Lanes {
     leaving: Vec<EndingLane>,
     wanted: WantedLanes,
     shares: LaneShares,
+    /// The path of UDP lanes, which all of them share.
+    path: UdpPath,
     health: LaneHealth,
     replacement: Replacement,
     search: LaneSearch,
@@ -122,6 +129,7 @@ impl Lanes {
                 transport: rules.transport,
             },
             shares: LaneShares::new(rules.role, rules.rates, rules.windows),
+            path: UdpPath::new(rules.share),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
@@ -139,15 +147,20 @@ impl Lanes {
         listener: Arc<dyn LaneListener>,
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
-        let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
-        self.manners.joined(id, &lane.stream);
+        let (id, handle, pulse) = (lane.id(), lane.handle(), Pulse::default());
+        if let JoinedLane::Stream(lane) = &lane {
+            self.manners.joined(id, &lane.stream);
+        }
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
         if over != Transport::Ssh {
             self.search.joined(id, &handle);
         }
-        let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
-        let run = move |quit| listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer })));
+        let (beat, pacer, lanes) = (pulse.clone(), self.shares.pacer().clone(), self.wanted.count);
+        let path = self.path.clone();
+        let run = move |quit| {
+            listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, lanes, path })))
+        };
         let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
         self.replacement.joined(id);
@@ -211,7 +224,12 @@ impl Lanes {
 
     /// Whether any lane keeps payload in a window of this process.
     pub(crate) fn any_windows(&self) -> bool {
-        self.running.values().any(|lane| lane.facts().memory != LaneMemory::Kernel)
+        self.running.values().any(|lane| matches!(lane.facts().memory, LaneMemory::Window { .. }))
+    }
+
+    /// Whether any lane keeps the buffer of a unit until that is whole at the other end.
+    pub(crate) fn any_holding(&self) -> bool {
+        self.running.values().any(|lane| lane.facts().memory == LaneMemory::Slots)
     }
 
     /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
@@ -449,6 +467,7 @@ mod tests {
     use longhaul_net::LaneStream;
     use tokio::sync::mpsc::unbounded_channel;
 
+    use super::super::StreamLane;
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
@@ -482,9 +501,9 @@ mod tests {
                 waits.send(pulse.clone()).expect("somebody listens");
                 // The wait would take thirty years.
                 pulse.paced(&pacer, 1);
-                LaneEnd { id: lane.id, fault: None, unfinished: None, landed: 0 }
+                LaneEnd { id: lane.id(), fault: None, unfinished: Vec::new(), landed: 0.into() }
             };
-            lanes.start(JoinedLane { id, stream, taken: true }, Arc::new(sink), run).expect("a thread");
+            lanes.start(StreamLane { id, stream, taken: true }.into(), Arc::new(sink), run).expect("a thread");
             let pulse = hear.recv().expect("it runs");
             while pulse.read().doing != Doing::Paced {
                 std::thread::yield_now();

@@ -21,7 +21,9 @@ use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
 
 use super::event::{LaneEvent, LaneListener};
 use super::replace::OpenLaneId;
-use super::{JoinedLane, join};
+use super::udp::desk::{AcceptedUdp, UdpSessions};
+use super::udp::join::UdpTerms;
+use super::{JoinedLane, StreamLane, join};
 
 /// The sessions that expect lanes. Clones share them.
 #[derive(Clone)]
@@ -58,6 +60,8 @@ pub(crate) struct Expecting {
     pub(crate) listener: Arc<dyn LaneListener>,
     /// When it last heard of a way beside the ssh session.
     pub(crate) way_told: Option<Instant>,
+    /// The secrets of its lanes over UDP. `None` if none may come.
+    pub(crate) udp: Option<UdpTerms>,
 }
 
 /// Takes a session out of the registry when it ends.
@@ -147,6 +151,22 @@ impl Registry {
         }
     }
 
+    /// Brings a lane over UDP that has proved to belong to a session to it, as soon as its first
+    /// sealed packet has come. Waits for that on a thread of its own: there are no more of these
+    /// than ids that sessions have named.
+    pub(crate) async fn bring_udp(&self, accepted: AcceptedUdp) {
+        let listener = self.lock().get(&accepted.session).map(|expecting| expecting.listener.clone());
+        let Some(listener) = listener else { return };
+        match tokio::task::spawn_blocking(move || accepted.first()).await {
+            Ok(Ok(lane)) => listener.hear(LaneEvent::Joined(JoinedLane::Udp(Box::new(lane)))),
+            Ok(Err(unjoined)) => {
+                let fault = Fault::from(unjoined);
+                tracing::debug!(target: "longhaul::serve", %fault, "a UDP lane came to nothing");
+            }
+            Err(_) => {}
+        }
+    }
+
     /// The lanes that lost their seats since this was last asked.
     pub(crate) fn take_lost(&self) -> Tally {
         let mut lost = self.private.take_lost();
@@ -180,12 +200,28 @@ impl Registry {
         // accident.
         stream.set_congestion(&congestion)?;
         join::confirm(&mut stream)?;
-        listener.hear(LaneEvent::Joined(JoinedLane { id, stream, taken: true }));
+        listener.hear(LaneEvent::Joined(StreamLane { id, stream, taken: true }.into()));
         Ok(())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UdpSessions for Registry {
+    fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms> {
+        let sessions = self.lock();
+        let expecting = sessions.get(session)?;
+        let is_open = expecting.open.get(&lane).is_some_and(|until| Instant::now() < *until);
+        expecting.udp.clone().filter(|_| is_open)
+    }
+
+    fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<u32> {
+        let mut sessions = self.lock();
+        sessions.get_mut(session)?.open.remove(&lane)?;
+        // A session that receives names its slots by the first status.
+        Some(0)
     }
 }
 
@@ -230,6 +266,7 @@ mod tests {
             congestion: Congestion::Auto,
             listener: Arc::new(listener),
             way_told: None,
+            udp: None,
         };
         // A session that begins later hears of a way, too.
         let _first = registry.expect([1; 16], expect(sender.clone()));

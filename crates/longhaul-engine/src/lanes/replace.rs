@@ -227,6 +227,7 @@ const IN_VAIN_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests {
+    use super::super::StreamLane;
     use super::*;
 
     fn granting(target: u32) -> Replacement {
@@ -247,7 +248,7 @@ mod tests {
             Some(code) => Err(Fault::new(code, Blame::Path, "it fails")),
             None => {
                 let (stream, _) = longhaul_net::LaneStream::pair().expect("a pair");
-                Ok(JoinedLane { id, stream, taken: true })
+                Ok(StreamLane { id, stream, taken: true }.into())
             }
         });
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -259,7 +260,7 @@ mod tests {
             let mut heard = Vec::new();
             while let Some(event) = events.recv().await {
                 heard.push(match event {
-                    LaneEvent::Joined(lane) => format!("lane {}", lane.id.0),
+                    LaneEvent::Joined(lane) => format!("lane {}", lane.id().0),
                     LaneEvent::Undialled(fault) => fault.code.name().to_owned(),
                     other => panic!("{other:?}"),
                 });

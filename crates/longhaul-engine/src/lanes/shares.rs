@@ -50,7 +50,7 @@ impl LaneShares {
     /// Gives each lane that has a window its share of this side's memory. `expected`: the number of
     /// such lanes that there may come to be.
     pub(crate) fn divide_windows<'a>(&self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, expected: usize) {
-        let with_window = lanes.filter(|lane| lane.facts().memory != LaneMemory::Kernel);
+        let with_window = lanes.filter(|lane| matches!(lane.facts().memory, LaneMemory::Window { .. }));
         let window = self.windows / with_window.clone().count().max(expected).max(1) as u64;
         let window = usize::try_from(window).unwrap_or(usize::MAX);
         with_window.for_each(|lane| lane.set_window(window));

@@ -12,8 +12,8 @@ use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM,
-    CAP_TAKES_STREAMS, Flow, GrantedLanes, Hello, Protect, Request, VERSION, Welcome, extras_wanted, share_of_hello,
-    share_said, with_extras_of_hello,
+    CAP_TAKES_STREAMS, CAP_UDP_LANES, Flow, GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION,
+    Welcome, extras_wanted, share_of_hello, share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -21,17 +21,29 @@ use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
 pub(crate) fn hello(request: Request, units: Units) -> Message {
+    let mut request = request;
     let exact = |flow: &Flow| if flow.exact_chunks { CAP_EXACT_CHUNKS } else { 0 };
     let knows = |flow: &Flow| if flow.knows_shared { CAP_KNOWS_SHARED } else { 0 };
-    let asked = match &request {
+    let asked = match &mut request {
         Request::Transfer(transfer) => {
+            let udp = ask_for_udp(transfer);
             let flow = &transfer.flow;
-            extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow)
+            extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow) | udp
         }
         _ => 0,
     };
     let caps = asked | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
+}
+
+/// Has a transfer name TCP if it is for lanes over UDP, and gives the bit that says so: a build
+/// that does not know such lanes could not read their name.
+fn ask_for_udp(transfer: &mut Transfer) -> u64 {
+    if transfer.flow.transport != Transport::Udp {
+        return 0;
+    }
+    transfer.flow.transport = Transport::Tcp;
+    CAP_UDP_LANES
 }
 
 /// The units that a receiver takes.
@@ -156,6 +168,9 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Faul
         transfer.flow.share = share_of_hello(hello.caps);
         transfer.flow.knows_shared = hello.caps & CAP_KNOWS_SHARED != 0;
         transfer.flow.exact_chunks = hello.caps & CAP_EXACT_CHUNKS != 0;
+        if hello.caps & CAP_UDP_LANES != 0 {
+            transfer.flow.transport = Transport::Udp;
+        }
     }
     Ok((request, units))
 }
@@ -191,6 +206,21 @@ pub(crate) const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX
 const PART_TAKEN_MAX: Duration = Duration::from_secs(30);
 /// How long a refusal is waited for from a side that takes no more of a request.
 const REFUSAL_OVERTAKES: Duration = Duration::from_secs(5);
+
+/// The bit of a `Welcome` that grants lanes over `transport`.
+pub(crate) fn transport_caps(transport: Transport) -> u64 {
+    if transport == Transport::Udp { CAP_UDP_LANES } else { 0 }
+}
+
+/// Refuses lanes over another transport than UDP, if that was asked for.
+pub(crate) fn need_udp(asked: Transport, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+    let is_granted = welcome.caps & CAP_UDP_LANES != 0 && granted.transport == Transport::Udp;
+    if asked != Transport::Udp || is_granted {
+        return Ok(());
+    }
+    let why = "the other side does not know lanes over UDP";
+    Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint::Network::UpdateOrUseQuic))
+}
 
 /// The bits of a receiver's `Welcome`: that it takes streams, and how it makes small files and
 /// names durable.
@@ -235,6 +265,25 @@ mod tests {
 
     use super::*;
 
+    fn transfer(flow: Flow) -> Transfer {
+        Transfer {
+            role: Role::Sender,
+            initiator: true,
+            protect: Protect::Private,
+            chunk: ChunkSize::DEFAULT,
+            chunk_max: ChunkSize::DEFAULT,
+            lanes: 1,
+            preserve: Preserve::default(),
+            dry_run: false,
+            set: 0,
+            far: Far::Memory { bytes: 1, millis: 0 },
+            run: [0; 16],
+            read_back: false,
+            flow,
+            digests: false,
+        }
+    }
+
     #[tokio::test]
     async fn an_agreement_that_comes_before_all_was_said_breaks_no_message_off() {
         let (near, far) = tokio::io::duplex(4096);
@@ -265,27 +314,53 @@ mod tests {
         assert!(has_said);
     }
 
+    #[test]
+    fn an_older_build_is_asked_for_nothing_that_it_cannot_read_and_its_answer_is_refused() {
+        let chunk = ChunkSize::DEFAULT;
+        let mut transfer = transfer(Flow { transport: Transport::Udp, ..Flow::default() });
+        assert_eq!((ask_for_udp(&mut transfer), transfer.flow.transport), (CAP_UDP_LANES, Transport::Tcp));
+        let answers = |caps, transport| {
+            let (session, lanes_max) = ([0; 16], 1);
+            let sizes = (chunk, chunk);
+            let welcome = Welcome {
+                version: VERSION,
+                caps,
+                session,
+                chunk: sizes.0,
+                chunk_max: sizes.1,
+                bundled_max: 0,
+                lanes_max,
+                rate: 0,
+                memory_bytes: 0,
+            };
+            (welcome, GrantedLanes { first: longhaul_core::LaneId(0), count: 1, transport })
+        };
+        for (caps, granted, is_good) in [
+            (CAP_UDP_LANES, Transport::Udp, true),
+            (CAP_UDP_LANES, Transport::Tcp, false),
+            (0, Transport::Tcp, false),
+            (0, Transport::Udp, false),
+        ] {
+            let (welcome, lanes) = answers(caps, granted);
+            let judged = need_udp(Transport::Udp, &welcome, &lanes).map_err(|fault| fault.code);
+            assert_eq!(judged, if is_good { Ok(()) } else { Err(FaultCode::Unsupported) }, "{caps} {granted}");
+            assert!(need_udp(Transport::Tcp, &welcome, &lanes).is_ok());
+        }
+    }
+
     #[tokio::test]
-    async fn a_hello_says_the_share_and_whether_a_user_gave_the_chunk_size() {
-        for (exact_chunks, share) in [(false, PathShare::Fair), (true, PathShare::Polite), (true, PathShare::All)] {
+    async fn a_hello_says_the_share_and_whether_a_user_gave_the_chunk_size_and_whether_lanes_are_to_go_over_udp() {
+        let (tcp, quic, udp) = (Transport::Tcp, Transport::Quic, Transport::Udp);
+        for (exact_chunks, share, transport) in [
+            (false, PathShare::Fair, tcp),
+            (true, PathShare::Polite, quic),
+            (true, PathShare::All, udp),
+            (false, PathShare::Fair, udp),
+        ] {
             let (near, far) = tokio::io::duplex(4096);
             let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
-            let transfer = Transfer {
-                role: Role::Sender,
-                initiator: true,
-                protect: Protect::Private,
-                chunk: ChunkSize::DEFAULT,
-                chunk_max: ChunkSize::DEFAULT,
-                lanes: 1,
-                preserve: Preserve::default(),
-                dry_run: false,
-                set: 0,
-                far: Far::Memory { bytes: 1, millis: 0 },
-                run: [0; 16],
-                read_back: false,
-                flow: Flow { exact_chunks, share, knows_shared: exact_chunks, ..Flow::default() },
-                digests: false,
-            };
+            let knows_shared = exact_chunks;
+            let transfer = transfer(Flow { exact_chunks, share, knows_shared, transport, ..Flow::default() });
             let said = Request::Transfer(Box::new(transfer));
             write_message(&mut far, &hello(said.clone(), Units::Any)).await.expect("said");
             assert_eq!(hear(&mut reader).await.expect("a hello"), (said, Units::Any));

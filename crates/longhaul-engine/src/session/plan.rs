@@ -214,7 +214,7 @@ impl Plan {
     /// them, so that the chunk whose turn it is always finds one.
     fn chunks_kept(&self, slots: usize) -> usize {
         let slots = match TransportFacts::of(self.lanes.transport).memory {
-            LaneMemory::Kernel => slots,
+            LaneMemory::Kernel | LaneMemory::Slots => slots,
             LaneMemory::Window { .. } => budget::beside_windows(slots),
         };
         slots.saturating_sub(self.lanes.numbers.most as usize).clamp(1, CHUNKS_WANTED_MAX)

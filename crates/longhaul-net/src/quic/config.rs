@@ -29,6 +29,8 @@ pub(crate) fn endpoint() -> EndpointConfig {
     let mut config = EndpointConfig::default();
     // It fails below 1200 bytes alone.
     let _ = config.max_udp_payload_size(PAYLOAD_MAX);
+    // Native lanes share the port, and are told apart by the bit that it would change.
+    config.grease_quic_bit(false);
     config
 }
 

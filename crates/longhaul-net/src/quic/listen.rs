@@ -26,12 +26,15 @@ use crate::error::NetError;
 use crate::public_key::PublicKey;
 use crate::tls::ServerTls;
 use crate::turns::Stage;
+use crate::udp::Knocks;
 use crate::wire::canonical;
 
 /// A listening UDP socket.
 pub struct QuicListener {
     addr: SocketAddr,
     lanes: mpsc::Receiver<(QuicStream, PublicKey)>,
+    /// `None` once it was taken.
+    knocks: Option<Knocks>,
     endpoint: Endpoint,
     /// `Some` until it is dropped.
     threads: Option<Runtime>,
@@ -59,18 +62,20 @@ impl QuicListener {
             .enable_all()
             .build()
             .map_err(failed("start drivers"))?;
-        let (endpoint, socket) = {
+        let (endpoint, socket, knocks) = {
             let _inside = threads.enter();
-            let socket = Arc::new(PacedSocket::new(udp).map_err(failed("set a UDP socket up"))?);
+            let (socket, knocks) = PacedSocket::shared(udp).map_err(failed("set a UDP socket up"))?;
+            let socket = Arc::new(socket);
             let runtime = Arc::new(TokioRuntime);
             let server = Some(server.clone());
             let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), server, socket.clone(), runtime);
-            (endpoint.map_err(failed("set a UDP socket up"))?, socket)
+            (endpoint.map_err(failed("set a UDP socket up"))?, socket, knocks)
         };
         let addr = endpoint.local_addr().map_err(failed("listen over UDP"))?;
         let (sender, lanes) = mpsc::channel(WAITING_MAX);
         threads.spawn(accept_all(endpoint.clone(), Greeter { server, tls: tls.clone(), socket, sender }));
-        Ok(QuicListener { addr, lanes, endpoint, threads: Some(threads) })
+        let knocks = Some(knocks);
+        Ok(QuicListener { addr, lanes, knocks, endpoint, threads: Some(threads) })
     }
 
     /// The address where it listens.
@@ -81,6 +86,12 @@ impl QuicListener {
     /// The threads that drive its connections.
     pub fn drivers(&self) -> Option<&Handle> {
         self.threads.as_ref().map(Runtime::handle)
+    }
+
+    /// Datagrams that ask for native UDP lanes at this port. `None` if they were taken before. As
+    /// long as nobody takes them, they are lost.
+    pub fn take_knocks(&mut self) -> Option<Knocks> {
+        self.knocks.take()
     }
 
     /// The next stream, with the key that its dialler has proved. `None` when the socket is of no

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,11 +19,11 @@ use std::time::Instant;
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
-use rustix::net::sockopt;
-use socket2::{Domain, Socket, Type};
 use tokio::time::{Sleep, sleep_until};
 
 use super::bucket::Bucket;
+pub(crate) use crate::udp::socket::{PAYLOAD_MAX, adopted, dialling, listening, route_payload};
+use crate::udp::{Door, Knocks};
 
 /// A UDP socket that paces its connections: see the module.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct PacedSocket {
     buckets: RwLock<HashMap<SocketAddr, Arc<Bucket>>>,
     /// The largest datagram that was sent so far, up to which datagrams may be batched.
     largest: AtomicUsize,
+    /// Where datagrams go that are none of QUIC's. `None` at a socket that dials.
+    door: Option<Door>,
 }
 
 thread_local! {
@@ -45,7 +47,14 @@ impl PacedSocket {
     /// Wraps a bound socket; within a Tokio runtime.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<PacedSocket> {
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        Ok(PacedSocket { inner, buckets: RwLock::default(), largest: AtomicUsize::new(0) })
+        Ok(PacedSocket { inner, buckets: RwLock::default(), largest: AtomicUsize::new(0), door: None })
+    }
+
+    /// Like [`PacedSocket::new`], of a socket at a port that native lanes use, too.
+    pub(crate) fn shared(socket: UdpSocket) -> io::Result<(PacedSocket, Knocks)> {
+        let (door, knocks) = Door::new(&socket)?;
+        let socket = PacedSocket::new(socket)?;
+        Ok((PacedSocket { door: Some(door), ..socket }, knocks))
     }
 
     /// Makes datagrams to `addr` keep the rate of `bucket` from now on.
@@ -89,7 +98,11 @@ impl AsyncUdpSocket for PacedSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(cx, bufs, meta)
+        let received = self.inner.poll_recv(cx, bufs, meta);
+        if let (Some(door), Poll::Ready(Ok(count))) = (&self.door, &received) {
+            door.sort(bufs, &mut meta[..*count]);
+        }
+        received
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -142,68 +155,5 @@ impl fmt::Debug for PacedPoller {
     }
 }
 
-/// A socket to dial from: at `local`, or at the address that the route to `peer` takes.
-pub(crate) fn dialling(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<UdpSocket> {
-    let any = match peer {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    bound(SocketAddr::new(local.unwrap_or(any), 0), false)
-}
-
-/// A socket to listen at.
-pub(crate) fn listening(addr: SocketAddr) -> io::Result<UdpSocket> {
-    bound(addr, true)
-}
-
-fn bound(addr: SocketAddr, both_families: bool) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, None)?;
-    if addr.is_ipv6() && both_families {
-        socket.set_only_v6(false)?;
-    }
-    enlarge(&socket);
-    socket.bind(&addr.into())?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
-/// A bound socket that was made elsewhere, with what a socket of our own has.
-pub(crate) fn adopted(socket: Socket) -> io::Result<UdpSocket> {
-    enlarge(&socket);
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
-fn enlarge(socket: &Socket) {
-    // The kernel's default buffer holds two milliseconds of a gigabit: a thread that is late loses
-    // packets. Beyond net.core.rmem_max only those with CAP_NET_ADMIN get it.
-    let _ = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES));
-    let _ = sockopt::set_socket_send_buffer_size_force(socket, SEND_BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES));
-}
-
-/// The largest UDP payload that the route to `peer` takes at this host, as far as the kernel knows,
-/// up to [`PAYLOAD_MAX`].
-pub(crate) fn route_payload(peer: SocketAddr, local: Option<IpAddr>) -> u16 {
-    let headers = if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 };
-    let asked = || {
-        let socket = dialling(peer, local)?;
-        socket.connect(peer)?;
-        Ok::<_, io::Error>(if peer.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? })
-    };
-    let mtu = asked().unwrap_or(1500);
-    u16::try_from(mtu.saturating_sub(headers))
-        .unwrap_or(u16::MAX)
-        .clamp(PAYLOAD_MIN, PAYLOAD_MAX - (headers as u16 - 28))
-}
-
-/// UDP payload of an IPv4 packet of 9000 bytes.
-pub(crate) const PAYLOAD_MAX: u16 = 8972;
-/// The UDP payload that every path carries (RFC 9000, section 14).
-pub(crate) const PAYLOAD_MIN: u16 = 1200;
 /// UDP payload of the largest IPv4 packet.
 const BATCH_BYTES_MAX: usize = 65_507;
-/// The receive buffer holds some 30 ms of a gigabit.
-const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-const SEND_BUFFER_BYTES: usize = 1 << 20;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::Transport;
 use quinn::{Connection, ConnectionError, ReadError, RecvStream, SendStream, VarInt, WriteError};
 use tokio::sync::oneshot;
 
@@ -344,9 +345,11 @@ impl fmt::Debug for QuicStream {
 pub(crate) fn algorithm(congestion: &Congestion) -> Result<Algorithm, NetError> {
     match congestion {
         Congestion::Auto => Ok(Algorithm::default()),
-        Congestion::Named(name) => {
-            Algorithm::named(name).ok_or_else(|| NetError::NoSuchControl { asked: name.clone() })
-        }
+        Congestion::Named(name) => Algorithm::named(name).ok_or_else(|| NetError::NoSuchControl {
+            asked: name.clone(),
+            over: Transport::Quic,
+            offered: "they have: rate bbr cubic",
+        }),
     }
 }
 

@@ -8,6 +8,7 @@ mod private_lanes;
 mod quic_lanes;
 mod record_noise;
 mod speed;
+mod udp_lanes;
 
 use std::net::SocketAddr;
 use std::sync::mpsc;

@@ -13,7 +13,7 @@ use longhaul_core::{Fault, LaneId};
 use super::arrivals::Arrivals;
 use super::{Landed, Receiver, ReceiverAction};
 use crate::time::Timestamp;
-use crate::wire::message::{Declared, LaneClosed, LaneLost, Message};
+use crate::wire::message::{Declared, LandedUnits, LaneClosed, LaneLost, Message, UdpLaneClosed};
 
 /// All lanes that this session ever had, and the units that they brought.
 #[derive(Debug, Default)]
@@ -36,15 +36,15 @@ pub(super) struct ReceivingLanes {
 /// Open or Closing  this side's end is closed      LaneClosed              Closed
 /// Closed           LaneLost that crossed it       LaneClosed, once more   Closed, answered
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum ReceivingLane {
     Open,
     /// This side's end is being closed.
     Closing,
-    /// It is closed, after `landed` units were taken in. `answered` if the sender's `LaneLost` was
-    /// answered: it may cross this side's `LaneClosed` once.
+    /// It is closed, after the units in `landed` were taken in. `answered` if the sender's
+    /// `LaneLost` was answered: it may cross this side's `LaneClosed` once.
     Closed {
-        landed: u64,
+        landed: LandedUnits,
         answered: bool,
     },
 }
@@ -56,7 +56,7 @@ enum OnLost {
     /// This side's end is being closed already.
     Wait,
     /// It is closed here.
-    Answer(LaneClosed),
+    Answer(Message),
 }
 
 impl ReceivingLanes {
@@ -76,11 +76,16 @@ impl ReceivingLanes {
         known.map(|known| *known = ReceivingLane::Closing).is_some()
     }
 
-    /// Notes that this side's end is closed after so many units. Gives the word for the sender.
-    fn close(&mut self, lane: LaneId, landed: u64, answered: bool) -> LaneClosed {
-        self.lanes.insert(lane, ReceivingLane::Closed { landed, answered });
+    /// Notes that this side's end is closed after these units. Gives the word for the sender.
+    fn close(&mut self, lane: LaneId, landed: LandedUnits, answered: bool) -> Message {
         self.arrivals.close(lane);
-        LaneClosed { lane, landed }
+        let word = if landed.beyond.is_empty() {
+            Message::LaneClosed(LaneClosed { lane, landed: landed.below })
+        } else {
+            Message::UdpLaneClosed(UdpLaneClosed { lane, landed: landed.clone() })
+        };
+        self.lanes.insert(lane, ReceivingLane::Closed { landed, answered });
+        word
     }
 
     /// Takes a lane that the sender lost.
@@ -88,7 +93,8 @@ impl ReceivingLanes {
         match self.lanes.get(&lane) {
             Some(ReceivingLane::Open) => Ok(OnLost::Close),
             Some(ReceivingLane::Closing) => Ok(OnLost::Wait),
-            Some(&ReceivingLane::Closed { landed, answered: false }) => {
+            Some(ReceivingLane::Closed { landed, answered: false }) => {
+                let landed = landed.clone();
                 Ok(OnLost::Answer(self.close(lane, landed, true)))
             }
             Some(ReceivingLane::Closed { answered: true, .. }) => {
@@ -98,7 +104,7 @@ impl ReceivingLanes {
                 Err(Fault::protocol("more lanes are lost than there ever were"))
             }
             // It never joined here, so it has brought nothing.
-            None => Ok(OnLost::Answer(self.close(lane, 0, true))),
+            None => Ok(OnLost::Answer(self.close(lane, LandedUnits::default(), true))),
         }
     }
 
@@ -111,7 +117,7 @@ impl ReceivingLanes {
     /// arrive; the sender sends and declares them anew.
     pub(super) fn declare(&mut self, declared: Declared) -> Result<Option<(Landed, Declared)>, Fault> {
         let known = self.lanes.get(&declared.lane);
-        if matches!(known, Some(ReceivingLane::Closed { landed, .. }) if declared.seq >= *landed) {
+        if matches!(known, Some(ReceivingLane::Closed { landed, .. }) if !landed.has(declared.seq)) {
             return Ok(None);
         }
         self.arrivals.declare(declared)
@@ -145,14 +151,14 @@ impl Receiver {
         self.lanes.join(lane)
     }
 
-    /// This side's end of a lane is closed. Its first `landed` units were reported by
-    /// [`Receiver::handle_landed`], and no other will be.
-    pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
+    /// This side's end of a lane is closed. Its units in `landed` (a number: the first so many)
+    /// were reported by [`Receiver::handle_landed`], and no other will be.
+    pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: impl Into<LandedUnits>) {
         if self.is_over() || !self.lanes.stands(lane) {
             return;
         }
-        let closed = self.lanes.close(lane, landed, false);
-        self.actions.say(Message::LaneClosed(closed));
+        let closed = self.lanes.close(lane, landed.into(), false);
+        self.actions.say(closed);
         self.settle_down(now);
     }
 
@@ -172,7 +178,7 @@ impl Receiver {
         match self.lanes.lose(lane)? {
             OnLost::Close => drop(self.begin_closing(lane)),
             OnLost::Wait => {}
-            OnLost::Answer(closed) => self.actions.say(Message::LaneClosed(closed)),
+            OnLost::Answer(closed) => self.actions.say(closed),
         }
         Ok(())
     }

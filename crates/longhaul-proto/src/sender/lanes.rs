@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use longhaul_core::{Attempt, LaneId, Unit};
 
 use super::{OfferState, Sender, SenderAction, Sent};
-use crate::wire::message::{LaneClosed, LaneLost, Message};
+use crate::wire::message::{LandedUnits, LaneLost, Message};
 
 /// The carrier of an outstanding unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +44,10 @@ pub(super) struct SendingLanes {
 struct SendingLane {
     /// Whether the receiver knows that the lane is lost, or was told so.
     lost: bool,
-    /// The unit in hand when this side's end was closed, if any. `None` while this end is open.
-    ended: Option<Option<Unfinished>>,
-    /// The number of units that the receiver took in before its end was closed. `None` while that
-    /// is open.
-    landed: Option<u64>,
+    /// The units in hand when this side's end was closed. `None` while this end is open.
+    ended: Option<Vec<Unfinished>>,
+    /// The units that the receiver took in before its end was closed. `None` while that is open.
+    landed: Option<LandedUnits>,
 }
 
 impl Carrier {
@@ -63,11 +62,11 @@ impl Sender {
         self.lanes.open.entry(lane).or_default();
     }
 
-    /// This side's end of a lane is closed. Every unit that it sent whole was reported, and
-    /// `unfinished` will not go on.
-    pub fn handle_lane_ended(&mut self, lane: LaneId, unfinished: Option<Unfinished>) {
+    /// This side's end of a lane is closed. Every unit that it sent whole was reported, and those
+    /// that are `unfinished` will not go on.
+    pub fn handle_lane_ended(&mut self, lane: LaneId, unfinished: impl IntoIterator<Item = Unfinished>) {
         let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
-        known.ended.get_or_insert(unfinished);
+        known.ended.get_or_insert_with(|| unfinished.into_iter().collect());
         self.say_lane_lost(lane);
         self.reassign(lane);
     }
@@ -76,7 +75,7 @@ impl Sender {
     /// receiver closes its end when it has taken them in, and says so.
     pub fn handle_lane_retired(&mut self, lane: LaneId) {
         let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
-        known.ended.get_or_insert(None);
+        known.ended.get_or_insert_default();
         self.reassign(lane);
     }
 
@@ -105,29 +104,32 @@ impl Sender {
     }
 
     /// The receiver's end of a lane is closed.
-    pub(super) fn on_lane_closed(&mut self, closed: &LaneClosed) {
-        let Some(known) = self.lanes.open.get_mut(&closed.lane) else { return };
+    pub(super) fn on_lane_closed(&mut self, lane: LaneId, landed: LandedUnits) {
+        let Some(known) = self.lanes.open.get_mut(&lane) else { return };
         known.lost = true;
-        known.landed.get_or_insert(closed.landed);
+        known.landed.get_or_insert(landed);
         if known.ended.is_none() {
-            self.actions.push_back(SenderAction::CloseLane(closed.lane));
+            self.actions.push_back(SenderAction::CloseLane(lane));
         }
-        self.reassign(closed.lane);
+        self.reassign(lane);
     }
 
     /// Orders the units that went down with a lane again, once both ends have closed it: as the
     /// same attempt, because they never arrived.
     fn reassign(&mut self, lane: LaneId) {
-        let Some((Some(unfinished), Some(landed))) = self.lanes.open.get(&lane).map(|l| (l.ended, l.landed)) else {
+        let is_closed = |known: &&SendingLane| known.ended.is_some() && known.landed.is_some();
+        if self.lanes.open.get(&lane).filter(is_closed).is_none() {
             return;
-        };
-        self.lanes.open.remove(&lane);
-        let down = |carrier: &Carrier| matches!(carrier, Carrier::Lane(on, seq) if *on == lane && *seq >= landed);
-        if let Some(Unfinished { unit, attempt }) = unfinished
-            && let Some(carrier) = self.carrier(unit, Some(attempt))
-            && !matches!(carrier, Carrier::Lane(..))
-        {
-            *carrier = Carrier::Lane(lane, u64::MAX);
+        }
+        let SendingLane { ended, landed, .. } = self.lanes.open.remove(&lane).unwrap_or_default();
+        let landed = landed.unwrap_or_default();
+        let down = |carrier: &Carrier| matches!(carrier, Carrier::Lane(on, seq) if *on == lane && !landed.has(*seq));
+        for Unfinished { unit, attempt } in ended.unwrap_or_default() {
+            if let Some(carrier) = self.carrier(unit, Some(attempt))
+                && !matches!(carrier, Carrier::Lane(..))
+            {
+                *carrier = Carrier::Lane(lane, u64::MAX);
+            }
         }
         for (file, state) in &mut self.entries {
             let OfferState::Large(large) = state else { continue };

@@ -19,7 +19,7 @@ mod stream;
 use std::collections::{BTreeMap, VecDeque};
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
+use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX, UDP_UNITS_OPEN_MAX};
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit};
 
 use crate::steps;
@@ -296,7 +296,14 @@ impl Sender {
                 Ok(())
             }
             Message::LaneClosed(closed) => {
-                self.on_lane_closed(&closed);
+                self.on_lane_closed(closed.lane, closed.landed.into());
+                Ok(())
+            }
+            Message::UdpLaneClosed(closed) => {
+                match closed.landed.beyond.len() <= UDP_UNITS_OPEN_MAX as usize {
+                    true => self.on_lane_closed(closed.lane, closed.landed),
+                    false => return self.abort(Fault::protocol("more units of a lane landed than there can be")),
+                }
                 Ok(())
             }
             Message::Complete(ending) => self.on_complete(ending),

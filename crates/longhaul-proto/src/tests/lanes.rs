@@ -9,7 +9,7 @@ use super::victim::{CV, Victim, chunk};
 use crate::Sender;
 use crate::receiver;
 use crate::sender::{SenderAction, Sent, Unfinished};
-use crate::wire::message::{Declared, Finding, LaneClosed, LaneLost, Message};
+use crate::wire::message::{Declared, Finding, LandedUnits, LaneClosed, LaneLost, Message, UdpLaneClosed};
 
 const LANE: LaneId = LaneId(7);
 
@@ -30,7 +30,7 @@ fn orders(sender: &mut Sender) -> (Vec<(Unit, Attempt)>, Vec<Message>) {
         match action {
             SenderAction::ReadChunk { file, index, attempt, .. } => reads.push((Unit::Chunk { file, index }, attempt)),
             SenderAction::Pack { bundle, attempt, .. } => reads.push((Unit::Bundle(bundle), attempt)),
-            SenderAction::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => said.push(message),
+            SenderAction::Send(message @ Message::LaneLost(_)) => said.push(message),
             SenderAction::Abort(fault) => panic!("{fault}"),
             _ => {}
         }
@@ -49,6 +49,12 @@ fn sent(unit: Unit, lane: LaneId, seq: u64) -> Sent {
 
 fn closed(lane: LaneId, landed: u64) -> Message {
     Message::LaneClosed(LaneClosed { lane, landed })
+}
+
+/// A lane that brought all units below one, and these.
+fn udp_closed<const N: usize>(below: u64, beyond: [u64; N]) -> Message {
+    let landed = LandedUnits::with_beyond(below, beyond.into_iter());
+    Message::UdpLaneClosed(UdpLaneClosed { lane: LANE, landed })
 }
 
 fn lost(lane: LaneId) -> Message {
@@ -77,6 +83,30 @@ fn nothing_is_read_again_before_both_ends_have_closed_the_lane() {
         let again = [1, 2, 3].map(|n| (chunk(n), Attempt::FIRST)).to_vec();
         assert_eq!(orders(&mut sender).0, again, "what landed is not, and it is the same sending");
     }
+}
+
+#[test]
+fn of_a_lane_whose_units_come_in_any_order_those_that_landed_are_not_read_again() {
+    let mut sender = asked();
+    (0..3).for_each(|n| sender.handle_sent(sent(chunk(n), LANE, n)));
+    let bundle = Unit::Bundle(BundleId(0));
+    let in_hand = [chunk(3), bundle].map(|unit| Unfinished { unit, attempt: Attempt::FIRST });
+    sender.handle_lane_ended(LANE, in_hand);
+    sender.handle_message(udp_closed(0, [1]));
+    let again = [chunk(0), chunk(2), chunk(3), bundle].map(|unit| (unit, Attempt::FIRST)).to_vec();
+    assert_eq!(orders(&mut sender).0, again);
+}
+
+#[test]
+fn landed_units_are_told_apart_by_their_numbers() {
+    for others in [vec![], vec![3], vec![2, 3, 7], vec![3, 4, 5, 9, 11], vec![1000]] {
+        let landed = LandedUnits::with_beyond(2, others.iter().copied());
+        for number in 0..1100 {
+            assert_eq!(landed.has(number), number < 2 || others.contains(&number), "{others:?} {number}");
+        }
+    }
+    let hostile = LandedUnits { below: u64::MAX, beyond: vec![u32::MAX; 9] };
+    assert!(hostile.has(0) && !hostile.has(u64::MAX));
 }
 
 #[test]
@@ -159,6 +189,17 @@ fn a_receiver_says_how_much_of_a_lane_it_took_in_once_its_end_is_closed() {
 }
 
 #[test]
+fn a_receiver_names_the_units_that_came_beyond_one_that_did_not() {
+    let mut victim = Victim::wanting();
+    assert!(victim.receiver.handle_lane_joined(LANE));
+    let landed = LandedUnits::with_beyond(3, [5, 6].into_iter());
+    victim.receiver.handle_lane_ended(super::victim::NOW, LANE, landed);
+    assert_eq!(said(&victim.obey()), [udp_closed(3, [5, 6])]);
+    victim.say(lost(LANE));
+    assert_eq!(said(&victim.obey()), [udp_closed(3, [5, 6])]);
+}
+
+#[test]
 fn a_lane_that_the_sender_gave_up_before_it_joined_is_not_taken_in() {
     let mut victim = Victim::wanting();
     victim.say(lost(LANE));
@@ -191,9 +232,9 @@ fn what_a_closed_lane_never_brought_is_not_owed_any_more() {
 /// The messages about lanes.
 fn said(actions: &[receiver::ReceiverAction]) -> Vec<Message> {
     let of_lanes = |action: &receiver::ReceiverAction| match action {
-        receiver::ReceiverAction::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => {
-            Some(message.clone())
-        }
+        receiver::ReceiverAction::Send(
+            message @ (Message::LaneLost(_) | Message::LaneClosed(_) | Message::UdpLaneClosed(_)),
+        ) => Some(message.clone()),
         _ => None,
     };
     actions.iter().filter_map(of_lanes).collect()

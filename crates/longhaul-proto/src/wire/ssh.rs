@@ -105,7 +105,7 @@ impl SshSignal {
                 [DIAL_BACK, low, high]
             }
             SshSignal::WayFound(Transport::Quic) => [WAY_FOUND, 1, 0],
-            SshSignal::WayFound(Transport::Tcp | Transport::Ssh) => [WAY_FOUND, 0, 0],
+            SshSignal::WayFound(Transport::Tcp | Transport::Ssh | Transport::Udp) => [WAY_FOUND, 0, 0],
         }
     }
 

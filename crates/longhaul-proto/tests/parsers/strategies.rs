@@ -285,6 +285,10 @@ fn opening_messages() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|lane| Message::LaneLost(LaneLost { lane: LaneId(lane) })),
         (any::<u32>(), any::<u64>())
             .prop_map(|(lane, landed)| Message::LaneClosed(LaneClosed { lane: LaneId(lane), landed })),
+        (any::<u32>(), any::<u64>(), vec(any::<u32>(), 0..5)).prop_map(|(lane, below, beyond)| {
+            let landed = LandedUnits { below, beyond };
+            Message::UdpLaneClosed(UdpLaneClosed { lane: LaneId(lane), landed })
+        }),
         (vec(listed(), 0..5), any::<bool>()).prop_map(|(names, last)| Message::Listing(Listing { names, last })),
         (vec(far_sources(), 0..4), vec(any::<u8>(), 0..40), any::<bool>())
             .prop_map(|(sources, names, last)| Message::RequestPart(RequestPart { sources, names, last })),
@@ -408,5 +412,5 @@ pub(crate) fn headers() -> impl Strategy<Value = Header> {
 }
 
 fn transport() -> impl Strategy<Value = Transport> {
-    prop_oneof![Just(Transport::Tcp), Just(Transport::Quic)]
+    prop_oneof![Just(Transport::Tcp), Just(Transport::Quic), Just(Transport::Udp)]
 }

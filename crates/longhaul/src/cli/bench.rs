@@ -49,7 +49,7 @@ pub struct BenchNetArgs {
     /// push (from here), pull (to here) or both [default: both]
     #[arg(long, value_name = "WAY")]
     pub direction: Option<OsString>,
-    /// Kinds of lane: of tcp,quic,auto [default: tcp]
+    /// Kinds of lane: of tcp,quic,udp,auto [default: tcp]
     #[arg(long, value_name = "LIST", help_heading = "Network")]
     pub transport: Option<OsString>,
     /// Protections: of private,safe [default: private]

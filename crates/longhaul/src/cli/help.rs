@@ -149,5 +149,5 @@ Examples:
   longhaul serve --root data=/srv/data:read,create
   longhaul serve --config serve.toml --check-config         what is wrong with it, or doubtful
 
-Clients connect to TCP port 7214 (and UDP 7214 for lanes over QUIC): let both in. SIGTERM or Ctrl-C ends every session in order, and \
+Clients connect to TCP port 7214 (and UDP 7214 for lanes over QUIC or UDP): let both in. SIGTERM or Ctrl-C ends every session in order, and \
 each can be gone on with; SIGHUP or 'longhaul admin reload' has the config read again.";

@@ -23,14 +23,6 @@ pub enum Flaw {
         /// The words that exist.
         allowed: &'static str,
     },
-    /// A word of the contract whose work is still to be done.
-    #[error("'{given}' is not built yet")]
-    NotBuilt {
-        /// The word.
-        given: String,
-        /// The words that work.
-        hint: &'static str,
-    },
     /// The text is not a whole number, or the number is too small or large.
     #[error("'{}' is not a whole number from {least} to {most}", Escaped(.given.as_bytes()))]
     Number {
@@ -99,7 +91,6 @@ impl Flaw {
     /// The advice what to write instead.
     pub fn hint(&self) -> String {
         let fixed = match self {
-            Flaw::NotBuilt { hint, .. } => hint,
             Flaw::MemoryTooSmall { .. } => "give more --memory, or a smaller --chunk-size",
             Flaw::MemoryTooLarge { .. } => {
                 let mebibytes = MEMORY_BYTES_DEFAULT >> 20;

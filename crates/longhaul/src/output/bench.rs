@@ -76,7 +76,7 @@ struct NetBody<'a> {
     runs: usize,
     /// `push` or `pull`.
     direction: &'static str,
-    /// The kind of lane that was asked for: `tcp`, `quic` or `auto`.
+    /// The kind of lane that was asked for: `tcp`, `quic`, `udp` or `auto`.
     transport: &'static str,
     /// The protection of the lanes: `private` or `safe`.
     protect: &'static str,

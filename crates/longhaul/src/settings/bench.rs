@@ -82,8 +82,9 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         }
     }
     if cases.is_empty() {
-        impolite(Transport::Quic, share)?;
-        encrypted(Transport::Quic, Some(Protection::Safe))?;
+        let first = transports.first().copied().unwrap_or_default();
+        impolite(first, share)?;
+        encrypted(first, Some(Protection::Safe))?;
     }
     if cases.len() > CASES_MAX {
         let why = "these lists make more than 256 runs";
@@ -146,7 +147,7 @@ fn common(args: &BufferOptions, congestion: &Option<OsString>, layers: &Layers) 
 }
 
 fn exists(transport: Transport, protect: Protection) -> bool {
-    transport != Transport::Quic || protect == Protection::Private
+    !matches!(transport, Transport::Quic | Transport::Udp) || protect == Protection::Private
 }
 
 fn ways(text: &str) -> Result<Vec<Way>, Flaw> {
@@ -217,10 +218,11 @@ mod tests {
     #[test]
     fn of_the_combinations_those_that_there_are_become_cases() {
         let bench =
-            merged(&["--direction", "push", "--transport", "tcp,quic", "--protect", "private,safe"], None).unwrap();
+            merged(&["--direction", "push", "--transport", "tcp,quic,udp", "--protect", "private,safe"], None).unwrap();
         let cases: Vec<_> = bench.cases.iter().map(|case| (case.transport, case.protect)).collect();
-        let (tcp, quic) = (Transport::Tcp, Transport::Quic);
-        assert_eq!(cases, [(tcp, Protection::Private), (tcp, Protection::Safe), (quic, Protection::Private)]);
+        let (tcp, quic, udp) = (Transport::Tcp, Transport::Quic, Transport::Udp);
+        let (private, safe) = (Protection::Private, Protection::Safe);
+        assert_eq!(cases, [(tcp, private), (tcp, safe), (quic, private), (udp, private)]);
     }
 
     #[test]
@@ -244,7 +246,8 @@ mod tests {
     fn what_cannot_be_measured_is_a_usage_error() {
         for (args, start) in [
             (&["--direction", "up"][..], "--direction: 'up' is not one of push, pull, both"),
-            (&["--transport", "tcp,udp"], "--transport: 'udp' is not built yet"),
+            (&["--transport", "tcp,sctp"], "--transport: 'sctp' is not one of auto, tcp, quic, udp"),
+            (&["--transport", "udp", "--protect", "safe"], "lanes over UDP are always encrypted"),
             (&["--transport", "quic", "--protect", "safe"], "lanes over QUIC are always encrypted"),
             (&["--lanes", "1,129"], "--lanes: '129' is not a whole number from 1 to 128"),
             (&["--rate", "1Gbit"], "--rate: "),

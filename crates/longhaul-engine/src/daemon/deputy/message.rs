@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use longhaul_core::{Fault, FaultCode, PlainText};
-use longhaul_net::{Control, LaneParts, Protection};
+use longhaul_net::{Control, LaneParts, Protection, UdpSecret};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
@@ -65,6 +65,7 @@ pub(super) struct TalkOpening {
 pub(super) struct ControlFacts {
     key: [u8; 32],
     exporter: [u8; 32],
+    udp: UdpSecret,
     peer: SocketAddr,
     here: SocketAddr,
     rtt: Duration,
@@ -136,17 +137,17 @@ pub(super) struct SessionWish {
 impl ControlFacts {
     /// The facts of a connection.
     pub(super) fn of(control: &Control) -> ControlFacts {
-        let Control { peer_key, exporter, peer_addr, local_addr, rtt, .. } = control;
+        let Control { peer_key, exporter, udp, peer_addr, local_addr, rtt, .. } = control;
         let (key, peer, here) = (*peer_key.as_bytes(), *peer_addr, *local_addr);
-        ControlFacts { key, exporter: *exporter, peer, here, rtt: *rtt }
+        ControlFacts { key, exporter: *exporter, udp: udp.clone(), peer, here, rtt: *rtt }
     }
 
     /// The connection whose bytes come through `stream`.
     pub(super) fn over(self, stream: UnixStream) -> Control {
-        let ControlFacts { key, exporter, peer, here, rtt } = self;
+        let ControlFacts { key, exporter, udp, peer, here, rtt } = self;
         let (reader, writer) = stream.into_split();
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let peer_key = PublicKey::from_bytes(key);
-        Control { reader, writer, peer_key, exporter, peer_addr: peer, local_addr: here, rtt }
+        Control { reader, writer, peer_key, exporter, udp, peer_addr: peer, local_addr: here, rtt }
     }
 }

@@ -12,7 +12,7 @@ use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 
 /// Hashes `len` bytes of zeros.
-pub(super) fn hash_zeros(hasher: &mut ChunkHasher, len: u64, times: &StageTimes, pulse: &Pulse) {
+pub(in crate::lanes) fn hash_zeros(hasher: &mut ChunkHasher, len: u64, times: &StageTimes, pulse: &Pulse) {
     let mut left = len;
     while left > 0 {
         let step = left.min(PIECE_BYTES as u64);
@@ -23,7 +23,7 @@ pub(super) fn hash_zeros(hasher: &mut ChunkHasher, len: u64, times: &StageTimes,
 }
 
 /// Hashes bytes in memory.
-pub(super) fn hash_bytes(hasher: &mut ChunkHasher, bytes: &[u8], times: &StageTimes, pulse: &Pulse) {
+pub(in crate::lanes) fn hash_bytes(hasher: &mut ChunkHasher, bytes: &[u8], times: &StageTimes, pulse: &Pulse) {
     for piece in bytes.chunks(PIECE_BYTES) {
         times.count(Stage::Hash, || hasher.update(piece));
         pulse.beat();

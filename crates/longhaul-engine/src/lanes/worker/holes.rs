@@ -77,7 +77,7 @@ impl Holes {
     }
 
     /// Whether this hole may arrive now. It may not arrive again.
-    pub(super) fn take(&self, piece: &Piece) -> bool {
+    pub(in crate::lanes) fn take(&self, piece: &Piece) -> bool {
         let Unit::Chunk { file, index } = piece.unit else { return false };
         let mut files = self.lock();
         let Some(sparse) = files.get_mut(&file) else { return false };

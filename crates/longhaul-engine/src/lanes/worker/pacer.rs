@@ -55,7 +55,9 @@ struct Account {
     /// The rate that was asked for, and the one of the manners.
     asked: Option<u64>,
     manners: Option<u64>,
-    /// The lower of both, bytes/s. `None` lets everything through.
+    /// The rate that the control of UDP lanes says.
+    path: Option<u64>,
+    /// The lowest of them, bytes/s. `None` lets everything through.
     rate: Option<u64>,
     /// When this rate began, and the place in the row that was due then. `None` before the first.
     began: Option<(Instant, u64)>,
@@ -107,6 +109,16 @@ impl Pacer {
         }
     }
 
+    /// Changes the rate that the control of UDP lanes says from now on, bytes/s.
+    pub(crate) fn set_path_rate(&self, rate: u64) {
+        let mut account = self.lock();
+        if account.path != Some(rate) {
+            account.path = Some(rate);
+            account.follow(Instant::now());
+            self.0.changed.notify_all();
+        }
+    }
+
     /// Whether the rate that was asked for is what lanes wait for, and not the manners.
     pub(crate) fn is_asked(&self) -> bool {
         let account = self.lock();
@@ -116,6 +128,11 @@ impl Pacer {
     /// The rate that was asked for, bytes/s. `None` for no rate.
     pub(crate) fn asked(&self) -> Option<u64> {
         self.lock().asked
+    }
+
+    /// Whether the path of UDP lanes allows less than what was asked for.
+    pub(crate) fn is_by_path(&self) -> bool {
+        self.lock().is_by_path()
     }
 
     /// The rate that is kept, bytes/s. `None` for no rate.
@@ -166,6 +183,21 @@ impl Pacer {
         grain
     }
 
+    /// Counts bytes that came and were not asked for one by one.
+    pub(crate) fn charge(&self, bytes: u64) {
+        let mut account = self.lock();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if account.reserve(Instant::now(), bytes).is_some() {
+            account.pass(bytes);
+        }
+    }
+
+    /// Whether more was counted than the rate allows until now.
+    pub(crate) fn is_ahead(&self) -> bool {
+        let account = self.lock();
+        account.rate.is_some() && account.wait(Instant::now(), account.end).is_some()
+    }
+
     /// The rate that the kernel may give each of `lanes` connections, bytes/s: twice its share, as
     /// some lanes carry less than theirs. The account keeps the whole. `None` for no rate.
     pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
@@ -179,9 +211,13 @@ impl Pacer {
 }
 
 impl Account {
-    /// Takes the lower rate.
+    /// Takes the lowest rate.
     fn follow(&mut self, now: Instant) {
-        self.change(now, self.asked.into_iter().chain(self.manners).min());
+        self.change(now, self.asked.into_iter().chain(self.manners).chain(self.path).min());
+    }
+
+    fn is_by_path(&self) -> bool {
+        self.path.is_some_and(|path| self.asked.is_none_or(|asked| path < asked))
     }
 
     /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
@@ -231,7 +267,11 @@ impl Account {
     fn wait(&self, now: Instant, turn: u64) -> Option<Duration> {
         let ((began, place), rate) = (self.began?, self.rate.filter(|_| !self.closed)?);
         let after = u128::from(turn.saturating_sub(place)) * NANOS_PER_S / u128::from(rate);
-        let due = Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).saturating_sub(BURST);
+        let due = Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).saturating_sub(if self.is_by_path() {
+            BURST_BY_PATH
+        } else {
+            BURST
+        });
         let wait = due.saturating_sub(now.saturating_duration_since(began));
         (!wait.is_zero()).then_some(wait)
     }
@@ -252,6 +292,8 @@ impl Account {
 /// How far the account may run ahead of the clock: a thread that is woken late has this much to
 /// make good.
 const BURST: Duration = Duration::from_millis(20);
+/// The same for a rate that the path was found to carry: all of it stands in a queue there.
+const BURST_BY_PATH: Duration = Duration::from_millis(4);
 /// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
 /// Turns beyond this at a lower rate are taken back, and smaller ones taken. A lane in the middle

@@ -10,7 +10,7 @@ use longhaul_net::ReceivedPiece;
 
 /// The pieces of one unit that were received. Where they come in order it allocates nothing.
 #[derive(Debug)]
-pub(super) struct ReceivedPieces {
+pub(crate) struct ReceivedPieces {
     /// Bytes of the unit.
     len: usize,
     /// Bytes that were received.
@@ -23,7 +23,7 @@ pub(super) struct ReceivedPieces {
 
 /// Why a piece is none that an honest sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PieceBreach {
+pub(crate) enum PieceBreach {
     /// It has no bytes.
     Empty,
     /// It reaches beyond the unit.
@@ -36,7 +36,7 @@ pub(super) enum PieceBreach {
 
 impl PieceBreach {
     /// The breach, for people.
-    pub(super) fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             PieceBreach::Empty => "has an empty piece",
             PieceBreach::Outside => "has a piece beyond its end",
@@ -48,27 +48,27 @@ impl PieceBreach {
 
 impl ReceivedPieces {
     /// A unit of `len` bytes, none of which was received.
-    pub(super) fn new(len: usize) -> ReceivedPieces {
+    pub(crate) fn new(len: usize) -> ReceivedPieces {
         ReceivedPieces { len, received: 0, contiguous: 0, beyond: BTreeMap::new() }
     }
 
     /// Bytes that were received.
-    pub(super) fn received(&self) -> usize {
+    pub(crate) fn received(&self) -> usize {
         self.received
     }
 
     /// Bytes from the start of the unit that are there without a gap.
-    pub(super) fn contiguous(&self) -> usize {
+    pub(crate) fn contiguous(&self) -> usize {
         self.contiguous
     }
 
     /// Whether all bytes are there.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.received == self.len
     }
 
     /// Records a piece.
-    pub(super) fn add(&mut self, piece: ReceivedPiece) -> Result<(), PieceBreach> {
+    pub(crate) fn add(&mut self, piece: ReceivedPiece) -> Result<(), PieceBreach> {
         let (start, len) = (piece.offset, piece.len);
         let end = start.checked_add(len).filter(|end| *end <= self.len).ok_or(PieceBreach::Outside)?;
         if len == 0 {

@@ -7,7 +7,7 @@
 //! no streams.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::Attempt;
@@ -28,8 +28,10 @@ struct Beats {
     idle_since: AtomicU64,
     pieces: AtomicU64,
     units: AtomicU64,
-    /// Payload bytes moved so far of the unit that is under way.
+    /// Payload bytes moved so far of units that are under way.
     in_hand: AtomicU64,
+    /// Units that are under way on a lane that has several.
+    open: AtomicU32,
     /// The length of the unit that is being sent, bytes. 0 if there is none.
     unit: AtomicU64,
     /// Whether that unit was sent before.
@@ -47,6 +49,7 @@ impl Default for Beats {
             pieces: AtomicU64::new(0),
             units: AtomicU64::new(0),
             in_hand: AtomicU64::new(0),
+            open: AtomicU32::new(0),
             unit: AtomicU64::new(0),
             is_again: AtomicBool::new(false),
             doing: AtomicU8::new(NOTHING),
@@ -83,7 +86,7 @@ pub(crate) struct PulseReading {
     pub(crate) pieces: u64,
     /// Completed units.
     pub(crate) units: u64,
-    /// Payload bytes moved so far of the unit that is under way.
+    /// Payload bytes moved so far of the units that are under way.
     pub(crate) in_hand: u64,
     /// The length of the unit that is being sent, bytes. 0 if there is none.
     pub(crate) unit: u64,
@@ -139,6 +142,46 @@ impl Pulse {
         Duration::from_micros(self.0.idle.load(Ordering::Relaxed) + now)
     }
 
+    /// Begins one of several units.
+    pub(crate) fn begin_another(&self) {
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        self.0.doing.store(MOVING, Ordering::Relaxed);
+    }
+
+    /// Ends one of several units, of which so many bytes were counted.
+    pub(crate) fn done_with_one(&self, bytes: u64) {
+        self.beat();
+        self.0.units.fetch_add(1, Ordering::Relaxed);
+        let left = |in_hand: u64| Some(in_hand.saturating_sub(bytes));
+        let _ = self.0.in_hand.fetch_update(Ordering::Release, Ordering::Relaxed, left);
+        let before = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
+        if before == Ok(1) {
+            // Bytes that came twice, as their unit was cut anew, are counted no longer.
+            self.0.in_hand.store(0, Ordering::Release);
+        }
+        self.resume();
+    }
+
+    /// Notes that the other end waits for this side's buffers.
+    pub(crate) fn hold(&self) {
+        self.0.doing.store(WAITING, Ordering::Relaxed);
+    }
+
+    /// Notes that it does so no more.
+    pub(crate) fn release(&self) {
+        if self.0.doing.load(Ordering::Relaxed) == WAITING {
+            // The lane waited for this side, not for the other.
+            self.beat();
+            self.resume();
+        }
+    }
+
+    /// Says what a lane with several units does.
+    fn resume(&self) {
+        let doing = if self.0.open.load(Ordering::Relaxed) > 0 { MOVING } else { NOTHING };
+        self.0.doing.store(doing, Ordering::Relaxed);
+    }
+
     /// Runs `wait`, which waits for a free buffer.
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.0.doing.store(WAITING, Ordering::Relaxed);
@@ -159,8 +202,13 @@ impl Pulse {
         if pacer.rate().is_none() {
             return bytes.min(PIECE_BYTES);
         }
-        // What is left to others is the network's limit.
-        let doing = if pacer.is_asked() { PACED } else { HELD };
+        // A lane that sends as fast as its path carries is at work, and what is left to others is the
+        // network's limit.
+        let doing = match () {
+            () if pacer.is_by_path() => MOVING,
+            () if pacer.is_asked() => PACED,
+            () => HELD,
+        };
         self.0.doing.store(doing, Ordering::Relaxed);
         let admitted = pacer.admit(bytes, || self.0.closed.load(Ordering::Relaxed));
         self.0.doing.store(MOVING, Ordering::Relaxed);

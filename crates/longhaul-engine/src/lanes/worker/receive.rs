@@ -26,7 +26,7 @@ use super::pieces::{PieceBreach, ReceivedPieces};
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
-use crate::lanes::JoinedLane;
+use crate::lanes::StreamLane;
 use crate::lanes::join::hear_taken;
 
 /// A unit that arrived: its description for the machine, and its payload, which goes around the
@@ -61,7 +61,7 @@ pub(crate) struct ReceiveMeans<'a> {
 ///
 /// A [`Fault`] when the lane breaks or carries bytes that no sender sends.
 pub(crate) fn run(
-    JoinedLane { id: lane, mut stream, taken }: JoinedLane,
+    StreamLane { id: lane, mut stream, taken }: StreamLane,
     means: ReceiveMeans<'_>,
     deliver: impl Fn(Arrival),
 ) -> (u64, Result<(), Fault>) {
@@ -135,7 +135,18 @@ fn receive(
     means: ReceiveMeans<'_>,
     grain_bytes: &mut usize,
 ) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
-    let ReceiveMeans { slab, times, pulse, holes, .. } = means;
+    let start = start_of(piece)?;
+    if piece.len == 0 {
+        return Ok(Some((None, bare_digest(piece, start, means))));
+    }
+    let Some(mut slot) = means.pulse.waiting(|| means.slab.claim()) else { return Ok(None) };
+    let mut hasher = ChunkHasher::new(piece.digest, start);
+    receive_payload(stream, piece.unit, &mut slot[..piece.len as usize], &mut hasher, means, grain_bytes)?;
+    Ok(Some((Some(slot), hasher.finish())))
+}
+
+/// The place of a unit in its file.
+pub(in crate::lanes) fn start_of(piece: &Piece) -> Result<FileOffset, Fault> {
     let start = match piece.unit {
         Unit::Chunk { index, .. } => index.start(piece.chunk),
         Unit::Bundle(_) => FileOffset(0),
@@ -145,23 +156,23 @@ fn receive(
     if start.0.checked_add(piece.unit_len).is_none() || piece.digest == DigestKind::Root && start.0 != 0 {
         return Err(Fault::protocol(format_args!("{} lies where no file reaches", piece.unit)));
     }
-    let mut hasher = ChunkHasher::new(piece.digest, start);
+    Ok(start)
+}
+
+/// The digest of a unit at `start` of which no bytes came.
+pub(in crate::lanes) fn bare_digest(piece: &Piece, start: FileOffset, means: ReceiveMeans<'_>) -> Digest {
     if piece.same {
         // No bytes came that could be hashed; the machine knows the chunk that it holds.
-        return Ok(Some((None, zero_digest(piece.digest))));
+        return zero_digest(piece.digest);
     }
-    if piece.hole && !holes.take(piece) {
+    if piece.hole && !means.holes.take(piece) {
         // Nobody wants this hole, so its digest matters to nobody. A header must not cost as much
         // hashing as it claims.
-        return Ok(Some((None, zero_digest(piece.digest))));
+        return zero_digest(piece.digest);
     }
-    if piece.len == 0 {
-        hash_zeros(&mut hasher, piece.unit_len, times, pulse);
-        return Ok(Some((None, hasher.finish())));
-    }
-    let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
-    receive_payload(stream, piece.unit, &mut slot[..piece.len as usize], &mut hasher, means, grain_bytes)?;
-    Ok(Some((Some(slot), hasher.finish())))
+    let mut hasher = ChunkHasher::new(piece.digest, start);
+    hash_zeros(&mut hasher, piece.unit_len, means.times, means.pulse);
+    hasher.finish()
 }
 
 /// Receives all bytes of a unit into `payload`, and hashes them: after each 256 KiB as many as are
@@ -205,24 +216,26 @@ fn receive_payload(
 
 /// A digest that no file has, in place of one that was not computed.
 fn zero_digest(kind: DigestKind) -> Digest {
-    match kind {
-        DigestKind::Root => Digest::Root([0; 32]),
-        DigestKind::Cv => Digest::Cv([0; 32]),
-    }
+    digest_in(kind, [0; TRAILER_BYTES])
 }
 
 fn receive_trailer(stream: &mut LaneStream, piece: &Piece) -> Result<Digest, Fault> {
     let mut bytes = [0; TRAILER_BYTES];
     stream.recv_exact(&mut bytes).map_err(|e| lane_fault(&e))?;
-    Ok(match piece.digest {
+    Ok(digest_in(piece.digest, bytes))
+}
+
+/// The digest of this kind in these bytes.
+pub(in crate::lanes) fn digest_in(kind: DigestKind, bytes: [u8; TRAILER_BYTES]) -> Digest {
+    match kind {
         DigestKind::Root => Digest::Root(bytes),
         DigestKind::Cv => Digest::Cv(bytes),
-    })
+    }
 }
 
 /// The files of a bundle, each hashed. Empty if the bundle does not parse: its digest then tells
 /// whether the sender or the path is to blame.
-fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
+pub(in crate::lanes) fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
     let (Unit::Bundle(_), Some(slot)) = (piece.unit, slot) else { return Default::default() };
     let unit = &slot[..piece.len as usize];
     let rows = bundle::parse(unit).unwrap_or_default();
@@ -263,7 +276,7 @@ mod tests {
         let slab = Slab::new(4096, 1).expect("a slab");
         let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
         let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
-        run(JoinedLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
+        run(StreamLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
     }
 
     #[test]
@@ -300,7 +313,7 @@ mod tests {
             other.send(&[&Header::End.encode()]).expect("an end");
         });
         let arrived = std::cell::RefCell::new(Vec::new());
-        let lane = JoinedLane { id: LaneId(0), stream, taken: true };
+        let lane = StreamLane { id: LaneId(0), stream, taken: true };
         run(lane, means, |arrival| arrived.borrow_mut().push(arrival.landed)).1.expect("an honest end");
         sending.join().expect("no panic");
         let arrived = arrived.into_inner();

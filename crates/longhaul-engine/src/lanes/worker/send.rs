@@ -22,7 +22,7 @@ use super::pacer::Pacer;
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
-use crate::lanes::JoinedLane;
+use crate::lanes::StreamLane;
 use crate::lanes::join::hear_taken;
 
 /// A unit that is ready to be sent.
@@ -71,7 +71,7 @@ pub(crate) struct SendFeed<'a> {
 /// # Errors
 /// A [`Fault`] when the lane breaks, with the unit that it had in hand.
 pub(crate) fn run(
-    JoinedLane { id: lane, mut stream, taken }: JoinedLane,
+    StreamLane { id: lane, mut stream, taken }: StreamLane,
     source: &SendFeed<'_>,
     report: impl Fn(Sent),
 ) -> Result<(), (Fault, Option<Unfinished>)> {
@@ -167,7 +167,7 @@ fn send_unit(
 }
 
 /// Whether a chunk still is the one that the receiver holds. It is hashed before any of it is sent.
-fn is_same(ready: &Ready, expect: Digest, times: &StageTimes, pulse: &Pulse) -> bool {
+pub(in crate::lanes) fn is_same(ready: &Ready, expect: Digest, times: &StageTimes, pulse: &Pulse) -> bool {
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     match &ready.payload {
         UnitPayload::Slot(slot) => hash_bytes(&mut hasher, &slot[..ready.len as usize], times, pulse),
@@ -197,7 +197,7 @@ mod tests {
             let (_quit, quit) = bounded(1);
             let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
             let source = SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            run(JoinedLane { id: LaneId(0), stream, taken }, &source, |_| {}).map_err(|(fault, _)| fault.code)
+            run(StreamLane { id: LaneId(0), stream, taken }, &source, |_| {}).map_err(|(fault, _)| fault.code)
         })
     }
 

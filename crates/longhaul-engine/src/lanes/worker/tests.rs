@@ -19,7 +19,7 @@ use super::pacer::Pacer;
 use super::pulse::Pulse;
 use super::receive::{Arrival, ReceiveMeans, run};
 use crate::cpu::StageTimes;
-use crate::lanes::JoinedLane;
+use crate::lanes::StreamLane;
 
 /// A lane on which one unit and the end arrive, the unit in given pieces.
 struct Scattered {
@@ -111,7 +111,7 @@ fn received(
     let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
     let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
     let arrivals = RefCell::new(Vec::new());
-    let lane = JoinedLane { id: LaneId(0), stream, taken: true };
+    let lane = StreamLane { id: LaneId(0), stream, taken: true };
     let (_, ended) = run(lane, means, |arrival| arrivals.borrow_mut().push(arrival));
     (arrivals.into_inner(), ended.map_err(|fault| fault.code))
 }

@@ -15,6 +15,7 @@ use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::{GrantedLanes, LaneTarget, Limit, Limited};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::ControlLink;
 use super::clock::SessionClock;
 use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
@@ -102,14 +103,14 @@ impl SessionLanes {
 
     /// Whether there is memory for the windows of a lane that joined.
     pub(super) fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
-        let facts = lane.stream.handle().facts();
+        let facts = lane.handle().facts();
         let has = match facts.memory {
-            LaneMemory::Kernel => true,
+            LaneMemory::Kernel | LaneMemory::Slots => true,
             LaneMemory::Window { .. } => self.window_room.as_mut().is_none_or(|room| room()),
         };
         if !has {
             let over = facts.transport;
-            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over {over}");
+            tracing::info!(target: "longhaul::session", lane = lane.id().0, "no memory is left for lanes over {over}");
         }
         has
     }
@@ -124,7 +125,7 @@ impl SessionLanes {
         lane: JoinedLane,
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
-        self.tell_segments(lane.stream.segment_max());
+        self.tell_segments(lane.segment_max());
         self.pool.start(lane, self.listener(), run)
     }
 
@@ -284,6 +285,11 @@ impl SessionLanes {
         self.pool.any_windows()
     }
 
+    /// Whether any lane keeps the buffer of a unit until that is whole at the other end.
+    pub(super) fn any_holding(&self) -> bool {
+        self.pool.any_holding()
+    }
+
     /// Pieces that all lanes moved so far, and whether a lane waits for this side's buffers.
     pub(super) fn pieces(&self) -> (u64, bool) {
         self.pool.pieces()
@@ -292,5 +298,12 @@ impl SessionLanes {
     /// Payload bytes moved so far of units that are under way.
     pub(super) fn in_hand(&self) -> u64 {
         self.pool.in_hand()
+    }
+}
+
+impl ControlLink {
+    /// Whether any lane keeps the buffer of a unit until that is whole at the other end.
+    pub(crate) fn any_holding(&self) -> bool {
+        self.lanes.any_holding()
     }
 }

@@ -17,10 +17,10 @@ use crate::budget;
 use crate::lanes::JoinedLane;
 use crate::lanes::event::LaneEnd;
 use crate::lanes::pool::LaneControls;
-use crate::lanes::worker;
 use crate::lanes::worker::holes::Holes;
 use crate::lanes::worker::pulse::{ArrivalDeadline, OVERDUE};
 use crate::lanes::worker::receive::Arrival;
+use crate::lanes::{udp, worker};
 use crate::session::SessionEvent;
 use crate::session::bare::{Gate, Pass};
 use crate::session::control::ControlLink;
@@ -64,9 +64,9 @@ impl Intake {
     pub(super) fn start_lane(&self, joined: JoinedLane, link: &mut ControlLink) -> Result<(), Fault> {
         let (slab, sink, times) = (self.slab.clone(), link.sink(), link.times().clone());
         let (holes, gate, affinity) = (self.holes.clone(), self.gate.clone(), self.affinity.clone());
-        let started = link.start_lane(joined, move |joined, LaneControls { pulse, pacer, .. }| {
+        let started = link.start_lane(joined, move |joined, LaneControls { pulse, pacer, lanes, .. }| {
             worker::bind(&affinity, &joined);
-            let id = joined.id;
+            let id = joined.id();
             let deliver = |arrival: Arrival| {
                 let pass = arrival.slot.is_none().then(|| gate.enter());
                 let _ = sink.send(SessionEvent::Arrived(arrival, pass));
@@ -78,8 +78,14 @@ impl Intake {
                 pulse: &pulse,
                 holes: &holes,
             };
-            let (landed, result) = worker::receive::run(joined, means, deliver);
-            LaneEnd { id, fault: result.err(), unfinished: None, landed }
+            let (landed, result) = match joined {
+                JoinedLane::Stream(lane) => {
+                    let (landed, result) = worker::receive::run(lane, means, deliver);
+                    (landed.into(), result)
+                }
+                JoinedLane::Udp(lane) => udp::sink::run(*lane, means, lanes, deliver),
+            };
+            LaneEnd { id, fault: result.err(), unfinished: Vec::new(), landed }
         });
         self.fit_buffers(link);
         started

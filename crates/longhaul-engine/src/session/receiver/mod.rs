@@ -227,7 +227,7 @@ impl ReceiverLoop<'_> {
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         // The sender gave the lane up before it stood here. It is dropped and thereby closed.
-        if !self.machine.handle_lane_joined(joined.id) {
+        if !self.machine.handle_lane_joined(joined.id()) {
             return Ok(());
         }
         self.intake.start_lane(joined, &mut self.link)

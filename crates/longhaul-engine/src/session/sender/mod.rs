@@ -43,7 +43,7 @@ use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
 use crate::lanes::pool::LaneControls;
-use crate::lanes::worker;
+use crate::lanes::{udp, worker};
 
 /// The parts of a sending session.
 pub(crate) struct Sending {
@@ -292,16 +292,21 @@ impl SenderLoop<'_> {
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.workers.queue(), self.link.times().clone(), self.link.sink());
         let affinity = self.workers.affinity();
-        self.machine.handle_lane_joined(joined.id);
-        self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer }| {
+        self.machine.handle_lane_joined(joined.id());
+        self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer, path, .. }| {
             worker::bind(&affinity, &joined);
-            let id = joined.id;
+            let id = joined.id();
             let source =
                 worker::send::SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            let result = worker::send::run(joined, &source, |sent| drop(sink.send(SessionEvent::Sent(sent))));
+            let report = |sent| drop(sink.send(SessionEvent::Sent(sent)));
+            let result = match joined {
+                JoinedLane::Stream(lane) => worker::send::run(lane, &source, report)
+                    .map_err(|(fault, unfinished)| (fault, unfinished.into_iter().collect())),
+                JoinedLane::Udp(lane) => udp::feed::run(*lane, &source, &path, report),
+            };
             let (fault, unfinished) =
-                result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
-            LaneEnd { id, fault, unfinished, landed: 0 }
+                result.err().map_or((None, Vec::new()), |(fault, unfinished)| (Some(fault), unfinished));
+            LaneEnd { id, fault, unfinished, landed: 0.into() }
         })?;
         self.buffers.fit(&self.link, &self.workers);
         Ok(())

@@ -32,7 +32,9 @@ impl ReadAhead {
     /// Reads as far ahead as the lanes that stand and the devices that are read need.
     pub(super) fn fit(&mut self, link: &ControlLink, workers: &SourceWorkers) {
         (self.devices, self.depth) = (workers.devices(), self.io.depth_now());
-        let limit = budget::sender_slots(self.depth * self.devices, link.lanes()).min(self.slots(link));
+        let needed = budget::sender_slots(self.depth * self.devices, link.lanes());
+        // A path that is long has many units on their way, each with its slot.
+        let limit = if link.any_holding() { self.slab.slots() } else { needed.min(self.slots(link)) };
         self.slab.set_limit(limit);
         workers.set_slots(limit);
     }

@@ -191,6 +191,9 @@ messages! {
     /// Sender, right before a page and behind its extras, where hard links are carried: the files
     /// of the page that have several names.
     37 Names(PageNames) Page,
+    /// Receiver, instead of `LaneClosed`, where units came of a lane over UDP beyond one that did
+    /// not.
+    39 UdpLaneClosed(UdpLaneClosed) Verdict,
 }
 
 impl Message {

@@ -16,7 +16,7 @@ pub struct Hello {
     /// Newest version spoken.
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
-    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`]; unknown ones mean nothing.
+    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -35,6 +35,11 @@ pub const CAP_SHARE_POLITE: u64 = 64;
 /// Bit of [`Hello::caps`]: the sender of the session takes all of the path, as [`PathShare::All`].
 /// Without this bit and the one before it takes a fair share.
 pub const CAP_SHARE_ALL: u64 = 128;
+/// Bit of [`Hello::caps`], where the request names TCP: lanes over UDP are wanted instead. An
+/// acceptor that knows the bit has it in its [`Welcome::caps`] and grants such lanes; any other
+/// grants lanes over TCP, and the initiator ends the session. So no build is ever asked for a
+/// transport that it cannot read.
+pub const CAP_UDP_LANES: u64 = 512;
 
 /// The bit of a hello that says the share.
 pub fn share_said(share: PathShare) -> u64 {
@@ -259,8 +264,8 @@ pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
-    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`]; unknown ones mean
-    /// nothing.
+    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`];
+    /// unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],
@@ -310,6 +315,59 @@ pub struct LaneClosed {
     /// The number of its units that arrived whole and were taken in: those with lower numbers. No
     /// other unit of it ever will be.
     pub landed: u64,
+}
+
+/// The receiver's end of a lane over UDP is closed, whose units arrive in any order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpLaneClosed {
+    /// The lane.
+    pub lane: LaneId,
+    /// Its units that arrived whole and were taken in. No other unit of it ever will be.
+    pub landed: LandedUnits,
+}
+
+/// The units of a lane that arrived whole and were taken in, by their numbers in the lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandedUnits {
+    /// All below this.
+    pub below: u64,
+    /// How many from there on did not, how many behind those did, and so on in turn. Behind the
+    /// last of them none did.
+    pub beyond: Vec<u32>,
+}
+
+impl LandedUnits {
+    /// All units below one, and others beyond it, which ascend.
+    pub fn with_beyond(below: u64, others: impl Iterator<Item = u64>) -> LandedUnits {
+        let (mut beyond, mut end) = (Vec::new(), below);
+        for number in others {
+            let lacks = u32::try_from(number.saturating_sub(end)).unwrap_or(u32::MAX);
+            match beyond.last_mut() {
+                Some(landed) if lacks == 0 => *landed += 1,
+                _ => beyond.extend([lacks, 1]),
+            }
+            end = number.saturating_add(1);
+        }
+        LandedUnits { below, beyond }
+    }
+
+    /// Whether the unit with this number did.
+    pub fn has(&self, number: u64) -> bool {
+        let Some(mut left) = number.checked_sub(self.below) else { return true };
+        for (turn, count) in self.beyond.iter().enumerate() {
+            match left.checked_sub(u64::from(*count)) {
+                Some(rest) => left = rest,
+                None => return turn % 2 == 1,
+            }
+        }
+        false
+    }
+}
+
+impl From<u64> for LandedUnits {
+    fn from(below: u64) -> LandedUnits {
+        LandedUnits { below, beyond: Vec::new() }
+    }
 }
 
 /// Lane ids that may join.

@@ -217,7 +217,7 @@ pub(super) struct StartBody<'a> {
     pub(super) session: &'a str,
     /// `push`, `pull` or `copy`.
     pub(super) direction: &'a str,
-    /// The kind of lane at first: `tcp`, `quic`, or `pair` between two local directories.
+    /// The kind of lane at first: `tcp`, `quic`, `udp`, or `pair` between two local directories.
     pub(super) transport: &'a str,
     /// The protection of the lanes: `private` or `safe`.
     pub(super) protect: &'static str,

@@ -1,0 +1,107 @@
+//! Dials lanes of a session and joins them to it, one at a time, over whatever they are to go.
+//!
+//! In: the secrets of a session that was agreed on, and how a lane is connected. Out: lanes that
+//! have joined, and what became of each dial to whoever counts that: paths, the way of datagrams,
+//! a measurement. It knows no messages.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use longhaul_core::{Fault, FaultCode, LaneId, hint};
+use longhaul_net::{Control, NetError, Over};
+use longhaul_proto::join::JoinKey;
+use longhaul_proto::wire::message::{self, Welcome};
+
+use super::Run;
+use super::ahead::Ahead;
+use super::connect::Connect;
+use super::udp_way::Dialled;
+use crate::lanes::dial::paths::Chosen;
+use crate::lanes::join::{Unjoined, join};
+use crate::lanes::replace::Dial;
+use crate::lanes::udp::join::{UdpOrder, UdpTerms, dial};
+use crate::lanes::{JoinedLane, StreamLane};
+
+impl Run {
+    /// How lanes of a session are dialled and joined to it: those first whose connections were
+    /// begun before it was agreed on.
+    pub(super) fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Ahead>) -> Dial {
+        let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
+        let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
+        let (addr, udp, dials) = (control.peer_addr, self.udp.clone(), self.udp.begin());
+        let (secret, round_trip) = (control.udp.clone(), control.rtt);
+        let terms = UdpTerms { session, key: key.clone(), secret, round_trip };
+        let is_udp = self.transport() == message::Transport::Udp;
+        Arc::new(move |id, transport| {
+            let mut silent = false;
+            let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok().flatten()) {
+                Some((chosen, connected)) => (chosen, Some(connected)),
+                // Ssh chooses its own path.
+                None if transport == message::Transport::Ssh => (None, None),
+                None => (paths.choose(), None),
+            };
+            let over_stream = |segment_max: Option<u32>| -> Result<JoinedLane, Unjoined> {
+                let connected = match begun.take().filter(|_| segment_max.is_none()) {
+                    Some(connected) => connected,
+                    None => connect(chosen.as_ref(), transport, segment_max),
+                };
+                silent = matches!(connected, Err(NetError::NoAnswer { over: Over::Udp, .. }));
+                let mut stream = connected?;
+                let taken = join(&mut stream, &key, session, id)?;
+                Ok(StreamLane { id, stream, taken }.into())
+            };
+            let joined = if is_udp {
+                let (local, to) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
+                let joined = dial(&UdpOrder { to, local, id, admit: 0 }, &terms);
+                silent = matches!(joined, Err(Unjoined::Net(NetError::NoAnswer { .. })));
+                joined.map(|lane| JoinedLane::Udp(Box::new(lane))).map_err(Fault::from)
+            } else {
+                segments.dial(chosen.as_ref().map_or(0, Chosen::place), over_stream)
+            };
+            let joined = joined.map_err(|fault| match (transport, fault.code) {
+                (message::Transport::Quic | message::Transport::Udp, FaultCode::TimedOut) if fault.hint.is_none() => {
+                    fault.hint(hint::Network::LetUdpThrough { port: addr.port() })
+                }
+                _ => fault,
+            });
+            if matches!(transport, message::Transport::Quic | message::Transport::Udp) {
+                let dialled = match &joined {
+                    Ok(_) => Dialled::Joined,
+                    Err(_) if silent => Dialled::Silence(Instant::now()),
+                    Err(_) => Dialled::Failed,
+                };
+                udp.dialled(&dials, dialled);
+            }
+            log_dialled(id, transport, &joined);
+            if let (Some(watch), Ok(lane)) = (&watch, &joined) {
+                watch.lane_joined(id, lane.handle());
+            }
+            if let Some(path) = chosen {
+                match &joined {
+                    Ok(lane) => path.joined(lane.handle()),
+                    Err(fault) if matches!(fault.code, FaultCode::Unreachable | FaultCode::TimedOut) => path.failed(),
+                    // It answered: what went wrong there is not the path's.
+                    Err(_) => {}
+                }
+            }
+            joined
+        })
+    }
+}
+
+fn log_dialled(id: LaneId, transport: message::Transport, joined: &Result<JoinedLane, Fault>) {
+    match joined {
+        Ok(lane) => tracing::debug!(
+            target: "longhaul::session",
+            lane = id.0,
+            over = ?transport,
+            congestion = %lane.congestion(),
+            largest_segment = lane.segment_max(),
+            "a lane joined"
+        ),
+        Err(fault) => {
+            tracing::debug!(target: "longhaul::session", lane = id.0, over = ?transport, %fault, "a lane did not join")
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The rate of all UDP lanes of a session that sends: one control for them, and a breaker apart
+//! from it.
+//!
+//! In: what each lane's thread learns from statuses, and what it sends. Out: the rate of the
+//! account on which all of them draw, and whether data may be sent now. The modules `control` and
+//! `breaker` of `longhaul_proto::udp` decide. It knows no sockets and no units.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{LaneId, PathShare};
+use longhaul_proto::time::Timestamp;
+use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
+use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit};
+use longhaul_proto::udp::sending::UdpSample;
+
+use crate::lanes::worker::pacer::Pacer;
+
+/// The path of a session's UDP lanes. Clones share it. It begins with the first lane.
+#[derive(Clone, Debug)]
+pub(crate) struct UdpPath {
+    share: PathShare,
+    state: Arc<Mutex<Option<PathState>>>,
+}
+
+#[derive(Debug)]
+struct PathState {
+    began: Instant,
+    control: UdpControl,
+    breaker: UdpBreaker,
+    /// Bytes on their way, lane by lane.
+    flying: BTreeMap<LaneId, u64>,
+}
+
+/// The leave of a lane to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathLeave {
+    /// Data may be sent, as the account allows.
+    Data,
+    /// As much is on its way as may be.
+    Full,
+    /// No data may be sent, as nothing is heard: a sign of life each second.
+    Signs,
+    /// The lanes are of no use any more, and this is why.
+    Over(&'static str),
+}
+
+impl UdpPath {
+    /// One of which the session takes this share, and that has no lane yet.
+    pub(crate) fn new(share: PathShare) -> UdpPath {
+        UdpPath { share, state: Arc::default() }
+    }
+
+    /// A lane begins, over a path with this round trip.
+    pub(crate) fn begin(&self, lane: LaneId, round_trip: Duration, pacer: &Pacer) {
+        let mut guard = self.lock();
+        let state = guard.get_or_insert_with(|| {
+            let (now, ceiling) = (Timestamp(0), pacer.asked());
+            let config = UdpControlConfig { share: self.share, ceiling, known: None, round_trip };
+            PathState {
+                began: Instant::now(),
+                control: UdpControl::new(now, config),
+                breaker: UdpBreaker::new(now, round_trip),
+                flying: BTreeMap::new(),
+            }
+        });
+        state.flying.insert(lane, 0);
+        pacer.set_path_rate(state.control.rate());
+    }
+
+    /// Takes a sample of a lane, and the reason why it sent no more since the last one.
+    pub(crate) fn observe(&self, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit, pacer: &Pacer) {
+        let mut guard = self.lock();
+        let Some(state) = guard.as_mut() else { return };
+        let now = state.now();
+        state.flying.insert(lane, sample.flying_bytes);
+        state.control.set_ceiling(pacer.asked());
+        state.control.observe(now, lane, sample, limit);
+        let round_trip = state.control.round_trip();
+        state.breaker.handle_status(now, lane, sample, round_trip);
+        state.pace(now, pacer);
+    }
+
+    /// A lane has sent so many bytes of data.
+    pub(crate) fn sent(&self, lane: LaneId, bytes: u64) {
+        if let Some(state) = self.lock().as_mut() {
+            *state.flying.entry(lane).or_default() += bytes;
+        }
+    }
+
+    /// Whether a lane may send now.
+    pub(crate) fn leave(&self, pacer: &Pacer) -> PathLeave {
+        let mut guard = self.lock();
+        let Some(state) = guard.as_mut() else { return PathLeave::Data };
+        let (now, flying) = (state.now(), state.flying.values().sum::<u64>());
+        if flying == 0 {
+            state.breaker.handle_idle(now);
+        }
+        match state.pace(now, pacer) {
+            BreakerOrder::Go(_) if flying < state.control.flight_limit() => PathLeave::Data,
+            BreakerOrder::Go(_) => PathLeave::Full,
+            BreakerOrder::Probe => PathLeave::Signs,
+            BreakerOrder::Lost => PathLeave::Over("the other end of UDP lanes says nothing"),
+            BreakerOrder::Open(_) => PathLeave::Over("the path loses too much of what UDP lanes send"),
+        }
+    }
+
+    /// A lane is over.
+    pub(crate) fn end(&self, lane: LaneId) {
+        if let Some(state) = self.lock().as_mut() {
+            state.flying.remove(&lane);
+            state.control.remove_lane(lane);
+            state.breaker.remove_lane(lane);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<PathState>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PathState {
+    fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Has the account keep the rate of now.
+    fn pace(&mut self, now: Timestamp, pacer: &Pacer) -> BreakerOrder {
+        let order = self.breaker.poll_order(now);
+        let halved = if let BreakerOrder::Go(halved) = order { halved } else { 0 };
+        pacer.set_path_rate((self.control.rate() >> halved).max(1));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_proto::udp::status::Counts;
+
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(20);
+
+    fn sample(packets: u64, flying_bytes: u64) -> UdpSample {
+        let counts = Counts { packets, bytes: packets * 1400, ..Counts::default() };
+        UdpSample {
+            round_trip: Some(ROUND_TRIP),
+            arrived_us: Some(packets as u32 * 100),
+            delay: Some(0),
+            counts,
+            lost: 0,
+            sent: packets,
+            datagram_bytes: 1472,
+            flying_bytes,
+        }
+    }
+
+    #[test]
+    fn lanes_of_a_path_share_its_rate_and_what_may_be_on_its_way() {
+        let (path, pacer) = (UdpPath::new(PathShare::Fair), Pacer::new(None));
+        assert_eq!(path.leave(&pacer), PathLeave::Data, "it has no lane");
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        path.begin(LaneId(2), ROUND_TRIP, &pacer);
+        let first = pacer.rate().expect("a rate");
+        assert!(pacer.is_by_path() && pacer.asked().is_none());
+        path.sent(LaneId(1), 1 << 40);
+        assert_eq!(path.leave(&pacer), PathLeave::Full);
+        path.observe(LaneId(1), &sample(10, 1000), UdpLaneLimit::Path, &pacer);
+        assert_eq!(path.leave(&pacer), PathLeave::Data);
+        path.sent(LaneId(2), 1 << 40);
+        assert_eq!(path.leave(&pacer), PathLeave::Full, "the other one's count too");
+        path.end(LaneId(2));
+        assert_eq!(path.leave(&pacer), PathLeave::Data);
+        // Somebody asks for less than the path has.
+        pacer.set_rate(Some(first / 2));
+        path.observe(LaneId(1), &sample(20, 1000), UdpLaneLimit::Path, &pacer);
+        assert!(!pacer.is_by_path() && pacer.rate() == Some(first / 2));
+    }
+}

@@ -1,0 +1,372 @@
+//! Owns the thread of a UDP lane's end that receives files: it opens pieces straight into their
+//! slots, hashes them, and says how things stand.
+//!
+//! In: datagrams; slots from an [`UdpSink`], claimed before the sender may begin a unit. Out: units
+//! that are whole, each with its slot and digest; statuses. Each unit is hashed as far as it is
+//! there without a gap; what waits for a gap is hashed when that closes. It knows no files and no
+//! messages.
+
+use std::time::Duration;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::limits::UDP_DATAGRAM_BYTES_SAFE;
+use longhaul_core::{Fault, FaultCode};
+use longhaul_net::{Opener, ReceivedPiece};
+use longhaul_proto::time::Timestamp;
+use longhaul_proto::udp::packet::{
+    CloseReason, DataPlace, LaneIndex, OUTER_BYTES, Outer, OuterBody, Serial, SizeSearch, TAG_BYTES, UnitBody,
+    check_probe, decode_end,
+};
+use longhaul_proto::udp::receiving::{Arrived, Look, UdpReceiving, UdpReceivingConfig};
+use longhaul_proto::wire::data::Piece;
+use longhaul_sys::Slot;
+use longhaul_sys::udp::Mark;
+
+use super::join::JoinedUdp;
+use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, open, open_into, send_alone};
+use super::places::Slots;
+use crate::cpu::StageTimes;
+use crate::lanes::worker::pulse::Pulse;
+use crate::lanes::worker::receive::start_of;
+
+/// A unit that came whole.
+#[derive(Debug)]
+pub(crate) struct UdpArrival {
+    /// Its number in the lane.
+    pub(crate) serial: u32,
+    /// Its header.
+    pub(crate) header: Piece,
+    /// Its bytes. `None` for a hole, and for a unit that this side has.
+    pub(crate) slot: Option<Slot>,
+    /// The digest that the sender says.
+    pub(crate) declared: [u8; 32],
+    /// The digest of the bytes that came. `None` if none did.
+    pub(crate) computed: Option<Digest>,
+}
+
+/// Where a lane has its slots from, and where units go.
+pub(crate) trait UdpSink {
+    /// A free slot, without waiting. `None` if there is none now.
+    fn claim(&mut self) -> Option<Slot>;
+
+    /// A unit came whole.
+    fn deliver(&mut self, arrival: UdpArrival);
+}
+
+/// The means of a UDP lane's thread that receives.
+#[derive(Clone, Copy)]
+pub(crate) struct UdpReceiveMeans<'a> {
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+    /// Bytes of each slot.
+    pub(crate) slot_bytes: usize,
+    /// Units that the sender may have begun, or begin, beyond those that are whole.
+    pub(crate) window: u32,
+}
+
+/// Receives units until the sender has no more. `claimed`: the slots that the join has promised.
+///
+/// Gives the units that came whole: their serials are all below the first, and these beyond it.
+///
+/// # Errors
+/// A [`Fault`] when the lane breaks, or the sender breaks the protocol.
+pub(crate) fn run(
+    joined: JoinedUdp,
+    round_trip: Duration,
+    claimed: Vec<Slot>,
+    means: UdpReceiveMeans<'_>,
+    sink: &mut impl UdpSink,
+) -> (UdpLanded, Result<(), Fault>) {
+    let clock = LaneClock::start();
+    let admit = Serial(claimed.len() as u32);
+    let config = UdpReceivingConfig { slot_bytes: means.slot_bytes as u64, admit, round_trip };
+    let machine = UdpReceiving::new(clock.now(), config);
+    let slots = Slots::promised(claimed, means.window);
+    let here = joined.here;
+    let core = Core { machine, slots, means, here, scratch: Vec::new(), closed: None };
+    let mut thread = ReceiveThread { core, joined, clock, round_trip };
+    let result = thread.drive(sink);
+    if let Err(fault) = &result {
+        let is_breach = fault.code == FaultCode::Protocol;
+        let reason = if is_breach { CloseReason::Breach } else { CloseReason::GivenUp };
+        // The control connection says it for sure.
+        let _ = thread.say(thread.clock.now(), OuterBody::Close, &reason.encode());
+    }
+    let machine = &thread.core.machine;
+    let beyond = machine.whole_beyond().map(|serial| serial.0).collect();
+    (UdpLanded { below: machine.below().0, beyond }, result)
+}
+
+/// The units of a lane that came whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UdpLanded {
+    /// All below this serial.
+    pub(crate) below: u32,
+    /// And these, which ascend.
+    pub(crate) beyond: Vec<u32>,
+}
+
+struct ReceiveThread<'a> {
+    core: Core<'a>,
+    joined: JoinedUdp,
+    clock: LaneClock,
+    round_trip: Duration,
+}
+
+/// The machine and the slots, behind the socket and the keys.
+struct Core<'a> {
+    machine: UdpReceiving,
+    slots: Slots,
+    means: UdpReceiveMeans<'a>,
+    /// The index of this end.
+    here: LaneIndex,
+    scratch: Vec<u8>,
+    /// The reason that the other end gave for closing the lane.
+    closed: Option<CloseReason>,
+}
+
+impl ReceiveThread<'_> {
+    fn drive(&mut self, sink: &mut impl UdpSink) -> Result<(), Fault> {
+        let (mut heard, mut hello, mut is_heard) = (self.clock.now(), self.clock.now(), false);
+        loop {
+            let now = self.clock.now();
+            self.core.admit(now, sink);
+            if !is_heard && now >= hello {
+                // An end that accepted the lane says nothing before it hears something sealed.
+                self.say(now, OuterBody::Probe(SizeSearch(0)), &[])?;
+                hello = now.after(HELLO_EACH.max(2 * self.round_trip));
+            }
+            for status in self.core.machine.report(now, STATUS_BYTES) {
+                self.say(now, OuterBody::Status, &status.encode())?;
+            }
+            // Whatever comes meanwhile: it may be anybody's.
+            let quiet = now.since(heard);
+            if self.core.machine.is_over() && quiet >= FAREWELL_MOST.max(6 * self.round_trip) {
+                return Ok(());
+            }
+            if quiet >= SILENT_MOST {
+                return Err(lost("the other end of a UDP lane says nothing"));
+            }
+            if self.joined.lane.receive.receive(self.wait(now, quiet)).map_err(net)? == 0 {
+                continue;
+            }
+            let now = self.clock.now();
+            if self.take_in(now, sink)? {
+                (heard, is_heard) = (now, true);
+            }
+            match self.core.closed {
+                Some(CloseReason::Over) if self.core.machine.is_over() => return Ok(()),
+                Some(_) => return Err(lost("the other end has closed a UDP lane")),
+                None => {}
+            }
+        }
+    }
+
+    fn say(&mut self, now: Timestamp, body: OuterBody, plain: &[u8]) -> Result<(), Fault> {
+        send_alone(&mut self.joined.lane.send, self.joined.there, now, body, plain)
+    }
+
+    /// The time until something is due. Nothing came for `quiet`.
+    fn wait(&self, now: Timestamp, quiet: Duration) -> Duration {
+        let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
+        if self.core.slots.is_short() { due.min(look_after(quiet)) } else { due }
+    }
+
+    /// Takes in all that came. Gives whether any of it is of the other end: opened, and not played
+    /// again.
+    fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<bool, Fault> {
+        self.core.machine.dropped(self.joined.lane.receive.dropped());
+        let (runs, opener) = self.joined.lane.receive.parts();
+        let mut heard = 0;
+        for run in runs {
+            for datagram in run.datagrams() {
+                if !self.core.take_in(now, datagram, opener, sink)? {
+                    continue;
+                }
+                heard += datagram.len();
+                if run.mark == Mark::Congested {
+                    self.core.machine.marked(1);
+                }
+            }
+        }
+        if heard > 0 {
+            self.core.means.pulse.beat();
+            self.joined.lane.handle.heard(heard as u64);
+        }
+        Ok(heard > 0)
+    }
+}
+
+impl Core<'_> {
+    /// Claims slots and admits as many units.
+    fn admit(&mut self, now: Timestamp, sink: &mut impl UdpSink) {
+        while self.slots.is_short()
+            && let Some(slot) = sink.claim()
+        {
+            self.slots.claimed.push(slot);
+        }
+        let spare = self.slots.spare();
+        if spare > 0 {
+            self.slots.promised += self.machine.admit(now, spare);
+        }
+        let is_short = self.slots.is_short();
+        // The sender may begin nothing as long as this side has no slot.
+        match is_short && self.slots.promised == self.slots.whole {
+            true => self.means.pulse.hold(),
+            false => self.means.pulse.release(),
+        }
+        match is_short {
+            true => self.machine.set_held(),
+            false => self.machine.set_free(),
+        }
+    }
+
+    /// Takes a datagram in. Gives whether it is of the other end: opened, and not played again.
+    fn take_in(
+        &mut self,
+        now: Timestamp,
+        datagram: &[u8],
+        opener: &mut Opener,
+        sink: &mut impl UdpSink,
+    ) -> Result<bool, Fault> {
+        let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else {
+            return Ok(false);
+        };
+        let is_newer = self.machine.is_newer(outer.number);
+        let arrived = Arrived { number: outer.number, sent: outer.sent, at: now };
+        if let OuterBody::Data(place) = outer.body {
+            let piece = IncomingPiece { outer, place, bytes: outer.plain_bytes(datagram.len()), datagram, arrived };
+            let fate = self.take_piece(&piece, opener)?;
+            if let PieceFate::Whole(body) = &fate {
+                self.deliver(body, sink);
+            }
+            return Ok(!matches!(fate, PieceFate::Dropped));
+        }
+        let Some(plain) = open(opener, &outer, datagram, &mut self.scratch)? else {
+            self.machine.refused();
+            return Ok(false);
+        };
+        match outer.body {
+            OuterBody::Unit(cut) => {
+                let body = UnitBody::decode(plain).map_err(Fault::protocol)?;
+                start_of(&body.header)?;
+                let news = self.machine.unit(arrived, cut, &body).map_err(Fault::protocol)?;
+                let first = news.first.filter(|first| first.payload() > 0);
+                if let Some((first, place)) =
+                    first.and_then(|first| Some((first, self.slots.place(first.serial.0, self.means.pulse)?)))
+                {
+                    place.describe(cut, &first.header);
+                }
+                if let Some(body) = news.whole {
+                    self.deliver(&body, sink);
+                }
+            }
+            OuterBody::Probe(search) => {
+                check_probe(plain).map_err(Fault::protocol)?;
+                self.machine.probe(arrived, search, datagram.len() as u16);
+            }
+            OuterBody::End => {
+                let units = decode_end(plain).map_err(Fault::protocol)?;
+                self.machine.end(arrived, units).map_err(Fault::protocol)?;
+            }
+            OuterBody::Close => self.closed = Some(CloseReason::decode(plain).map_err(Fault::protocol)?),
+            OuterBody::Status | OuterBody::Data(_) => {}
+        }
+        Ok(is_newer)
+    }
+
+    /// Opens a piece to where it belongs.
+    fn take_piece(&mut self, piece: &IncomingPiece<'_>, opener: &mut Opener) -> Result<PieceFate, Fault> {
+        let serial = piece.place.serial.0;
+        let (is_first, opened) = match self.machine.look(&piece.place, piece.bytes) {
+            Look::Land(at) => {
+                // A unit of which something landed has a slot.
+                let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(PieceFate::Dropped) };
+                let into = &mut place.slot[at.start as usize..at.end as usize];
+                (false, open_into(opener, &piece.outer, piece.datagram, into)?)
+            }
+            Look::First => (true, open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_some()),
+            Look::Seen if self.machine.is_newer(piece.outer.number) => {
+                if open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_none() {
+                    self.machine.refused();
+                    return Ok(PieceFate::Dropped);
+                }
+                self.machine.again(piece.arrived);
+                return Ok(PieceFate::Taken);
+            }
+            Look::Seen | Look::Beyond | Look::Wrong => return Ok(PieceFate::Dropped),
+        };
+        if !opened {
+            self.machine.refused();
+            return Ok(PieceFate::Dropped);
+        }
+        let landed = self.machine.landed(piece.arrived, &piece.place, piece.bytes);
+        let Some(landed) = landed else { return Ok(PieceFate::Dropped) };
+        let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(PieceFate::Dropped) };
+        let at = landed.at.start as usize..landed.at.end as usize;
+        if is_first {
+            place.slot[at.clone()].copy_from_slice(&self.scratch);
+        }
+        self.means.pulse.carried(piece.bytes);
+        place.land(piece.place.cut, ReceivedPiece { offset: at.start, len: at.len() }, self.means.times);
+        Ok(landed.whole.map_or(PieceFate::Taken, PieceFate::Whole))
+    }
+
+    /// Hands a unit on that is whole.
+    fn deliver(&mut self, body: &UnitBody, sink: &mut impl UdpSink) {
+        let place = self.slots.take(body.serial.0);
+        let (slot, computed) = match place {
+            Some(place) if body.payload() > 0 => {
+                let (slot, computed) = place.finish(&body.header, self.means.times);
+                (Some(slot), computed)
+            }
+            // A later cut of it has no payload.
+            Some(place) => {
+                self.slots.claimed.push(place.slot);
+                (None, None)
+            }
+            None => (None, None),
+        };
+        self.slots.forget_below(self.machine.below().0);
+        self.means.pulse.done_with_one(body.payload());
+        // The machine holds no unit for whole whose digest was not said.
+        let declared = body.digest.unwrap_or_default();
+        sink.deliver(UdpArrival { serial: body.serial.0, header: body.header, slot, declared, computed });
+    }
+}
+
+/// The fate of a datagram with a piece.
+enum PieceFate {
+    /// It did not open, or anybody may have recorded it.
+    Dropped,
+    /// It is of the other end.
+    Taken,
+    /// With it its unit is whole.
+    Whole(UnitBody),
+}
+
+/// A datagram with a piece.
+struct IncomingPiece<'a> {
+    outer: Outer,
+    place: DataPlace,
+    /// Bytes of the piece.
+    bytes: usize,
+    datagram: &'a [u8],
+    arrived: Arrived,
+}
+
+/// Bytes of a status: it passes wherever the join has passed.
+const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
+/// The time between two looks whether the lane was closed, or is lost.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+/// The shortest wait: what is due sooner is due together.
+const LEAST_WAIT: Duration = Duration::from_micros(200);
+/// The time for which a lane that is over answers a sender that did not hear so.
+const FAREWELL_MOST: Duration = Duration::from_secs(1);
+/// A lane is lost on which nothing comes for so long: a sender gives a sign of life each 5 s.
+const SILENT_MOST: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests;

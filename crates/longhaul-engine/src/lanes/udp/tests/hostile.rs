@@ -1,0 +1,181 @@
+//! A lane whose other end holds the keys and keeps to nothing else, or whose path is a stranger's.
+
+use longhaul_proto::udp::packet::{
+    CloseReason, DataPlace, OuterBody, PieceBytes, Serial, UnitBody, UnitCut, encode_end,
+};
+
+use super::super::packets::send_alone;
+use super::*;
+
+/// Bytes of a unit of which more than one step of the hash is there before the last piece.
+const LEN: usize = 300_000;
+const PIECE: usize = PieceBytes::SAFE.get() as usize;
+
+/// A sender's end that says what it wants.
+struct Hostile {
+    lane: JoinedUdp,
+    /// Counts those that the other end has heard.
+    heard: UdpHandle,
+    said: u64,
+}
+
+impl Hostile {
+    fn say(&mut self, body: OuterBody, plain: &[u8]) {
+        send_alone(&mut self.lane.lane.send, self.lane.there, Timestamp(0), body, plain).expect("open");
+        let overhead = if matches!(body, OuterBody::Data(_)) { 40 } else { 32 };
+        self.said += plain.len() as u64 + overhead;
+        let begun = Instant::now();
+        // No buffer has to hold more than a few of them.
+        while self.heard.get(UdpFigure::Received) + 40_000 < self.said && !self.heard.is_closed() {
+            assert!(begun.elapsed() < PATIENCE, "{} of {} came", self.heard.get(UdpFigure::Received), self.said);
+            thread::yield_now();
+        }
+    }
+
+    fn describe(&mut self, cut: u8, header: Piece, digest: Option<[u8; 32]>) {
+        let body = UnitBody { serial: Serial(0), piece_bytes: PieceBytes::SAFE, header, digest };
+        self.say(OuterBody::Unit(UnitCut(cut)), &body.encode());
+    }
+
+    /// Says the first so many bytes of unit 0.
+    fn pieces(&mut self, cut: u8, bytes: &[u8]) {
+        for (piece, bytes) in (0..).zip(bytes.chunks(PIECE)) {
+            let (serial, cut, piece_bytes) = (Serial(0), UnitCut(cut), PieceBytes::SAFE);
+            self.say(OuterBody::Data(DataPlace { serial, cut, piece, piece_bytes }), bytes);
+        }
+    }
+
+    fn end(&mut self) {
+        self.say(OuterBody::End, &encode_end(1));
+        self.say(OuterBody::Close, &CloseReason::Over.encode());
+    }
+}
+
+/// Units as they came: serial, header, bytes.
+type CameUnits = Vec<(u32, Piece, Option<Vec<u8>>)>;
+
+/// Receives from such an end.
+fn receive(says: impl FnOnce(&mut Hostile) + Send) -> (Result<(), FaultCode>, CameUnits) {
+    let mut world = World::new();
+    let (lane, accepted) = world.lane(None);
+    let (heard, slab) = (accepted.handle(), Slab::new(CHUNK as usize, WINDOW as usize).expect("memory"));
+    let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
+    let mut came = Came { slab, units: Vec::new() };
+    let received = thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let (times, pulse) = (StageTimes::default(), Pulse::default());
+            let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: CHUNK as usize, window: WINDOW };
+            let handle = accepted.handle();
+            let received =
+                receive::run(End::Accepted(Box::new(accepted)).stand(), Duration::ZERO, claimed, means, &mut came);
+            handle.close();
+            received.1
+        });
+        let mut hostile = Hostile { lane, heard, said: 0 };
+        says(&mut hostile);
+        receiving.join().expect("no panic")
+    });
+    (received.map_err(|fault| fault.code), came.units)
+}
+
+#[test]
+fn a_unit_that_is_cut_anew_is_hashed_as_it_is_in_its_last_cut() {
+    let (first, second) = (vec![1; LEN], vec![2; LEN]);
+    let header = header(0, LEN as u64);
+    let (received, came) = receive(|hostile| {
+        hostile.describe(0, header, None);
+        hostile.pieces(0, &first[..LEN - PIECE]);
+        hostile.pieces(1, &second);
+        hostile.describe(1, header, Some(*digest_of(&second, header.digest, FileOffset(0)).bytes()));
+        hostile.end();
+    });
+    // `Came` compares the digests with that of the bytes.
+    assert_eq!((received, came), (Ok(()), vec![(0, header, Some(second))]));
+}
+
+#[test]
+fn a_unit_that_becomes_another_one_in_a_new_cut_ends_the_lane() {
+    let bytes = vec![1; LEN];
+    let other = Piece { len: 1000, unit_len: 1000, ..header(0, LEN as u64) };
+    for header in [other, header(1, LEN as u64), Piece { hole: true, len: 0, ..header(0, CHUNK) }] {
+        let (received, came) = receive(|hostile| {
+            hostile.describe(0, super::header(0, LEN as u64), None);
+            hostile.pieces(0, &bytes[..LEN - PIECE]);
+            hostile.describe(1, header, Some([3; 32]));
+        });
+        assert_eq!((received, came), (Err(FaultCode::Protocol), vec![]));
+    }
+}
+
+#[test]
+fn a_slot_of_a_unit_that_turns_out_to_be_a_hole_is_free_again() {
+    let header = Piece { hole: true, len: 0, ..header(0, CHUNK) };
+    let (received, came) = receive(|hostile| {
+        // All that is known of it is one full piece.
+        hostile.pieces(0, &[1; PIECE]);
+        hostile.describe(1, header, Some([3; 32]));
+        hostile.end();
+    });
+    assert_eq!((received, came), (Ok(()), vec![(0, header, None)]));
+}
+
+#[test]
+fn what_does_not_open_is_no_sign_of_life() {
+    let mut world = World::new();
+    let relay = Relay::to(world.addr, |number, datagram| {
+        let mut changed = datagram.to_vec();
+        changed[datagram.len() - 1] ^= u8::from(number > 40);
+        if datagram.len() > 1232 { vec![] } else { vec![changed] }
+    });
+    let units: Vec<_> = (0..8).map(|index| unit(index, CHUNK)).collect();
+    let ended = carry(Way::Push, world.lane(Some(relay.addr)), units, Some(1_000_000), |sender, receiver| {
+        let begun = Instant::now();
+        while receiver.get(UdpFigure::Forged) < 200 && begun.elapsed() < PATIENCE {
+            thread::yield_now();
+        }
+        // At this rate 200 datagrams take 0.25 s.
+        let (received, quiet) = (receiver.get(UdpFigure::Received), receiver.quiet());
+        sender.close();
+        receiver.close();
+        assert!(received <= 40 * 1232 && quiet >= Duration::from_millis(100), "{received} bytes, {quiet:?}");
+    });
+    assert!(ended.sent.is_err() && ended.forged >= 200);
+}
+
+#[test]
+fn a_lane_stands_on_the_smallest_path_before_there_is_anything_to_send() {
+    let mut world = World::new();
+    // The first words are lost as well.
+    let relay = Relay::to(world.addr, |number, datagram| {
+        if datagram.len() > 1232 || (2..6).contains(&number) { vec![] } else { vec![datagram.to_vec()] }
+    });
+    let (dialled, accepted) = world.lane(Some(relay.addr));
+    let (handle, begun) = (dialled.lane.handle.clone(), Instant::now());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
+            assert!(send::run(dialled, Duration::ZERO, means, &mut Nothing).is_err(), "it was closed");
+        });
+        let stands = accepted.first();
+        handle.close();
+        assert!(stands.is_ok() && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    });
+}
+
+/// A feed that has nothing yet.
+struct Nothing;
+
+impl UdpFeed for Nothing {
+    type Bytes = Vec<u8>;
+
+    fn next(&mut self) -> FeedNext<Vec<u8>> {
+        FeedNext::NotNow
+    }
+
+    fn sent(&mut self, _serial: u32, _header: &Piece, _digest: Digest) {}
+
+    fn whole(&mut self, _serial: u32, _unit: UdpUnit<Vec<u8>>, _digest: Digest) {}
+
+    fn observe(&mut self, _now: Timestamp, _sample: &UdpSample) {}
+}

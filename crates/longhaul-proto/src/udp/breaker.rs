@@ -1,0 +1,316 @@
+//! The circuit breaker of a path's UDP lanes (RFC 8084): apart from the control of the rate, and
+//! simpler than it.
+//!
+//! In: lanes that begin and end, each status of one, and the passing of time. Out: an order ([`BreakerOrder`]): the part
+//! of the control's rate that may be sent, or that data stops, or that the lanes end. It counts
+//! what the receiver says came and what the sender found lost, and asks no control: a control that
+//! fails to slow down is stopped all the same. Knows no rate that was decided and no lane but by
+//! its number.
+//!
+//! | found | order |
+//! |---|---|
+//! | nothing heard for a time (1) | half the rate, and half of that each round trip, to 1/64 |
+//! | none for 4 s | no data: one probe of 1,200 bytes a second |
+//! | none for 20 s | the lanes are lost |
+//! | too much lost (2) | all UDP lanes of the path end, for 30 s, then 60 s, up to 900 s (3) |
+//! | less than half arrives in an interval, under `all` | a fair share from then on |
+//!
+//! 1. 1.5 round trips and three report times, 200 ms at least. The rate doubles each round trip
+//!    once it is heard of again. Something is heard if a status says that a packet came, or was found
+//!    lost: statuses that only repeat themselves while bytes are on their way are none.
+//! 2. More than a tenth beyond the path's own loss in three intervals in a row, while less than a
+//!    quarter of the best rate of the last minute arrives; or in five, whatever arrives.
+//!
+//! 3. Half as long again after each ten minutes without a bad interval.
+//!
+//! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
+//! came or were lost; one that has fewer in a minute is not judged. Intervals that are more than a
+//! minute apart are not in a row. Losses that the receiver's own system explains are none.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use longhaul_core::LaneId;
+
+use super::drops::DropBalance;
+use super::receiving::report_interval;
+use super::sending::UdpSample;
+use super::status::Counts;
+use crate::time::Timestamp;
+
+/// Packets of an interval that is judged, at least: a fifth of fewer is chance.
+pub const PACKETS_JUDGED: u64 = 50;
+
+/// The order of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerOrder {
+    /// Data may be sent at the control's rate, divided by this power of two.
+    Go(u32),
+    /// No data may be sent: one probe of 1,200 bytes goes each second.
+    Probe,
+    /// The other end has said nothing for so long that the lanes are lost.
+    Lost,
+    /// The path is broken: all UDP lanes of it end, and none is dialled for so long.
+    Open(Duration),
+}
+
+/// The breaker of a path. It outlives the lanes, and what it opened for counts for the next ones.
+#[derive(Clone, Debug)]
+pub struct UdpBreaker {
+    lanes: BTreeMap<LaneId, BreakerLane>,
+    /// The last lanes that ended.
+    ended: VecDeque<LaneId>,
+    /// Whether all lanes ended, so that nothing is owed.
+    is_idle: bool,
+    round_trip: Duration,
+    /// When a status came last, or data began to be owed one.
+    heard: Timestamp,
+    /// Halvings of the rate that are in force, and when the next one is due or the last is taken
+    /// back.
+    halved: u32,
+    changes: Timestamp,
+    interval: BreakerInterval,
+    /// Intervals in a row that lost too much, and when the last of them ended.
+    bad: u32,
+    bad_at: Timestamp,
+    /// The path's own loss: the mean of intervals that did not.
+    own: f64,
+    /// The rates of the intervals of the last minute, bytes/s, and when each ended.
+    rates: VecDeque<(Timestamp, f64)>,
+    /// Since when, and until when it is open, and how often it was opened.
+    opened: Option<(Timestamp, Duration)>,
+    times: u32,
+    /// Since when no interval was bad, or the last opening was forgotten.
+    good_since: Timestamp,
+    allows_all: bool,
+}
+
+/// One lane as its last status had it.
+#[derive(Clone, Copy, Debug, Default)]
+struct BreakerLane {
+    counts: Counts,
+    drops: DropBalance,
+}
+
+/// Sums of an interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct BreakerInterval {
+    since: Timestamp,
+    packets: u64,
+    bytes: u64,
+    lost: u64,
+}
+
+impl UdpBreaker {
+    /// A breaker of a path with this round trip, that lets everything through.
+    pub fn new(now: Timestamp, round_trip: Duration) -> UdpBreaker {
+        UdpBreaker {
+            lanes: BTreeMap::new(),
+            ended: VecDeque::new(),
+            is_idle: false,
+            round_trip,
+            heard: now,
+            halved: 0,
+            changes: now,
+            interval: BreakerInterval { since: now, ..BreakerInterval::default() },
+            bad: 0,
+            bad_at: now,
+            own: 0.0,
+            rates: VecDeque::new(),
+            opened: None,
+            times: 0,
+            good_since: now,
+            allows_all: true,
+        }
+    }
+
+    /// A lane has joined: from now on something may be owed.
+    pub fn begin_lane(&mut self, now: Timestamp, lane: LaneId) {
+        if self.lanes.is_empty() {
+            (self.heard, self.halved) = (now, 0);
+        }
+        self.is_idle = false;
+        self.ended.retain(|ended| *ended != lane);
+        self.lanes.entry(lane).or_default();
+    }
+
+    /// Takes a status of a lane. `round_trip` is the path's, smoothed.
+    pub fn handle_status(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, round_trip: Duration) {
+        (self.round_trip, self.is_idle) = (round_trip, false);
+        let next = sample.counts;
+        // The totals of a lane that ended were counted already.
+        let returns = self.ended.iter().any(|ended| *ended == lane);
+        self.ended.retain(|ended| *ended != lane);
+        let first = if returns {
+            BreakerLane { counts: next, drops: DropBalance::new(now, next.dropped) }
+        } else {
+            BreakerLane::default()
+        };
+        let state = self.lanes.entry(lane).or_insert(first);
+        let last = std::mem::replace(&mut state.counts, next);
+        // A loss that the receiver's system explains is none of the path.
+        let (_, lost) = state.drops.take(now, next.dropped, sample.lost, round_trip);
+        let packets = next.packets.saturating_sub(last.packets);
+        if self.opened.is_none() {
+            let interval = &mut self.interval;
+            interval.packets = interval.packets.saturating_add(packets);
+            interval.bytes = interval.bytes.saturating_add(next.bytes.saturating_sub(last.bytes));
+            interval.lost = interval.lost.saturating_add(lost.into());
+        }
+        // A larger number has a round trip.
+        let came = sample.round_trip.is_some() || packets > 0 || sample.lost > 0;
+        if !came && sample.flying_bytes > 0 {
+            return;
+        }
+        if self.halved > 0 && now.since(self.heard) > self.silence() {
+            self.changes = now.after(self.round_trip);
+        }
+        self.heard = now;
+        if self.opened.is_none() {
+            self.judge(now);
+        }
+    }
+
+    /// Nothing of any lane is on its way, so no status is owed.
+    pub fn handle_idle(&mut self, now: Timestamp) {
+        self.heard = now;
+    }
+
+    /// A lane is over.
+    pub fn remove_lane(&mut self, lane: LaneId) {
+        self.lanes.remove(&lane);
+        self.is_idle |= self.lanes.is_empty();
+        self.ended.push_back(lane);
+        if self.ended.len() > ENDED_KEPT {
+            self.ended.pop_front();
+        }
+    }
+
+    /// The order of now. It is asked for each few milliseconds, and before a lane is dialled.
+    pub fn poll_order(&mut self, now: Timestamp) -> BreakerOrder {
+        if let Some((since, span)) = self.opened {
+            let left = span.saturating_sub(now.since(since));
+            if !left.is_zero() {
+                return BreakerOrder::Open(left);
+            }
+            self.close(now);
+        }
+        if self.is_idle {
+            (self.heard, self.halved) = (now, 0);
+        }
+        let silent = now.since(self.heard);
+        if silent >= LOST_AFTER {
+            return BreakerOrder::Lost;
+        }
+        if silent >= STOP_AFTER {
+            return BreakerOrder::Probe;
+        }
+        if silent >= self.silence() {
+            let more = 1 + (silent - self.silence()).as_micros() / self.round_trip.as_micros().max(1000);
+            self.halved = self.halved.max(u32::try_from(more).unwrap_or(HALVED_MOST).min(HALVED_MOST));
+            self.changes = now.after(self.round_trip);
+        } else {
+            while self.halved > 0 && now >= self.changes {
+                self.halved -= 1;
+                self.changes = self.changes.after(self.round_trip.max(Duration::from_millis(1)));
+            }
+        }
+        BreakerOrder::Go(self.halved)
+    }
+
+    /// Whether the session may still take all that it can have, if it was asked to.
+    pub fn allows_all(&self) -> bool {
+        self.allows_all
+    }
+
+    /// The time without a status after which the rate is halved.
+    fn silence(&self) -> Duration {
+        (self.round_trip * 3 / 2 + report_interval(self.round_trip) * 3).max(SILENCE_LEAST)
+    }
+
+    /// Judges the interval, if it is over.
+    fn judge(&mut self, now: Timestamp) {
+        let seconds = now.since(self.interval.since);
+        if seconds < INTERVAL_LEAST.max(self.round_trip * INTERVAL_ROUNDS) {
+            return;
+        }
+        let packets = self.interval.packets.saturating_add(self.interval.lost);
+        let is_judged = packets >= PACKETS_JUDGED;
+        if !is_judged && seconds < INTERVAL_MOST {
+            return;
+        }
+        let interval = std::mem::replace(&mut self.interval, BreakerInterval { since: now, ..Default::default() });
+        if now.since(self.bad_at) > INTERVAL_MOST {
+            self.bad = 0;
+        }
+        if !is_judged {
+            return;
+        }
+        let rate = interval.bytes as f64 / seconds.as_secs_f64();
+        self.rates.push_back((now, rate));
+        while self.rates.front().is_some_and(|(at, _)| now.since(*at) > RATES_KEPT) {
+            self.rates.pop_front();
+        }
+        let lost = interval.lost as f64 / packets as f64;
+        if lost > ALL_LOST {
+            self.allows_all = false;
+        }
+        if lost <= LOST_BORNE + self.own {
+            self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
+            self.bad = 0;
+            if now.since(self.good_since) >= FORGIVEN_AFTER {
+                (self.times, self.good_since) = (self.times.saturating_sub(1), now);
+            }
+            return;
+        }
+        (self.bad, self.bad_at, self.good_since) = (self.bad + 1, now, now);
+        let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        let is_down = rate < best * DOWN;
+        if self.bad >= BAD_ANYHOW || self.bad >= BAD_DOWN && is_down {
+            let span = (OPEN_FIRST * 2_u32.saturating_pow(self.times)).min(OPEN_MOST);
+            self.times = (self.times + 1).min(TIMES_MOST);
+            self.opened = Some((now, span));
+        }
+    }
+
+    /// Lets everything through again.
+    fn close(&mut self, now: Timestamp) {
+        (self.opened, self.bad, self.halved, self.heard) = (None, 0, 0, now);
+        self.interval = BreakerInterval { since: now, ..BreakerInterval::default() };
+        self.good_since = now;
+        self.rates.clear();
+    }
+}
+
+/// The shortest silence that halves the rate, the one that stops data and the one that ends lanes.
+const SILENCE_LEAST: Duration = Duration::from_millis(200);
+const STOP_AFTER: Duration = Duration::from_secs(4);
+const LOST_AFTER: Duration = Duration::from_secs(20);
+/// Most halvings: to 1/64.
+const HALVED_MOST: u32 = 6;
+/// The shortest interval, and round trips of one.
+const INTERVAL_LEAST: Duration = Duration::from_secs(1);
+const INTERVAL_ROUNDS: u32 = 5;
+/// The longest interval, and the longest time between two bad ones in a row.
+const INTERVAL_MOST: Duration = Duration::from_secs(60);
+/// The part of all packets that may be lost beyond the path's own loss, ...
+const LOST_BORNE: f64 = 0.1;
+/// ... of which an interval shows this much, and which is no more than this.
+const OWN_STEP: f64 = 0.1;
+const OWN_MOST: f64 = 0.1;
+/// The part that is lost when a session no longer takes all that it can have.
+const ALL_LOST: f64 = 0.5;
+/// The part of the best rate below which a rate is down, and how long rates are kept.
+const DOWN: f64 = 0.25;
+const RATES_KEPT: Duration = Duration::from_secs(60);
+/// Bad intervals in a row that open the breaker if the rate is down, and whatever it is.
+const BAD_DOWN: u32 = 3;
+const BAD_ANYHOW: u32 = 5;
+/// How long it is open at first, and at most.
+const OPEN_FIRST: Duration = Duration::from_secs(30);
+const OPEN_MOST: Duration = Duration::from_secs(900);
+const TIMES_MOST: u32 = 5;
+/// Time without a bad interval after which it opens half as long.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+/// Lanes that ended and are remembered, as a last status of theirs may be on its way.
+const ENDED_KEPT: usize = 64;

@@ -1,0 +1,173 @@
+//! The rule by delay: a queue of a tenth of a round trip, and no more.
+//!
+//! In: the queue and the losses of a round. Out: a rate; and others, if they are felt. It judges no
+//! losses.
+
+use longhaul_core::PathShare;
+
+use super::equal::EqualWindow;
+use super::losses::LossVerdict;
+use super::others::OVERFLOW_ROUNDS;
+use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
+use crate::time::Timestamp;
+
+impl UdpControl {
+    /// Lets the queue run empty that the start has made.
+    pub(super) fn drain(&mut self, queue: f64) {
+        self.pace.rate = self.carried.most() * DRAIN;
+        if queue < self.target() || self.rounds >= DRAIN_ROUNDS {
+            let part = if self.share == PathShare::Polite { POLITE_BEGIN } else { BEGIN };
+            self.pace.rate = self.carried.most() * part;
+            self.enter(UdpPhase::Steady);
+            self.losses.pardon = PARDON;
+        }
+    }
+
+    /// Takes a round with a short queue, or nearly so.
+    pub(super) fn steer(&mut self, queue: f64, verdict: LossVerdict, seconds: f64) {
+        let stands = queue > PRESSES * self.target() / self.delay.aim;
+        let has_less = self.carried.recent() < LESS * self.carried.highest();
+        if verdict == LossVerdict::Excess {
+            self.losses.pardon = (self.lanes.round_trip() / seconds).ceil() as u32 + 1;
+            if queue < 2.0 * self.target() {
+                self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
+            }
+            self.note_full();
+            let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
+            self.pace.rate = self.pace.rate.min(self.carried.most()) * cut;
+            self.delay.step = STEP_FIRST;
+        } else {
+            self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
+            self.by_delay(queue);
+        }
+        let is_lost = verdict == LossVerdict::Excess && (has_less || stands);
+        if self.pace.limited.is_none() {
+            let overflow = if is_lost { OVERFLOW_ROUNDS } else { 0.0 };
+            self.others.press(f64::from(u8::from(stands)) + overflow);
+        }
+        self.others.note_first(self.lanes.base(), self.carried.highest());
+        if self.share == PathShare::Fair && self.pace.limited.is_none() && self.others.pressed > PRESSED {
+            let rate = self.others.claim(self.carried.highest(), self.carried.recent());
+            self.equal = EqualWindow::at(rate * self.lanes.round_trip() / self.lanes.datagram_bytes);
+            self.enter(UdpPhase::Equal);
+            self.losses.pardon = PARDON;
+            self.pace.rate = rate;
+        }
+    }
+
+    fn by_delay(&mut self, queue: f64) {
+        let is_polite = self.share == PathShare::Polite;
+        // Whoever has less of the path may wait longer in its queue: that makes sessions equal.
+        let patience = (RATE_USUAL / self.pace.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
+        let target = self.target() * if is_polite { 1.0 } else { patience };
+        let is_limited = self.pace.limited.is_some();
+        if queue > STANDS * target {
+            // While a queue stands, what is delivered is what there is for this session; but after
+            // a cut it is, for a while, what was before.
+            let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
+            let over = (queue - target) / self.lanes.base().max(self.lanes.round_trip() / 2.0);
+            let up = if is_limited { 0.0 } else { -STEP_FIRST };
+            let recent = if is_limited { self.pace.rate } else { self.carried.recent() / (1.0 - self.losses.own) };
+            let from =
+                if self.losses.pardon > 0 || self.others.were_here() { recent.min(self.pace.rate) } else { recent };
+            self.pace.rate = from * (1.0 - (gain * over).clamp(up, most));
+            if queue > target {
+                self.note_full();
+                self.delay.step = STEP_EDGE;
+            }
+        } else if !is_limited && self.carried.recent() > KEPT * (1.0 - self.losses.own) * self.pace.rate {
+            // What was asked for some rounds ago is what is delivered by now.
+            let full = self.full_rate();
+            let was_near = self.pace.rate > NEAR * full;
+            self.pace.rate *= 1.0 + self.delay.step;
+            self.delay.step = match (self.pace.rate > NEAR * full, was_near) {
+                (true, false) => self.delay.step.min(STEP_EDGE),
+                (true, true) => self.delay.step * FASTER_NEAR,
+                (false, _) => self.delay.step * FASTER,
+            };
+            self.delay.step = self.delay.step.min(if is_polite { STEP_POLITE } else { STEP_MOST });
+        }
+    }
+
+    /// A queue that stays as it is, though this session has given way to nearly nothing, is none:
+    /// the path has become longer.
+    fn look_for_a_longer_path(&mut self, now: Timestamp, queue: f64, seconds: f64) {
+        let (low, high, age) = self.dip.still;
+        let (low, high) = (low.min(queue), high.max(queue));
+        let is_still = high - low < (STILL * high).max(STILL_LEAST) && queue > 2.0 * self.target();
+        self.dip.still = if is_still { (low, high, age + seconds) } else { (queue, queue, 0.0) };
+        let gave_way = self.pace.rate < GAVE_WAY * self.carried.highest();
+        if gave_way && age > STILL_SECONDS.max(STILL_ROUNDS * self.lanes.round_trip()) {
+            self.lanes.renew_base(now);
+            self.dip.still.2 = 0.0;
+        }
+    }
+
+    /// Lets the queue run empty for a moment, if it has long stood.
+    pub(super) fn breathe(&mut self, now: Timestamp, queue: f64, seconds: f64) {
+        self.dip.age += seconds;
+        self.look_for_a_longer_path(now, queue, seconds);
+        if self.dip.rounds > 0 {
+            self.dip.rounds -= 1;
+        } else if self.phase == UdpPhase::Steady && self.lanes.base_age(now) > DIP_EACH && self.dip.age > DIP_SECONDS {
+            let part = (1.0 - queue / self.lanes.base() - DIP_MORE).max(DIP_LEAST);
+            self.dip =
+                QueueDip { part, rounds: (self.lanes.round_trip() / seconds).ceil() as u32, age: 0.0, ..self.dip };
+        }
+        if self.dip.rounds == 0 {
+            self.dip.part = 1.0;
+        }
+    }
+}
+
+/// The part of the delivered rate at which a queue is drained, and for how many rounds at most: a
+/// queue that stands after that is somebody else's.
+pub(super) const DRAIN: f64 = 0.5;
+const DRAIN_ROUNDS: u32 = 8;
+/// The part of the delivered rate that is begun with.
+const BEGIN: f64 = 0.95;
+const POLITE_BEGIN: f64 = 0.6;
+/// From this part of it on, a queue stands.
+const STANDS: f64 = 0.3;
+/// The rate that waits for just that queue, and how much shorter and longer others do.
+const RATE_USUAL: f64 = 125e6;
+const PATIENCE: (f64, f64) = (0.5, 2.0);
+/// How much less is sent for a queue that is longer by a round trip, and at most.
+const YIELD: (f64, f64) = (0.3, 0.2);
+const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
+/// The first step up, the largest, and the one near to where the path was full last.
+pub(super) const STEP_FIRST: f64 = 0.02;
+const STEP_MOST: f64 = 0.08;
+const STEP_POLITE: f64 = 0.03;
+const STEP_EDGE: f64 = 0.004;
+/// How steps grow, and how they do near to that.
+const FASTER: f64 = 2.0;
+const FASTER_NEAR: f64 = 1.15;
+const NEAR: f64 = 0.92;
+/// Seconds for which the rate is remembered at which the path was full.
+pub(super) const EDGE_SECONDS: f64 = 20.0;
+/// Lanes that deliver this part of the rate use it.
+const KEPT: f64 = 0.85;
+/// A session that has less than this part of what the path carried has it not alone.
+const LESS: f64 = 0.85;
+/// A queue of this many times the one that is aimed at is not this session's alone, if it stays.
+const PRESSES: f64 = 1.65;
+/// The part of the rate that is left when more is lost than may be.
+const CUT: f64 = 0.85;
+const POLITE_CUT: f64 = 0.7;
+const AIM_CUT: f64 = 0.7;
+const AIM_LEAST: f64 = 0.2;
+const AIM_GROWS: f64 = 1.005;
+/// Spans without a short round trip before a dip, seconds between two, and how much less than the
+/// queue a dip is, and at least.
+const DIP_EACH: u64 = 7;
+const DIP_SECONDS: f64 = 5.0;
+const DIP_MORE: f64 = 0.05;
+const DIP_LEAST: f64 = 0.5;
+/// A queue is still that changed by less than this part, or by so many seconds, for so many seconds
+/// and round trips; and the part of what the path carried that is nearly nothing.
+const STILL: f64 = 0.1;
+const STILL_LEAST: f64 = 0.0005;
+const STILL_SECONDS: f64 = 2.0;
+const STILL_ROUNDS: f64 = 16.0;
+const GAVE_WAY: f64 = 0.1;

@@ -1,0 +1,200 @@
+//! The control of UDP lanes on the model of a line: the figures of docs/DECISIONS.md as lower and
+//! upper bounds, and planted bugs that they find.
+
+use longhaul_core::PathShare;
+use longhaul_proto::udp::control::{UdpPhase, UdpRateLimit};
+
+use super::line::session::ControlMutant;
+use super::line::{Case, LINE, Line, LineEvent, LineFigures, play};
+
+/// One cubic flow beside a session, in seconds that are 15 to 60.
+const BESIDE: Case = Case { cubics: 1, begin: 10.0, from: 15.0, to: 60.0, ..Case::ALONE };
+
+/// The promises of a session that is alone: goodput, the queue it keeps, the packets it loses in
+/// it, and the round trips of its start.
+fn check_alone(case: Case, rounds: f64) -> Result<(), String> {
+    let case = Case { from: 100.0 * case.rtt, to: 100.0 * case.rtt + 30.0, ..case };
+    let figures = play(case);
+    let goodput = figures.ours[0] > 980.0 * (1.0 - case.loss);
+    let queue = case.rtt > 0.2 || figures.queue < 0.3 * case.rtt;
+    let lost = figures.lost < case.loss + 0.002;
+    let start = figures.full_after <= rounds;
+    if goodput && queue && lost && start { Ok(()) } else { Err(format!("{case:?}: {figures:?}")) }
+}
+
+#[test]
+fn alone_a_session_fills_a_path_whatever_that_loses_and_keeps_its_queue_short() {
+    for (rtt, rounds) in [(0.02, 9.0), (0.1, 9.0), (0.3, 10.0)] {
+        for loss in [0.0, 1e-2, 3e-2] {
+            check_alone(Case { rtt, loss, ..Case::ALONE }, rounds).expect("the promises of a session alone");
+        }
+    }
+}
+
+#[test]
+fn a_queue_too_short_for_what_is_aimed_at_costs_little() {
+    for (rtt, queue) in [(0.001, 1.0), (0.02, 0.05), (0.02, 0.1), (0.02, 0.25), (0.1, 0.05), (0.1, 0.1), (0.1, 0.25)] {
+        let figures = play(Case { rtt, queue, ..Case::ALONE });
+        assert!(figures.ours[0] > 940.0 && figures.lost < 0.01, "{rtt} s, {queue}: {figures:?}");
+    }
+}
+
+#[test]
+fn a_round_trip_of_a_second_and_a_half_is_no_obstacle() {
+    for loss in [0.0, 1e-2] {
+        let figures = play(Case { rtt: 1.5, loss, from: 60.0, to: 120.0, ..Case::ALONE });
+        assert!(figures.ours[0] > 960.0 && figures.queue < 0.45, "{loss}: {figures:?}");
+    }
+}
+
+#[test]
+fn beside_a_cubic_flow_each_has_a_fair_part_whoever_came_first() {
+    for (rtt, queue, cubic_least) in [(0.02, 0.25, 300.0), (0.1, 0.25, 260.0), (0.02, 1.0, 300.0), (0.1, 1.0, 300.0)] {
+        let later = Case { rtt, queue, ..BESIDE };
+        let first = Case { begin: 0.0, cubic_begin: 10.0, ..later };
+        for case in [later, first] {
+            let figures = play(case);
+            let (ours, theirs) = (figures.ours[0], figures.cubic);
+            let is_fair = ours >= 300.0 && (cubic_least..=700.0).contains(&theirs) && ours + theirs > 930.0;
+            assert!(is_fair, "{rtt} s, {queue}, ours begins at {}: {figures:?}", case.begin);
+        }
+    }
+}
+
+#[test]
+fn when_a_cubic_flow_ends_a_fair_session_takes_its_place() {
+    for (rtt, queue) in [(0.02, 0.25), (0.1, 0.25), (0.02, 1.0), (0.1, 1.0)] {
+        let figures = play(Case { rtt, queue, cubic_end: 30.0, from: 40.0, to: 50.0, ..BESIDE });
+        assert!(figures.ours[0] > 900.0, "{rtt} s, {queue}: {figures:?}");
+    }
+}
+
+#[test]
+fn a_polite_session_leaves_a_cubic_flow_what_that_has_alone_and_takes_all_when_it_ends() {
+    for (rtt, queue, least) in POLITE_LEAST {
+        let beside = Case { rtt, queue, share: PathShare::Polite, ..BESIDE };
+        let (polite, alone) = (play(beside), play(Case { sessions: 0, ..beside }));
+        assert!(polite.cubic > least * alone.cubic, "{rtt} s, {queue}: {polite:?} {alone:?}");
+        let after = play(Case { cubic_end: 30.0, from: 40.0, to: 50.0, ..beside });
+        assert!(after.ours[0] > 940.0, "{rtt} s, {queue}: {after:?}");
+    }
+}
+
+/// Jain's index of two rates.
+fn jain(figures: &LineFigures) -> f64 {
+    let (sum, squares) = figures.ours.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
+    sum * sum / (squares * figures.ours.len() as f64)
+}
+
+#[test]
+fn two_sessions_share_a_path() {
+    for (rtt, queue, least) in JAIN_LEAST {
+        let figures = play(Case { rtt, queue, sessions: 2, from: 15.0, to: 60.0, ..Case::ALONE });
+        let sum: f64 = figures.ours.iter().sum();
+        assert!(jain(&figures) >= least && sum > 930.0, "{rtt} s, {queue}: {} of {figures:?}", jain(&figures));
+    }
+}
+
+#[test]
+fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {
+    for (rtt, queue) in [(0.02, 0.25), (0.1, 0.25), (0.02, 1.0), (0.1, 1.0)] {
+        let ten = Case { rtt, queue, cubics: 10, begin: 10.0, from: 20.0, to: 60.0, ..Case::ALONE };
+        let long = Case { begin: 0.0, cubic_begin: 10.0, from: 160.0, to: 200.0, ..ten };
+        for case in [ten, long] {
+            let figures = play(case);
+            assert!(figures.ours[0] >= 0.7 * 1000.0 / 11.0 && figures.ours[0] < 450.0, "{rtt} s, {queue}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn a_policer_is_found_and_kept_and_is_not_taken_for_loss_of_the_path() {
+    for rtt in [0.02, 0.1] {
+        let event = Some((0.0, f64::INFINITY, LineEvent::Policed(50e6)));
+        let figures = play(Case { rtt, event, ..Case::ALONE });
+        assert!(figures.ours[0] > 360.0 && figures.lost < 0.02, "{rtt} s: {figures:?}");
+    }
+}
+
+#[test]
+fn a_source_that_gives_less_for_ten_seconds_does_not_lower_the_rate() {
+    for (rtt, share) in [(0.02, PathShare::Fair), (0.1, PathShare::Fair), (0.1, PathShare::Polite)] {
+        let case = Case { rtt, share, source: Some((10.0, 20.0, 20e6)), ..Case::ALONE };
+        let mut line = Line::new(Case { from: 20.0 + 2.0 * rtt, to: 22.0, ..case });
+        line.play(19.0);
+        assert_eq!(line.control(0).limit(), UdpRateLimit::Source, "{rtt} s");
+        line.play(22.0);
+        let figures = line.figures();
+        assert!(figures.ours[0] > 900.0, "{rtt} s, {share:?}: {figures:?}");
+    }
+}
+
+#[test]
+fn an_outage_of_three_seconds_is_over_ten_round_trips_later() {
+    for rtt in [0.02, 0.1] {
+        let event = Some((15.0, 18.0, LineEvent::Outage));
+        let from = 18.0 + 10.0 * rtt + 0.3;
+        let mut line = Line::new(Case { rtt, event, from, to: from + 5.0, ..Case::ALONE });
+        line.play(17.9);
+        assert!(line.sessions[0].rate() < LINE / 32.0);
+        line.play(from + 5.0);
+        let figures = line.figures();
+        assert!(figures.ours[0] > 950.0, "{rtt} s: {figures:?}");
+    }
+}
+
+#[test]
+fn a_path_that_becomes_longer_or_slower_is_filled_again() {
+    for rtt in [0.02, 0.1] {
+        let longer = Some((15.0, f64::INFINITY, LineEvent::Reroute(rtt + 0.03)));
+        let figures = play(Case { rtt, event: longer, from: 30.0, to: 40.0, ..Case::ALONE });
+        assert!(figures.ours[0] > 900.0, "{rtt} s: {figures:?}");
+        let polite = Case { rtt, event: longer, share: PathShare::Polite, from: 45.0, to: 55.0, ..Case::ALONE };
+        let figures = play(polite);
+        assert!(figures.ours[0] > 900.0, "polite, {rtt} s: {figures:?}");
+        let slower = Some((15.0, f64::INFINITY, LineEvent::Slower(50e6)));
+        let figures = play(Case { rtt, event: slower, from: 20.0, to: 40.0, ..Case::ALONE });
+        assert!(figures.ours[0] > 390.0, "slower, {rtt} s: {figures:?}");
+    }
+}
+
+#[test]
+fn a_known_rate_is_begun_with_at_half_and_left_if_the_path_is_another() {
+    let case = Case { rtt: 0.1, from: 0.0, to: 1.0, ..Case::ALONE };
+    let (known, unknown) = (play(Case { known: Some(120_000_000), ..case }), play(case));
+    assert!(known.full_after <= 4.0 && known.ours[0] > 2.0 * unknown.ours[0], "{known:?} {unknown:?}");
+    let event = Some((0.0, f64::INFINITY, LineEvent::Slower(12.5e6)));
+    let figures = play(Case { known: Some(120_000_000), event, from: 5.0, to: 15.0, ..case });
+    assert!(figures.ours[0] > 80.0 && figures.lost < 0.02, "{figures:?}");
+}
+
+#[test]
+fn a_rate_that_was_asked_for_is_a_ceiling_and_under_all_it_is_held() {
+    for rtt in [0.02, 0.1] {
+        let ceiling = Some(50_000_000);
+        let mut line = Line::new(Case { rtt, ceiling, ..Case::ALONE });
+        line.play(40.0);
+        let figures = line.figures();
+        assert!((395.0..=401.0).contains(&figures.ours[0]) && figures.lost == 0.0, "{rtt} s: {figures:?}");
+        assert_eq!((line.control(0).limit(), line.control(0).phase()), (UdpRateLimit::Ceiling, UdpPhase::Steady));
+        let all = Case { rtt, share: PathShare::All, ceiling: Some(110_000_000), loss: 3e-2, ..BESIDE };
+        let figures = play(all);
+        assert!(figures.ours[0] > 840.0, "all, {rtt} s: {figures:?}");
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    let found = |mutant, loss| check_alone(Case { mutant: Some(mutant), loss, ..Case::ALONE }, 9.0).is_err();
+    assert!(found(ControlMutant::NeverLeavesStart, 0.0));
+    assert!(found(ControlMutant::IgnoresOwnLoss, 1e-2));
+    let event = Some((0.0, f64::INFINITY, LineEvent::Policed(50e6)));
+    let policed = play(Case { mutant: Some(ControlMutant::IgnoresLoss), event, ..Case::ALONE });
+    assert!(policed.lost > 0.02, "{policed:?}");
+}
+
+/// Round trip, queue, and the part of what a cubic flow has alone that it keeps at least beside a
+/// polite session.
+const POLITE_LEAST: [(f64, f64, f64); 4] = [(0.02, 0.25, 0.9), (0.1, 0.25, 0.9), (0.02, 1.0, 0.95), (0.1, 1.0, 0.9)];
+/// Round trip, queue, and Jain's index of two sessions at least.
+const JAIN_LEAST: [(f64, f64, f64); 4] = [(0.02, 0.25, 0.75), (0.1, 0.25, 0.95), (0.02, 1.0, 0.95), (0.1, 1.0, 0.95)];

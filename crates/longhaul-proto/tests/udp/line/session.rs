@@ -1,0 +1,317 @@
+//! A session on the line: its control, its breaker, and both ends of its lanes.
+//!
+//! In: trains that arrived. Out: packets to send, and statuses for the control. It knows no line.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use longhaul_core::{LaneId, PathShare};
+use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase};
+use longhaul_proto::udp::sending::UdpSample;
+use longhaul_proto::udp::status::Counts;
+
+use super::{Case, PACKET, Train, at};
+
+/// A bug that is planted in a session, to see that the bounds of the model find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControlMutant {
+    /// The start begins anew whenever it is over.
+    NeverLeavesStart,
+    /// Each lost packet is a sign of a full path, as a mark of congestion is.
+    IgnoresOwnLoss,
+    /// No loss is a sign of anything.
+    IgnoresLoss,
+    /// An open breaker stops nothing.
+    NeverOpens,
+}
+
+/// The session.
+pub(crate) struct LineSession {
+    begin: f64,
+    is_begun: bool,
+    pub(crate) control: UdpControl,
+    pub(crate) breaker: UdpBreaker,
+    /// The order of the breaker, and when each kind of order was first given.
+    pub(crate) order: BreakerOrder,
+    pub(crate) probed: f64,
+    pub(crate) broken: f64,
+    mutant: Option<ControlMutant>,
+    config: UdpControlConfig,
+    probe: f64,
+    lanes: Vec<SessionLane>,
+    credit: f64,
+    /// Bytes that the source has.
+    source: f64,
+    is_starved: bool,
+    next: usize,
+    /// When the other end is asked next, and after how long.
+    ask: f64,
+    timeout: f64,
+}
+
+/// One lane: what its sender and its receiver know.
+struct SessionLane {
+    /// Seconds that the clock of the receiver is ahead.
+    ahead: f64,
+    /// Trains on their way to the receiver, and statuses on their way back.
+    there: VecDeque<(f64, Train)>,
+    back: VecDeque<(f64, LaneStatus)>,
+    sent: u64,
+    /// Packets that arrived, as the sender knows.
+    seen: u64,
+    flying: i64,
+    /// Lost packets that a planted bug takes for marks.
+    marked: u32,
+    counts: Counts,
+    /// Packets that are lost, and when that can be known.
+    lost: VecDeque<(f64, u32)>,
+    delay: Option<u16>,
+    largest: Option<(f64, f64)>,
+    reported: f64,
+}
+
+#[derive(Clone, Copy)]
+struct LaneStatus {
+    counts: Counts,
+    lost: u32,
+    delay: Option<u16>,
+    sent: f64,
+    waited: f64,
+    arrived_us: u32,
+}
+
+impl LineSession {
+    pub(crate) fn new(n: usize, case: &Case, begin: f64) -> LineSession {
+        let (round_trip, lanes, mutant) = (Duration::from_secs_f64(case.rtt), case.lanes, case.mutant);
+        let known = case.known.map(|rate| KnownPath { rate, round_trip });
+        let config = UdpControlConfig { share: case.share, ceiling: case.ceiling, known, round_trip };
+        let lane = |at: usize| SessionLane {
+            ahead: 17.3 * (at + n) as f64,
+            there: VecDeque::new(),
+            back: VecDeque::new(),
+            sent: 0,
+            seen: 0,
+            flying: 0,
+            marked: 0,
+            counts: Counts::default(),
+            lost: VecDeque::new(),
+            delay: None,
+            largest: None,
+            reported: 0.0,
+        };
+        LineSession {
+            begin,
+            is_begun: false,
+            control: UdpControl::new(at(begin), config),
+            breaker: UdpBreaker::new(at(begin), config.round_trip),
+            order: BreakerOrder::Go(0),
+            probed: f64::INFINITY,
+            broken: f64::INFINITY,
+            mutant,
+            config,
+            probe: 0.0,
+            lanes: (0..lanes).map(lane).collect(),
+            credit: 0.0,
+            source: 0.0,
+            is_starved: false,
+            next: 0,
+            ask: 0.0,
+            timeout: 2.0 * config.round_trip.as_secs_f64() + 0.05,
+        }
+    }
+
+    /// The lanes have joined, with this round trip, if it is time.
+    pub(crate) fn begin(&mut self, now: f64, round_trip: f64) {
+        if !self.is_begun && now >= self.begin {
+            let round_trip = Duration::from_secs_f64(round_trip);
+            (self.is_begun, self.config.round_trip) = (true, round_trip);
+            self.control = UdpControl::new(at(now), self.config);
+            self.breaker = UdpBreaker::new(at(now), round_trip);
+        }
+    }
+
+    /// A train has left the queue.
+    pub(crate) fn travel(&mut self, now: f64, rtt: f64, train: Train) {
+        self.lanes[train.lane].there.push_back((now + rtt / 2.0, train));
+    }
+
+    /// Both ends take in what has come.
+    pub(crate) fn hear(&mut self, now: f64, rtt: f64, is_blocked: bool) {
+        let interval = (rtt / 4.0).clamp(0.002, 0.025);
+        let overtaking = (rtt / 8.0).max(0.002);
+        for (n, lane) in self.lanes.iter_mut().enumerate() {
+            while let Some((_, train)) = lane.there.front().copied().filter(|(due, _)| *due <= now) {
+                lane.there.pop_front();
+                lane.land(now, &train, overtaking);
+            }
+            if let Some(status) = lane.report(now, interval).filter(|_| !is_blocked) {
+                lane.back.push_back((now + rtt / 2.0, status));
+            }
+            while let Some((_, status)) = lane.back.front().copied().filter(|(due, _)| *due <= now) {
+                lane.back.pop_front();
+                let mut sample = lane.sample(now, &status);
+                if self.mutant == Some(ControlMutant::IgnoresOwnLoss) {
+                    lane.marked += sample.lost;
+                    sample.counts.marked = lane.marked;
+                }
+                let limit = match self.order {
+                    BreakerOrder::Go(0) if self.is_starved => UdpLaneLimit::Source,
+                    BreakerOrder::Go(0) => UdpLaneLimit::Path,
+                    _ => UdpLaneLimit::Breaker,
+                };
+                self.ask = now + self.timeout;
+                let (id, round_trip) = (LaneId(n as u32), self.control.round_trip());
+                self.breaker.handle_status(at(now), id, &sample, round_trip);
+                self.control.observe(at(now), id, &planted(self.mutant, sample), limit);
+            }
+        }
+        self.obey(now);
+    }
+
+    fn obey(&mut self, now: f64) {
+        if now < self.begin || self.lanes.iter().all(|lane| lane.flying <= 0) {
+            self.breaker.handle_idle(at(now));
+        }
+        if !self.breaker.allows_all() && self.control.share() == PathShare::All {
+            self.control.set_share(PathShare::Fair);
+        }
+        self.order = self.breaker.poll_order(at(now));
+        match self.order {
+            BreakerOrder::Go(_) => {}
+            BreakerOrder::Probe => self.probed = self.probed.min(now),
+            BreakerOrder::Lost | BreakerOrder::Open(_) => self.broken = self.broken.min(now),
+        }
+        if self.mutant == Some(ControlMutant::NeverLeavesStart) && self.control.phase() != UdpPhase::Start {
+            let known = Some(KnownPath { rate: self.control.capacity(), round_trip: self.config.round_trip });
+            self.control = UdpControl::new(at(now), UdpControlConfig { known, ..self.config });
+        }
+        if self.mutant == Some(ControlMutant::NeverOpens) && matches!(self.order, BreakerOrder::Open(_)) {
+            self.order = BreakerOrder::Go(0);
+            self.broken = f64::INFINITY;
+        }
+    }
+
+    /// Bytes/s that may be sent.
+    pub(crate) fn rate(&self) -> f64 {
+        match self.order {
+            BreakerOrder::Go(halved) => self.control.rate() as f64 / f64::from(1 << halved),
+            _ => 0.0,
+        }
+    }
+
+    /// Sends by turns on all lanes.
+    pub(crate) fn send(
+        &mut self,
+        now: f64,
+        step: f64,
+        source: Option<(f64, f64, f64)>,
+        mut out: impl FnMut(usize, u32),
+    ) {
+        if now < self.begin {
+            return;
+        }
+        let rate = self.rate() / PACKET;
+        self.credit = (self.credit + rate * step).min((rate * 0.002).max(10.0));
+        let flying: i64 = self.lanes.iter().map(|lane| lane.flying).sum();
+        let room = self.control.flight_limit() as f64 / PACKET - flying as f64;
+        let mut packets = self.credit.min(room).max(0.0).floor();
+        // A lane that hears nothing asks, whatever the limit.
+        let probes = self.order == BreakerOrder::Probe && now > self.probe;
+        if probes {
+            (packets, self.probe) = (1.0, now + 1.0);
+        }
+        if rate > 0.0 && room < 1.0 && now > self.ask {
+            (packets, self.ask) = (1.0, now + self.timeout);
+        }
+        self.is_starved = false;
+        if let Some((_, _, rate)) = source.filter(|(from, to, _)| (*from..*to).contains(&now)) {
+            self.source += rate * step / PACKET;
+            self.is_starved = packets > self.source;
+            packets = packets.min(self.source.floor());
+            self.source -= packets;
+        }
+        self.credit -= packets;
+        let share = (packets / self.lanes.len() as f64).ceil() as u32;
+        let mut left = packets as u32;
+        while left > 0 {
+            let part = left.min(share);
+            let place = self.next % self.lanes.len();
+            self.next += 1;
+            left -= part;
+            self.lanes[place].sent += u64::from(part);
+            self.lanes[place].flying += i64::from(part);
+            out(place, part);
+        }
+    }
+}
+
+impl SessionLane {
+    fn land(&mut self, now: f64, train: &Train, overtaking: f64) {
+        if train.lost > 0 {
+            self.lost.push_back((now + overtaking, train.lost));
+        }
+        if train.packets == 0 {
+            return;
+        }
+        self.counts.packets += u64::from(train.packets);
+        self.counts.bytes += u64::from(train.packets) * PACKET as u64;
+        let stamp = |seconds: f64| (seconds * 1e4) as u64 as u16;
+        let delay = stamp(now + self.ahead).wrapping_sub(stamp(train.sent));
+        if self.delay.is_none_or(|least| (delay.wrapping_sub(least) as i16) < 0) {
+            self.delay = Some(delay);
+        }
+        self.largest = Some((train.sent, now));
+    }
+
+    fn report(&mut self, now: f64, interval: f64) -> Option<LaneStatus> {
+        let (sent, arrived) = self.largest?;
+        if now - self.reported < interval || arrived <= self.reported {
+            return None;
+        }
+        self.reported = now;
+        let mut lost = 0;
+        while let Some((_, packets)) = self.lost.front().filter(|(found, _)| *found <= arrived) {
+            lost += packets;
+            self.lost.pop_front();
+        }
+        let arrived_us = ((arrived + self.ahead) * 1e6) as u64 as u32;
+        Some(LaneStatus {
+            counts: self.counts,
+            lost,
+            delay: self.delay.take(),
+            sent,
+            waited: now - arrived,
+            arrived_us,
+        })
+    }
+
+    fn sample(&mut self, now: f64, status: &LaneStatus) -> UdpSample {
+        let known = self.counts_known(status);
+        self.flying -= known;
+        UdpSample {
+            round_trip: Some(Duration::from_secs_f64((now - status.sent - status.waited).max(0.0))),
+            arrived_us: Some(status.arrived_us),
+            delay: status.delay,
+            counts: status.counts,
+            lost: status.lost,
+            sent: self.sent,
+            datagram_bytes: PACKET as u16,
+            flying_bytes: (self.flying.max(0) as f64 * PACKET) as u64,
+        }
+    }
+
+    /// Packets whose fate this status has shown.
+    fn counts_known(&mut self, status: &LaneStatus) -> i64 {
+        let before = std::mem::replace(&mut self.seen, status.counts.packets);
+        (status.counts.packets - before) as i64 + i64::from(status.lost)
+    }
+}
+
+/// The sample as a planted bug takes it.
+fn planted(mutant: Option<ControlMutant>, sample: UdpSample) -> UdpSample {
+    match mutant {
+        Some(ControlMutant::IgnoresLoss) => UdpSample { lost: 0, ..sample },
+        _ => sample,
+    }
+}

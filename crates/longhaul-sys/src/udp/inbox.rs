@@ -1,0 +1,170 @@
+//! Datagrams that came, in bulk, and what the kernel says of them.
+//!
+//! Owns the buffers and the unsafe lines of receiving. In: a socket that is [`super::prepare`]d.
+//! Out: runs of datagrams of one length, as the kernel has joined them. It must not know what they
+//! mean.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use super::message::{Control, empty_header};
+use super::{AsFd, AsRawFd, Mark, is_note_of_others};
+
+/// Buffers for what one system call brings.
+pub struct Inbox {
+    /// [`RUN_ROOM`] bytes for each run.
+    bytes: Vec<u8>,
+    controls: Vec<Control>,
+    runs: Vec<Run>,
+    /// Datagrams that the socket had no room for, since it was made; as the last run said.
+    dropped: u32,
+}
+
+/// A run in its buffer.
+#[derive(Clone, Copy)]
+struct Run {
+    len: usize,
+    datagram_bytes: usize,
+    mark: Mark,
+}
+
+/// Datagrams that came one after the other from one sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a> {
+    /// Their bytes: each has `datagram_bytes`, and the last one may be shorter.
+    pub bytes: &'a [u8],
+    /// The length of each, at least 1.
+    pub datagram_bytes: usize,
+    /// Their congestion mark.
+    pub mark: Mark,
+}
+
+impl<'a> Arrived<'a> {
+    /// The datagrams, one by one.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.datagram_bytes)
+    }
+}
+
+impl Inbox {
+    /// Room for this many runs, 1 to [`Inbox::RUNS`], 64 KiB each.
+    pub fn new(runs: usize) -> Inbox {
+        let runs = runs.clamp(1, Inbox::RUNS);
+        Inbox {
+            bytes: vec![0; runs * RUN_ROOM],
+            controls: vec![Control::empty(); runs],
+            runs: Vec::with_capacity(runs),
+            dropped: 0,
+        }
+    }
+
+    /// The most runs that there can be room for.
+    pub const RUNS: usize = 16;
+
+    /// Receives what is there, without waiting, in place of what came before. Gives the number of
+    /// runs, 0 if there is nothing.
+    ///
+    /// # Errors
+    /// The error of `recvmmsg`. A note that another host or router may have sent is none.
+    pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
+        self.runs.clear();
+        let room = self.controls.len();
+        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; Inbox::RUNS];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; Inbox::RUNS];
+        let places = self.bytes.chunks_exact_mut(RUN_ROOM).zip(&mut self.controls);
+        for ((bytes, control), (vector, header)) in places.zip(vectors.iter_mut().zip(headers.iter_mut())) {
+            *vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let mut one = empty_header();
+            one.msg_iov = &raw mut *vector;
+            one.msg_iovlen = 1;
+            one.msg_control = control.as_mut_ptr();
+            one.msg_controllen = Control::BYTES as _;
+            header.write(libc::mmsghdr { msg_hdr: one, msg_len: 0 });
+        }
+        // SAFETY: the descriptor is open while it is borrowed; the first `room` headers are written
+        // and name distinct parts of buffers that this owns, with their lengths. No timeout.
+        let came = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                headers.as_mut_ptr().cast(),
+                room as _,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(came) = usize::try_from(came) else {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS) => Ok(0),
+                Some(code) if is_note_of_others(code) => Ok(0),
+                _ => Err(error),
+            };
+        };
+        for (header, control) in headers[..came].iter().zip(&self.controls) {
+            // SAFETY: it was written above, and the kernel has changed its integers.
+            let header = unsafe { header.assume_init_ref() };
+            #[allow(clippy::unnecessary_cast, reason = "some C libraries have 32 bits there")]
+            let control_len = header.msg_hdr.msg_controllen as usize;
+            let (run, dropped) = Run::of(header.msg_len as usize, control_len, control);
+            self.dropped = dropped.unwrap_or(self.dropped);
+            self.runs.push(run);
+        }
+        Ok(came)
+    }
+
+    /// The most runs of one call.
+    pub fn room(&self) -> usize {
+        self.controls.len()
+    }
+
+    /// The runs that came last.
+    pub fn runs(&self) -> impl Iterator<Item = Arrived<'_>> {
+        self.runs.iter().zip(self.bytes.chunks_exact(RUN_ROOM)).map(|(run, bytes)| Arrived {
+            bytes: &bytes[..run.len],
+            datagram_bytes: run.datagram_bytes,
+            mark: run.mark,
+        })
+    }
+
+    /// Datagrams that came to this socket since it was made and that its buffer had no room for, as
+    /// of the last one that was received. Wraps around.
+    pub fn dropped(&self) -> u32 {
+        self.dropped
+    }
+}
+
+impl Run {
+    /// A run, and the drops that it tells of.
+    fn of(len: usize, control_len: usize, control: &Control) -> (Run, Option<u32>) {
+        let len = len.min(RUN_ROOM);
+        let mut run = Run { len, datagram_bytes: len.max(1), mark: Mark::Deaf };
+        let mut dropped = None;
+        control.values(control_len, |level, kind, data| match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                run.datagram_bytes = number(data).filter(|bytes| *bytes > 0).map_or(run.datagram_bytes, |n| n as usize);
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => dropped = number(data),
+            (libc::IPPROTO_IP, libc::IP_TOS) => run.mark = data.first().map_or(Mark::Deaf, |class| mark(*class)),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                run.mark = number(data).map_or(Mark::Deaf, |class| mark(class.to_le_bytes()[0]));
+            }
+            _ => {}
+        });
+        (run, dropped)
+    }
+}
+
+fn number(data: &[u8]) -> Option<u32> {
+    data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn mark(class: u8) -> Mark {
+    match class & 3 {
+        0 => Mark::Deaf,
+        3 => Mark::Congested,
+        _ => Mark::Capable,
+    }
+}
+
+/// Room for a run: the kernel joins datagrams up to the length of an IP packet.
+const RUN_ROOM: usize = 64 << 10;
