@@ -1,9 +1,10 @@
-//! The link between the two machines: messages in their classes, lanes in order, and damage on the
-//! way.
+//! The link between the two machines: messages in their classes, units of lanes in order or not, and
+//! damage on the way.
 //!
 //! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of
 //! their content.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use longhaul_core::digest::{ChunkHasher, digest_of};
@@ -14,6 +15,7 @@ use longhaul_proto::sender::Sent;
 use longhaul_proto::wire::bundle;
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
+use longhaul_proto::wire::message::LandedUnits;
 
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -83,6 +85,8 @@ pub(crate) struct Frame {
     header: [u8; HEADER_BYTES],
     pub(crate) payload: Vec<u8>,
     trailer: Option<Digest>,
+    /// Its number in the lane.
+    seq: u64,
 }
 
 /// The ends of a lane.
@@ -90,7 +94,12 @@ pub(crate) struct Frame {
 pub(crate) struct Lane {
     pub(crate) id: LaneId,
     sent: u64,
-    landed: u64,
+    /// The numbers of the units that came out of it.
+    landed: BTreeSet<u64>,
+    /// Whether units overtake each other.
+    overtaking: bool,
+    /// Nothing arrives before this time.
+    from: u64,
     /// The time when the last unit on its way arrives.
     last: u64,
     /// The time when its sending end reports the last unit that it took.
@@ -104,13 +113,26 @@ pub(crate) type Rows = Vec<(FileId, Range<usize>)>;
 
 impl Lane {
     /// A lane of which nothing arrives before `from`.
-    pub(crate) fn new(id: LaneId, from: u64) -> Lane {
-        Lane { id, sent: 0, landed: 0, last: from, last_report: 0, is_open: true }
+    pub(crate) fn new(id: LaneId, from: u64, plan: &Plan) -> Lane {
+        let overtaking = plan.rates.lanes.overtaking;
+        Lane { id, sent: 0, landed: BTreeSet::new(), overtaking, from, last: from, last_report: 0, is_open: true }
+    }
+
+    /// The units that came out of it.
+    pub(crate) fn landed(&self) -> LandedUnits {
+        let below = (0..).zip(&self.landed).take_while(|(at, seq)| at == *seq).count() as u64;
+        LandedUnits::with_beyond(below, self.landed.range(below..).copied())
     }
 
     /// Number of units that came out of it.
-    pub(crate) fn landed(&self) -> u64 {
-        self.landed
+    #[cfg(test)]
+    pub(crate) fn brought(&self) -> u64 {
+        self.landed.len() as u64
+    }
+
+    /// The last unit that came out of it.
+    pub(crate) fn last_landed(&self) -> Option<u64> {
+        self.landed.last().copied()
     }
 
     /// Number of units that it took.
@@ -119,10 +141,16 @@ impl Lane {
         self.sent
     }
 
-    /// The arrival of a unit that would need until `at`: behind those before it.
+    /// The arrival of a unit that would need until `at`: behind those before it, unless units
+    /// overtake each other.
     pub(crate) fn arrival(&mut self, at: u64) -> u64 {
         self.last = self.last.max(at);
-        self.last
+        if self.overtaking { self.from.max(at) } else { self.last }
+    }
+
+    /// The time from `at` on when all units on its way have arrived.
+    pub(crate) fn emptied(&self, at: u64) -> u64 {
+        self.last.max(at)
     }
 
     /// The time of the report that a unit was taken whole, which would need until `at`: behind
@@ -163,7 +191,7 @@ impl Lane {
             declared: !safe,
         };
         self.sent += 1;
-        (Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) }, sent)
+        (Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest), seq: sent.seq }, sent)
     }
 
     /// The receiving end takes a unit. Gives its report to the machine, and the places of a
@@ -180,8 +208,10 @@ impl Lane {
             false => hasher.update(&frame.payload),
         }
         let (rows, places) = rows_of(&piece, &frame.payload);
-        let ticket = Ticket { lane: self.id, seq: self.landed };
-        self.landed += 1;
+        // A byte stream says no number: units are counted, and one that came twice is two.
+        let seq = if self.overtaking { frame.seq } else { self.landed.len() as u64 };
+        self.landed.insert(seq);
+        let ticket = Ticket { lane: self.id, seq };
         Some((Landed { ticket, piece, computed: hasher.finish(), declared: frame.trailer, rows }, places))
     }
 }

@@ -51,6 +51,8 @@ pub enum Mutant {
     LaneStaysOpen,
     /// The receiver's end of a lane is said to have taken in one unit more than it did.
     LaneOvercounts,
+    /// All units of a closed lane up to the last that came out of it are said to have landed.
+    GapForgotten,
     /// An equal chunk of the standing file is called copied, but is not.
     EqualNotCopied,
     /// A temporary is made before the journal names its directory.
@@ -98,6 +100,7 @@ impl Mutant {
         Mutant::Forgetful,
         Mutant::LaneStaysOpen,
         Mutant::LaneOvercounts,
+        Mutant::GapForgotten,
         Mutant::EqualNotCopied,
         Mutant::DirUnnamed,
         Mutant::LeftBeforeSync,

@@ -122,6 +122,8 @@ pub(crate) struct LaneRates {
     /// A lane on which a unit takes so many times as long, and which the sender gives up when there
     /// is nothing left to hand over. `None` if all lanes are alike.
     pub(crate) straggler: Option<(LaneId, u64)>,
+    /// Whether units overtake each other on a lane, as they do in datagrams.
+    pub(crate) overtaking: bool,
 }
 
 /// The terms of the sessions, on which both sides agree.
@@ -231,6 +233,14 @@ impl Plan {
         .hiding_journals(rng)
         .claiming_late(rng)
         .hanging(rng)
+        .overtaking(rng)
+    }
+
+    /// Lets units overtake each other on the lanes of some worlds, as in datagrams, which are always
+    /// encrypted.
+    pub(crate) fn overtaking(mut self, rng: &mut Rng) -> Plan {
+        self.rates.lanes.overtaking = rng.permille(500) && !self.safe;
+        self
     }
 
     /// Lets targets hang in some worlds.

@@ -93,7 +93,7 @@ impl SendSession {
             chunk,
             offered: Vec::new(),
             scan_over: false,
-            lanes: (0..env.plan.lanes).map(|id| Lane::new(LaneId(id), 0)).collect(),
+            lanes: (0..env.plan.lanes).map(|id| Lane::new(LaneId(id), 0, &env.plan)).collect(),
             waiting: VecDeque::new(),
             pipe: Pipe::new(&env.plan),
             outcomes: BTreeMap::new(),

@@ -70,7 +70,7 @@ impl Plan {
         plan.scene.hesitates = *rng.pick(&[0, 0, 100, 900]);
         plan.rates.names.unseen = if rng.permille(300) { rng.below(60) as u32 } else { 0 };
         plan.rates.hangs = HangRates::drawn(rng);
-        plan
+        plan.overtaking(rng)
     }
 }
 
@@ -80,7 +80,7 @@ fn rates(rng: &mut Rng) -> Rates {
     Rates {
         flips: rare(300),
         alters: rare(200),
-        lanes: LaneRates { losses: rare(300), retirements: rare(200), straggler: None },
+        lanes: LaneRates { losses: rare(300), retirements: rare(200), straggler: None, overtaking: false },
         disk_faults,
         read_faults: disk_faults,
         spoils: rare(150),

@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, Fault, FileId, LaneId, Unit};
 use longhaul_proto::receiver::{Created, Landed, Named, Receiver, ReceiverAction, Room, Surveyed};
-use longhaul_proto::wire::message::{Finding, Outcome};
+use longhaul_proto::wire::message::{Finding, LandedUnits, Outcome};
 use longhaul_proto::{Message, Timestamp};
 
 use crate::plan::Plan;
@@ -274,7 +274,7 @@ impl Watched {
     }
 
     /// See [`Receiver::handle_lane_ended`].
-    pub(crate) fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
+    pub(crate) fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: LandedUnits) {
         if let Some(rules) = &mut self.rules {
             rules.lane_ended(lane);
         }

@@ -52,6 +52,7 @@ caught! {
     forgetting_what_was_journalled_is_caught: Forgetful within 50,
     a_lane_that_goes_on_after_it_was_said_to_be_closed_is_caught: LaneStaysOpen within 500,
     a_lane_that_is_said_to_have_brought_more_than_it_did_is_caught: LaneOvercounts within 200,
+    a_unit_that_overtook_others_and_hides_their_loss_is_caught: GapForgotten within 500,
     a_chunk_that_is_called_copied_and_is_not_is_caught: EqualNotCopied within 200,
     a_temporary_in_a_directory_that_no_journal_names_is_caught: DirUnnamed within 200,
     a_directory_that_is_forgotten_before_its_names_are_synced_is_caught: LeftBeforeSync within 200,

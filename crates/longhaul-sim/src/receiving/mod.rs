@@ -24,7 +24,7 @@ use longhaul_core::{
 };
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Ticket, WantOrder};
-use longhaul_proto::wire::message::FileEnd;
+use longhaul_proto::wire::message::{FileEnd, LandedUnits};
 
 use crate::env::{Env, Hesitation};
 use crate::events::{Event, JobNo, SessionNo};
@@ -150,7 +150,7 @@ impl RecvSession {
         let (book, job) = Book::open(env, no);
         let mut machine = Watched::new(&env.plan, no.0);
         let lanes = (0..env.plan.lanes).map(LaneId).filter(|id| machine.handle_lane_joined(*id));
-        let lanes = lanes.map(|id| Lane::new(id, 0)).collect();
+        let lanes = lanes.map(|id| Lane::new(id, 0, &env.plan)).collect();
         let in_sequence = matches!(env.plan.terms.order, WantOrder::Sequence { .. });
         let sequence = in_sequence.then(Sequence::default);
         let mut session = RecvSession {
@@ -246,14 +246,18 @@ impl RecvSession {
     /// Number of units that came out of a lane.
     #[cfg(test)]
     pub(crate) fn brought_by(&self, id: LaneId) -> u64 {
-        self.lanes.iter().find(|lane| lane.id == id).map_or(0, Lane::landed)
+        self.lanes.iter().find(|lane| lane.id == id).map_or(0, Lane::brought)
     }
 
     /// Closes this end of a lane, also if the lane is found broken: no more units come out of it.
     pub(crate) fn lane_ends(&mut self, env: &mut Env, id: LaneId) {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
         lane.is_open = env.is(Mutant::LaneStaysOpen);
-        let landed = lane.landed() + u64::from(env.is(Mutant::LaneOvercounts));
+        let mut landed = lane.landed();
+        landed.below += u64::from(env.is(Mutant::LaneOvercounts));
+        if env.is(Mutant::GapForgotten) {
+            landed = LandedUnits::from(lane.last_landed().map_or(0, |last| last + 1));
+        }
         self.machine.handle_lane_ended(env.clock.now(), id, landed);
         env.lane_end_is_gone(self.no, id);
         if env.rng.permille(500) {
@@ -271,7 +275,7 @@ impl RecvSession {
     /// A lane joins, unless the sender gave it up before.
     pub(crate) fn lane_joins(&mut self, env: &mut Env, id: LaneId) {
         if self.machine.handle_lane_joined(id) {
-            self.lanes.push(Lane::new(id, 0));
+            self.lanes.push(Lane::new(id, 0, &env.plan));
         } else {
             env.lane_end_is_gone(self.no, id);
         }

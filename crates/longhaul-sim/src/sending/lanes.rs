@@ -68,7 +68,7 @@ impl SendSession {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
         lane.is_open = false;
         let now = env.clock.now().0;
-        let (here, there) = (lane.report(now + env.rng.below(1000)), lane.arrival(now));
+        let (here, there) = (lane.report(now + env.rng.below(1000)), lane.emptied(now));
         env.clock.at(here, Event::NearRetires(self.no, id));
         env.clock.at(there, Event::FarEnds(self.no, id));
     }
@@ -93,7 +93,7 @@ impl SendSession {
 
     /// Another lane joins, of which nothing arrives before `from`.
     pub(crate) fn lane_joins(&mut self, env: &mut Env, id: LaneId, from: u64) {
-        self.lanes.push(Lane::new(id, from));
+        self.lanes.push(Lane::new(id, from, &env.plan));
         self.machine.handle_lane_joined(id);
         for ready in std::mem::take(&mut self.waiting) {
             self.hand_over(env, &ready);

@@ -23,9 +23,9 @@ fn with_arrival(safe: bool) -> (Rules, Declared) {
         start: FileOffset(0),
         chunk: plan.chunk_of(1),
     };
-    let (frame, sent) = Lane::new(LANE, 0).send(&ready, safe);
+    let (frame, sent) = Lane::new(LANE, 0, &plan).send(&ready, safe);
     let mut rules = Rules::new(&plan.receiver_config(1));
-    rules.landed(&Lane::new(LANE, 0).receive(&frame).expect("a piece").0);
+    rules.landed(&Lane::new(LANE, 0, &plan).receive(&frame).expect("a piece").0);
     (rules, Declared { lane: LANE, seq: sent.seq, unit, attempt: sent.attempt, digest: sent.digest })
 }
 
