@@ -19,10 +19,12 @@
 //! (draft-irtf-iccrg-ledbat-plus-plus). One that takes all (`all`) holds the rate that was asked
 //! for and bears 5 % of loss, as tsunami-udp (Meiss 2004). docs/DECISIONS.md has the figures.
 
+mod alone;
 mod carried;
 mod equal;
 mod losses;
 mod others;
+mod receiver;
 mod rounds;
 mod start;
 mod steady;
@@ -31,11 +33,13 @@ use std::time::Duration;
 
 use longhaul_core::{LaneId, PathShare};
 
+use self::alone::{AloneFinding, AloneProbe};
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
-use self::rounds::{LaneRounds, RATE_MOST, UdpRound};
+use self::receiver::ReceiverCap;
+use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
 use super::sending::UdpSample;
@@ -125,6 +129,7 @@ pub struct UdpControl {
     losses: LossJudge,
     delay: DelaySteps,
     equal: EqualWindow,
+    alone: AloneProbe,
     others: OtherFlows,
     dip: QueueDip,
 }
@@ -137,6 +142,8 @@ struct UdpPace {
     before: f64,
     /// The rate that was asked for, or infinity.
     ceiling: f64,
+    /// A lowest rate that still lost too much, or infinity.
+    floor: f64,
     receiver: ReceiverCap,
     /// The reason why the lanes send less.
     limited: Option<UdpLaneLimit>,
@@ -166,13 +173,6 @@ struct QueueDip {
     still: (f64, f64, f64),
 }
 
-/// The rate that the receiver takes, for the rest of so many seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct ReceiverCap {
-    rate: f64,
-    seconds: f64,
-}
-
 impl UdpControl {
     /// A control of a path on which nothing was sent.
     pub fn new(now: Timestamp, config: UdpControlConfig) -> UdpControl {
@@ -184,13 +184,21 @@ impl UdpControl {
             share: config.share,
             phase: UdpPhase::Start,
             rounds: 0,
-            pace: UdpPace { rate, before: rate, ceiling, receiver: ReceiverCap::default(), limited: None },
+            pace: UdpPace {
+                rate,
+                before: rate,
+                ceiling,
+                floor: f64::INFINITY,
+                receiver: ReceiverCap::new(),
+                limited: None,
+            },
             lanes: LaneRounds::new(now, config.round_trip),
             carried: CarriedMost::default(),
             start,
-            losses: LossJudge::default(),
+            losses: LossJudge::new(),
             delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
             equal: EqualWindow::default(),
+            alone: AloneProbe::new(),
             others: OtherFlows::new(round_trip),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
         }
@@ -198,7 +206,7 @@ impl UdpControl {
 
     /// The rate that all lanes keep together, bytes/s: datagrams as the account counts them.
     pub fn rate(&self) -> u64 {
-        let cap = if self.pace.receiver.seconds > 0.0 { self.pace.receiver.rate } else { f64::INFINITY };
+        let cap = self.pace.receiver.rate();
         (self.pace.rate * self.dip.part).min(self.pace.ceiling).min(cap).max(self.least()).min(RATE_MOST) as u64
     }
 
@@ -210,7 +218,7 @@ impl UdpControl {
         let bytes = match self.phase {
             UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
             UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
-            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * self.lanes.datagram_bytes,
+            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * WINDOW_PACKET,
         };
         (bytes + FLIGHT_LEAST) as u64
     }
@@ -226,7 +234,7 @@ impl UdpControl {
             (Some(UdpLaneLimit::Source), _) => UdpRateLimit::Source,
             (Some(UdpLaneLimit::Credit), _) => UdpRateLimit::Credit,
             (Some(UdpLaneLimit::Breaker), _) => UdpRateLimit::Breaker,
-            _ if self.pace.receiver.seconds > 0.0 => UdpRateLimit::Receiver,
+            _ if self.pace.receiver.is_on() => UdpRateLimit::Receiver,
             _ if self.pace.rate >= self.pace.ceiling => UdpRateLimit::Ceiling,
             (_, UdpPhase::Start) => UdpRateLimit::Search,
             (_, UdpPhase::Equal) => UdpRateLimit::Shared,
@@ -294,22 +302,12 @@ impl UdpControl {
     }
 
     fn round(&mut self, now: Timestamp, round: &UdpRound) {
-        self.pace.receiver.seconds = (self.pace.receiver.seconds - round.seconds).max(0.0);
-        if round.dropped > 0 {
-            let rate =
-                if self.pace.receiver.seconds > 0.0 { self.pace.receiver.rate.min(round.rate) } else { round.rate };
-            self.pace.receiver = ReceiverCap { rate: RECEIVER_TAKES * rate, seconds: RECEIVER_SECONDS };
-        }
+        self.pace.receiver.take(round, self.lanes.round_trip(), self.pace.rate.min(self.pace.ceiling));
         let asked = self.pace.before.min(self.pace.rate).min(self.pace.ceiling);
         self.pace.before = self.pace.rate;
         let is_short = round.rate < USED * (1.0 - self.losses.own) * asked;
         self.pace.limited = round.limited.filter(|_| is_short);
         self.rounds += 1;
-        if round.seconds > SILENT_ROUNDS * self.lanes.round_trip() + SILENT_LEAST {
-            // Losses of a silence are no sign of a queue, and its rate is none of the path.
-            self.losses.pardon = PARDON;
-            return;
-        }
         let queue = round.queue.unwrap_or_default();
         if self.pace.limited.is_none() || round.rate > self.carried.recent() {
             let ages = if self.phase == UdpPhase::Equal { EQUAL_AGES } else { 1.0 };
@@ -325,6 +323,11 @@ impl UdpControl {
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
         let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
         self.others.pass(round.seconds);
+        if verdict == LossVerdict::Excess && self.pace.rate < FLOOR_NEAR * self.least() {
+            self.pace.floor = FLOOR_CUT * self.least();
+        } else if self.pace.rate > 2.0 * self.usual_least() {
+            self.pace.floor = f64::INFINITY;
+        }
         if queue >= self.target() || verdict == LossVerdict::Excess {
             self.others.calm = 0.0;
         }
@@ -335,14 +338,19 @@ impl UdpControl {
             UdpPhase::Start => self.start_round(round, queue, verdict),
             UdpPhase::Drain => self.drain(queue),
             UdpPhase::Steady => self.steer(queue, verdict, round.seconds),
-            UdpPhase::Equal => self.share_equally(queue, verdict, round.seconds),
+            UdpPhase::Equal => self.share_equally(now, queue, verdict, round.seconds),
         }
         self.breathe(now, queue, round.seconds);
     }
 
     /// The lowest rate: a few packets each round trip, so that something is known of the path.
     fn least(&self) -> f64 {
-        RATE_LEAST.max(PACKETS_LEAST * self.lanes.datagram_bytes / self.lanes.round_trip()).min(self.pace.ceiling)
+        self.usual_least().min(self.pace.floor).max(RATE_LEAST).min(self.pace.ceiling)
+    }
+
+    /// The lowest rate on a path that does not lose too much even so.
+    fn usual_least(&self) -> f64 {
+        PACKETS_LEAST * self.lanes.datagram_bytes / self.lanes.round_trip().max(ROUND_SHORTEST)
     }
 
     /// How fast the path's own loss may be learned: while less is sent than the path carries, what
@@ -394,24 +402,54 @@ impl UdpControl {
     }
 
     /// One cubic flow's window.
-    fn share_equally(&mut self, queue: f64, verdict: LossVerdict, seconds: f64) {
+    fn share_equally(&mut self, now: Timestamp, queue: f64, verdict: LossVerdict, seconds: f64) {
         let rtt = self.lanes.round_trip();
         if verdict == LossVerdict::Excess {
-            self.equal.cut();
+            self.equal.cut(self.losses.deep * rtt / WINDOW_PACKET);
             self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
         } else if self.pace.limited.is_none() {
             self.equal.grow(seconds, rtt);
         }
         // The queue is that of a round trip ago: all who follow it at once make it swing.
-        let rate = self.equal.packets * self.lanes.datagram_bytes / (self.lanes.base() + queue).max(1e-4);
-        let part = if verdict == LossVerdict::Excess { 1.0 } else { EQUAL_FOLLOWS };
+        let rate = self.equal.packets * WINDOW_PACKET / (self.lanes.base() + queue).max(1e-4);
+        let part = match verdict {
+            LossVerdict::Excess => 1.0,
+            LossVerdict::Own if self.alone.is_on() => 0.0,
+            LossVerdict::Own => EQUAL_FOLLOWS,
+        };
         self.pace.rate += part * (rate - self.pace.rate);
+        self.look_for_others(now, queue, seconds);
         let calm = (CALM * self.equal.back()).max(CALM_LEAST);
         let has_all = self.carried.recent() > ALL * self.carried.highest();
         self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
         if self.others.calm > calm || self.others.alone > ROUNDS_ALL {
             self.others.forget();
             self.enter(UdpPhase::Steady);
+        }
+    }
+
+    /// Finds out now and then whether others are there at all.
+    fn look_for_others(&mut self, now: Timestamp, queue: f64, seconds: f64) {
+        let is_felt = self.carried.recent() > MUCH * self.carried.highest() && queue > 2.0 * self.target();
+        match self.alone.take(queue + self.lanes.base(), seconds, is_felt) {
+            Some(AloneFinding::Alone) => {
+                self.carried.forget();
+                self.others.forget();
+                self.enter(UdpPhase::Drain);
+            }
+            Some(AloneFinding::NoQueue) => {
+                self.lanes.renew_base(now);
+                self.others.forget();
+                self.enter(UdpPhase::Steady);
+            }
+            _ if self.phase == UdpPhase::Equal && queue > self.target() => {
+                let rtt = self.lanes.round_trip();
+                if let Some(part) = self.alone.begin(queue, self.lanes.base(), rtt.max(ROUND_SHORTEST)) {
+                    self.pace.rate = self.pace.rate.min(self.carried.recent());
+                    self.dip = QueueDip { part, rounds: (rtt / seconds).ceil().max(1.0) as u32 + 1, ..self.dip };
+                }
+            }
+            _ => {}
         }
     }
 
@@ -460,12 +498,6 @@ const HOLD_FASTER: f64 = 7.0 / 6.0;
 const HOLD_DOUBLING: f64 = 2.0;
 const HOLD_OVERFULL: f64 = 1.1;
 const HOLD_LEAST: f64 = 0.1;
-/// A receiver whose system drops takes this part of what it took, for so many seconds.
-const RECEIVER_TAKES: f64 = 0.9;
-const RECEIVER_SECONDS: f64 = 10.0;
-/// A round of so many round trips, and so many seconds more, was silent.
-const SILENT_ROUNDS: f64 = 3.0;
-const SILENT_LEAST: f64 = 0.5;
 /// How fast what is known of the path ages while others share it, and the part of a new rate of a
 /// window that is taken each round.
 const EQUAL_AGES: f64 = 0.25;
@@ -475,6 +507,13 @@ const EQUAL_FOLLOWS: f64 = 0.3;
 const FLIGHT: f64 = 1.5;
 const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
-/// The lowest rate, bytes/s.
+/// Bytes of a packet of a window: a cubic flow's, whatever the datagrams of this session.
+const WINDOW_PACKET: f64 = 1472.0;
+/// A session that has this part of what the path carried would feel a queue become shorter.
+const MUCH: f64 = 0.3;
+/// The lowest rate that still loses too much is cut by this part, and what is near to it.
+const FLOOR_CUT: f64 = 0.7;
+const FLOOR_NEAR: f64 = 1.2;
+/// The lowest rate, bytes/s: with packets of the usual one each round trip.
 const RATE_LEAST: f64 = 65536.0;
 const PACKETS_LEAST: f64 = 4.0;

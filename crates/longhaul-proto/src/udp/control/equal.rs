@@ -27,10 +27,11 @@ impl EqualWindow {
         EqualWindow { age: self.back(), ..self }
     }
 
-    /// More was lost than the path loses by itself.
-    pub(super) fn cut(&mut self) {
+    /// More was lost than the path loses by itself; so much that a window of no more than `most`
+    /// packets is carried, or that is infinite.
+    pub(super) fn cut(&mut self, most: f64) {
         self.highest = if self.packets < self.highest { self.packets * (1.0 + CUT) / 2.0 } else { self.packets };
-        self.packets = (self.packets * CUT).max(PACKETS_LEAST);
+        self.packets = (self.packets * CUT).min(most).max(PACKETS_LEAST);
         (self.reno, self.age) = (self.packets, 0.0);
     }
 
@@ -54,4 +55,4 @@ const SCALE: f64 = 0.4;
 const CUT: f64 = 0.7;
 const RENO: f64 = 0.53;
 /// The smallest window.
-const PACKETS_LEAST: f64 = 4.0;
+const PACKETS_LEAST: f64 = 2.0;

@@ -56,7 +56,7 @@ impl StartSearch {
 
     /// The rate at first.
     pub(super) fn first_rate(&self, round_trip: f64) -> f64 {
-        let usual = FIRST_PACKETS * FIRST_PACKET / round_trip;
+        let usual = FIRST_PACKETS * FIRST_PACKET / round_trip.max(super::rounds::ROUND_SHORTEST);
         self.known.unwrap_or(usual).max(usual)
     }
 
