@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use longhaul_core::{LaneId, PathShare};
 
-use self::alone::{AloneFinding, AloneProbe};
+use self::alone::AloneProbe;
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
@@ -355,11 +355,13 @@ impl UdpControl {
 
     /// How fast the path's own loss may be learned: while less is sent than the path carries, what
     /// is lost without a queue is its own.
-    fn may_learn(&self) -> f64 {
+    fn may_learn(&self) -> (f64, f64) {
+        let part = self.pace.rate / self.full_rate().max(1.0);
         match self.phase {
-            UdpPhase::Start if self.start.is_growing() => OWN_STEP_START,
-            UdpPhase::Steady | UdpPhase::Equal if self.pace.rate < BELOW * self.full_rate() => OWN_STEP_BELOW,
-            _ => 0.0,
+            UdpPhase::Start if self.start.is_growing() => (OWN_STEP_START, 0.0),
+            UdpPhase::Steady | UdpPhase::Equal if part < FAR_BELOW => (OWN_STEP_BELOW, OWN_STEP_BELOW),
+            UdpPhase::Steady | UdpPhase::Equal if part < BELOW => (OWN_STEP_BELOW, 0.0),
+            _ => (0.0, 0.0),
         }
     }
 
@@ -373,6 +375,11 @@ impl UdpControl {
     /// does once this session gives way.
     fn note_full(&mut self) {
         let rate = self.carried.recent() / (1.0 - self.losses.own);
+        // Who loses far below it without a queue does not lose because of the rate.
+        let is_other = rate < FAR_BELOW * self.delay.edge && self.losses.is_empty();
+        if is_other && self.delay.edge_age < EDGE_SECONDS {
+            return;
+        }
         let is_same = self.delay.edge_age < EDGE_ROUNDS * self.lanes.round_trip();
         self.delay.edge = if is_same { rate.max(self.delay.edge) } else { rate };
         self.delay.edge_age = 0.0;
@@ -401,58 +408,6 @@ impl UdpControl {
         self.start.is_over |= self.pace.rate >= self.pace.ceiling;
     }
 
-    /// One cubic flow's window.
-    fn share_equally(&mut self, now: Timestamp, queue: f64, verdict: LossVerdict, seconds: f64) {
-        let rtt = self.lanes.round_trip();
-        if verdict == LossVerdict::Excess {
-            self.equal.cut(self.losses.deep * rtt / WINDOW_PACKET);
-            self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
-        } else if self.pace.limited.is_none() {
-            self.equal.grow(seconds, rtt);
-        }
-        // The queue is that of a round trip ago: all who follow it at once make it swing.
-        let rate = self.equal.packets * WINDOW_PACKET / (self.lanes.base() + queue).max(1e-4);
-        let part = match verdict {
-            LossVerdict::Excess => 1.0,
-            LossVerdict::Own if self.alone.is_on() => 0.0,
-            LossVerdict::Own => EQUAL_FOLLOWS,
-        };
-        self.pace.rate += part * (rate - self.pace.rate);
-        self.look_for_others(now, queue, seconds);
-        let calm = (CALM * self.equal.back()).max(CALM_LEAST);
-        let has_all = self.carried.recent() > ALL * self.carried.highest();
-        self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
-        if self.others.calm > calm || self.others.alone > ROUNDS_ALL {
-            self.others.forget();
-            self.enter(UdpPhase::Steady);
-        }
-    }
-
-    /// Finds out now and then whether others are there at all.
-    fn look_for_others(&mut self, now: Timestamp, queue: f64, seconds: f64) {
-        let is_felt = self.carried.recent() > MUCH * self.carried.highest() && queue > 2.0 * self.target();
-        match self.alone.take(queue + self.lanes.base(), seconds, is_felt) {
-            Some(AloneFinding::Alone) => {
-                self.carried.forget();
-                self.others.forget();
-                self.enter(UdpPhase::Drain);
-            }
-            Some(AloneFinding::NoQueue) => {
-                self.lanes.renew_base(now);
-                self.others.forget();
-                self.enter(UdpPhase::Steady);
-            }
-            _ if self.phase == UdpPhase::Equal && queue > self.target() => {
-                let rtt = self.lanes.round_trip();
-                if let Some(part) = self.alone.begin(queue, self.lanes.base(), rtt.max(ROUND_SHORTEST)) {
-                    self.pace.rate = self.pace.rate.min(self.carried.recent());
-                    self.dip = QueueDip { part, rounds: (rtt / seconds).ceil().max(1.0) as u32 + 1, ..self.dip };
-                }
-            }
-            _ => {}
-        }
-    }
-
     fn enter(&mut self, phase: UdpPhase) {
         (self.phase, self.rounds, self.delay.step) = (phase, 0, STEP_FIRST);
     }
@@ -470,19 +425,11 @@ const EDGE_ROUNDS: f64 = 4.0;
 /// Below this part of it, what is lost without a queue is the path's own, of which this part of a
 /// round is learned; and of one in the beginning.
 const BELOW: f64 = 0.93;
+const FAR_BELOW: f64 = 0.8;
 const OWN_STEP_BELOW: f64 = 0.25;
 const OWN_STEP_START: f64 = 0.2;
 /// Lanes that deliver less than this part of it do not, if one of them had nothing to send.
 const USED: f64 = 0.9;
-/// A session that has this part of what the path carried, for so many rounds, has it alone; and
-/// rounds among others at least.
-const ALL: f64 = 0.9;
-const ROUNDS_ALL: u32 = 3;
-const ROUNDS_EQUAL: u32 = 10;
-/// Others are gone when no queue stood and none overflowed for this part of the time that a cubic
-/// flow takes to grow again, and seconds at least.
-const CALM: f64 = 0.6;
-const CALM_LEAST: f64 = 1.0;
 /// From this share of rounds on, others share the path.
 const PRESSED: f64 = 0.5;
 /// The part of all packets that may be lost beside the path's own loss. Lanes that nearly triple
@@ -498,10 +445,8 @@ const HOLD_FASTER: f64 = 7.0 / 6.0;
 const HOLD_DOUBLING: f64 = 2.0;
 const HOLD_OVERFULL: f64 = 1.1;
 const HOLD_LEAST: f64 = 0.1;
-/// How fast what is known of the path ages while others share it, and the part of a new rate of a
-/// window that is taken each round.
+/// How fast what is known of the path ages while others share it.
 const EQUAL_AGES: f64 = 0.25;
-const EQUAL_FOLLOWS: f64 = 0.3;
 /// Bytes on their way, as multiples of what the rate has there, and the least: a receiver reports
 /// after some of them.
 const FLIGHT: f64 = 1.5;
@@ -509,8 +454,6 @@ const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
 /// Bytes of a packet of a window: a cubic flow's, whatever the datagrams of this session.
 const WINDOW_PACKET: f64 = 1472.0;
-/// A session that has this part of what the path carried would feel a queue become shorter.
-const MUCH: f64 = 0.3;
 /// The lowest rate that still loses too much is cut by this part, and what is near to it.
 const FLOOR_CUT: f64 = 0.7;
 const FLOOR_NEAR: f64 = 1.2;

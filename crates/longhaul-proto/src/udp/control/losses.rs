@@ -18,6 +18,12 @@ pub(super) enum LossVerdict {
 pub(super) struct LossJudge {
     /// The part of its packets that the path loses by itself.
     pub(super) own: f64,
+    /// The same of late; and of the last half a minute, seen when far less was sent than the path
+    /// carries and no queue was near: losses come unevenly.
+    latest: f64,
+    uneven: f64,
+    /// Rounds in a row in which no queue was near.
+    empty: u32,
     /// Packets lost beyond that while a queue stood.
     overflow: f64,
     /// Rounds for which losses are still those of a queue that stood.
@@ -35,17 +41,46 @@ pub(super) struct LossJudge {
 }
 
 impl LossJudge {
+    /// Whether no queue was near for long.
+    pub(super) fn is_empty(&self) -> bool {
+        self.empty > EMPTY_ROUNDS
+    }
+
+    /// The path loses no more than this by itself, as is known by now.
+    pub(super) fn bound_own(&mut self, own: f64) {
+        (self.latest, self.uneven, self.own) = (self.latest.min(own), self.uneven.min(own), self.own.min(own));
+    }
+
     /// Nothing was lost.
     pub(super) fn new() -> LossJudge {
         let deep = f64::INFINITY;
-        LossJudge { own: 0.0, overflow: 0.0, stood: 0, sum: 0.0, run: [0.0; 4], deep, deep_age: deep, pardon: 0 }
+        LossJudge {
+            own: 0.0,
+            latest: 0.0,
+            uneven: 0.0,
+            empty: 0,
+            overflow: 0.0,
+            stood: 0,
+            sum: 0.0,
+            run: [0.0; 4],
+            deep,
+            deep_age: deep,
+            pardon: 0,
+        }
     }
 
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
-    /// is aimed at; `learns`: how much of a round is learned for the path's own loss. While one
+    /// is aimed at; `learns`: how much of a round is learned for the path's own loss of late, and for
+    /// that of longer. While one
     /// stands, losses add up from round to round (a CUSUM, Page 1954): its overflow costs each flow
     /// few packets at a time.
-    pub(super) fn judge(&mut self, round: &UdpRound, queue: f64, learns: f64, borne: f64) -> LossVerdict {
+    pub(super) fn judge(
+        &mut self,
+        round: &UdpRound,
+        queue: f64,
+        (learns, uneven): (f64, f64),
+        borne: f64,
+    ) -> LossVerdict {
         let packets = round.packets + round.lost;
         let share = round.lost / packets.max(1.0);
         let expected = OWN_LOSS_ROOM * self.own * packets;
@@ -54,16 +89,22 @@ impl LossJudge {
         // A loss is found a round trip or more after the queue overflowed.
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;
+        self.empty = if queue < EMPTY && round.limited.is_none() { self.empty.saturating_add(1) } else { 0 };
         if packets >= PACKETS_LEAST {
-            let learns = if share < self.own {
+            let learns = if share < self.latest {
                 OWN_STEP_DOWN
             } else if stands || self.pardon > 0 {
                 0.0
             } else {
                 learns
             };
-            self.own += learns * (share.min(OWN_LOST_MOST) - self.own);
+            self.latest += learns * (share.min(OWN_LOST_MOST) - self.latest);
+            if self.is_empty() && self.pardon == 0 && share > self.uneven {
+                self.uneven += uneven * (share.min(OWN_LOST_MOST) - self.uneven);
+            }
         }
+        self.uneven *= 1.0 - (round.seconds / OWN_SECONDS).min(OWN_STEP_DOWN);
+        self.own = self.latest.max(self.uneven);
         if self.pardon > 0 {
             (self.pardon, self.overflow, self.sum, self.run) = (self.pardon - 1, 0.0, 0.0, [0.0; 4]);
             return LossVerdict::Own;
@@ -95,7 +136,12 @@ impl LossJudge {
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOST_MOST: f64 = 0.1;
 /// The part of a round that is learned if less is lost than is thought: that is known whatever
-/// the queue.
+/// the queue; and the seconds in which uneven losses are forgotten.
+const OWN_SECONDS: f64 = 20.0;
+/// Up to this multiple of the queue that is aimed at, none is near, and after so many rounds none
+/// was when what is found lost was sent.
+const EMPTY: f64 = 0.5;
+const EMPTY_ROUNDS: u32 = 6;
 const OWN_STEP_DOWN: f64 = 0.1;
 /// Packets of a round that says anything of the path's own loss.
 const PACKETS_LEAST: f64 = 20.0;

@@ -126,7 +126,7 @@ impl UdpControl {
     fn leave_start(&mut self) {
         self.start.is_over = true;
         // The last rounds may have lost in a queue that is too short to be seen.
-        self.losses.own = self.losses.own.min(self.start.own[1]);
+        self.losses.bound_own(self.start.own[1]);
         self.pace.rate = self.carried.most().max(self.start.most.min(self.pace.rate)) * super::steady::DRAIN;
         self.enter(UdpPhase::Drain);
     }

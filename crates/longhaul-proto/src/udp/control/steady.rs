@@ -48,7 +48,10 @@ impl UdpControl {
             self.others.press(f64::from(u8::from(stands)) + overflow);
         }
         self.others.note_first(self.lanes.base(), self.carried.highest());
-        if self.share == PathShare::Fair && self.pace.limited.is_none() && self.others.pressed > PRESSED {
+        // A window of few packets is none.
+        let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST * WINDOW_PACKET;
+        let is_free = self.pace.limited.is_none() && is_wide;
+        if self.share == PathShare::Fair && is_free && self.others.pressed > PRESSED {
             let rate = self.others.claim(self.carried.highest(), self.carried.recent());
             self.equal = EqualWindow::at(rate * self.lanes.round_trip() / WINDOW_PACKET);
             self.alone = AloneProbe::new();
@@ -158,6 +161,8 @@ const PRESSES: f64 = 1.65;
 /// The part of the rate that is left when more is lost than may be.
 const CUT: f64 = 0.85;
 const POLITE_CUT: f64 = 0.7;
+/// Packets of the smallest window of a cubic flow that is begun with.
+const WINDOW_LEAST: f64 = 10.0;
 const AIM_CUT: f64 = 0.7;
 const AIM_LEAST: f64 = 0.2;
 const AIM_GROWS: f64 = 1.005;
