@@ -99,5 +99,5 @@ const LESS_MOST: f64 = 0.5;
 /// A queue that can be told from chance, in seconds.
 const QUEUE_LEAST: f64 = 0.002;
 /// From this part of what one alone sees on, one is alone; and up to this one there was no queue.
-const ALONE: f64 = 0.88;
+const ALONE: f64 = 0.8;
 const NO_QUEUE: f64 = 0.05;
