@@ -19,10 +19,12 @@
 //! (draft-irtf-iccrg-ledbat-plus-plus). One that takes all (`all`) holds the rate that was asked
 //! for and bears 5 % of loss, as tsunami-udp (Meiss 2004). docs/DECISIONS.md has the figures.
 
+mod alone;
 mod carried;
 mod equal;
 mod losses;
 mod others;
+mod receiver;
 mod rounds;
 mod start;
 mod steady;
@@ -31,11 +33,13 @@ use std::time::Duration;
 
 use longhaul_core::{LaneId, PathShare};
 
+use self::alone::AloneProbe;
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
-use self::rounds::{LaneRounds, RATE_MOST, UdpRound};
+use self::receiver::ReceiverCap;
+use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
 use super::sending::UdpSample;
@@ -125,6 +129,7 @@ pub struct UdpControl {
     losses: LossJudge,
     delay: DelaySteps,
     equal: EqualWindow,
+    alone: AloneProbe,
     others: OtherFlows,
     dip: QueueDip,
 }
@@ -137,6 +142,8 @@ struct UdpPace {
     before: f64,
     /// The rate that was asked for, or infinity.
     ceiling: f64,
+    /// A lowest rate that still lost too much, or infinity.
+    floor: f64,
     receiver: ReceiverCap,
     /// The reason why the lanes send less.
     limited: Option<UdpLaneLimit>,
@@ -166,13 +173,6 @@ struct QueueDip {
     still: (f64, f64, f64),
 }
 
-/// The rate that the receiver takes, for the rest of so many seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct ReceiverCap {
-    rate: f64,
-    seconds: f64,
-}
-
 impl UdpControl {
     /// A control of a path on which nothing was sent.
     pub fn new(now: Timestamp, config: UdpControlConfig) -> UdpControl {
@@ -184,13 +184,21 @@ impl UdpControl {
             share: config.share,
             phase: UdpPhase::Start,
             rounds: 0,
-            pace: UdpPace { rate, before: rate, ceiling, receiver: ReceiverCap::default(), limited: None },
+            pace: UdpPace {
+                rate,
+                before: rate,
+                ceiling,
+                floor: f64::INFINITY,
+                receiver: ReceiverCap::new(),
+                limited: None,
+            },
             lanes: LaneRounds::new(now, config.round_trip),
             carried: CarriedMost::default(),
             start,
-            losses: LossJudge::default(),
+            losses: LossJudge::new(),
             delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
             equal: EqualWindow::default(),
+            alone: AloneProbe::new(),
             others: OtherFlows::new(round_trip),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
         }
@@ -198,7 +206,7 @@ impl UdpControl {
 
     /// The rate that all lanes keep together, bytes/s: datagrams as the account counts them.
     pub fn rate(&self) -> u64 {
-        let cap = if self.pace.receiver.seconds > 0.0 { self.pace.receiver.rate } else { f64::INFINITY };
+        let cap = self.pace.receiver.rate();
         (self.pace.rate * self.dip.part).min(self.pace.ceiling).min(cap).max(self.least()).min(RATE_MOST) as u64
     }
 
@@ -210,7 +218,7 @@ impl UdpControl {
         let bytes = match self.phase {
             UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
             UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
-            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * self.lanes.datagram_bytes,
+            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * WINDOW_PACKET,
         };
         (bytes + FLIGHT_LEAST) as u64
     }
@@ -226,7 +234,7 @@ impl UdpControl {
             (Some(UdpLaneLimit::Source), _) => UdpRateLimit::Source,
             (Some(UdpLaneLimit::Credit), _) => UdpRateLimit::Credit,
             (Some(UdpLaneLimit::Breaker), _) => UdpRateLimit::Breaker,
-            _ if self.pace.receiver.seconds > 0.0 => UdpRateLimit::Receiver,
+            _ if self.pace.receiver.is_on() => UdpRateLimit::Receiver,
             _ if self.pace.rate >= self.pace.ceiling => UdpRateLimit::Ceiling,
             (_, UdpPhase::Start) => UdpRateLimit::Search,
             (_, UdpPhase::Equal) => UdpRateLimit::Shared,
@@ -294,22 +302,12 @@ impl UdpControl {
     }
 
     fn round(&mut self, now: Timestamp, round: &UdpRound) {
-        self.pace.receiver.seconds = (self.pace.receiver.seconds - round.seconds).max(0.0);
-        if round.dropped > 0 {
-            let rate =
-                if self.pace.receiver.seconds > 0.0 { self.pace.receiver.rate.min(round.rate) } else { round.rate };
-            self.pace.receiver = ReceiverCap { rate: RECEIVER_TAKES * rate, seconds: RECEIVER_SECONDS };
-        }
+        self.pace.receiver.take(round, self.lanes.round_trip(), self.pace.rate.min(self.pace.ceiling));
         let asked = self.pace.before.min(self.pace.rate).min(self.pace.ceiling);
         self.pace.before = self.pace.rate;
         let is_short = round.rate < USED * (1.0 - self.losses.own) * asked;
         self.pace.limited = round.limited.filter(|_| is_short);
         self.rounds += 1;
-        if round.seconds > SILENT_ROUNDS * self.lanes.round_trip() + SILENT_LEAST {
-            // Losses of a silence are no sign of a queue, and its rate is none of the path.
-            self.losses.pardon = PARDON;
-            return;
-        }
         let queue = round.queue.unwrap_or_default();
         if self.pace.limited.is_none() || round.rate > self.carried.recent() {
             let ages = if self.phase == UdpPhase::Equal { EQUAL_AGES } else { 1.0 };
@@ -325,6 +323,11 @@ impl UdpControl {
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
         let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
         self.others.pass(round.seconds);
+        if verdict == LossVerdict::Excess && self.pace.rate < FLOOR_NEAR * self.least() {
+            self.pace.floor = FLOOR_CUT * self.least();
+        } else if self.pace.rate > 2.0 * self.usual_least() {
+            self.pace.floor = f64::INFINITY;
+        }
         if queue >= self.target() || verdict == LossVerdict::Excess {
             self.others.calm = 0.0;
         }
@@ -335,23 +338,30 @@ impl UdpControl {
             UdpPhase::Start => self.start_round(round, queue, verdict),
             UdpPhase::Drain => self.drain(queue),
             UdpPhase::Steady => self.steer(queue, verdict, round.seconds),
-            UdpPhase::Equal => self.share_equally(queue, verdict, round.seconds),
+            UdpPhase::Equal => self.share_equally(now, queue, verdict, round.seconds),
         }
         self.breathe(now, queue, round.seconds);
     }
 
     /// The lowest rate: a few packets each round trip, so that something is known of the path.
     fn least(&self) -> f64 {
-        RATE_LEAST.max(PACKETS_LEAST * self.lanes.datagram_bytes / self.lanes.round_trip()).min(self.pace.ceiling)
+        self.usual_least().min(self.pace.floor).max(RATE_LEAST).min(self.pace.ceiling)
+    }
+
+    /// The lowest rate on a path that does not lose too much even so.
+    fn usual_least(&self) -> f64 {
+        PACKETS_LEAST * self.lanes.datagram_bytes / self.lanes.round_trip().max(ROUND_SHORTEST)
     }
 
     /// How fast the path's own loss may be learned: while less is sent than the path carries, what
     /// is lost without a queue is its own.
-    fn may_learn(&self) -> f64 {
+    fn may_learn(&self) -> (f64, f64) {
+        let part = self.pace.rate / self.full_rate().max(1.0);
         match self.phase {
-            UdpPhase::Start if self.start.is_growing() => OWN_STEP_START,
-            UdpPhase::Steady | UdpPhase::Equal if self.pace.rate < BELOW * self.full_rate() => OWN_STEP_BELOW,
-            _ => 0.0,
+            UdpPhase::Start if self.start.is_growing() => (OWN_STEP_START, 0.0),
+            UdpPhase::Steady | UdpPhase::Equal if part < FAR_BELOW => (OWN_STEP_BELOW, OWN_STEP_BELOW),
+            UdpPhase::Steady | UdpPhase::Equal if part < BELOW => (OWN_STEP_BELOW, 0.0),
+            _ => (0.0, 0.0),
         }
     }
 
@@ -365,6 +375,11 @@ impl UdpControl {
     /// does once this session gives way.
     fn note_full(&mut self) {
         let rate = self.carried.recent() / (1.0 - self.losses.own);
+        // Who loses far below it without a queue does not lose because of the rate.
+        let is_other = rate < FAR_BELOW * self.delay.edge && self.losses.is_empty();
+        if is_other && self.delay.edge_age < EDGE_SECONDS {
+            return;
+        }
         let is_same = self.delay.edge_age < EDGE_ROUNDS * self.lanes.round_trip();
         self.delay.edge = if is_same { rate.max(self.delay.edge) } else { rate };
         self.delay.edge_age = 0.0;
@@ -393,28 +408,6 @@ impl UdpControl {
         self.start.is_over |= self.pace.rate >= self.pace.ceiling;
     }
 
-    /// One cubic flow's window.
-    fn share_equally(&mut self, queue: f64, verdict: LossVerdict, seconds: f64) {
-        let rtt = self.lanes.round_trip();
-        if verdict == LossVerdict::Excess {
-            self.equal.cut();
-            self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
-        } else if self.pace.limited.is_none() {
-            self.equal.grow(seconds, rtt);
-        }
-        // The queue is that of a round trip ago: all who follow it at once make it swing.
-        let rate = self.equal.packets * self.lanes.datagram_bytes / (self.lanes.base() + queue).max(1e-4);
-        let part = if verdict == LossVerdict::Excess { 1.0 } else { EQUAL_FOLLOWS };
-        self.pace.rate += part * (rate - self.pace.rate);
-        let calm = (CALM * self.equal.back()).max(CALM_LEAST);
-        let has_all = self.carried.recent() > ALL * self.carried.highest();
-        self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
-        if self.others.calm > calm || self.others.alone > ROUNDS_ALL {
-            self.others.forget();
-            self.enter(UdpPhase::Steady);
-        }
-    }
-
     fn enter(&mut self, phase: UdpPhase) {
         (self.phase, self.rounds, self.delay.step) = (phase, 0, STEP_FIRST);
     }
@@ -432,19 +425,11 @@ const EDGE_ROUNDS: f64 = 4.0;
 /// Below this part of it, what is lost without a queue is the path's own, of which this part of a
 /// round is learned; and of one in the beginning.
 const BELOW: f64 = 0.93;
+const FAR_BELOW: f64 = 0.8;
 const OWN_STEP_BELOW: f64 = 0.25;
 const OWN_STEP_START: f64 = 0.2;
 /// Lanes that deliver less than this part of it do not, if one of them had nothing to send.
 const USED: f64 = 0.9;
-/// A session that has this part of what the path carried, for so many rounds, has it alone; and
-/// rounds among others at least.
-const ALL: f64 = 0.9;
-const ROUNDS_ALL: u32 = 3;
-const ROUNDS_EQUAL: u32 = 10;
-/// Others are gone when no queue stood and none overflowed for this part of the time that a cubic
-/// flow takes to grow again, and seconds at least.
-const CALM: f64 = 0.6;
-const CALM_LEAST: f64 = 1.0;
 /// From this share of rounds on, others share the path.
 const PRESSED: f64 = 0.5;
 /// The part of all packets that may be lost beside the path's own loss. Lanes that nearly triple
@@ -460,21 +445,18 @@ const HOLD_FASTER: f64 = 7.0 / 6.0;
 const HOLD_DOUBLING: f64 = 2.0;
 const HOLD_OVERFULL: f64 = 1.1;
 const HOLD_LEAST: f64 = 0.1;
-/// A receiver whose system drops takes this part of what it took, for so many seconds.
-const RECEIVER_TAKES: f64 = 0.9;
-const RECEIVER_SECONDS: f64 = 10.0;
-/// A round of so many round trips, and so many seconds more, was silent.
-const SILENT_ROUNDS: f64 = 3.0;
-const SILENT_LEAST: f64 = 0.5;
-/// How fast what is known of the path ages while others share it, and the part of a new rate of a
-/// window that is taken each round.
+/// How fast what is known of the path ages while others share it.
 const EQUAL_AGES: f64 = 0.25;
-const EQUAL_FOLLOWS: f64 = 0.3;
 /// Bytes on their way, as multiples of what the rate has there, and the least: a receiver reports
 /// after some of them.
 const FLIGHT: f64 = 1.5;
 const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
-/// The lowest rate, bytes/s.
+/// Bytes of a packet of a window: a cubic flow's, whatever the datagrams of this session.
+const WINDOW_PACKET: f64 = 1472.0;
+/// The lowest rate that still loses too much is cut by this part, and what is near to it.
+const FLOOR_CUT: f64 = 0.7;
+const FLOOR_NEAR: f64 = 1.2;
+/// The lowest rate, bytes/s: with packets of the usual one each round trip.
 const RATE_LEAST: f64 = 65536.0;
 const PACKETS_LEAST: f64 = 4.0;

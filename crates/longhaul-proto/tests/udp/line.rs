@@ -58,6 +58,7 @@ pub(crate) struct Case {
     pub(crate) event: Option<(f64, f64, LineEvent)>,
     /// Bytes/s that the source gives: from when to when.
     pub(crate) source: Option<(f64, f64, f64)>,
+    pub(crate) twist: Option<LineTwist>,
     /// The time that is measured.
     pub(crate) from: f64,
     pub(crate) to: f64,
@@ -76,10 +77,29 @@ pub(crate) enum LineEvent {
     NoStatuses,
     /// This part of all packets is lost.
     Lossy(f64),
+    /// The same for so many seconds of each so many.
+    LossyAtTimes(f64, f64, f64),
     /// Bytes/s above which packets are dropped without a queue.
     Policed(f64),
     /// Bytes/s of the line.
     Slower(f64),
+}
+
+/// A way in which an end is not as usual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum LineTwist {
+    /// The round trip of the join is so many times that of the path.
+    Join(f64),
+    /// Each so many seconds the source gives so many bytes, from 10 s on.
+    Bursts(f64, f64),
+    /// The receiver's system takes so many bytes/s: from when to when.
+    Drops(f64, f64, f64),
+    /// The second lane sends nothing before this time.
+    LateLane(f64),
+    /// The second lane says that it has nothing to send.
+    IdleLane,
+    /// Datagrams are said to be of 8972 bytes from this time on.
+    Large(f64),
 }
 
 impl Case {
@@ -99,6 +119,7 @@ impl Case {
         cubic_end: f64::INFINITY,
         event: None,
         source: None,
+        twist: None,
         from: 10.0,
         to: 40.0,
         seed: 1,
@@ -151,6 +172,11 @@ pub(crate) struct Line {
     /// Packets of the first session that arrived in the round trip that is under way.
     arrived: f64,
     round: u32,
+}
+
+/// Bytes/s of the line.
+fn line_of(event: Option<LineEvent>) -> f64 {
+    if let Some(LineEvent::Slower(line)) = event { line } else { LINE }
 }
 
 pub(crate) fn at(seconds: f64) -> Timestamp {
@@ -219,7 +245,7 @@ impl Line {
         let blocks = is_out || event == Some(LineEvent::NoStatuses);
         let rtt = self.rtt();
         for session in &mut self.sessions {
-            session.begin(self.now, rtt + self.backlog * PACKET / LINE);
+            session.begin(self.now, rtt + self.backlog * PACKET / line_of(event));
             session.hear(self.now, rtt, blocks);
         }
         for cubic in &mut self.cubics {
@@ -227,7 +253,7 @@ impl Line {
         }
         let mut offers = Vec::new();
         for (flow, session) in self.sessions.iter_mut().enumerate() {
-            session.send(self.now, self.step, self.case.source, |lane, packets| offers.push((flow, lane, packets)));
+            session.send(self.now, self.step, &self.case, |lane, packets| offers.push((flow, lane, packets)));
         }
         let ours = self.sessions.len();
         for (n, cubic) in self.cubics.iter_mut().enumerate() {
@@ -245,7 +271,7 @@ impl Line {
         let room = (self.case.queue * self.case.rtt * LINE / PACKET).max(10.0);
         let policed = if let Some(LineEvent::Policed(rate)) = event { Some(rate / PACKET) } else { None };
         if let Some(rate) = policed {
-            self.bucket = (self.bucket + rate * self.step).min(rate * 0.005);
+            self.bucket = (self.bucket + rate * self.step).min((rate * 0.005).max(10.0));
         }
         while !offers.is_empty() {
             let place = (self.dice.roll() * offers.len() as f64) as usize;
@@ -274,8 +300,12 @@ impl Line {
     }
 
     fn serve(&mut self, event: Option<LineEvent>) {
-        let line = if let Some(LineEvent::Slower(line)) = event { line } else { LINE };
-        let loss = if let Some(LineEvent::Lossy(loss)) = event { loss } else { self.case.loss };
+        let line = line_of(event);
+        let loss = match event {
+            Some(LineEvent::Lossy(loss)) => loss,
+            Some(LineEvent::LossyAtTimes(each, span, loss)) if self.now % each < span => loss,
+            _ => self.case.loss,
+        };
         let rtt = self.rtt();
         self.served += line * self.step / PACKET;
         while let Some(mut train) = self.queue.front().copied() {
@@ -323,7 +353,7 @@ impl Line {
 
     fn measure(&mut self) {
         if (self.case.from..self.case.to).contains(&self.now) {
-            self.sums.queue += self.backlog * PACKET / LINE * self.step;
+            self.sums.queue += self.backlog * PACKET / line_of(self.event()) * self.step;
         }
         let round = ((self.now - self.case.begin) / self.case.rtt) as u32;
         if round > self.round {

@@ -10,6 +10,7 @@ mod receiving;
 mod sending;
 mod signals;
 mod world;
+mod worlds;
 
 use std::time::Duration;
 

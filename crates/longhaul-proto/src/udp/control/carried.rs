@@ -35,6 +35,15 @@ impl CarriedMost {
         }
     }
 
+    /// What was before the last two rounds says nothing any more.
+    pub(super) fn forget(&mut self) {
+        let recent = self.recent();
+        self.recent.drain(..self.recent.len().saturating_sub(2));
+        self.most.clear();
+        self.most.push_back(recent);
+        self.seconds = 0.0;
+    }
+
     /// The mean of the last two rounds.
     pub(super) fn recent(&self) -> f64 {
         let last = self.recent.iter().rev().take(2);

@@ -1,7 +1,13 @@
-//! The window of one cubic flow (RFC 9438), for a path that others fill.
+//! The window of one cubic flow (RFC 9438), for a path that others fill, and the end of that phase.
 //!
-//! In: round trips, packets, when more was lost than the path loses by itself. Out: bytes on their
-//! way. It judges no losses.
+//! In: rounds, and when more was lost than the path loses by itself. Out: bytes on their way and a
+//! rate. It judges no losses.
+
+use super::alone::AloneFinding;
+use super::losses::LossVerdict;
+use super::rounds::ROUND_SHORTEST;
+use super::{QueueDip, UdpControl, UdpPhase, WINDOW_PACKET};
+use crate::time::Timestamp;
 
 /// The window, in packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,10 +33,11 @@ impl EqualWindow {
         EqualWindow { age: self.back(), ..self }
     }
 
-    /// More was lost than the path loses by itself.
-    pub(super) fn cut(&mut self) {
+    /// More was lost than the path loses by itself; so much that a window of no more than `most`
+    /// packets is carried, or that is infinite.
+    pub(super) fn cut(&mut self, most: f64) {
         self.highest = if self.packets < self.highest { self.packets * (1.0 + CUT) / 2.0 } else { self.packets };
-        self.packets = (self.packets * CUT).max(PACKETS_LEAST);
+        self.packets = (self.packets * CUT).min(most).max(PACKETS_LEAST);
         (self.reno, self.age) = (self.packets, 0.0);
     }
 
@@ -50,8 +57,75 @@ impl EqualWindow {
     }
 }
 
+impl UdpControl {
+    /// One cubic flow's window.
+    pub(super) fn share_equally(&mut self, now: Timestamp, queue: f64, verdict: LossVerdict, seconds: f64) {
+        let rtt = self.lanes.round_trip();
+        if verdict == LossVerdict::Excess {
+            self.equal.cut(self.losses.deep * rtt / WINDOW_PACKET);
+            self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
+        } else if self.pace.limited.is_none() {
+            self.equal.grow(seconds, rtt);
+        }
+        // The queue is that of a round trip ago: all who follow it at once make it swing.
+        let rate = self.equal.packets * WINDOW_PACKET / (self.lanes.base() + queue).max(1e-4);
+        let part = match verdict {
+            LossVerdict::Excess => 1.0,
+            LossVerdict::Own if self.alone.is_on() => 0.0,
+            LossVerdict::Own => EQUAL_FOLLOWS,
+        };
+        self.pace.rate += part * (rate - self.pace.rate);
+        self.look_for_others(now, queue, seconds);
+        let calm = (CALM * self.equal.back()).max(CALM_LEAST);
+        let has_all = self.carried.recent() > ALL * self.carried.highest();
+        self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
+        if self.others.calm > calm || self.others.alone > ROUNDS_ALL {
+            self.others.forget();
+            self.enter(UdpPhase::Steady);
+        }
+    }
+
+    /// Finds out now and then whether others are there at all.
+    fn look_for_others(&mut self, now: Timestamp, queue: f64, seconds: f64) {
+        let is_felt = self.carried.recent() > MUCH * self.carried.highest() && queue > 2.0 * self.target();
+        match self.alone.take(queue + self.lanes.base(), seconds, is_felt) {
+            Some(AloneFinding::Alone) => {
+                self.carried.forget();
+                self.others.forget();
+                self.enter(UdpPhase::Drain);
+            }
+            Some(AloneFinding::NoQueue) => {
+                self.lanes.renew_base(now);
+                self.others.forget();
+                self.enter(UdpPhase::Steady);
+            }
+            _ if self.phase == UdpPhase::Equal && queue > self.target() => {
+                let rtt = self.lanes.round_trip();
+                if let Some(part) = self.alone.begin(queue, self.lanes.base(), rtt.max(ROUND_SHORTEST)) {
+                    self.pace.rate = self.pace.rate.min(self.carried.recent());
+                    self.dip = QueueDip { part, rounds: (rtt / seconds).ceil().max(1.0) as u32 + 1, ..self.dip };
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 const SCALE: f64 = 0.4;
 const CUT: f64 = 0.7;
 const RENO: f64 = 0.53;
 /// The smallest window.
-const PACKETS_LEAST: f64 = 4.0;
+const PACKETS_LEAST: f64 = 2.0;
+/// A session that has this part of what the path carried, for so many rounds, has it alone; and
+/// rounds among others at least.
+const ALL: f64 = 0.9;
+const ROUNDS_ALL: u32 = 3;
+const ROUNDS_EQUAL: u32 = 10;
+/// Others are gone when no queue stood and none overflowed for this part of the time that a cubic
+/// flow takes to grow again, and seconds at least.
+const CALM: f64 = 0.6;
+const CALM_LEAST: f64 = 1.0;
+/// A session that has this part of what the path carried would feel a queue become shorter.
+const MUCH: f64 = 0.3;
+/// The part of a new rate of a window that is taken each round.
+const EQUAL_FOLLOWS: f64 = 0.3;

@@ -14,54 +14,121 @@ pub(super) enum LossVerdict {
 }
 
 /// The losses, and what is made of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LossJudge {
     /// The part of its packets that the path loses by itself.
     pub(super) own: f64,
+    /// The same of late; and of the last half a minute, seen when far less was sent than the path
+    /// carries and no queue was near: losses come unevenly.
+    latest: f64,
+    uneven: f64,
+    /// Rounds in a row in which no queue was near.
+    empty: u32,
     /// Packets lost beyond that while a queue stood.
     overflow: f64,
     /// Rounds for which losses are still those of a queue that stood.
     stood: u32,
+    /// Losses beyond what is borne, added up whatever the queue, and the rounds in which they came:
+    /// their packets, those of them that were lost, bytes that arrived, and seconds.
+    sum: f64,
+    run: [f64; 4],
+    /// After an excess: a rate that is carried for sure, if very much was lost twice, or infinity; and
+    /// the seconds since very much was.
+    pub(super) deep: f64,
+    deep_age: f64,
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
 }
 
 impl LossJudge {
+    /// Whether no queue was near for long.
+    pub(super) fn is_empty(&self) -> bool {
+        self.empty > EMPTY_ROUNDS
+    }
+
+    /// The path loses no more than this by itself, as is known by now.
+    pub(super) fn bound_own(&mut self, own: f64) {
+        (self.latest, self.uneven, self.own) = (self.latest.min(own), self.uneven.min(own), self.own.min(own));
+    }
+
+    /// Nothing was lost.
+    pub(super) fn new() -> LossJudge {
+        let deep = f64::INFINITY;
+        LossJudge {
+            own: 0.0,
+            latest: 0.0,
+            uneven: 0.0,
+            empty: 0,
+            overflow: 0.0,
+            stood: 0,
+            sum: 0.0,
+            run: [0.0; 4],
+            deep,
+            deep_age: deep,
+            pardon: 0,
+        }
+    }
+
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
-    /// is aimed at; `learns`: how much of a round is learned for the path's own loss. While one
+    /// is aimed at; `learns`: how much of a round is learned for the path's own loss of late, and for
+    /// that of longer. While one
     /// stands, losses add up from round to round (a CUSUM, Page 1954): its overflow costs each flow
     /// few packets at a time.
-    pub(super) fn judge(&mut self, round: &UdpRound, queue: f64, learns: f64, borne: f64) -> LossVerdict {
+    pub(super) fn judge(
+        &mut self,
+        round: &UdpRound,
+        queue: f64,
+        (learns, uneven): (f64, f64),
+        borne: f64,
+    ) -> LossVerdict {
         let packets = round.packets + round.lost;
         let share = round.lost / packets.max(1.0);
         let expected = OWN_LOSS_ROOM * self.own * packets;
         let noise = SIGMAS * (expected + 1.0).sqrt();
+        self.deep_age += round.seconds;
         // A loss is found a round trip or more after the queue overflowed.
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;
+        self.empty = if queue < EMPTY && round.limited.is_none() { self.empty.saturating_add(1) } else { 0 };
         if packets >= PACKETS_LEAST {
-            let learns = if share < self.own {
+            let learns = if share < self.latest {
                 OWN_STEP_DOWN
             } else if stands || self.pardon > 0 {
                 0.0
             } else {
                 learns
             };
-            self.own += learns * (share.min(OWN_LOST_MOST) - self.own);
+            self.latest += learns * (share.min(OWN_LOST_MOST) - self.latest);
+            if self.is_empty() && self.pardon == 0 && share > self.uneven {
+                self.uneven += uneven * (share.min(OWN_LOST_MOST) - self.uneven);
+            }
         }
+        self.uneven *= 1.0 - (round.seconds / OWN_SECONDS).min(OWN_STEP_DOWN);
+        self.own = self.latest.max(self.uneven);
         if self.pardon > 0 {
-            (self.pardon, self.overflow) = (self.pardon - 1, 0.0);
+            (self.pardon, self.overflow, self.sum, self.run) = (self.pardon - 1, 0.0, 0.0, [0.0; 4]);
             return LossVerdict::Own;
         }
         let more = round.lost + f64::from(round.marked) - expected;
         self.overflow = if stands { (self.overflow + more).max(0.0) } else { self.overflow * OVERFLOW_REMEMBERED };
-        let is_excess = self.overflow > noise || more > noise + borne * packets;
-        if is_excess {
-            self.overflow = 0.0;
-            LossVerdict::Excess
-        } else {
-            LossVerdict::Own
+        // Rounds of few packets show little by themselves.
+        self.sum = (self.sum + more - borne * packets).max(0.0);
+        let part = [packets, round.lost, round.rate * round.seconds, round.seconds];
+        self.run = if self.sum > 0.0 { [0, 1, 2, 3].map(|at| self.run[at] + part[at]) } else { [0.0; 4] };
+        let is_sum = self.sum > SUM_LEAST.max(SIGMAS * noise);
+        if self.overflow <= noise && more <= noise + borne * packets && !is_sum {
+            return LossVerdict::Own;
         }
+        let [packets, lost, bytes, seconds] = self.run;
+        let is_deep = lost > (OWN_LOSS_ROOM * self.own + DEEP) * packets && seconds > 0.0;
+        // A moment in which nothing passes makes no path narrower.
+        let is_again = is_deep && self.deep_age < DEEP_ROUNDS * round.seconds.max(DEEP_SECONDS);
+        self.deep = if is_again { DEEP_KEPT * bytes / seconds } else { f64::INFINITY };
+        if is_deep {
+            self.deep_age = 0.0;
+        }
+        (self.overflow, self.sum, self.run) = (0.0, 0.0, [0.0; 4]);
+        LossVerdict::Excess
     }
 }
 
@@ -69,12 +136,26 @@ impl LossJudge {
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOST_MOST: f64 = 0.1;
 /// The part of a round that is learned if less is lost than is thought: that is known whatever
-/// the queue.
+/// the queue; and the seconds in which uneven losses are forgotten.
+const OWN_SECONDS: f64 = 20.0;
+/// Up to this multiple of the queue that is aimed at, none is near, and after so many rounds none
+/// was when what is found lost was sent.
+const EMPTY: f64 = 0.5;
+const EMPTY_ROUNDS: u32 = 6;
 const OWN_STEP_DOWN: f64 = 0.1;
 /// Packets of a round that says anything of the path's own loss.
 const PACKETS_LEAST: f64 = 20.0;
 /// Deviations of a Poisson process within which a loss is chance.
 const SIGMAS: f64 = 3.0;
+/// Packets beyond what is borne that are too many, however long they took.
+const SUM_LEAST: f64 = 10.0;
+/// The part of all packets whose loss shows that far less is carried than is sent; then this part
+/// of what arrived is sent.
+const DEEP: f64 = 0.1;
+const DEEP_KEPT: f64 = 0.9;
+/// ... if it is so twice within so many rounds, of so many seconds at least.
+const DEEP_ROUNDS: f64 = 6.0;
+const DEEP_SECONDS: f64 = 0.05;
 /// From this multiple of the queue that is aimed at on, losses are those of a queue ...
 const STANDING: f64 = 1.3;
 /// ... and so they are for this many rounds.

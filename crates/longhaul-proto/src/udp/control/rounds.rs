@@ -56,6 +56,9 @@ pub(super) struct LaneRounds {
     is_measured: bool,
     /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by it.
     queue: (f64, Timestamp),
+    /// When something new was heard last, and since when losses are those of a silence.
+    heard: Timestamp,
+    pardoned: Option<Timestamp>,
     /// The last lanes that ended.
     ended: VecDeque<LaneId>,
     /// Bytes of the largest datagrams of late.
@@ -75,6 +78,8 @@ struct LaneTotals {
     /// Bytes of the largest datagrams so far.
     datagram_bytes: u16,
     drops: DropBalance,
+    /// Whether the next sample is the first after a silence.
+    resumes: bool,
 }
 
 /// The delay of a lane, with its wraps undone: units of 100 us.
@@ -127,6 +132,8 @@ impl LaneRounds {
             shortest,
             is_measured: false,
             queue: (0.0, now),
+            heard: now,
+            pardoned: None,
             ended: VecDeque::new(),
             datagram_bytes: DATAGRAM,
         }
@@ -136,6 +143,7 @@ impl LaneRounds {
     pub(super) fn add(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) {
         self.datagram_bytes = f64::from(sample.datagram_bytes).max(1.0);
         self.time(now, sample.round_trip);
+        self.resume(now, lane, sample);
         let returns = self.ended.iter().any(|ended| *ended == lane);
         self.ended.retain(|ended| *ended != lane);
         let totals = self.lanes.entry(lane).or_insert_with(|| LaneTotals::new(now, returns.then_some(sample)));
@@ -144,6 +152,9 @@ impl LaneRounds {
         let queue = sample.delay.map(|delay| totals.queue(now, delay, self.smoothed, seen));
         let round_trip = Duration::from_secs_f64(self.smoothed);
         let (dropped, lost) = totals.drops.take(now, sample.counts.dropped, sample.lost, round_trip);
+        // What was on its way when a silence began is no sign of a queue.
+        let is_pardoned = self.pardoned.is_some_and(|since| now.since(since).as_secs_f64() < self.smoothed);
+        let lost = if is_pardoned { 0 } else { lost };
         let news = totals.take(sample);
         for sums in [&mut self.round, &mut self.step] {
             let since = sums.since;
@@ -167,6 +178,27 @@ impl LaneRounds {
         }
         if let Some(queue) = queue {
             self.queue = (queue, now);
+        }
+    }
+
+    /// Begins a round anew if this is the first news after a time without any: its rate would be none
+    /// of the path. If bytes were on their way all the while, the losses of the first round trip are
+    /// those of the silence.
+    fn resume(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample) {
+        let last = self.lanes.get(&lane).map(|totals| totals.counts.packets).unwrap_or_default();
+        if sample.counts.packets <= last && sample.lost == 0 {
+            return;
+        }
+        let silent = now.since(std::mem::replace(&mut self.heard, now)).as_secs_f64();
+        if silent < SILENT_ROUNDS * self.smoothed + SILENT_LEAST {
+            return;
+        }
+        let is_idle = self.lanes.values().all(|totals| totals.flying_bytes == 0);
+        self.pardoned = (!is_idle).then_some(now);
+        self.round = RoundSums { since: now, ..RoundSums::default() };
+        self.step = self.round.clone();
+        for totals in self.lanes.values_mut() {
+            totals.resumes = true;
         }
     }
 
@@ -264,11 +296,13 @@ impl LaneTotals {
             (Some(last), Some(next)) => Some(u64::from(next.wrapping_sub(last))),
             _ => None,
         };
+        let resumes = std::mem::take(&mut self.resumes);
+        let span_us = if resumes { Some(0) } else { span_us };
         (self.counts, self.arrived_us) = (next, sample.arrived_us.or(self.arrived_us));
         (self.sent, self.flying_bytes) = (sample.sent, sample.flying_bytes);
         LaneNews {
             packets: next.packets.saturating_sub(last.packets),
-            bytes: next.bytes.saturating_sub(last.bytes).min(possible),
+            bytes: if resumes { 0 } else { next.bytes.saturating_sub(last.bytes).min(possible) },
             marked: next.marked.wrapping_sub(last.marked),
             span_us,
         }
@@ -364,11 +398,14 @@ const LEAST_KEPT: usize = 10;
 const DELAY_UNIT: f64 = 1e-4;
 /// The shortest round and the shortest step, and the shortest round trip that is reckoned with, in
 /// seconds.
-const ROUND_SHORTEST: f64 = 0.01;
+pub(super) const ROUND_SHORTEST: f64 = 0.01;
 const STEP_SHORTEST: f64 = 0.004;
 const SHORTEST_RTT: f64 = 1e-4;
 /// A lane whose packets arrived in less than this part of a round has its rate by the round.
 const SPAN_LEAST: f64 = 0.5;
+/// A time without news is a silence from so many round trips, and so many seconds more, on.
+const SILENT_ROUNDS: f64 = 1.5;
+const SILENT_LEAST: f64 = 0.2;
 /// Seconds beside a round trip for which the queue that a lane saw is that of another one.
 const SEEN_LEAST: f64 = 0.1;
 /// Lanes that ended and are remembered, as a last sample of theirs may be on its way.

@@ -56,7 +56,7 @@ impl StartSearch {
 
     /// The rate at first.
     pub(super) fn first_rate(&self, round_trip: f64) -> f64 {
-        let usual = FIRST_PACKETS * FIRST_PACKET / round_trip;
+        let usual = FIRST_PACKETS * FIRST_PACKET / round_trip.max(super::rounds::ROUND_SHORTEST);
         self.known.unwrap_or(usual).max(usual)
     }
 
@@ -126,7 +126,7 @@ impl UdpControl {
     fn leave_start(&mut self) {
         self.start.is_over = true;
         // The last rounds may have lost in a queue that is too short to be seen.
-        self.losses.own = self.losses.own.min(self.start.own[1]);
+        self.losses.bound_own(self.start.own[1]);
         self.pace.rate = self.carried.most().max(self.start.most.min(self.pace.rate)) * super::steady::DRAIN;
         self.enter(UdpPhase::Drain);
     }

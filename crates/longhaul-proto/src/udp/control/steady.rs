@@ -5,10 +5,11 @@
 
 use longhaul_core::PathShare;
 
+use super::alone::AloneProbe;
 use super::equal::EqualWindow;
 use super::losses::LossVerdict;
 use super::others::OVERFLOW_ROUNDS;
-use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
+use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase, WINDOW_PACKET};
 use crate::time::Timestamp;
 
 impl UdpControl {
@@ -34,7 +35,8 @@ impl UdpControl {
             }
             self.note_full();
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
-            self.pace.rate = self.pace.rate.min(self.carried.most()) * cut;
+            let rate = self.pace.rate.min(self.carried.most()) * cut;
+            self.pace.rate = rate.min(self.losses.deep);
             self.delay.step = STEP_FIRST;
         } else {
             self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
@@ -46,9 +48,13 @@ impl UdpControl {
             self.others.press(f64::from(u8::from(stands)) + overflow);
         }
         self.others.note_first(self.lanes.base(), self.carried.highest());
-        if self.share == PathShare::Fair && self.pace.limited.is_none() && self.others.pressed > PRESSED {
+        // A window of few packets is none.
+        let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST * WINDOW_PACKET;
+        let is_free = self.pace.limited.is_none() && is_wide;
+        if self.share == PathShare::Fair && is_free && self.others.pressed > PRESSED {
             let rate = self.others.claim(self.carried.highest(), self.carried.recent());
-            self.equal = EqualWindow::at(rate * self.lanes.round_trip() / self.lanes.datagram_bytes);
+            self.equal = EqualWindow::at(rate * self.lanes.round_trip() / WINDOW_PACKET);
+            self.alone = AloneProbe::new();
             self.enter(UdpPhase::Equal);
             self.losses.pardon = PARDON;
             self.pace.rate = rate;
@@ -155,6 +161,8 @@ const PRESSES: f64 = 1.65;
 /// The part of the rate that is left when more is lost than may be.
 const CUT: f64 = 0.85;
 const POLITE_CUT: f64 = 0.7;
+/// Packets of the smallest window of a cubic flow that is begun with.
+const WINDOW_LEAST: f64 = 10.0;
 const AIM_CUT: f64 = 0.7;
 const AIM_LEAST: f64 = 0.2;
 const AIM_GROWS: f64 = 1.005;

@@ -11,7 +11,7 @@ use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpL
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
-use super::{Case, PACKET, Train, at};
+use super::{Case, LineTwist, PACKET, Train, at};
 
 /// A bug that is planted in a session, to see that the bounds of the model find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,11 @@ pub(crate) enum ControlMutant {
 pub(crate) struct LineSession {
     begin: f64,
     is_begun: bool,
+    /// The round trip of the join, as a multiple of that of the path.
+    join: f64,
+    twist: Option<LineTwist>,
+    /// Bursts of the source so far.
+    burst: u64,
     pub(crate) control: UdpControl,
     pub(crate) breaker: UdpBreaker,
     /// The order of the breaker, and when each kind of order was first given.
@@ -69,6 +74,9 @@ struct SessionLane {
     delay: Option<u16>,
     largest: Option<(f64, f64)>,
     reported: f64,
+    /// Packets that its system has room for, and when one came last.
+    room: f64,
+    taken: f64,
 }
 
 #[derive(Clone, Copy)]
@@ -84,6 +92,7 @@ struct LaneStatus {
 impl LineSession {
     pub(crate) fn new(n: usize, case: &Case, begin: f64) -> LineSession {
         let (round_trip, lanes, mutant) = (Duration::from_secs_f64(case.rtt), case.lanes, case.mutant);
+        let join = if let Some(LineTwist::Join(join)) = case.twist { join } else { 1.0 };
         let known = case.known.map(|rate| KnownPath { rate, round_trip });
         let config = UdpControlConfig { share: case.share, ceiling: case.ceiling, known, round_trip };
         let lane = |at: usize| SessionLane {
@@ -99,10 +108,15 @@ impl LineSession {
             delay: None,
             largest: None,
             reported: 0.0,
+            room: 0.0,
+            taken: 0.0,
         };
         LineSession {
             begin,
             is_begun: false,
+            join,
+            twist: case.twist,
+            burst: 0,
             control: UdpControl::new(at(begin), config),
             breaker: UdpBreaker::new(at(begin), config.round_trip),
             order: BreakerOrder::Go(0),
@@ -124,7 +138,7 @@ impl LineSession {
     /// The lanes have joined, with this round trip, if it is time.
     pub(crate) fn begin(&mut self, now: f64, round_trip: f64) {
         if !self.is_begun && now >= self.begin {
-            let round_trip = Duration::from_secs_f64(round_trip);
+            let round_trip = Duration::from_secs_f64(self.join * round_trip);
             (self.is_begun, self.config.round_trip) = (true, round_trip);
             self.control = UdpControl::new(at(now), self.config);
             self.breaker = UdpBreaker::new(at(now), round_trip);
@@ -143,6 +157,7 @@ impl LineSession {
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             while let Some((_, train)) = lane.there.front().copied().filter(|(due, _)| *due <= now) {
                 lane.there.pop_front();
+                let train = dropped(self.twist, lane, now, train);
                 lane.land(now, &train, overtaking);
             }
             if let Some(status) = lane.report(now, interval).filter(|_| !is_blocked) {
@@ -155,8 +170,12 @@ impl LineSession {
                     lane.marked += sample.lost;
                     sample.counts.marked = lane.marked;
                 }
+                if let Some(LineTwist::Large(from)) = self.twist {
+                    sample.datagram_bytes = if now > from { 8972 } else { sample.datagram_bytes };
+                }
+                let is_idle = self.twist == Some(LineTwist::IdleLane) && n == 1;
                 let limit = match self.order {
-                    BreakerOrder::Go(0) if self.is_starved => UdpLaneLimit::Source,
+                    BreakerOrder::Go(0) if self.is_starved || is_idle => UdpLaneLimit::Source,
                     BreakerOrder::Go(0) => UdpLaneLimit::Path,
                     _ => UdpLaneLimit::Breaker,
                 };
@@ -201,13 +220,7 @@ impl LineSession {
     }
 
     /// Sends by turns on all lanes.
-    pub(crate) fn send(
-        &mut self,
-        now: f64,
-        step: f64,
-        source: Option<(f64, f64, f64)>,
-        mut out: impl FnMut(usize, u32),
-    ) {
+    pub(crate) fn send(&mut self, now: f64, step: f64, case: &Case, mut out: impl FnMut(usize, u32)) {
         if now < self.begin {
             return;
         }
@@ -224,19 +237,18 @@ impl LineSession {
         if rate > 0.0 && room < 1.0 && now > self.ask {
             (packets, self.ask) = (1.0, now + self.timeout);
         }
-        self.is_starved = false;
-        if let Some((_, _, rate)) = source.filter(|(from, to, _)| (*from..*to).contains(&now)) {
-            self.source += rate * step / PACKET;
-            self.is_starved = packets > self.source;
-            packets = packets.min(self.source.floor());
-            self.source -= packets;
+        packets = self.fed(now, step, case, packets);
+        // One that has nothing more to send asks for what did not come.
+        if self.is_starved && packets == 0.0 && flying > 0 && now > self.ask {
+            (packets, self.ask) = (1.0, now + self.timeout);
         }
         self.credit -= packets;
         let share = (packets / self.lanes.len() as f64).ceil() as u32;
         let mut left = packets as u32;
         while left > 0 {
             let part = left.min(share);
-            let place = self.next % self.lanes.len();
+            let is_late = matches!(case.twist, Some(LineTwist::LateLane(from)) if now < from);
+            let place = if is_late { 0 } else { self.next % self.lanes.len() };
             self.next += 1;
             left -= part;
             self.lanes[place].sent += u64::from(part);
@@ -244,6 +256,42 @@ impl LineSession {
             out(place, part);
         }
     }
+}
+
+impl LineSession {
+    /// As many of these packets as the source has.
+    fn fed(&mut self, now: f64, step: f64, case: &Case, packets: f64) -> f64 {
+        self.is_starved = false;
+        match (case.source, case.twist) {
+            (Some((from, to, rate)), _) if (from..to).contains(&now) => self.source += rate * step / PACKET,
+            (_, Some(LineTwist::Bursts(each, bytes))) if now > 10.0 => {
+                let burst = (now / each) as u64;
+                if std::mem::replace(&mut self.burst, burst) != burst {
+                    self.source = bytes / PACKET;
+                }
+            }
+            _ => return packets,
+        }
+        self.is_starved = packets > self.source;
+        let packets = packets.min(self.source.floor());
+        self.source -= packets;
+        packets
+    }
+}
+
+/// What the receiver's system leaves of a train, with 10 ms of room.
+fn dropped(twist: Option<LineTwist>, lane: &mut SessionLane, now: f64, train: Train) -> Train {
+    let seconds = now - std::mem::replace(&mut lane.taken, now);
+    let Some(LineTwist::Drops(from, to, rate)) = twist else { return train };
+    if !(from..to).contains(&now) {
+        return train;
+    }
+    let rate = rate / PACKET / 2.0;
+    lane.room = (lane.room + rate * seconds).min((rate * 0.01).max(20.0));
+    let fits = train.packets.min(lane.room as u32);
+    lane.room -= f64::from(fits);
+    lane.counts.dropped += train.packets - fits;
+    Train { packets: fits, lost: train.lost + train.packets - fits, ..train }
 }
 
 impl SessionLane {

@@ -1,0 +1,62 @@
+//! The rate that the receiver's system takes, while datagrams are dropped at its socket.
+//!
+//! In: rounds. Out: a cap. It knows nothing of the path.
+
+use super::rounds::UdpRound;
+
+/// The cap. There is none while the rate is infinite.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiverCap {
+    rate: f64,
+    /// The mean of what arrived, over a second.
+    mean: f64,
+    /// Seconds since it was lowered, and since something was dropped.
+    lowered: f64,
+    quiet: f64,
+}
+
+impl ReceiverCap {
+    /// No cap.
+    pub(super) fn new() -> ReceiverCap {
+        ReceiverCap { rate: f64::INFINITY, mean: 0.0, lowered: f64::INFINITY, quiet: f64::INFINITY }
+    }
+
+    /// Takes a round; `asked` is the rate without a cap. Drops lower it once in a round trip, as
+    /// what is on its way was sent before; without drops it rises step by step until it is no cap
+    /// any more. A receiver that stood still for a moment is not held to the rate of that moment.
+    pub(super) fn take(&mut self, round: &UdpRound, round_trip: f64, asked: f64) {
+        self.lowered += round.seconds;
+        self.quiet += round.seconds;
+        let part = if self.mean > 0.0 { (round.seconds / MEAN_SECONDS).min(1.0) } else { 1.0 };
+        self.mean += (round.rate - self.mean) * part;
+        if round.dropped > 0 {
+            self.quiet = 0.0;
+            if self.lowered > round_trip + round.seconds {
+                (self.rate, self.lowered) = (TAKES * self.rate.min(asked).min(self.mean), 0.0);
+            }
+        } else if self.quiet > QUIET_SECONDS {
+            self.rate *= 1.0 + FASTER * round.seconds.min(1.0);
+        }
+        if self.rate >= asked {
+            self.rate = f64::INFINITY;
+        }
+    }
+
+    /// The rate that it takes, or infinity.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether the receiver limits the rate.
+    pub(super) fn is_on(&self) -> bool {
+        self.rate.is_finite()
+    }
+}
+
+/// Seconds over which what arrived is a mean.
+const MEAN_SECONDS: f64 = 1.0;
+/// The part of what it took that is sent to a receiver whose system drops.
+const TAKES: f64 = 0.9;
+/// Seconds without a drop after which it rises, and the part of it by which it does in a second.
+const QUIET_SECONDS: f64 = 1.0;
+const FASTER: f64 = 0.1;

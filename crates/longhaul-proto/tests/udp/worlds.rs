@@ -1,0 +1,160 @@
+//! Paths and ends that are not as usual, for the control of UDP lanes and its breaker on the model
+//! of a line: slow and narrow paths, policers, uneven losses, bursts, a receiver that drops.
+
+use longhaul_core::PathShare;
+use longhaul_proto::udp::control::UdpRateLimit;
+
+use super::line::{Case, LINE, Line, LineEvent, LineFigures, LineTwist};
+
+const ALWAYS: f64 = f64::INFINITY;
+/// Mbit/s of a byte/s.
+const MBIT: f64 = 8e-6;
+
+/// Plays a case to its end. The breaker may not open in it.
+fn play(case: Case) -> LineFigures {
+    let mut line = Line::new(case);
+    line.play(case.to);
+    let broken = line.sessions[0].broken;
+    assert!(broken.is_infinite(), "the breaker opened after {broken} s: {case:?}");
+    line.figures()
+}
+
+/// One at 20 ms and 1 Mbit/s, with a bucket of ten packets, still opens the breaker.
+#[test]
+fn a_policer_of_few_packets_is_kept_too() {
+    for rtt in [0.001, 0.005, 0.02, 0.1] {
+        for rate in [1.25e6, 5e6, 12.5e6, 50e6] {
+            let event = Some((0.0, ALWAYS, LineEvent::Policed(rate)));
+            let figures = play(Case { rtt, event, ..Case::ALONE });
+            let is_kept = figures.ours[0] > 0.9 * rate * MBIT && figures.lost < 0.09;
+            assert!(is_kept, "{rtt} s, {} Mbit/s: {figures:?}", rate * MBIT);
+        }
+    }
+    for rtt in [0.001, 0.005, 0.1] {
+        let event = Some((0.0, ALWAYS, LineEvent::Policed(0.125e6)));
+        let figures = play(Case { rtt, event, ..Case::ALONE });
+        assert!(figures.ours[0] > 0.7 && figures.lost < 0.1, "{rtt} s, 1 Mbit/s: {figures:?}");
+    }
+}
+
+#[test]
+fn a_slow_line_with_a_queue_of_ten_packets_is_filled() {
+    for rtt in [0.005, 0.02, 0.1] {
+        for (rate, loss) in [(0.25e6, 0.0), (1.25e6, 0.0), (1.25e6, 0.01), (12.5e6, 0.0), (12.5e6, 0.01)] {
+            let event = Some((0.0, ALWAYS, LineEvent::Slower(rate)));
+            let case = Case { rtt, loss, queue: rate / LINE, event, from: 20.0, to: 60.0, ..Case::ALONE };
+            let figures = play(case);
+            assert!(figures.ours[0] > 0.9 * rate * MBIT, "{rtt} s, {} Mbit/s, {loss}: {figures:?}", rate * MBIT);
+        }
+    }
+}
+
+#[test]
+fn a_path_that_becomes_narrower_by_five_keeps_its_lanes_and_soon_a_short_queue() {
+    for (rtt, queue) in [(0.02, 0.25), (0.02, 1.0), (0.1, 0.25), (0.1, 1.0)] {
+        for rate in [25e6, 50e6, 100e6] {
+            let event = Some((15.0, ALWAYS, LineEvent::Slower(rate)));
+            let figures = play(Case { rtt, queue, event, from: 60.0, to: 120.0, ..Case::ALONE });
+            let is_short = figures.queue < 0.4 * rtt + 0.002 && figures.ours[0] > 0.95 * rate * MBIT;
+            assert!(is_short, "{rtt} s, {queue}, {} Mbit/s: {figures:?}", rate * MBIT);
+        }
+    }
+}
+
+#[test]
+fn a_path_that_becomes_longer_is_no_queue_for_long() {
+    for (rtt, longer) in [(0.02, 0.005), (0.02, 0.03), (0.02, 0.1), (0.1, 0.005), (0.1, 0.03), (0.1, 0.1)] {
+        let event = Some((15.0, ALWAYS, LineEvent::Reroute(rtt + longer)));
+        let figures = play(Case { rtt, event, from: 25.0, to: 35.0, ..Case::ALONE });
+        assert!(figures.ours[0] > 900.0, "{rtt} s and {longer} s more: {figures:?}");
+    }
+}
+
+/// A polite session has far less where a hundredth is lost in bursts that are shorter than a round.
+#[test]
+fn uneven_loss_costs_little_more_than_even_loss() {
+    for rtt in [0.02, 0.1] {
+        for (each, span, loss) in
+            [(2.0, 1.0, 0.03), (10.0, 1.0, 0.05), (1.0, 0.1, 0.1), (5.0, 0.05, 0.5), (0.3, 0.03, 0.1)]
+        {
+            let event = Some((10.0, ALWAYS, LineEvent::LossyAtTimes(each, span, loss)));
+            let figures = play(Case { rtt, event, from: 30.0, to: 90.0, ..Case::ALONE });
+            assert!(figures.ours[0] > 650.0, "{rtt} s, {loss} for {span} s of each {each}: {figures:?}");
+            if each > 1.0 {
+                let figures = play(Case { rtt, event, share: PathShare::Polite, from: 30.0, to: 90.0, ..Case::ALONE });
+                assert!(figures.ours[0] > 800.0, "polite, {rtt} s, {loss}, {span} s of {each}: {figures:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bursts_of_a_slow_source_are_judged() {
+    for rtt in [0.02, 0.1] {
+        for (event, lost) in [(LineEvent::Slower(12.5e6), 0.03), (LineEvent::Policed(12.5e6), 0.07)] {
+            let twist = Some(LineTwist::Bursts(1.5, 8e6));
+            let event = Some((20.0, ALWAYS, event));
+            let figures = play(Case { rtt, queue: 0.1, twist, event, from: 30.0, to: 80.0, ..Case::ALONE });
+            assert!(figures.ours[0] > 35.0 && figures.lost < lost, "{rtt} s, {event:?}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_drops_is_kept_to_what_it_takes_and_a_moment_of_it_costs_seconds() {
+    for rtt in [0.02, 0.1] {
+        let always =
+            Case { rtt, twist: Some(LineTwist::Drops(15.0, ALWAYS, 62.5e6)), from: 20.0, to: 60.0, ..Case::ALONE };
+        let mut line = Line::new(always);
+        line.play(60.0);
+        assert!(line.sessions[0].broken.is_infinite(), "{rtt} s");
+        assert_eq!(line.control(0).limit(), UdpRateLimit::Receiver, "{rtt} s");
+        assert!(line.control(0).own_loss() < 0.01, "{rtt} s: {}", line.control(0).own_loss());
+        let sent = line.figures().ours[0];
+        assert!((400.0..560.0).contains(&sent), "{rtt} s: {sent}");
+        let moment = Case { rtt, twist: Some(LineTwist::Drops(15.0, 15.3, 10e6)), from: 21.0, to: 25.0, ..Case::ALONE };
+        let figures = play(moment);
+        assert!(figures.ours[0] > 700.0, "{rtt} s: {figures:?}");
+    }
+}
+
+#[test]
+fn the_round_trip_of_the_join_is_forgotten_at_the_first_that_is_measured() {
+    for rtt in [0.02, 0.1] {
+        for join in [0.05, 0.5, 1.5, 3.0] {
+            let twist = Some(LineTwist::Join(join));
+            let figures = play(Case { rtt, twist, from: 1.5, to: 11.5, ..Case::ALONE });
+            let is_good = figures.ours[0] > 960.0 && figures.queue < 0.3 * rtt && figures.lost < 0.01;
+            assert!(is_good, "{rtt} s, {join}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_comes_late_or_is_idle_hides_no_other_flow_and_large_datagrams_take_no_more() {
+    for rtt in [0.02, 0.1] {
+        for twist in [LineTwist::LateLane(30.0), LineTwist::IdleLane, LineTwist::Large(30.0)] {
+            let case = Case { rtt, twist: Some(twist), cubics: 1, begin: 10.0, from: 30.0, to: 60.0, ..Case::ALONE };
+            let figures = play(case);
+            let (ours, theirs) = (figures.ours[0], figures.cubic);
+            assert!(ours >= 300.0 && (300.0..=700.0).contains(&theirs), "{rtt} s, {twist:?}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn datagrams_of_another_size_do_not_change_a_rate_that_is_a_window() {
+    for rtt in [0.02, 0.1] {
+        let rates = [None, Some(LineTwist::Large(30.0))].map(|twist| {
+            let case = Case { rtt, twist, cubics: 1, cubic_begin: 10.0, to: 34.0, ..Case::ALONE };
+            let mut line = Line::new(case);
+            let mut most = 0;
+            for tenth in 300..340 {
+                line.play(f64::from(tenth) / 10.0);
+                most = most.max(line.control(0).rate());
+            }
+            most as f64
+        });
+        assert!(rates[1] < 1.2 * rates[0], "{rtt} s: {rates:?}");
+    }
+}
