@@ -6,6 +6,8 @@
 
 #[path = "golden/extras.rs"]
 mod extras;
+#[path = "golden/limits.rs"]
+mod limits;
 #[path = "golden/udp.rs"]
 mod udp;
 
@@ -488,15 +490,3 @@ const JOIN: [&str; 4] = [
     "bc360ad0948c09ec703d51756b1b3d23e66330a3c5308c03f0c90c2ba41d3708",
     "1fc8f38a7d362f03db68b228932c09e7fdad20b3aef80ef288b86f6c1728ef04",
 ];
-
-/// Limits travel by their place in the enum too.
-#[test]
-fn limits_keep_their_places() {
-    let names = (0..10).map(|place| match Message::decode(&[28, 1, place, 0]) {
-        Ok(Message::Limiting(Limiting { by: Some(limited) })) => limited.by.name(),
-        other => panic!("{place}: {other:?}"),
-    });
-    let want = "source hash cpu network:loss network:window network:rate receiver target memory network:shared";
-    assert!(names.eq(want.split(' ')));
-    assert!(Message::decode(&[28, 1, 10, 0]).is_err(), "a new limit needs its place here");
-}

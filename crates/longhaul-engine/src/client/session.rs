@@ -19,7 +19,7 @@ use crate::api::{Direction, Event, LaneKind, Observer, Start, StartNote};
 use crate::budget;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
-use crate::lanes::pool::LaneRules;
+use crate::lanes::rules::LaneRules;
 use crate::session;
 use crate::session::channel::{ReadHalf, WriteHalf};
 use crate::session::control::{ControlLink, ControlLinkParts};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use longhaul_core::{Fault, LaneId, PathShare, Role};
+use longhaul_core::{Fault, LaneId, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
@@ -22,46 +22,16 @@ use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::manners::LaneManners;
 use super::replace::Replacement;
+use super::rules::LaneRules;
 use super::search::LaneSearch;
 use super::shares::LaneShares;
-use super::tune::{Demand, LaneTask, TuningRules, TuningStep};
+use super::tune::{Demand, LaneTask, TuningStep};
 use super::udp::path::UdpPath;
 use super::vacancy::Vacancy;
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
 use crate::budget::LANES_FAR;
 use crate::faults::system_fault;
-
-/// How a side treats its lanes.
-#[derive(Debug)]
-pub(crate) struct LaneRules {
-    /// The role of this side.
-    pub(crate) role: Role,
-    /// The number of lanes that there should be.
-    pub(crate) target: u32,
-    /// The number of lanes that there may come to be.
-    pub(crate) lanes_max: u32,
-    /// How a sending side finds their number. `None` if the number was given.
-    pub(crate) tuning: Option<TuningRules>,
-    /// The rates that all of them keep together.
-    pub(crate) rates: LaneRates,
-    /// The share of the path that a sending side takes.
-    pub(crate) share: PathShare,
-    /// Whether the other side knows [`Limit::NetworkShared`].
-    ///
-    /// [`Limit::NetworkShared`]: longhaul_proto::wire::message::Limit::NetworkShared
-    pub(crate) peer_knows_shared: bool,
-    /// The transport of the first lanes.
-    pub(crate) transport: Transport,
-    /// Whether the other side may not change it.
-    pub(crate) keeps_transport: bool,
-    /// Bytes that the windows of all lanes together may take in this process.
-    pub(crate) windows: u64,
-    /// A lane that stands still for this long while others move is given up.
-    pub(crate) stall_after: Duration,
-    /// How lost lanes are replaced.
-    pub(crate) replacement: Replacement,
-}
 
 /// The means of a lane's thread besides its stream.
 #[derive(Debug)]
@@ -103,8 +73,6 @@ pub(crate) struct Lanes {
     leaving: Vec<EndingLane>,
     wanted: WantedLanes,
     shares: LaneShares,
-    /// The path of UDP lanes, which all of them share.
-    path: UdpPath,
     health: LaneHealth,
     replacement: Replacement,
     search: LaneSearch,
@@ -128,8 +96,7 @@ impl Lanes {
                 first_transport: rules.transport,
                 transport: rules.transport,
             },
-            shares: LaneShares::new(rules.role, rules.rates, rules.windows),
-            path: UdpPath::new(rules.share),
+            shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.share),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
@@ -157,7 +124,7 @@ impl Lanes {
             self.search.joined(id, &handle);
         }
         let (beat, pacer, lanes) = (pulse.clone(), self.shares.pacer().clone(), self.wanted.count);
-        let path = self.path.clone();
+        let path = self.shares.path().clone();
         let run = move |quit| {
             listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, lanes, path })))
         };
@@ -464,6 +431,7 @@ fn is_over_ssh(lane: &StandingLane) -> bool {
 #[cfg(test)]
 mod tests {
     use crossbeam_channel::bounded;
+    use longhaul_core::PathShare;
     use longhaul_net::LaneStream;
     use tokio::sync::mpsc::unbounded_channel;
 

@@ -1,12 +1,13 @@
-//! Divides among the lanes of a side what they share: the rate that they keep together, and this
-//! process's memory for their windows, if they have some.
+//! Divides among the lanes of a side what they share: the rate that they keep together, the path of
+//! UDP lanes, and this process's memory for windows, if there are some.
 //!
 //! In: the rates asked for, and the lanes that stand. Out: to each connection its share. It knows
 //! no threads, and not why lanes come and go.
 
-use longhaul_core::Role;
+use longhaul_core::{PathShare, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 
+use super::udp::path::UdpPath;
 use super::worker::pacer::{LaneRates, Pacer};
 
 /// The shared rate and memory of one side's lanes. See the module.
@@ -18,12 +19,21 @@ pub(crate) struct LaneShares {
     /// Whether the kernel was told to pace.
     paced: bool,
     windows: u64,
+    /// The path of UDP lanes.
+    path: UdpPath,
 }
 
 impl LaneShares {
-    /// `windows`: bytes that the windows of all lanes together may take in this process.
-    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64) -> LaneShares {
-        LaneShares { role, rates, pacer: Pacer::new(pace(role, rates)), paced: false, windows }
+    /// `windows`: bytes that the windows of all lanes together may take in this process; `share`:
+    /// the one that they take of their path.
+    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, share: PathShare) -> LaneShares {
+        let (pacer, path) = (Pacer::new(pace(role, rates)), UdpPath::new(share));
+        LaneShares { role, rates, pacer, paced: false, windows, path }
+    }
+
+    /// The path of UDP lanes, which all of them share.
+    pub(crate) fn path(&self) -> &UdpPath {
+        &self.path
     }
 
     /// The account of the rate, on which all lanes draw.

@@ -25,8 +25,8 @@ use super::receiver::Receiving;
 use super::sender::Sending;
 use crate::api::{Settings, Verify};
 use crate::budget::{self, SessionBuffers};
-use crate::lanes::pool::LaneRules;
 use crate::lanes::replace::Replacement;
+use crate::lanes::rules::LaneRules;
 use crate::lanes::tune::TuningRules;
 use crate::lanes::worker::pacer::LaneRates;
 

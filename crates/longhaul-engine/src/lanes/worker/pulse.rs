@@ -202,8 +202,8 @@ impl Pulse {
         if pacer.rate().is_none() {
             return bytes.min(PIECE_BYTES);
         }
-        // A lane that sends as fast as its path carries is at work, and what is left to others is the
-        // network's limit.
+        // A lane that sends as fast as its path carries is at work, and what is left to others is
+        // the network's limit.
         let doing = match () {
             () if pacer.is_by_path() => MOVING,
             () if pacer.is_asked() => PACED,

@@ -47,7 +47,8 @@ use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::{LaneControls, LaneRules};
+use crate::lanes::pool::LaneControls;
+use crate::lanes::rules::LaneRules;
 
 /// The parts of a session once the handshake is over.
 pub(crate) struct ControlLinkParts {

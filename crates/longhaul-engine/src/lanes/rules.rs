@@ -1,0 +1,43 @@
+//! [`LaneRules`]: how a side treats its lanes, as its session was agreed.
+//!
+//! In: nothing; `session/plan.rs` makes them. Out: plain data for `pool`. It knows no lanes.
+
+use std::time::Duration;
+
+use longhaul_core::{PathShare, Role};
+use longhaul_proto::wire::message::Transport;
+
+use super::replace::Replacement;
+use super::tune::TuningRules;
+use super::worker::pacer::LaneRates;
+
+/// How a side treats its lanes.
+#[derive(Debug)]
+pub(crate) struct LaneRules {
+    /// The role of this side.
+    pub(crate) role: Role,
+    /// The number of lanes that there should be.
+    pub(crate) target: u32,
+    /// The number of lanes that there may come to be.
+    pub(crate) lanes_max: u32,
+    /// How a sending side finds their number. `None` if the number was given.
+    pub(crate) tuning: Option<TuningRules>,
+    /// The rates that all of them keep together.
+    pub(crate) rates: LaneRates,
+    /// The share of the path that a sending side takes.
+    pub(crate) share: PathShare,
+    /// Whether the other side knows [`Limit::NetworkShared`].
+    ///
+    /// [`Limit::NetworkShared`]: longhaul_proto::wire::message::Limit::NetworkShared
+    pub(crate) peer_knows_shared: bool,
+    /// The transport of the first lanes.
+    pub(crate) transport: Transport,
+    /// Whether the other side may not change it.
+    pub(crate) keeps_transport: bool,
+    /// Bytes that the windows of all lanes together may take in this process.
+    pub(crate) windows: u64,
+    /// A lane that stands still for this long while others move is given up.
+    pub(crate) stall_after: Duration,
+    /// How lost lanes are replaced.
+    pub(crate) replacement: Replacement,
+}
