@@ -1,11 +1,11 @@
 //! The circuit breaker of a path's UDP lanes (RFC 8084): apart from the control of the rate, and
 //! simpler than it.
 //!
-//! In: lanes that begin and end, each status of one, and the passing of time. Out: an order ([`BreakerOrder`]): the part
-//! of the control's rate that may be sent, or that data stops, or that the lanes end. It counts
-//! what the receiver says came and what the sender found lost, and asks no control: a control that
-//! fails to slow down is stopped all the same. Knows no rate that was decided and no lane but by
-//! its number.
+//! In: lanes that begin and end, each status of one, and the passing of time. Out: an order
+//! ([`BreakerOrder`]): the part of the control's rate that may be sent, or that data stops, or that
+//! the lanes end. It counts what the receiver says came and what the sender found lost, and asks no
+//! control: a control that fails to slow down is stopped all the same. Knows no rate that was
+//! decided and no lane but by its number.
 //!
 //! | found | order |
 //! |---|---|

@@ -167,7 +167,8 @@ fn a_receiver_that_lies_sets_no_rate() {
     samples.next.counts = all;
     samples.give(3, |_| {});
     assert!(samples.control.capacity() < before * 5 / 2, "{} after {before}", samples.control.capacity());
-    // It says that all arrives, in half of the time, and that no queue stands: there is a highest rate.
+    // It says that all arrives, in half of the time, and that no queue stands: there is a highest
+    // rate.
     let mut samples = steady();
     for _ in 0..3000 {
         let (rate, now) = (samples.control.rate(), samples.now);

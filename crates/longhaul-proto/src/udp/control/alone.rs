@@ -40,9 +40,9 @@ impl AloneProbe {
         AloneProbe { wait: FIRST, before: 0.0, least: 0.0, due: 0.0, rounds: None, last: AloneFinding::Others }
     }
 
-    /// Takes the time that a round's packets were in the queue and on the path, the round's own, and
-    /// whether this session had a good part of the path and a queue that is long seems to stand.
-    /// Gives a finding that two probes in a row agree on.
+    /// Takes the time that a round's packets were in the queue and on the path, the round's own,
+    /// and whether this session had a good part of the path and a queue that is long seems to
+    /// stand. Gives a finding that two probes in a row agree on.
     pub(super) fn take(&mut self, time: f64, seconds: f64, is_felt: bool) -> Option<AloneFinding> {
         let Some(rounds) = self.rounds.as_mut() else {
             self.wait -= seconds;

@@ -77,7 +77,7 @@ impl UdpControl {
         self.pace.rate += part * (rate - self.pace.rate);
         self.look_for_others(now, queue, seconds);
         let calm = (CALM * self.equal.back()).max(CALM_LEAST);
-        let has_all = self.carried.recent() > ALL * self.carried.highest();
+        let has_all = self.carried.recent() > ALL * self.carried.highest() && queue < self.target();
         self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
         if self.others.calm > calm || self.others.alone > ROUNDS_ALL {
             self.others.forget();

@@ -54,7 +54,8 @@ pub(super) struct LaneRounds {
     shortest: SlidingLeast,
     /// Whether a round trip was measured: that of the join is not trusted any longer then.
     is_measured: bool,
-    /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by it.
+    /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by
+    /// it.
     queue: (f64, Timestamp),
     /// When something new was heard last, and since when losses are those of a silence.
     heard: Timestamp,
@@ -71,8 +72,8 @@ struct LaneTotals {
     counts: Counts,
     arrived_us: Option<u32>,
     delay: Option<LaneDelay>,
-    /// Datagrams sent so far, and bytes that were on their way: no more than these and what was sent
-    /// since can have arrived, whatever the other end says.
+    /// Datagrams sent so far, and bytes that were on their way: no more than these and what was
+    /// sent since can have arrived, whatever the other end says.
     sent: u64,
     flying_bytes: u64,
     /// Bytes of the largest datagrams so far.
@@ -181,9 +182,9 @@ impl LaneRounds {
         }
     }
 
-    /// Begins a round anew if this is the first news after a time without any: its rate would be none
-    /// of the path. If bytes were on their way all the while, the losses of the first round trip are
-    /// those of the silence.
+    /// Begins a round anew if this is the first news after a time without any: its rate would be
+    /// none of the path. If bytes were on their way all the while, the losses of the first round
+    /// trip are those of the silence.
     fn resume(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample) {
         let last = self.lanes.get(&lane).map(|totals| totals.counts.packets).unwrap_or_default();
         if sample.counts.packets <= last && sample.lost == 0 {
@@ -338,7 +339,8 @@ impl RoundSums {
             let span = lane.span_us as f64 / 1e6;
             lane.bytes as f64 / if span < seconds * SPAN_LEAST { seconds } else { span }
         });
-        // All lanes draw on one account: if one of them took whatever turns it had, none was unused.
+        // All lanes draw on one account: if one of them took whatever turns it had, none was
+        // unused.
         let limited = self.by_lane.values().map(|lane| lane.limited).reduce(Option::and).flatten();
         let round = UdpRound { seconds, rate: rates.sum::<f64>().min(RATE_MOST), limited, ..self.sums };
         *self = RoundSums { since: now, ..RoundSums::default() };
