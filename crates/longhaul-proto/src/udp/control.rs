@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use longhaul_core::{LaneId, PathShare};
 
-use self::alone::AloneProbe;
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
@@ -129,7 +128,6 @@ pub struct UdpControl {
     losses: LossJudge,
     delay: DelaySteps,
     equal: EqualWindow,
-    alone: AloneProbe,
     others: OtherFlows,
     dip: QueueDip,
 }
@@ -198,7 +196,6 @@ impl UdpControl {
             losses: LossJudge::new(),
             delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
             equal: EqualWindow::default(),
-            alone: AloneProbe::new(),
             others: OtherFlows::new(round_trip),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
         }

@@ -47,7 +47,7 @@ fn a_round_trip_of_a_second_and_a_half_is_no_obstacle() {
     }
 }
 
-/// Of 1000 Mbit/s a cubic flow has 300 to 700, and so has the session; but one that comes later to
+/// A cubic flow has 300 to 700 of 1000 Mbit/s, and so has the session; but one that comes later to
 /// a queue of a quarter of 100 ms has 260 at least.
 #[test]
 fn beside_a_cubic_flow_each_has_a_fair_part_whoever_came_first() {

@@ -263,7 +263,7 @@ impl LaneRounds {
     }
 }
 
-/// What a sample says that the one before did not.
+/// The news of a sample.
 #[derive(Clone, Copy, Debug)]
 struct LaneNews {
     packets: u64,

@@ -286,7 +286,7 @@ impl LineSession {
     }
 }
 
-/// What the receiver's system leaves of a train, with 10 ms of room.
+/// The part of a train that the receiver's system leaves, with 10 ms of room.
 fn dropped(twist: Option<LineTwist>, lane: &mut SessionLane, now: f64, train: Train) -> Train {
     let seconds = now - std::mem::replace(&mut lane.taken, now);
     let Some(LineTwist::Drops(from, to, rate)) = twist else { return train };
