@@ -85,7 +85,7 @@ fn more_than_was_sent_does_not_arrive() {
 }
 
 #[test]
-fn what_the_receivers_system_drops_is_no_loss_of_the_path_and_caps_the_rate_for_ten_seconds() {
+fn what_the_receivers_system_drops_is_no_loss_of_the_path_and_caps_the_rate_for_a_while() {
     let mut samples = steady();
     samples.give(2, |sample| sample.counts.dropped += 100);
     // They are found lost a status later.

@@ -4,12 +4,12 @@
 //! sums over all lanes, the round trip and the queue. It judges nothing and sets no rate.
 //!
 //! A round lasts for a round trip at least (10 ms at least), and until something was delivered or
-//! lost: silence only makes it longer. Its rate is by the clock of the receiver, lane by lane, so
-//! that statuses that are held up on their way back and come in a bunch do not make it higher. Two
-//! clocks that have nothing to do with each other say by how much the queue grew, and not how long
-//! it is: each lane's smallest delay of the last ten seconds stands for an empty one. So a path
-//! that becomes longer is taken for a queue for ten seconds and not for good, and clocks that drift
-//! apart by 100 ppm make an error of 1 ms.
+//! lost. After a time without news, more than 1.5 round trips and 0.2 s, it begins anew. Its rate
+//! is by the clock of the receiver, lane by lane, so that statuses that are held up on their way
+//! back and come in a bunch do not make it higher. Two clocks that have nothing to do with each
+//! other say by how much the queue grew, and not how long it is: each lane's smallest delay of the
+//! last ten seconds stands for an empty one. So a path that becomes longer is taken for a queue for
+//! ten seconds and not for good, and clocks that drift apart by 100 ppm make an error of 1 ms.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
