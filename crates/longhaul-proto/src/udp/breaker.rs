@@ -1,11 +1,11 @@
 //! The circuit breaker of a path's UDP lanes (RFC 8084): apart from the control of the rate, and
 //! simpler than it.
 //!
-//! In: lanes that begin and end, each status of one, and the passing of time. Out: an order ([`BreakerOrder`]): the part
-//! of the control's rate that may be sent, or that data stops, or that the lanes end. It counts
-//! what the receiver says came and what the sender found lost, and asks no control: a control that
-//! fails to slow down is stopped all the same. Knows no rate that was decided and no lane but by
-//! its number.
+//! In: lanes that begin and end, each status of one, and the passing of time. Out: an order
+//! ([`BreakerOrder`]): the part of the control's rate that may be sent, or that data stops, or that
+//! the lanes end. It counts what the receiver says came and what the sender found lost, and asks no
+//! control: a control that fails to slow down is stopped all the same. Knows no rate that was
+//! decided and no lane but by its number.
 //!
 //! | found | order |
 //! |---|---|
@@ -16,11 +16,10 @@
 //! | less than half arrives in an interval, under `all` | a fair share from then on |
 //!
 //! 1. 1.5 round trips and three report times, 200 ms at least. The rate doubles each round trip
-//!    once it is heard of again. Something is heard if a status says that a packet came, or was found
-//!    lost: statuses that only repeat themselves while bytes are on their way are none.
+//!    once it is heard of again. Something is heard if a status says that a packet came, or was
+//!    found lost: statuses that only repeat themselves while bytes are on their way are none.
 //! 2. More than a tenth beyond the path's own loss in three intervals in a row, while less than a
 //!    quarter of the best rate of the last minute arrives; or in five, whatever arrives.
-//!
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
@@ -57,9 +56,7 @@ pub enum BreakerOrder {
 /// The breaker of a path. It outlives the lanes, and what it opened for counts for the next ones.
 #[derive(Clone, Debug)]
 pub struct UdpBreaker {
-    lanes: BTreeMap<LaneId, BreakerLane>,
-    /// The last lanes that ended.
-    ended: VecDeque<LaneId>,
+    lanes: BreakerLanes,
     /// Whether all lanes ended, so that nothing is owed.
     is_idle: bool,
     round_trip: Duration,
@@ -71,18 +68,30 @@ pub struct UdpBreaker {
     changes: Timestamp,
     interval: BreakerInterval,
     /// Intervals in a row that lost too much, and when the last of them ended.
-    bad: u32,
-    bad_at: Timestamp,
+    bad: (u32, Timestamp),
     /// The path's own loss: the mean of intervals that did not.
     own: f64,
     /// The rates of the intervals of the last minute, bytes/s, and when each ended.
     rates: VecDeque<(Timestamp, f64)>,
+    opening: BreakerOpening,
+    allows_all: bool,
+}
+
+/// The lanes that are, and the last ones that ended.
+#[derive(Clone, Debug, Default)]
+struct BreakerLanes {
+    known: BTreeMap<LaneId, BreakerLane>,
+    ended: VecDeque<LaneId>,
+}
+
+/// When and how often the breaker was opened.
+#[derive(Clone, Copy, Debug)]
+struct BreakerOpening {
     /// Since when, and until when it is open, and how often it was opened.
-    opened: Option<(Timestamp, Duration)>,
+    open: Option<(Timestamp, Duration)>,
     times: u32,
     /// Since when no interval was bad, or the last opening was forgotten.
     good_since: Timestamp,
-    allows_all: bool,
 }
 
 /// One lane as its last status had it.
@@ -105,33 +114,29 @@ impl UdpBreaker {
     /// A breaker of a path with this round trip, that lets everything through.
     pub fn new(now: Timestamp, round_trip: Duration) -> UdpBreaker {
         UdpBreaker {
-            lanes: BTreeMap::new(),
-            ended: VecDeque::new(),
+            lanes: BreakerLanes::default(),
             is_idle: false,
             round_trip,
             heard: now,
             halved: 0,
             changes: now,
             interval: BreakerInterval { since: now, ..BreakerInterval::default() },
-            bad: 0,
-            bad_at: now,
+            bad: (0, now),
             own: 0.0,
             rates: VecDeque::new(),
-            opened: None,
-            times: 0,
-            good_since: now,
+            opening: BreakerOpening { open: None, times: 0, good_since: now },
             allows_all: true,
         }
     }
 
     /// A lane has joined: from now on something may be owed.
     pub fn begin_lane(&mut self, now: Timestamp, lane: LaneId) {
-        if self.lanes.is_empty() {
+        if self.lanes.known.is_empty() {
             (self.heard, self.halved) = (now, 0);
         }
         self.is_idle = false;
-        self.ended.retain(|ended| *ended != lane);
-        self.lanes.entry(lane).or_default();
+        self.lanes.ended.retain(|ended| *ended != lane);
+        self.lanes.known.entry(lane).or_default();
     }
 
     /// Takes a status of a lane. `round_trip` is the path's, smoothed.
@@ -139,19 +144,19 @@ impl UdpBreaker {
         (self.round_trip, self.is_idle) = (round_trip, false);
         let next = sample.counts;
         // The totals of a lane that ended were counted already.
-        let returns = self.ended.iter().any(|ended| *ended == lane);
-        self.ended.retain(|ended| *ended != lane);
+        let returns = self.lanes.ended.iter().any(|ended| *ended == lane);
+        self.lanes.ended.retain(|ended| *ended != lane);
         let first = if returns {
             BreakerLane { counts: next, drops: DropBalance::new(now, next.dropped) }
         } else {
             BreakerLane::default()
         };
-        let state = self.lanes.entry(lane).or_insert(first);
+        let state = self.lanes.known.entry(lane).or_insert(first);
         let last = std::mem::replace(&mut state.counts, next);
         // A loss that the receiver's system explains is none of the path.
         let (_, lost) = state.drops.take(now, next.dropped, sample.lost, round_trip);
         let packets = next.packets.saturating_sub(last.packets);
-        if self.opened.is_none() {
+        if self.opening.open.is_none() {
             let interval = &mut self.interval;
             interval.packets = interval.packets.saturating_add(packets);
             interval.bytes = interval.bytes.saturating_add(next.bytes.saturating_sub(last.bytes));
@@ -166,7 +171,7 @@ impl UdpBreaker {
             self.changes = now.after(self.round_trip);
         }
         self.heard = now;
-        if self.opened.is_none() {
+        if self.opening.open.is_none() {
             self.judge(now);
         }
     }
@@ -178,17 +183,17 @@ impl UdpBreaker {
 
     /// A lane is over.
     pub fn remove_lane(&mut self, lane: LaneId) {
-        self.lanes.remove(&lane);
-        self.is_idle |= self.lanes.is_empty();
-        self.ended.push_back(lane);
-        if self.ended.len() > ENDED_KEPT {
-            self.ended.pop_front();
+        self.lanes.known.remove(&lane);
+        self.is_idle |= self.lanes.known.is_empty();
+        self.lanes.ended.push_back(lane);
+        if self.lanes.ended.len() > ENDED_KEPT {
+            self.lanes.ended.pop_front();
         }
     }
 
     /// The order of now. It is asked for each few milliseconds, and before a lane is dialled.
     pub fn poll_order(&mut self, now: Timestamp) -> BreakerOrder {
-        if let Some((since, span)) = self.opened {
+        if let Some((since, span)) = self.opening.open {
             let left = span.saturating_sub(now.since(since));
             if !left.is_zero() {
                 return BreakerOrder::Open(left);
@@ -240,8 +245,8 @@ impl UdpBreaker {
             return;
         }
         let interval = std::mem::replace(&mut self.interval, BreakerInterval { since: now, ..Default::default() });
-        if now.since(self.bad_at) > INTERVAL_MOST {
-            self.bad = 0;
+        if now.since(self.bad.1) > INTERVAL_MOST {
+            self.bad.0 = 0;
         }
         if !is_judged {
             return;
@@ -257,27 +262,27 @@ impl UdpBreaker {
         }
         if lost <= LOST_BORNE + self.own {
             self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
-            self.bad = 0;
-            if now.since(self.good_since) >= FORGIVEN_AFTER {
-                (self.times, self.good_since) = (self.times.saturating_sub(1), now);
+            self.bad.0 = 0;
+            if now.since(self.opening.good_since) >= FORGIVEN_AFTER {
+                (self.opening.times, self.opening.good_since) = (self.opening.times.saturating_sub(1), now);
             }
             return;
         }
-        (self.bad, self.bad_at, self.good_since) = (self.bad + 1, now, now);
+        (self.bad, self.opening.good_since) = ((self.bad.0 + 1, now), now);
         let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let is_down = rate < best * DOWN;
-        if self.bad >= BAD_ANYHOW || self.bad >= BAD_DOWN && is_down {
-            let span = (OPEN_FIRST * 2_u32.saturating_pow(self.times)).min(OPEN_MOST);
-            self.times = (self.times + 1).min(TIMES_MOST);
-            self.opened = Some((now, span));
+        if self.bad.0 >= BAD_ANYHOW || self.bad.0 >= BAD_DOWN && is_down {
+            let span = (OPEN_FIRST * 2_u32.saturating_pow(self.opening.times)).min(OPEN_MOST);
+            self.opening.times = (self.opening.times + 1).min(TIMES_MOST);
+            self.opening.open = Some((now, span));
         }
     }
 
     /// Lets everything through again.
     fn close(&mut self, now: Timestamp) {
-        (self.opened, self.bad, self.halved, self.heard) = (None, 0, 0, now);
+        (self.opening.open, self.bad, self.halved, self.heard) = (None, (0, now), 0, now);
         self.interval = BreakerInterval { since: now, ..BreakerInterval::default() };
-        self.good_since = now;
+        self.opening.good_since = now;
         self.rates.clear();
     }
 }

@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use longhaul_core::{LaneId, PathShare};
 
-use self::alone::AloneProbe;
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
@@ -129,7 +128,6 @@ pub struct UdpControl {
     losses: LossJudge,
     delay: DelaySteps,
     equal: EqualWindow,
-    alone: AloneProbe,
     others: OtherFlows,
     dip: QueueDip,
 }
@@ -198,7 +196,6 @@ impl UdpControl {
             losses: LossJudge::new(),
             delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
             equal: EqualWindow::default(),
-            alone: AloneProbe::new(),
             others: OtherFlows::new(round_trip),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
         }
@@ -212,7 +209,9 @@ impl UdpControl {
 
     /// The bytes of all lanes that may be on their way. A lane asks before each message: it sends
     /// none while the flying bytes of all lanes ([`UdpSample::flying_bytes`]) are as many. It keeps
-    /// the queue short where the rate grows fast, or is too high for a round trip.
+    /// the queue short where the rate grows fast, or is too high for a round trip. One message goes
+    /// all the same when nothing was heard for [`UdpControl::ask_after`]: else nothing would be
+    /// sent any more once all that flies is lost.
     pub fn flight_limit(&self) -> u64 {
         let rtt = self.lanes.round_trip();
         let bytes = match self.phase {
@@ -221,6 +220,12 @@ impl UdpControl {
             UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * WINDOW_PACKET,
         };
         (bytes + FLIGHT_LEAST) as u64
+    }
+
+    /// The time without news after which one message may go whatever the limit: two round trips and
+    /// 50 ms.
+    pub fn ask_after(&self) -> Duration {
+        self.round_trip() * 2 + ASK_AFTER
     }
 
     /// The phase.
@@ -452,6 +457,8 @@ const EQUAL_AGES: f64 = 0.25;
 const FLIGHT: f64 = 1.5;
 const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
+/// The time beside two round trips after which a sender that hears nothing sends one message.
+const ASK_AFTER: Duration = Duration::from_millis(50);
 /// Bytes of a packet of a window: a cubic flow's, whatever the datagrams of this session.
 const WINDOW_PACKET: f64 = 1472.0;
 /// The lowest rate that still loses too much is cut by this part, and what is near to it.

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// The drops of a lane that were said and not yet found lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::udp) struct DropBalance {
-    /// Those of the span that is under way, and of the one before.
+    /// Drops of the span that is under way, and of the one before.
     young: u32,
     old: u32,
     since: Timestamp,

@@ -98,6 +98,9 @@ pub(crate) enum LineTwist {
     LateLane(f64),
     /// The second lane says that it has nothing to send.
     IdleLane,
+    /// Each way packets arrive in bunches so many seconds apart, and this part of all statuses is
+    /// lost.
+    Rough(f64, f64),
     /// Datagrams are said to be of 8972 bytes from this time on.
     Large(f64),
 }
@@ -143,7 +146,7 @@ pub(crate) struct LineFigures {
 
 /// A small generator of random numbers (xorshift64*, Marsaglia 2003).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     /// A number from 0 to 1.

@@ -85,7 +85,7 @@ fn more_than_was_sent_does_not_arrive() {
 }
 
 #[test]
-fn what_the_receivers_system_drops_is_no_loss_of_the_path_and_caps_the_rate_for_ten_seconds() {
+fn what_the_receivers_system_drops_is_no_loss_of_the_path_and_caps_the_rate_for_a_while() {
     let mut samples = steady();
     samples.give(2, |sample| sample.counts.dropped += 100);
     // They are found lost a status later.
@@ -167,7 +167,8 @@ fn a_receiver_that_lies_sets_no_rate() {
     samples.next.counts = all;
     samples.give(3, |_| {});
     assert!(samples.control.capacity() < before * 5 / 2, "{} after {before}", samples.control.capacity());
-    // It says that all arrives, in half of the time, and that no queue stands: there is a highest rate.
+    // It says that all arrives, in half of the time, and that no queue stands: there is a highest
+    // rate.
     let mut samples = steady();
     for _ in 0..3000 {
         let (rate, now) = (samples.control.rate(), samples.now);

@@ -14,7 +14,7 @@ pub(super) enum AloneFinding {
     Others,
     /// Nobody else has.
     Alone,
-    /// What was taken for a queue is none.
+    /// The path has become longer: there is no queue.
     NoQueue,
 }
 
@@ -34,16 +34,18 @@ pub(super) struct AloneProbe {
     last: AloneFinding,
 }
 
-impl AloneProbe {
+impl Default for AloneProbe {
     /// The first one is soon.
-    pub(super) fn new() -> AloneProbe {
+    fn default() -> AloneProbe {
         AloneProbe { wait: FIRST, before: 0.0, least: 0.0, due: 0.0, rounds: None, last: AloneFinding::Others }
     }
+}
 
-    /// Takes the time that a round's packets were in the queue and on the path, the round's own, and
-    /// whether this session had a good part of the path and a queue that is long seems to stand.
-    /// Gives a finding that two probes in a row agree on.
-    pub(super) fn take(&mut self, time: f64, seconds: f64, is_felt: bool) -> Option<AloneFinding> {
+impl AloneProbe {
+    /// Takes the time that a round's packets were in the queue and on the path, the round's own,
+    /// and the part of what the path carried that this session has: 0 if no long queue seems to
+    /// stand. Gives a finding that two probes in a row agree on.
+    pub(super) fn take(&mut self, time: f64, seconds: f64, part: f64) -> Option<AloneFinding> {
         let Some(rounds) = self.rounds.as_mut() else {
             self.wait -= seconds;
             return None;
@@ -57,7 +59,7 @@ impl AloneProbe {
         let fell = self.before - self.least;
         let finding = if fell > ALONE * self.due {
             AloneFinding::Alone
-        } else if fell < NO_QUEUE * self.due && is_felt {
+        } else if fell < NO_QUEUE * self.due && part > MUCH {
             AloneFinding::NoQueue
         } else {
             AloneFinding::Others
@@ -101,3 +103,5 @@ const QUEUE_LEAST: f64 = 0.002;
 /// From this part of what one alone sees on, one is alone; and up to this one there was no queue.
 const ALONE: f64 = 0.8;
 const NO_QUEUE: f64 = 0.05;
+/// A session that has this part of what the path carried would feel a queue become shorter.
+const MUCH: f64 = 0.3;

@@ -35,7 +35,7 @@ impl CarriedMost {
         }
     }
 
-    /// What was before the last two rounds says nothing any more.
+    /// Forgets all but the last two rounds.
     pub(super) fn forget(&mut self) {
         let recent = self.recent();
         self.recent.drain(..self.recent.len().saturating_sub(2));

@@ -3,7 +3,7 @@
 //! In: rounds, and when more was lost than the path loses by itself. Out: bytes on their way and a
 //! rate. It judges no losses.
 
-use super::alone::AloneFinding;
+use super::alone::{AloneFinding, AloneProbe};
 use super::losses::LossVerdict;
 use super::rounds::ROUND_SHORTEST;
 use super::{QueueDip, UdpControl, UdpPhase, WINDOW_PACKET};
@@ -19,13 +19,15 @@ pub(super) struct EqualWindow {
     age: f64,
     /// The window.
     pub(super) packets: f64,
+    /// Whether others are there at all.
+    pub(super) probe: AloneProbe,
 }
 
 impl EqualWindow {
     /// A window of so many packets, as if it had been cut to that.
     pub(super) fn at(packets: f64) -> EqualWindow {
         let packets = packets.max(PACKETS_LEAST);
-        EqualWindow { highest: packets, reno: packets, age: 0.0, packets }.settled()
+        EqualWindow { highest: packets, reno: packets, age: 0.0, packets, probe: AloneProbe::default() }.settled()
     }
 
     /// At its plateau: neither cut nor growing fast.
@@ -71,13 +73,13 @@ impl UdpControl {
         let rate = self.equal.packets * WINDOW_PACKET / (self.lanes.base() + queue).max(1e-4);
         let part = match verdict {
             LossVerdict::Excess => 1.0,
-            LossVerdict::Own if self.alone.is_on() => 0.0,
+            LossVerdict::Own if self.equal.probe.is_on() => 0.0,
             LossVerdict::Own => EQUAL_FOLLOWS,
         };
         self.pace.rate += part * (rate - self.pace.rate);
         self.look_for_others(now, queue, seconds);
         let calm = (CALM * self.equal.back()).max(CALM_LEAST);
-        let has_all = self.carried.recent() > ALL * self.carried.highest();
+        let has_all = self.carried.recent() > ALL * self.carried.highest() && queue < self.target();
         self.others.alone = if has_all && self.rounds > ROUNDS_EQUAL { self.others.alone + 1 } else { 0 };
         if self.others.calm > calm || self.others.alone > ROUNDS_ALL {
             self.others.forget();
@@ -87,8 +89,9 @@ impl UdpControl {
 
     /// Finds out now and then whether others are there at all.
     fn look_for_others(&mut self, now: Timestamp, queue: f64, seconds: f64) {
-        let is_felt = self.carried.recent() > MUCH * self.carried.highest() && queue > 2.0 * self.target();
-        match self.alone.take(queue + self.lanes.base(), seconds, is_felt) {
+        let part = self.carried.recent() / self.carried.highest().max(1.0);
+        let part = if queue > 2.0 * self.target() { part } else { 0.0 };
+        match self.equal.probe.take(queue + self.lanes.base(), seconds, part) {
             Some(AloneFinding::Alone) => {
                 self.carried.forget();
                 self.others.forget();
@@ -101,7 +104,7 @@ impl UdpControl {
             }
             _ if self.phase == UdpPhase::Equal && queue > self.target() => {
                 let rtt = self.lanes.round_trip();
-                if let Some(part) = self.alone.begin(queue, self.lanes.base(), rtt.max(ROUND_SHORTEST)) {
+                if let Some(part) = self.equal.probe.begin(queue, self.lanes.base(), rtt.max(ROUND_SHORTEST)) {
                     self.pace.rate = self.pace.rate.min(self.carried.recent());
                     self.dip = QueueDip { part, rounds: (rtt / seconds).ceil().max(1.0) as u32 + 1, ..self.dip };
                 }
@@ -125,7 +128,5 @@ const ROUNDS_EQUAL: u32 = 10;
 /// flow takes to grow again, and seconds at least.
 const CALM: f64 = 0.6;
 const CALM_LEAST: f64 = 1.0;
-/// A session that has this part of what the path carried would feel a queue become shorter.
-const MUCH: f64 = 0.3;
 /// The part of a new rate of a window that is taken each round.
 const EQUAL_FOLLOWS: f64 = 0.3;

@@ -32,10 +32,10 @@ pub(super) struct LossJudge {
     /// their packets, those of them that were lost, bytes that arrived, and seconds.
     sum: f64,
     run: [f64; 4],
-    /// After an excess: a rate that is carried for sure, if very much was lost twice, or infinity; and
-    /// the seconds since very much was.
+    /// After an excess: a rate that is carried for sure, if very much was lost twice, or infinity;
+    /// and the rounds since very much was.
     pub(super) deep: f64,
-    deep_age: f64,
+    deep_age: u32,
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
 }
@@ -64,16 +64,15 @@ impl LossJudge {
             sum: 0.0,
             run: [0.0; 4],
             deep,
-            deep_age: deep,
+            deep_age: u32::MAX,
             pardon: 0,
         }
     }
 
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
-    /// is aimed at; `learns`: how much of a round is learned for the path's own loss of late, and for
-    /// that of longer. While one
-    /// stands, losses add up from round to round (a CUSUM, Page 1954): its overflow costs each flow
-    /// few packets at a time.
+    /// is aimed at; `learns`: how much of a round is learned for the path's own loss of late, and
+    /// for that of longer. While one stands, losses add up from round to round (a CUSUM, Page
+    /// 1954): its overflow costs each flow few packets at a time.
     pub(super) fn judge(
         &mut self,
         round: &UdpRound,
@@ -85,12 +84,12 @@ impl LossJudge {
         let share = round.lost / packets.max(1.0);
         let expected = OWN_LOSS_ROOM * self.own * packets;
         let noise = SIGMAS * (expected + 1.0).sqrt();
-        self.deep_age += round.seconds;
         // A loss is found a round trip or more after the queue overflowed.
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;
         self.empty = if queue < EMPTY && round.limited.is_none() { self.empty.saturating_add(1) } else { 0 };
         if packets >= PACKETS_LEAST {
+            self.deep_age = self.deep_age.saturating_add(1);
             let learns = if share < self.latest {
                 OWN_STEP_DOWN
             } else if stands || self.pardon > 0 {
@@ -122,10 +121,10 @@ impl LossJudge {
         let [packets, lost, bytes, seconds] = self.run;
         let is_deep = lost > (OWN_LOSS_ROOM * self.own + DEEP) * packets && seconds > 0.0;
         // A moment in which nothing passes makes no path narrower.
-        let is_again = is_deep && self.deep_age < DEEP_ROUNDS * round.seconds.max(DEEP_SECONDS);
+        let is_again = is_deep && self.deep_age <= DEEP_ROUNDS;
         self.deep = if is_again { DEEP_KEPT * bytes / seconds } else { f64::INFINITY };
         if is_deep {
-            self.deep_age = 0.0;
+            self.deep_age = 0;
         }
         (self.overflow, self.sum, self.run) = (0.0, 0.0, [0.0; 4]);
         LossVerdict::Excess
@@ -135,8 +134,8 @@ impl LossJudge {
 /// How much more than the path's own loss is its own, as losses come unevenly.
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOST_MOST: f64 = 0.1;
-/// The part of a round that is learned if less is lost than is thought: that is known whatever
-/// the queue; and the seconds in which uneven losses are forgotten.
+/// The part of a round that is learned if less is lost than is thought: that is known whatever the
+/// queue; and the seconds in which uneven losses are forgotten.
 const OWN_SECONDS: f64 = 20.0;
 /// Up to this multiple of the queue that is aimed at, none is near, and after so many rounds none
 /// was when what is found lost was sent.
@@ -153,9 +152,8 @@ const SUM_LEAST: f64 = 10.0;
 /// of what arrived is sent.
 const DEEP: f64 = 0.1;
 const DEEP_KEPT: f64 = 0.9;
-/// ... if it is so twice within so many rounds, of so many seconds at least.
-const DEEP_ROUNDS: f64 = 6.0;
-const DEEP_SECONDS: f64 = 0.05;
+/// ... if it is so twice within so many rounds: of a slow source they may be seconds apart.
+const DEEP_ROUNDS: u32 = 8;
 /// From this multiple of the queue that is aimed at on, losses are those of a queue ...
 const STANDING: f64 = 1.3;
 /// ... and so they are for this many rounds.

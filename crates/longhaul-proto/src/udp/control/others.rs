@@ -64,9 +64,8 @@ impl OtherFlows {
         }
     }
 
-    /// Notes whether others were there before this session: the queue that stood
-    /// has become shorter, or it overflowed though this session had but a part of what the path
-    /// carries.
+    /// Notes whether others were there before this session: the queue that stood has become
+    /// shorter, or it overflowed though this session had but a part of what the path carries.
     pub(super) fn note_first(&mut self, base: f64, capacity: f64) {
         let had_queue = base < self.first * CAME_LATE - CAME_LATE_LEAST;
         self.is_late |= had_queue || self.met > 0.0 && self.met < MET * capacity;

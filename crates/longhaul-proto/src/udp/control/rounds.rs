@@ -4,12 +4,12 @@
 //! sums over all lanes, the round trip and the queue. It judges nothing and sets no rate.
 //!
 //! A round lasts for a round trip at least (10 ms at least), and until something was delivered or
-//! lost: silence only makes it longer. Its rate is by the clock of the receiver, lane by lane, so
-//! that statuses that are held up on their way back and come in a bunch do not make it higher. Two
-//! clocks that have nothing to do with each other say by how much the queue grew, and not how long
-//! it is: each lane's smallest delay of the last ten seconds stands for an empty one. So a path
-//! that becomes longer is taken for a queue for ten seconds and not for good, and clocks that drift
-//! apart by 100 ppm make an error of 1 ms.
+//! lost. After a time without news, more than 1.5 round trips and 0.2 s, it begins anew. Its rate
+//! is by the clock of the receiver, lane by lane, so that statuses that are held up on their way
+//! back and come in a bunch do not make it higher. Two clocks that have nothing to do with each
+//! other say by how much the queue grew, and not how long it is: each lane's smallest delay of the
+//! last ten seconds stands for an empty one. So a path that becomes longer is taken for a queue for
+//! ten seconds and not for good, and clocks that drift apart by 100 ppm make an error of 1 ms.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -54,7 +54,8 @@ pub(super) struct LaneRounds {
     shortest: SlidingLeast,
     /// Whether a round trip was measured: that of the join is not trusted any longer then.
     is_measured: bool,
-    /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by it.
+    /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by
+    /// it.
     queue: (f64, Timestamp),
     /// When something new was heard last, and since when losses are those of a silence.
     heard: Timestamp,
@@ -71,8 +72,8 @@ struct LaneTotals {
     counts: Counts,
     arrived_us: Option<u32>,
     delay: Option<LaneDelay>,
-    /// Datagrams sent so far, and bytes that were on their way: no more than these and what was sent
-    /// since can have arrived, whatever the other end says.
+    /// Datagrams sent so far, and bytes that were on their way: no more than these and what was
+    /// sent since can have arrived, whatever the other end says.
     sent: u64,
     flying_bytes: u64,
     /// Bytes of the largest datagrams so far.
@@ -181,9 +182,9 @@ impl LaneRounds {
         }
     }
 
-    /// Begins a round anew if this is the first news after a time without any: its rate would be none
-    /// of the path. If bytes were on their way all the while, the losses of the first round trip are
-    /// those of the silence.
+    /// Begins a round anew if this is the first news after a time without any: its rate would be
+    /// none of the path. If bytes were on their way all the while, the losses of the first round
+    /// trip are those of the silence.
     fn resume(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample) {
         let last = self.lanes.get(&lane).map(|totals| totals.counts.packets).unwrap_or_default();
         if sample.counts.packets <= last && sample.lost == 0 {
@@ -262,7 +263,7 @@ impl LaneRounds {
     }
 }
 
-/// What a sample says that the one before did not.
+/// The news of a sample.
 #[derive(Clone, Copy, Debug)]
 struct LaneNews {
     packets: u64,
@@ -338,7 +339,8 @@ impl RoundSums {
             let span = lane.span_us as f64 / 1e6;
             lane.bytes as f64 / if span < seconds * SPAN_LEAST { seconds } else { span }
         });
-        // All lanes draw on one account: if one of them took whatever turns it had, none was unused.
+        // All lanes draw on one account: if one of them took whatever turns it had, none was
+        // unused.
         let limited = self.by_lane.values().map(|lane| lane.limited).reduce(Option::and).flatten();
         let round = UdpRound { seconds, rate: rates.sum::<f64>().min(RATE_MOST), limited, ..self.sums };
         *self = RoundSums { since: now, ..RoundSums::default() };

@@ -5,7 +5,6 @@
 
 use longhaul_core::PathShare;
 
-use super::alone::AloneProbe;
 use super::equal::EqualWindow;
 use super::losses::LossVerdict;
 use super::others::OVERFLOW_ROUNDS;
@@ -54,7 +53,6 @@ impl UdpControl {
         if self.share == PathShare::Fair && is_free && self.others.pressed > PRESSED {
             let rate = self.others.claim(self.carried.highest(), self.carried.recent());
             self.equal = EqualWindow::at(rate * self.lanes.round_trip() / WINDOW_PACKET);
-            self.alone = AloneProbe::new();
             self.enter(UdpPhase::Equal);
             self.losses.pardon = PARDON;
             self.pace.rate = rate;

@@ -11,7 +11,7 @@ use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpL
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
-use super::{Case, LineTwist, PACKET, Train, at};
+use super::{Case, Dice, LineTwist, PACKET, Train, at};
 
 /// A bug that is planted in a session, to see that the bounds of the model find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,10 @@ pub(crate) struct LineSession {
     source: f64,
     is_starved: bool,
     next: usize,
-    /// When the other end is asked next, and after how long.
+    /// When the other end is asked next.
     ask: f64,
-    timeout: f64,
+    /// When the next repair goes.
+    repair: f64,
 }
 
 /// One lane: what its sender and its receiver know.
@@ -77,6 +78,9 @@ struct SessionLane {
     /// Packets that its system has room for, and when one came last.
     room: f64,
     taken: f64,
+    /// Losses that a lost status said.
+    dice: Dice,
+    unsaid: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +114,8 @@ impl LineSession {
             reported: 0.0,
             room: 0.0,
             taken: 0.0,
+            dice: Dice((at + 2 * n) as u64 * 0x9E37_79B9 + case.seed),
+            unsaid: 0,
         };
         LineSession {
             begin,
@@ -131,7 +137,7 @@ impl LineSession {
             is_starved: false,
             next: 0,
             ask: 0.0,
-            timeout: 2.0 * config.round_trip.as_secs_f64() + 0.05,
+            repair: 0.0,
         }
     }
 
@@ -147,7 +153,8 @@ impl LineSession {
 
     /// A train has left the queue.
     pub(crate) fn travel(&mut self, now: f64, rtt: f64, train: Train) {
-        self.lanes[train.lane].there.push_back((now + rtt / 2.0, train));
+        let lane = &mut self.lanes[train.lane];
+        lane.there.push_back((bunched(self.twist, now + rtt / 2.0), train));
     }
 
     /// Both ends take in what has come.
@@ -161,7 +168,7 @@ impl LineSession {
                 lane.land(now, &train, overtaking);
             }
             if let Some(status) = lane.report(now, interval).filter(|_| !is_blocked) {
-                lane.back.push_back((now + rtt / 2.0, status));
+                lane.send_back(now + rtt / 2.0, status, self.twist);
             }
             while let Some((_, status)) = lane.back.front().copied().filter(|(due, _)| *due <= now) {
                 lane.back.pop_front();
@@ -179,7 +186,7 @@ impl LineSession {
                     BreakerOrder::Go(0) => UdpLaneLimit::Path,
                     _ => UdpLaneLimit::Breaker,
                 };
-                self.ask = now + self.timeout;
+                self.ask = now + self.control.ask_after().as_secs_f64();
                 let (id, round_trip) = (LaneId(n as u32), self.control.round_trip());
                 self.breaker.handle_status(at(now), id, &sample, round_trip);
                 self.control.observe(at(now), id, &planted(self.mutant, sample), limit);
@@ -235,12 +242,12 @@ impl LineSession {
             (packets, self.probe) = (1.0, now + 1.0);
         }
         if rate > 0.0 && room < 1.0 && now > self.ask {
-            (packets, self.ask) = (1.0, now + self.timeout);
+            (packets, self.ask) = (1.0, now + self.control.ask_after().as_secs_f64());
         }
         packets = self.fed(now, step, case, packets);
-        // One that has nothing more to send asks for what did not come.
-        if self.is_starved && packets == 0.0 && flying > 0 && now > self.ask {
-            (packets, self.ask) = (1.0, now + self.timeout);
+        // One that has nothing more to send sends again what did not come.
+        if self.is_starved && packets == 0.0 && flying > 0 && now > self.repair {
+            (packets, self.repair) = (1.0, now + 2.0 * case.rtt + 0.05);
         }
         self.credit -= packets;
         let share = (packets / self.lanes.len() as f64).ceil() as u32;
@@ -279,7 +286,7 @@ impl LineSession {
     }
 }
 
-/// What the receiver's system leaves of a train, with 10 ms of room.
+/// The part of a train that the receiver's system leaves, with 10 ms of room.
 fn dropped(twist: Option<LineTwist>, lane: &mut SessionLane, now: f64, train: Train) -> Train {
     let seconds = now - std::mem::replace(&mut lane.taken, now);
     let Some(LineTwist::Drops(from, to, rate)) = twist else { return train };
@@ -294,7 +301,21 @@ fn dropped(twist: Option<LineTwist>, lane: &mut SessionLane, now: f64, train: Tr
     Train { packets: fits, lost: train.lost + train.packets - fits, ..train }
 }
 
+/// When something arrives that would at `due`.
+fn bunched(twist: Option<LineTwist>, due: f64) -> f64 {
+    if let Some(LineTwist::Rough(each, _)) = twist { (due / each).ceil() * each } else { due }
+}
+
 impl SessionLane {
+    fn send_back(&mut self, due: f64, status: LaneStatus, twist: Option<LineTwist>) {
+        let lost = status.lost + std::mem::take(&mut self.unsaid);
+        if matches!(twist, Some(LineTwist::Rough(_, part)) if self.dice.roll() < part) {
+            self.unsaid = lost;
+            return;
+        }
+        self.back.push_back((bunched(twist, due), LaneStatus { lost, ..status }));
+    }
+
     fn land(&mut self, now: f64, train: &Train, overtaking: f64) {
         if train.lost > 0 {
             self.lost.push_back((now + overtaking, train.lost));
