@@ -66,6 +66,8 @@ impl UdpPath {
             }
         });
         state.flying.insert(lane, 0);
+        let now = state.now();
+        state.breaker.begin_lane(now, lane);
         pacer.set_path_rate(state.control.rate());
     }
 
@@ -75,10 +77,15 @@ impl UdpPath {
         let Some(state) = guard.as_mut() else { return };
         let now = state.now();
         state.flying.insert(lane, sample.flying_bytes);
+        // What the breaker held back says nothing of the path.
+        let limit = if state.breaker.poll_order(now) == BreakerOrder::Go(0) { limit } else { UdpLaneLimit::Breaker };
         state.control.set_ceiling(pacer.asked());
         state.control.observe(now, lane, sample, limit);
         let round_trip = state.control.round_trip();
         state.breaker.handle_status(now, lane, sample, round_trip);
+        if state.control.share() == PathShare::All && !state.breaker.allows_all() {
+            state.control.set_share(PathShare::Fair);
+        }
         state.pace(now, pacer);
     }
 
