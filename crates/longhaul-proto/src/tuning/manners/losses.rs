@@ -55,7 +55,9 @@ impl Losses {
             return Loss::Own;
         }
         let more = lost - expected;
-        self.overflow = if stands { (self.overflow + more).max(0.0) } else { self.overflow * OVERFLOW_REMEMBERED };
+        let added = if stands { more } else { 0.0 };
+        let remembered = if stands { OVERFLOW_REMEMBERED_STANDING } else { OVERFLOW_REMEMBERED };
+        self.overflow = (self.overflow * remembered + added).max(0.0);
         let borne = if phase == PathPhase::Open { LOSS_BORNE_OPEN } else { LOSS_BORNE };
         // Lanes that begin lose some packets on any path, and what it loses by itself is not known.
         let adds_up = phase != PathPhase::Open || self.known >= KNOWN_ROUNDS;
@@ -83,3 +85,5 @@ const STANDING: f64 = 1.3;
 const STOOD_ROUNDS: u32 = 3;
 /// The part of these losses that is remembered from one round without a queue to the next.
 const OVERFLOW_REMEMBERED: f64 = 0.95;
+/// The same with a queue: losses that are rarer than one in a hundred rounds are chance.
+const OVERFLOW_REMEMBERED_STANDING: f64 = 0.995;

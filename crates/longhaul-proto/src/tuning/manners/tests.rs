@@ -442,6 +442,39 @@ fn the_queue_that_lanes_made_themselves_when_they_began_is_nobody_elses() {
 }
 
 #[test]
+fn on_a_near_path_only_a_polite_session_keeps_a_rate() {
+    for (share, rtt, keeps) in [(PathShare::Fair, 4, false), (PathShare::Fair, 6, true), (PathShare::Polite, 4, true)] {
+        let mut control = PathControl::new(share);
+        (0..20).for_each(|n| control.look(&round(1.0, rtt * (1 + n.min(4)))));
+        assert_eq!(control.rate().is_some(), keeps, "{share}, {rtt} ms: {control:?}");
+        // More lanes are looked for there, as if there were no manners.
+        assert_eq!(control.is_full(), keeps, "{share}, {rtt} ms");
+    }
+    let mut control = full(PathShare::Fair);
+    control.look(&PathRound { rtt_first: Duration::from_millis(1), ..round(1.0, 100) });
+    assert_eq!(control.rate(), None, "its queue stood all the while");
+    assert!(PathControl::new(PathShare::Polite).is_full(), "it asks for no more lanes");
+}
+
+#[test]
+fn a_line_that_carries_less_is_found_out_though_the_source_pauses() {
+    let mut control = full(PathShare::Fair);
+    (0..600).for_each(|n| control.look(&PathRound { idle: f64::from(u8::from(n % 20 == 0)), ..round(0.5, 101) }));
+    assert!(control.capacity() < 0.55 * LINE, "{control:?}");
+}
+
+#[test]
+fn the_least_rate_is_less_than_a_slow_line_carries() {
+    let mut control = PathControl::new(PathShare::Polite);
+    let slow = |delivered: f64, rtt| round(delivered * 40e3 / LINE, rtt);
+    [(0.5, 100), (1.0, 120), (1.0, 150), (1.0, 170), (1.0, 100), (1.0, 100)]
+        .into_iter()
+        .for_each(|(delivered, rtt)| control.look(&slow(delivered, rtt)));
+    (0..40).for_each(|n| control.look(&slow(0.01, 150 + n % 2 * 30)));
+    assert_eq!(control.rate(), Some(8192), "{control:?}");
+}
+
+#[test]
 fn the_least_rate_is_that_of_so_many_lanes() {
     for lanes in [1, 100] {
         let mut control = full(PathShare::Polite);
