@@ -210,7 +210,8 @@ impl PathControl {
         }
         let queue = rtt - self.base.shortest;
         self.carried.remember(self.shows(queue), seconds);
-        let loss = self.losses.judge(round, queue / self.target().max(1e-6), self.phase);
+        let has_little = self.carried.recent() < LITTLE * self.capacity();
+        let loss = self.losses.judge(round, (queue / self.target().max(1e-6), has_little), self.phase);
         self.rounds.count += 1;
         self.floor.age += seconds;
         let is_near = self.share != PathShare::Polite && self.base.is_near(round.rtt_first);
@@ -447,6 +448,9 @@ const FASTER_NEAR: f64 = 1.2;
 const NEAR: f64 = 0.9;
 /// Lanes that deliver this part of the rate use it.
 const KEPT: f64 = 0.85;
+/// What a path loses without a queue while less than this part of what it carried is sent is no
+/// overflow.
+const LITTLE: f64 = 0.45;
 /// A session that has less than this part of what the path carried has it not alone.
 const LESS: f64 = 0.85;
 /// Others are gone when no queue stood and none overflowed for this part of the time that a cubic
