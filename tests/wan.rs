@@ -197,7 +197,8 @@ fn sessions_share_a_daemons_rate_while_they_run() {
 fn lanes_are_tried_where_the_network_is_the_limit_and_every_decision_has_its_reason() {
     let far = Far::new("rate=80Mbit/s,rtt=30ms,loss=1e-3");
     files::make(far.client.path("f"), 1, 200 * MIB);
-    let running = far.run("push").arg("f").arg(far.daemon.url("data/f")).start();
+    // Who leaves others their part tries no more lanes where the path is full.
+    let running = far.run("push").args(["--share", "all", "f"]).arg(far.daemon.url("data/f")).start();
     let added = running.wait_event(|event| {
         let is_more =
             event["type"] == "lanes" && event["change"].as_str().is_some_and(|change| change.starts_with('+'));
