@@ -238,7 +238,7 @@ impl LanePath {
             && (keeper == SumKeeper::Account || account.is_asked)
         {
             let part = unused.saturating_sub(before).as_secs_f64() / (now - begun).as_secs_f64().max(1e-6);
-            look.idle = lacking(look.idle, part, account.is_asked);
+            look.idle = account.lacking(look.idle, part);
         }
         let was_kept = self.control.rate().is_some();
         self.control.look(&look);
@@ -347,12 +347,15 @@ fn least(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || !other.is_zero() && other < one { other } else { one }
 }
 
-/// The part of the time in which lanes could not use the rate of manners for want of something else.
-/// `idle`: the mean part in which one had nothing to send. `unused`: the part in which they asked
-/// the account for less than it let through: while one makes good what another leaves, none lacks
-/// work. A lower rate that was asked for, and is used, leaves them nothing to find out.
-fn lacking(idle: f64, unused: f64, is_asked: bool) -> f64 {
-    if is_asked && unused < ASKED_USED { 1.0 } else { idle.min(unused) }
+impl AccountSeen {
+    /// The part of the time in which lanes could not use the rate of manners for want of something
+    /// else. `idle`: the mean part in which one had nothing to send. `unused`: the part in which
+    /// they asked the account for less than it let through: while one makes good what another
+    /// leaves, none lacks work. A lower rate that was asked for, and is used, leaves them nothing
+    /// to find out.
+    fn lacking(&self, idle: f64, unused: f64) -> f64 {
+        if self.is_asked && unused < ASKED_USED { 1.0 } else { idle.min(unused) }
+    }
 }
 
 /// Whether a connection should be told that pace: it differs by a twentieth.
@@ -401,11 +404,12 @@ mod tests {
 
     #[test]
     fn lanes_lack_work_only_while_the_rate_of_all_is_not_used_up() {
-        assert_eq!(lacking(0.3, 0.0, false), 0.0, "the others make good what one leaves");
-        assert_eq!(lacking(0.3, 0.5, false), 0.3);
-        assert_eq!(lacking(0.0, 0.5, false), 0.0, "the path takes no more");
-        assert_eq!(lacking(0.0, 0.05, true), 1.0, "a lower rate was asked for");
-        assert_eq!(lacking(0.0, 0.5, true), 0.0, "it is more than the path takes");
+        let seen = |is_asked| AccountSeen { is_asked, ..AccountSeen::default() };
+        assert_eq!(seen(false).lacking(0.3, 0.0), 0.0, "the others make good what one leaves");
+        assert_eq!(seen(false).lacking(0.3, 0.5), 0.3);
+        assert_eq!(seen(false).lacking(0.0, 0.5), 0.0, "the path takes no more");
+        assert_eq!(seen(true).lacking(0.0, 0.05), 1.0, "a lower rate was asked for");
+        assert_eq!(seen(true).lacking(0.0, 0.5), 0.0, "it is more than the path takes");
     }
 
     #[test]

@@ -448,7 +448,7 @@ const FASTER_NEAR: f64 = 1.2;
 const NEAR: f64 = 0.9;
 /// Lanes that deliver this part of the rate use it.
 const KEPT: f64 = 0.85;
-/// What a path loses without a queue while less than this part of what it carried is sent is no
+/// Losses without a queue, while less than this part of what the path carried is sent, are no
 /// overflow.
 const LITTLE: f64 = 0.45;
 /// A session that has less than this part of what the path carried has it not alone.

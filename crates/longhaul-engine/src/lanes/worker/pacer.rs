@@ -120,7 +120,8 @@ impl Pacer {
         self.lock().asked
     }
 
-    /// The time so far in which lanes asked for less than the rate lets through. `None` for no rate.
+    /// The time so far in which lanes asked for less than the rate lets through. `None`: there is
+    /// none.
     pub(crate) fn unused(&self) -> Option<Duration> {
         let account = self.lock();
         account.rate.map(|_| account.unused + account.ahead(Instant::now()))

@@ -115,8 +115,8 @@ impl BaseRoundTrip {
 }
 
 impl BaseRoundTrip {
-    /// Whether the path is a near one. `first`: the shortest round trip that any lane ever saw. 0 if
-    /// that is not known.
+    /// Whether the path is a near one. `first`: the shortest round trip that any lane ever saw. 0
+    /// if that is not known.
     pub(super) fn is_near(&self, first: Duration) -> bool {
         let first = if first.is_zero() { f64::INFINITY } else { first.as_secs_f64() };
         self.shortest.min(first) < NEAR_PATH

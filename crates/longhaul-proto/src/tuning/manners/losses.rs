@@ -34,8 +34,9 @@ pub(super) struct Losses {
 
 impl Losses {
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
-    /// is aimed at. `has_little`: far less is sent than the path carries. While one stands, losses add up from round to round (a CUSUM, Page 1954): its
-    /// overflow costs each flow few packets at a time.
+    /// is aimed at. `has_little`: far less is sent than the path carries. While a queue stands,
+    /// losses add up from round to round (a CUSUM, Page 1954): its overflow costs each flow few
+    /// packets at a time.
     pub(super) fn judge(&mut self, round: &PathRound, (queue, has_little): (f64, bool), phase: PathPhase) -> Loss {
         let size = f64::from(round.packet_bytes.max(1));
         let (packets, lost) = ((round.delivered + round.lost) as f64 / size, round.lost as f64 / size);
