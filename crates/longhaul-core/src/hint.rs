@@ -316,6 +316,7 @@ hints! {
     Report "report this",
     PullThenPush "pull, then push",
     StreamAsArchive "send them as an archive",
+    UpdateOrTakeShare "have the other side run a build that knows shares of a path, or ask for no polite one",
     UpdateOrCarryLess "have the other side run a build that knows this metadata, or carry less",
     CarryLessInStream "carry only modes and times through a stream",
 }

@@ -14,7 +14,9 @@ use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
     dial_control_over,
 };
-use longhaul_proto::wire::message::{self, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused};
+use longhaul_proto::wire::message::{
+    self, CAP_KNOWS_SHARED, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused,
+};
 use tokio::sync::mpsc;
 
 use super::Run;
@@ -327,6 +329,14 @@ fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes)
     }
     if granted.first.0.checked_add(granted.count).is_none_or(|end| end > LANES_EVER_MAX) {
         return Err(Fault::protocol("the other side grants lanes beyond those that there may ever be"));
+    }
+    // Whoever sends keeps the share, and an older build takes what it can.
+    if transfer.role == Role::Receiver && welcome.caps & CAP_KNOWS_SHARED == 0 {
+        if transfer.flow.share == PathShare::Polite {
+            let what = "the other side does not know how to send politely";
+            return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrTakeShare));
+        }
+        tracing::warn!(target: "longhaul::session", "the other side is older, and leaves others on the path no share");
     }
     let refused = extras_refused(transfer.preserve, welcome.caps).agreed_names();
     if !refused.is_empty() {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, PathShare, Role, Transport, hint};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, Transport, hint};
 use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
@@ -335,7 +335,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
         known_congestion: None,
-        choose_transport: transfer.flow.choose && transfer.flow.share == PathShare::All && daemon.live.link.is_none(),
+        choose_transport: LanePlan::may_choose_transport(&transfer.flow) && daemon.live.link.is_none(),
         tunes: true,
         rates: LaneRates::of(rate, transfer.flow.rate),
         share: (transfer.flow.share, transfer.flow.knows_shared),

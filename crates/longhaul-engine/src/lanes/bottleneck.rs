@@ -64,6 +64,7 @@ struct Looks {
     source: u32,
     wants: u32,
     paced: u32,
+    held: u32,
     target: u32,
     buffers: u32,
 }
@@ -147,8 +148,8 @@ impl Limiter {
         let own = match self.role {
             Role::Sender => {
                 let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
-                let sending =
-                    Sending { source, unwanted, paced, shared: self.path_use == PathUse::Shared, path, processors };
+                let (held, shared) = (looks.share(looks.held), self.path_use == PathUse::Shared);
+                let sending = Sending { source, unwanted, paced, held, shared, path, processors };
                 of_transfer(&sending, heard.map_or(Heard::Silence, Heard::Says))
             }
             Role::Receiver => {
@@ -226,6 +227,7 @@ impl Looks {
             (Role::Receiver, WaitsFor::Target) if any(Doing::Waiting) => &mut self.target,
             (Role::Receiver, WaitsFor::Buffers) if any(Doing::Waiting) => &mut self.buffers,
             _ if any(Doing::Paced) => &mut self.paced,
+            (Role::Sender, _) if any(Doing::Held) => &mut self.held,
             _ => return,
         };
         *found += 1;
@@ -292,24 +294,26 @@ mod tests {
 
     use super::*;
 
-    fn looked(role: Role, lanes: &[Doing], waits_for: WaitsFor) -> [u32; 5] {
+    fn looked(role: Role, lanes: &[Doing], waits_for: WaitsFor) -> [u32; 6] {
         let mut looks = Looks::default();
         looks.add(role, lanes, waits_for);
-        [looks.source, looks.wants, looks.paced, looks.target, looks.buffers]
+        [looks.source, looks.wants, looks.paced, looks.target, looks.buffers, looks.held]
     }
 
     #[test]
     fn an_instant_counts_for_what_a_lane_is_found_waiting_for() {
-        use Doing::{Moving, Nothing, Paced, Waiting};
+        use Doing::{Held, Moving, Nothing, Paced, Waiting};
         for (role, lanes, waits_for, want) in [
-            (Role::Sender, [Moving, Nothing], WaitsFor::Source, [1, 0, 0, 0, 0]),
-            (Role::Sender, [Moving, Moving], WaitsFor::Source, [0; 5]),
-            (Role::Sender, [Nothing, Nothing], WaitsFor::Wants, [0, 1, 0, 0, 0]),
-            (Role::Sender, [Moving, Nothing], WaitsFor::Wants, [0; 5]),
-            (Role::Sender, [Moving, Paced], WaitsFor::Wants, [0, 0, 1, 0, 0]),
-            (Role::Receiver, [Moving, Waiting], WaitsFor::Target, [0, 0, 0, 1, 0]),
-            (Role::Receiver, [Moving, Waiting], WaitsFor::Buffers, [0, 0, 0, 0, 1]),
-            (Role::Receiver, [Moving, Nothing], WaitsFor::Target, [0; 5]),
+            (Role::Sender, [Moving, Nothing], WaitsFor::Source, [1, 0, 0, 0, 0, 0]),
+            (Role::Sender, [Moving, Moving], WaitsFor::Source, [0; 6]),
+            (Role::Sender, [Nothing, Nothing], WaitsFor::Wants, [0, 1, 0, 0, 0, 0]),
+            (Role::Sender, [Moving, Nothing], WaitsFor::Wants, [0; 6]),
+            (Role::Sender, [Moving, Paced], WaitsFor::Wants, [0, 0, 1, 0, 0, 0]),
+            (Role::Sender, [Moving, Held], WaitsFor::Wants, [0, 0, 0, 0, 0, 1]),
+            (Role::Sender, [Paced, Held], WaitsFor::Wants, [0, 0, 1, 0, 0, 0]),
+            (Role::Receiver, [Moving, Waiting], WaitsFor::Target, [0, 0, 0, 1, 0, 0]),
+            (Role::Receiver, [Moving, Waiting], WaitsFor::Buffers, [0, 0, 0, 0, 1, 0]),
+            (Role::Receiver, [Moving, Nothing], WaitsFor::Target, [0; 6]),
         ] {
             assert_eq!(looked(role, &lanes, waits_for), want, "{role:?} {lanes:?} {waits_for:?}");
         }

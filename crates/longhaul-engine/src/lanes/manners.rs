@@ -46,6 +46,18 @@ pub(crate) struct LaneMet<'a> {
     pub(crate) idle: Duration,
 }
 
+/// The account on which all lanes draw, at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AccountSeen {
+    /// The share of a connection of a rate that was asked for, bytes/s, if there is one.
+    pub(crate) given: Option<u64>,
+    /// Whether that rate is the lower one, and not the one of manners.
+    pub(crate) is_asked: bool,
+    /// The time so far in which lanes asked it for less than it lets through. `None`: it keeps no
+    /// rate.
+    pub(crate) unused: Option<Duration>,
+}
+
 /// The marks by which paths differ: the interface here, and the other end's address.
 type PathEnds = (Option<u32>, Option<IpAddr>);
 
@@ -56,6 +68,8 @@ struct LanePath {
     control: PathControl,
     looks: HashMap<LaneId, LaneLook>,
     since: Instant,
+    /// The time then in which lanes had asked the account for less than it lets through.
+    unused: Option<Duration>,
     next: Instant,
     /// Since when no lane has been on it. `None`: some are.
     left: Option<Instant>,
@@ -70,6 +84,8 @@ struct LaneLook {
     idle: Duration,
     /// The rate that its connection was last told. `None`: it was told none.
     pace: Option<u64>,
+    /// Whether nobody can have told it another since.
+    is_sure: bool,
 }
 
 /// The part that sees to it that the lanes of a path keep its rate together.
@@ -124,13 +140,13 @@ impl LaneManners {
         self.paths.iter().map(|path| path.next).min()
     }
 
-    /// Ends the rounds that are over, and has each connection pace. `given`: the share of a rate
-    /// that was asked for, bytes/s, if there is one. Returns whether there was anything to look at.
+    /// Ends the rounds that are over, and has each connection pace. Returns whether there was
+    /// anything to look at.
     pub(crate) fn look<'a>(
         &mut self,
         now: Instant,
         lanes: impl Iterator<Item = LaneMet<'a>> + Clone,
-        given: Option<u64>,
+        account: AccountSeen,
     ) -> bool {
         if self.look_at().is_none_or(|at| now < at) {
             return false;
@@ -148,7 +164,7 @@ impl LaneManners {
             let ends = path.ends;
             let on_it = lanes.clone().filter(|lane| path_of.get(&lane.id) == Some(&ends));
             if path.left.is_none() {
-                path.look(now, on_it, (given, keeper));
+                path.look(now, on_it, (account, keeper));
                 self.steps.extend(path.change(now));
             } else {
                 path.next = now + REMEMBERED_FOR;
@@ -162,9 +178,15 @@ impl LaneManners {
         self.paths.iter().filter(|path| path.left.is_none())
     }
 
+    /// The pace that a lane's connection was told, bytes/s. `None` if its path keeps no rate.
+    pub(crate) fn pace(&self, id: LaneId) -> Option<u64> {
+        let keeps = |path: &&LanePath| path.control.rate().is_some();
+        self.paths.iter().filter(keeps).find_map(|path| path.looks.get(&id)?.pace)
+    }
+
     /// Has each connection be told its pace at the next look, as somebody else told it another.
-    pub(crate) fn forget_paces(&mut self) {
-        self.paths.iter_mut().flat_map(|path| path.looks.values_mut()).for_each(|look| look.pace = None);
+    pub(crate) fn doubt_paces(&mut self) {
+        self.paths.iter_mut().flat_map(|path| path.looks.values_mut()).for_each(|look| look.is_sure = false);
     }
 
     /// The rate that all lanes keep together, bytes/s. `None` if a path is not full, as far as is
@@ -194,7 +216,7 @@ impl LanePath {
     fn new(ends: PathEnds, share: PathShare, now: Instant) -> LanePath {
         let control = PathControl::new(share);
         let next = now + control.next_look();
-        LanePath { ends, control, looks: HashMap::new(), since: now, next, left: None, told: None }
+        LanePath { ends, control, looks: HashMap::new(), since: now, unused: None, next, left: None, told: None }
     }
 
     /// Has lanes again. What was known of it holds.
@@ -207,9 +229,17 @@ impl LanePath {
         &mut self,
         now: Instant,
         lanes: impl Iterator<Item = LaneMet<'a>> + Clone,
-        (given, keeper): (Option<u64>, SumKeeper),
+        (account, keeper): (AccountSeen, SumKeeper),
     ) {
-        let look = self.counted(now, lanes.clone());
+        let (begun, before) = (self.since, std::mem::replace(&mut self.unused, account.unused));
+        let mut look = self.counted(now, lanes.clone());
+        // An account of several paths does not say on which of them lanes lacked work.
+        if let (Some(before), Some(unused)) = (before, account.unused)
+            && (keeper == SumKeeper::Account || account.is_asked)
+        {
+            let part = unused.saturating_sub(before).as_secs_f64() / (now - begun).as_secs_f64().max(1e-6);
+            look.idle = account.lacking(look.idle, part);
+        }
         let was_kept = self.control.rate().is_some();
         self.control.look(&look);
         tracing::trace!(
@@ -225,11 +255,11 @@ impl LanePath {
         if !was_kept && self.control.rate().is_none() {
             return;
         }
-        let paced = divide(self.control.rate(), self.looks.len(), keeper).into_iter().chain(given).min();
+        let paced = divide(self.control.rate(), self.looks.len(), keeper).into_iter().chain(account.given).min();
         for lane in lanes {
-            if let Some(look) = self.looks.get_mut(&lane.id).filter(|look| is_news(look.pace, paced)) {
+            if let Some(look) = self.looks.get_mut(&lane.id).filter(|look| !look.is_sure || is_news(look.pace, paced)) {
                 lane.handle.set_pace(paced);
-                look.pace = paced;
+                (look.pace, look.is_sure) = (paced, true);
             }
         }
     }
@@ -242,7 +272,7 @@ impl LanePath {
         for lane in lanes {
             let Some(counters) = lane.handle.counters() else { continue };
             let before = self.looks.get(&lane.id);
-            let look = LaneLook { counters, idle: lane.idle, pace: before.and_then(|look| look.pace) };
+            let look = LaneLook { counters, idle: lane.idle, ..before.copied().unwrap_or_default() };
             if let Some(before) = before {
                 round.add(&before.counters, &counters);
                 idle += look.idle_since(before).as_secs_f64();
@@ -317,6 +347,17 @@ fn least(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || !other.is_zero() && other < one { other } else { one }
 }
 
+impl AccountSeen {
+    /// The part of the time in which lanes could not use the rate of manners for want of something
+    /// else. `idle`: the mean part in which one had nothing to send. `unused`: the part in which
+    /// they asked the account for less than it let through: while one makes good what another
+    /// leaves, none lacks work. A lower rate that was asked for, and is used, leaves them nothing
+    /// to find out.
+    fn lacking(&self, idle: f64, unused: f64) -> f64 {
+        if self.is_asked && unused < ASKED_USED { 1.0 } else { idle.min(unused) }
+    }
+}
+
 /// Whether a connection should be told that pace: it differs by a twentieth.
 fn is_news(told: Option<u64>, pace: Option<u64>) -> bool {
     match (told, pace) {
@@ -342,6 +383,8 @@ const ROOM: f64 = 1.5;
 const ROOM_ALONE: f64 = 1.5;
 /// The same if no account keeps the sum.
 const ROOM_WITHOUT: f64 = 1.1;
+/// A rate that was asked for is used if this part of the time at most is left.
+const ASKED_USED: f64 = 0.1;
 /// The time for which a path is remembered after the last lane has left it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// The time between two changes that people are told of.
@@ -360,6 +403,16 @@ mod tests {
     }
 
     #[test]
+    fn lanes_lack_work_only_while_the_rate_of_all_is_not_used_up() {
+        let seen = |is_asked| AccountSeen { is_asked, ..AccountSeen::default() };
+        assert_eq!(seen(false).lacking(0.3, 0.0), 0.0, "the others make good what one leaves");
+        assert_eq!(seen(false).lacking(0.3, 0.5), 0.3);
+        assert_eq!(seen(false).lacking(0.0, 0.5), 0.0, "the path takes no more");
+        assert_eq!(seen(true).lacking(0.0, 0.05), 1.0, "a lower rate was asked for");
+        assert_eq!(seen(true).lacking(0.0, 0.5), 0.0, "it is more than the path takes");
+    }
+
+    #[test]
     fn a_receiver_and_whoever_takes_all_keep_no_rate() {
         for (role, share) in [(Role::Receiver, PathShare::Fair), (Role::Sender, PathShare::All)] {
             let manners = LaneManners::new(role, share);
@@ -374,21 +427,21 @@ mod tests {
         let (handle, start) = (stream.handle(), Instant::now());
         let mut manners = LaneManners::new(Role::Sender, PathShare::Fair);
         let met = |id| LaneMet { id: LaneId(id), handle: &handle, idle: Duration::ZERO };
-        let ends = |interface| (Some(interface), None);
+        let (ends, none) = (|interface| (Some(interface), None), AccountSeen::default());
         manners.joined_path(LaneId(1), ends(1), start);
         manners.joined_path(LaneId(2), ends(2), start);
         let at = |seconds| start + Duration::from_secs(seconds);
-        manners.look(at(1), [met(1), met(2)].into_iter(), None);
+        manners.look(at(1), [met(1), met(2)].into_iter(), none);
         assert_eq!(manners.standing().count(), 2);
-        manners.look(at(2), [met(2)].into_iter(), None);
+        manners.look(at(2), [met(2)].into_iter(), none);
         assert_eq!((manners.standing().count(), manners.paths.len(), manners.path_of.len()), (1, 2, 1));
         manners.joined_path(LaneId(3), ends(1), at(30));
-        manners.look(at(31), [met(2), met(3)].into_iter(), None);
+        manners.look(at(31), [met(2), met(3)].into_iter(), none);
         assert_eq!((manners.standing().count(), manners.paths.len()), (2, 2), "it is the same path again");
-        manners.look(at(32), [met(2)].into_iter(), None);
-        manners.look(at(93), [met(2)].into_iter(), None);
+        manners.look(at(32), [met(2)].into_iter(), none);
+        manners.look(at(93), [met(2)].into_iter(), none);
         assert_eq!(manners.paths.len(), 1);
-        manners.look(at(94), std::iter::empty(), None);
+        manners.look(at(94), std::iter::empty(), none);
         assert!(manners.rate().is_none() && !manners.is_full() && manners.standing().next().is_none());
     }
 

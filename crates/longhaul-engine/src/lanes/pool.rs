@@ -179,9 +179,9 @@ impl Lanes {
         let alike = self.running.values().all(|lane| lane.facts().transport == self.wanted.transport);
         let expected = if alike { self.wanted.count as usize } else { 0 };
         let lanes = self.running.values().map(|lane| &lane.handle);
-        self.shares.divide_rate(lanes.clone());
         self.shares.divide_windows(lanes, expected);
-        self.manners.forget_paces();
+        self.shares.divide_rate(self.running.iter().map(|(id, lane)| (self.manners.pace(*id), &lane.handle)));
+        self.manners.doubt_paces();
     }
 
     /// The transport of lanes that are added from now on.
@@ -259,8 +259,7 @@ impl Lanes {
     /// Changes the rates from now on.
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         self.shares.set_rates(change);
-        self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
-        self.manners.forget_paces();
+        self.divide();
     }
 
     /// Whether this side grants lanes.
@@ -271,8 +270,8 @@ impl Lanes {
     /// Looks at what the lanes do, several times a second. `None` if the next look is not due.
     pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
-        let given = self.shares.pacer().share(self.running.len());
-        if self.manners.look(now, self.running.iter().map(|(id, lane)| lane.met(*id)), given) {
+        let account = self.shares.account(self.running.len());
+        if self.manners.look(now, self.running.iter().map(|(id, lane)| lane.met(*id)), account) {
             self.shares.pacer().set_manners(self.manners.rate());
         }
         if now < self.next_sample {

@@ -7,6 +7,7 @@
 use longhaul_core::{PathShare, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 
+use super::manners::AccountSeen;
 use super::udp::path::UdpPath;
 use super::worker::pacer::{LaneRates, Pacer};
 
@@ -47,12 +48,18 @@ impl LaneShares {
         self.pacer.set_rate(pace(self.role, self.rates));
     }
 
+    /// The account as manners see it, where so many lanes stand.
+    pub(crate) fn account(&self, lanes: usize) -> AccountSeen {
+        let pacer = &self.pacer;
+        AccountSeen { given: pacer.share(lanes), is_asked: pacer.is_asked(), unused: pacer.unused() }
+    }
+
     /// Has the kernel pace each lane that stands, if this side sends, in addition to the shared
-    /// account.
-    pub(crate) fn divide_rate<'a>(&mut self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone) {
+    /// account: at the lower of its share and the pace that manners told it, if they did.
+    pub(crate) fn divide_rate<'a>(&mut self, lanes: impl Iterator<Item = (Option<u64>, &'a LaneHandle)> + Clone) {
         let share = self.pacer.share(lanes.clone().count()).filter(|_| self.role == Role::Sender);
         if share.is_some() || self.paced {
-            lanes.for_each(|lane| lane.set_pace(share));
+            lanes.for_each(|(told, lane)| lane.set_pace(share.into_iter().chain(told).min()));
             self.paced = share.is_some();
         }
     }

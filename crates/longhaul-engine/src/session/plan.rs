@@ -15,7 +15,7 @@ use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
 use longhaul_proto::wire::bundle::bundled_max;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Transfer, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Flow, Transfer, Transport, Welcome};
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
@@ -278,6 +278,12 @@ impl Sizes {
 }
 
 impl LanePlan {
+    /// Whether a sender may change to another transport than the one that `flow` begins with. Lanes
+    /// over another keep no manners, so only who takes all may find out if they carry more.
+    pub(crate) fn may_choose_transport(flow: &Flow) -> bool {
+        flow.choose && flow.share == PathShare::All
+    }
+
     /// The lanes of a client.
     pub(crate) fn of_client(
         settings: &Settings,
@@ -293,7 +299,7 @@ impl LanePlan {
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             known_congestion: None,
-            choose_transport: transfer.flow.choose && settings.share == PathShare::All,
+            choose_transport: LanePlan::may_choose_transport(&transfer.flow),
             tunes: true,
             rates: LaneRates::of(settings.rate, welcome.rate),
             share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
@@ -327,6 +333,62 @@ impl ReceivePlan {
             read_back: transfer.read_back,
             digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
             accounts: AccountMap::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_proto::wire::message::{Far, Protect, VERSION};
+
+    use super::*;
+
+    fn agreed(share: PathShare, caps: u64) -> LanePlan {
+        let flow = Flow { choose: true, share, ..Flow::default() };
+        let transfer = Transfer {
+            role: Role::Receiver,
+            initiator: true,
+            protect: Protect::Private,
+            chunk: ChunkSize::DEFAULT,
+            chunk_max: ChunkSize::DEFAULT,
+            lanes: 1,
+            preserve: Preserve::default(),
+            dry_run: false,
+            set: 0,
+            far: Far::Memory { bytes: 1, millis: 0 },
+            run: [0; 16],
+            read_back: false,
+            flow,
+            digests: false,
+        };
+        let welcome = Welcome {
+            version: VERSION,
+            caps,
+            session: [0; 16],
+            chunk: ChunkSize::DEFAULT,
+            chunk_max: ChunkSize::DEFAULT,
+            bundled_max: 0,
+            lanes_max: 1,
+            rate: 0,
+            memory_bytes: 0,
+        };
+        let settings = Settings { share, ..Settings::default() };
+        let numbers = LaneNumbers { first: 1, least: 1, most: 1 };
+        LanePlan::of_client(&settings, &transfer, &welcome, numbers, Duration::ZERO)
+    }
+
+    #[test]
+    fn only_who_takes_all_of_a_path_may_change_to_a_transport_without_manners() {
+        for share in PathShare::ALL {
+            assert_eq!(agreed(share, 0).choose_transport, share == PathShare::All, "{share}");
+        }
+        assert!(!LanePlan::may_choose_transport(&Flow { share: PathShare::All, ..Flow::default() }));
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_say_so_knows_of_no_shares() {
+        for (caps, knows) in [(0, false), (CAP_KNOWS_SHARED, true)] {
+            assert_eq!(agreed(PathShare::Polite, caps).share, (PathShare::Polite, knows));
         }
     }
 }

@@ -32,8 +32,10 @@ pub struct Sending {
     pub source: f64,
     /// Instants in which no lane had anything in hand, and nothing was ordered.
     pub unwanted: f64,
-    /// Instants in which a lane waited to keep a rate.
+    /// Instants in which a lane waited to keep a rate that was asked for.
     pub paced: f64,
+    /// Instants in which lanes waited for the rate that manners keep only.
+    pub held: f64,
     /// Whether others on the path leave this session less than there is.
     pub shared: bool,
     /// The counts of the kernel. `None` within a host.
@@ -102,11 +104,14 @@ pub fn of_receiver(seen: &Receiving) -> Option<Limited> {
 
 /// The limit of the transfer. `None` if it is not known.
 pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
-    let Sending { source, unwanted, paced, shared, path, processors } = *seen;
+    let Sending { source, unwanted, paced, held, shared, path, processors } = *seen;
     let mut shares = Shares::default();
     shares.add(Limit::Source, source);
-    shares.add(if shared { Limit::NetworkShared } else { Limit::NetworkRate }, paced);
-    let moving = (1.0 - source - unwanted - paced).max(0.0);
+    shares.add(Limit::NetworkRate, paced);
+    // Alone on its path, a session is held to what that carries, and has what limits it there.
+    let left = if shared { held } else { 0.0 };
+    shares.add(Limit::NetworkShared, left);
+    let moving = (1.0 - source - unwanted - paced - left).max(0.0);
     let full = path.map_or(0.0, |path| path.receiver);
     // A receiver whose lanes wait for nothing takes in everything that arrives, so a full window of
     // it is too small for the path.
@@ -257,7 +262,22 @@ mod tests {
             ("hardly a loss", over(Path { resent: 0.0009, ..FREE }), WELL, Limit::NetworkRate, 1.0),
             ("losses of a full queue", over(Path { stretch: 1.3, ..lossy }), WELL, Limit::NetworkRate, 1.0),
             ("others on the path", Sending { shared: true, ..over(lossy) }, WELL, Limit::NetworkShared, 1.0),
-            ("a share is kept", Sending { shared: true, paced: 0.9, ..sending }, WELL, Limit::NetworkShared, 1.0),
+            ("a share is kept", Sending { shared: true, held: 0.9, ..sending }, WELL, Limit::NetworkShared, 1.0),
+            (
+                "a share is kept by a busy host",
+                Sending { shared: true, held: 0.9, ..busy(Limit::Cpu) },
+                WELL,
+                Limit::NetworkShared,
+                0.9,
+            ),
+            (
+                "a rate is kept beside others",
+                Sending { shared: true, paced: 0.9, ..sending },
+                WELL,
+                Limit::NetworkRate,
+                0.9,
+            ),
+            ("nobody else is there", Sending { held: 0.9, ..sending }, WELL, Limit::NetworkRate, 1.0),
             ("the line", sending, WELL, Limit::NetworkRate, 1.0),
             ("within a host", Sending { path: None, ..sending }, WELL, Limit::Hash, 1.0),
             (

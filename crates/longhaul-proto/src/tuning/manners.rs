@@ -28,6 +28,7 @@
 //! why it is not BBR, and what it does in a model and on emulated paths.
 
 mod claim;
+mod dip;
 mod history;
 mod losses;
 mod reroute;
@@ -40,6 +41,7 @@ use std::time::Duration;
 use longhaul_core::PathShare;
 
 use self::claim::{Floor, OpenPhase};
+use self::dip::Dip;
 use self::history::{BaseRoundTrip, CarriedRates, Shows};
 use self::losses::{Loss, Losses};
 use self::reroute::SameRoundTrip;
@@ -121,15 +123,6 @@ struct DelayRule {
     unused: f64,
 }
 
-/// A moment of less, in which the queue of this session runs empty and the shortest round trip is
-/// seen, by others too.
-#[derive(Clone, Copy, Debug)]
-struct Dip {
-    part: f64,
-    rounds: u32,
-    age: f64,
-}
-
 impl PathControl {
     /// A control that has seen nothing.
     pub fn new(share: PathShare) -> PathControl {
@@ -137,7 +130,7 @@ impl PathControl {
             share,
             phase: PathPhase::Open,
             rounds: Rounds::default(),
-            kept: KeptRate { rate: 0.0, dip: Dip { part: 1.0, rounds: 0, age: 0.0 }, least: RATE_LEAST },
+            kept: KeptRate { rate: 0.0, dip: Dip::default(), least: RATE_LEAST },
             base: BaseRoundTrip::default(),
             same: SameRoundTrip::default(),
             carried: CarriedRates::default(),
@@ -169,7 +162,7 @@ impl PathControl {
     /// more or take from others. If the lanes do not use what they may though no queue stands, they
     /// are what limits. A polite session never asks for more lanes.
     pub fn is_full(&self) -> bool {
-        self.rate().is_some() && (self.share == PathShare::Polite || self.delay.unused < UNUSED)
+        self.share == PathShare::Polite || self.rate().is_some() && self.delay.unused < UNUSED
     }
 
     /// The part of its packets that the path loses by itself, as far as is known.
@@ -207,7 +200,8 @@ impl PathControl {
         let (seconds, rtt) = (round.elapsed.as_secs_f64(), round.rtt.as_secs_f64());
         // What was not sent is missed a round trip later.
         self.rounds.lacking = if round.idle > LACKING { LACKING_ROUNDS } else { self.rounds.lacking.saturating_sub(1) };
-        self.kept.least = RATE_LEAST.max(f64::from(round.lanes) * RATE_LEAST_OF_LANE);
+        let least = RATE_LEAST.max(f64::from(round.lanes) * RATE_LEAST_OF_LANE);
+        self.kept.least = least.min((RATE_LEAST_PART * self.capacity()).max(RATE_LEAST_OF_LANE));
         self.base.add(rtt, seconds);
         let rate = round.delivered as f64 / seconds;
         // A round in which less was sent than could be says nothing, unless it is a high rate.
@@ -216,16 +210,23 @@ impl PathControl {
         }
         let queue = rtt - self.base.shortest;
         self.carried.remember(self.shows(queue), seconds);
-        let loss = self.losses.judge(round, queue / self.target().max(1e-6), self.phase);
+        let has_little = self.carried.recent() < LITTLE * self.capacity();
+        let loss = self.losses.judge(round, (queue / self.target().max(1e-6), has_little), self.phase);
         self.rounds.count += 1;
         self.floor.age += seconds;
+        let is_near = self.share != PathShare::Polite && self.base.is_near(round.rtt_first);
+        if is_near {
+            self.phase = PathPhase::Open;
+        }
         match self.phase {
             PathPhase::Open => {
                 self.open.look(self.carried.recent(), round);
                 if self.rounds.lacking == 0 {
                     self.open.meet(round);
                 }
-                self.look_for_the_end(queue, loss);
+                if !is_near {
+                    self.look_for_the_end(queue, loss);
+                }
             }
             PathPhase::Drain => self.drain(queue),
             PathPhase::Steady => self.steer(queue, loss, round),
@@ -235,16 +236,22 @@ impl PathControl {
     fn shows(&self, queue: f64) -> Shows {
         let is_held_down = self.others.are_here || self.others.pressed > PRESSED;
         match (self.rounds.lacking > 0, is_held_down, queue > self.target()) {
+            (true, _, _) => Shows::Nothing,
             (false, false, _) => Shows::All,
             (false, true, true) => Shows::Part,
-            _ => Shows::Nothing,
+            (false, true, false) => Shows::Less,
         }
     }
 
     /// The queue that is aimed at, as a time.
     fn target(&self) -> f64 {
+        self.patient_target(1.0)
+    }
+
+    /// The same with this patience. Threads wake no sooner for having little of it.
+    fn patient_target(&self, patience: f64) -> f64 {
         let (part, least) = if self.share == PathShare::Polite { POLITE_QUEUE } else { QUEUE };
-        self.delay.aim * (self.base.shortest * part + least)
+        self.delay.aim * (self.base.shortest * part * patience + least * patience.max(1.0))
     }
 
     fn look_for_the_end(&mut self, queue: f64, loss: Loss) {
@@ -303,7 +310,7 @@ impl PathControl {
         self.kept.rate = if self.others.are_here { floor } else { self.kept.rate.max(floor) }.max(self.kept.least);
         self.carried.ask(self.kept.rate);
         self.look_for_a_longer_path(queue, loss, round);
-        self.breathe(queue, rtt, seconds);
+        self.kept.dip.look(&self.base, queue, (rtt, seconds));
     }
 
     /// Finds out whether others fill the path too: the queue overflows, or stands, while this
@@ -337,12 +344,12 @@ impl PathControl {
     fn by_delay(&mut self, queue: f64, round: &PathRound) {
         let rtt = round.rtt.as_secs_f64();
         let (is_polite, is_lacking) = (self.share == PathShare::Polite, self.rounds.lacking > 0);
-        let target = self.target() * self.patience();
+        let target = self.patient_target(self.patience());
         let recent = self.carried.recent();
         if queue > STANDS * target {
             // While a queue stands, what is delivered is what there is for this session.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
-            let over = (queue - target) / self.base.shortest.max(rtt / 2.0);
+            let over = (queue - target) / self.base.shortest.max(rtt / 2.0).max(OVER_LEAST);
             // But after a cut it is, for a while, what was before; and others take what is left.
             let is_careful = self.others.were_here || self.losses.pardon > 0;
             let (from, up) = match (is_lacking, is_careful) {
@@ -375,26 +382,12 @@ impl PathControl {
     fn look_for_a_longer_path(&mut self, queue: f64, loss: Loss, round: &PathRound) {
         let (rtt, seconds) = (round.rtt.as_secs_f64(), round.elapsed.as_secs_f64());
         // At the target, this session itself holds the queue where it is while another one grows.
-        let is_held = queue < ABOVE * self.target() * self.patience();
+        let is_held = queue < ABOVE * self.patient_target(self.patience());
         if loss == Loss::Excess || self.losses.pardon > 0 || self.rounds.lacking > 0 || is_held {
             self.same.forget();
         } else if let Some(longer) = self.same.look((rtt, seconds), queue, self.carried.recent(), self.capacity()) {
             self.base.renew(longer);
             self.same.forget();
-        }
-    }
-
-    /// Lets the queue run empty for a moment, if it has long stood.
-    fn breathe(&mut self, queue: f64, rtt: f64, seconds: f64) {
-        self.kept.dip.age += seconds;
-        if self.kept.dip.rounds > 0 {
-            self.kept.dip.rounds -= 1;
-        } else if self.base.age > DIP_EACH && self.kept.dip.age > DIP_EACH {
-            let part = (1.0 - queue / self.base.shortest - DIP_MORE).max(DIP_LEAST);
-            self.kept.dip = Dip { part, rounds: (rtt / seconds).ceil() as u32, age: 0.0 };
-        }
-        if self.kept.dip.rounds == 0 {
-            self.kept.dip.part = 1.0;
         }
     }
 
@@ -441,6 +434,8 @@ const RATE_USUAL: f64 = 125e6;
 const PATIENCE: (f64, f64) = (0.5, 2.0);
 /// From this multiple of the queue that is aimed at on, a queue that does not shrink is none.
 const ABOVE: f64 = 1.5;
+/// A queue is compared with so many seconds at least.
+const OVER_LEAST: f64 = 0.003;
 /// How much less is sent for a queue that is longer by a round trip, and at most.
 const YIELD: (f64, f64) = (0.3, 0.1);
 const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
@@ -453,6 +448,9 @@ const FASTER_NEAR: f64 = 1.2;
 const NEAR: f64 = 0.9;
 /// Lanes that deliver this part of the rate use it.
 const KEPT: f64 = 0.85;
+/// Losses without a queue, while less than this part of what the path carried is sent, are no
+/// overflow.
+const LITTLE: f64 = 0.45;
 /// A session that has less than this part of what the path carried has it not alone.
 const LESS: f64 = 0.85;
 /// Others are gone when no queue stood and none overflowed for this part of the time that a cubic
@@ -465,16 +463,14 @@ const POLITE_CUT: f64 = 0.5;
 const AIM_CUT: f64 = 0.7;
 const AIM_LEAST: f64 = 0.2;
 const AIM_GROWS: f64 = 1.005;
-/// Seconds between two dips, and how much less than the queue a dip is, and at least.
-const DIP_EACH: f64 = 10.0;
-const DIP_MORE: f64 = 0.05;
-const DIP_LEAST: f64 = 0.5;
 /// A rate of up to this many times the rule by loss is that rule's.
 const DOWN: f64 = 1.02;
 /// The lowest rate, bytes/s, of all lanes and for each: two grains of the account of the lanes a
 /// second, so that none is taken for one that stands still.
 const RATE_LEAST: f64 = 65536.0;
 const RATE_LEAST_OF_LANE: f64 = 8192.0;
+/// It is no more than this part of what the path was seen to carry, and that of one lane.
+const RATE_LEAST_PART: f64 = 0.1;
 /// The part of the time without work from which on lanes lack it, and the rounds in which that is
 /// seen.
 const LACKING: f64 = 0.1;

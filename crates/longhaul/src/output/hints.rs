@@ -31,6 +31,9 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(Program::UpdateOrCarryLess) => {
             "have the other side run a build that knows it, or leave it out of --preserve".into()
         }
+        Hint::Program(Program::UpdateOrTakeShare) => {
+            "have the other side run a build that knows --share, or use --share fair".into()
+        }
         Hint::Program(Program::CarryLessInStream) => "leave it out of --preserve".into(),
         Hint::Program(Program::StreamAsArchive) => "give --tar, which sends them as an archive".into(),
         Hint::Words(words) => words.as_str().into(),

@@ -67,6 +67,8 @@ struct Account {
     waiting: u64,
     /// The lanes that have such a turn.
     waiters: u64,
+    /// The time so far in which lanes asked for less than this rate lets through.
+    unused: Duration,
     /// How often the turns of lanes that wait were taken back, as the rate fell far.
     recuts: u64,
     closed: bool,
@@ -133,6 +135,13 @@ impl Pacer {
     /// Whether the path of UDP lanes allows less than what was asked for.
     pub(crate) fn is_by_path(&self) -> bool {
         self.lock().is_by_path()
+    }
+
+    /// The time so far in which lanes asked for less than the rate lets through. `None`: there is
+    /// none.
+    pub(crate) fn unused(&self) -> Option<Duration> {
+        let account = self.lock();
+        account.rate.map(|_| account.unused + account.ahead(Instant::now()))
     }
 
     /// The rate that is kept, bytes/s. `None` for no rate.
@@ -226,7 +235,9 @@ impl Account {
         let rate = rate.map(|rate| rate.clamp(1, RATE_MAX));
         // Turns that wait are not let through: none of them comes the sooner for it.
         let through = self.end.saturating_sub(self.waiting);
-        let due = if self.rate.is_some() { self.due(now) } else { self.end };
+        self.unused += self.ahead(now);
+        // Time in which nothing was sent is lost, and counted.
+        let due = self.due(now).min(self.end);
         let owed_max = rate.map_or(0, |rate| rate.saturating_mul(OWED_MAX.as_secs()));
         self.began = Some((now, due.max(through.saturating_sub(owed_max))));
         self.rate = rate;
@@ -250,12 +261,19 @@ impl Account {
         place.saturating_add(u64::try_from(carried).unwrap_or(u64::MAX))
     }
 
+    /// The time by which the place that is due is ahead of the row.
+    fn ahead(&self, now: Instant) -> Duration {
+        let bytes = self.due(now).saturating_sub(self.end);
+        self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate as f64))
+    }
+
     /// Takes the next turn for `bytes`: a place in the row. `None`: they need none.
     fn reserve(&mut self, now: Instant, bytes: usize) -> Option<u64> {
         if self.closed || self.rate.is_none() {
             return None;
         }
         // Time in which nothing was sent is lost: this is a rate, not an allowance.
+        self.unused += self.ahead(now);
         let turn = self.end.max(self.due(now));
         self.end = turn.saturating_add(bytes as u64);
         self.waiting = self.waiting.saturating_add(bytes as u64);
@@ -349,6 +367,24 @@ mod tests {
         seconds(&mut account, start, 100_000, 10_000);
         let took = seconds(&mut account, start + Duration::from_secs(60), 1_000_000, 10_000);
         assert!(took > 0.95, "{took}");
+    }
+
+    #[test]
+    fn time_in_which_lanes_ask_for_less_than_the_rate_is_counted_and_no_other() {
+        let start = Instant::now();
+        let mut account = account(1_000_000, start);
+        let at = |millis| start + Duration::from_millis(millis);
+        let is_near = |is: Duration, want: u64| is.abs_diff(Duration::from_millis(want)) < Duration::from_millis(1);
+        account.reserve(start, 100_000).expect("a turn");
+        account.pass(100_000);
+        assert_eq!(account.unused + account.ahead(at(90)), Duration::ZERO);
+        assert!(is_near(account.unused + account.ahead(at(150)), 50), "{account:?}");
+        // Another rate changes nothing about that.
+        account.change(at(150), Some(10_000));
+        assert!(is_near(account.unused + account.ahead(at(160)), 60), "{account:?}");
+        let turn = account.reserve(at(160), 100_000).expect("a turn");
+        assert_eq!(account.wait(at(160), turn), None);
+        assert!(is_near(account.unused + account.ahead(at(170)), 60), "{account:?}");
     }
 
     #[test]

@@ -73,8 +73,18 @@ fn link(role: Role) -> (ControlLink, Deaf) {
 fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
     let (near, far) = duplex(1 << 10);
     let ((reader, writer), (_hears, says)) = (split(near), split(far));
-    let told = Arc::<Told>::default();
-    let rules = LaneRules {
+    let (told, rules) = (Arc::<Told>::default(), rules(role));
+    let (reader, writer) = (Box::new(reader) as ReadHalf, Box::new(writer) as WriteHalf);
+    let (presence, stop) = (Arc::default(), Stop::new().1);
+    let parts =
+        ControlLinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
+    let link = ControlLink::start_at(parts, start);
+    let queue = link.connection.queue();
+    (link, Deaf { says, told, queue, _hears })
+}
+
+fn rules(role: Role) -> LaneRules {
+    LaneRules {
         role,
         target: 1,
         lanes_max: 1,
@@ -87,14 +97,19 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
         peer_knows_shared: true,
         stall_after: Duration::from_secs(20),
         replacement: Replacement::Never,
-    };
-    let (reader, writer) = (Box::new(reader) as ReadHalf, Box::new(writer) as WriteHalf);
-    let (presence, stop) = (Arc::default(), Stop::new().1);
-    let parts =
-        ControlLinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
-    let link = ControlLink::start_at(parts, start);
-    let queue = link.connection.queue();
-    (link, Deaf { says, told, queue, _hears })
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_know_the_limit_of_a_shared_path_is_told_of_another() {
+    use longhaul_proto::wire::message::{Limit, Limited};
+    for (peer_knows_shared, by) in [(true, Limit::NetworkShared), (false, Limit::NetworkRate)] {
+        let rules = LaneRules { peer_knows_shared, ..rules(Role::Sender) };
+        let clock = SessionClock::start(Instant::now());
+        let lanes = SessionLanes::new(rules, Arc::new(Told::default()), clock, unbounded_channel().0);
+        let said = lanes.worded(Some(Limited::new(Limit::NetworkShared, 0.5)));
+        assert_eq!(said, Some(Limited::new(by, 0.5)));
+    }
 }
 
 fn machinery(role: Role) -> SessionBuffers {

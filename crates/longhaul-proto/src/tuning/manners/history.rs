@@ -4,6 +4,7 @@
 //! decides nothing.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// The shortest round trip of late.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,9 @@ pub(super) enum Shows {
     All,
     /// Others, or what is taken for them, hold it down, and a queue stands.
     Part,
-    /// It was held down, or had nothing to send, and no queue stood.
+    /// It was held down, and no queue stood.
+    Less,
+    /// It had nothing to send.
     Nothing,
 }
 
@@ -30,8 +33,9 @@ pub(super) enum Shows {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     age: f64,
-    /// Whether all rounds showed all.
-    is_free: bool,
+    /// The rounds that showed all, and those in which there was something to send.
+    free: u32,
+    sent: u32,
     /// The lowest and the highest rate that was delivered and that was asked for while a queue
     /// stood.
     delivered: (f64, f64),
@@ -41,17 +45,24 @@ struct Slot {
 impl Default for Slot {
     fn default() -> Slot {
         let none = (f64::INFINITY, 0.0);
-        Slot { age: 0.0, is_free: true, delivered: none, asked: none }
+        Slot { age: 0.0, free: 0, sent: 0, delivered: none, asked: none }
     }
 }
 
 impl Slot {
     fn add(&mut self, shows: Shows, delivered: f64, asked: f64) {
-        self.is_free &= shows == Shows::All;
+        self.free += u32::from(shows == Shows::All);
+        self.sent += u32::from(shows != Shows::Nothing);
         if shows == Shows::Part {
             let wider = |(least, most): (f64, f64), rate: f64| (least.min(rate), most.max(rate));
             (self.delivered, self.asked) = (wider(self.delivered, delivered), wider(self.asked, asked));
         }
+    }
+
+    /// Whether the session could have all in at least half of the rounds in which it had something
+    /// to send.
+    fn is_free(&self) -> bool {
+        self.free > 0 && 2 * self.free >= self.sent
     }
 
     /// Whether as much was delivered whatever was asked for: then nobody else had a part.
@@ -104,6 +115,13 @@ impl BaseRoundTrip {
 }
 
 impl BaseRoundTrip {
+    /// Whether the path is a near one. `first`: the shortest round trip that any lane ever saw. 0
+    /// if that is not known.
+    pub(super) fn is_near(&self, first: Duration) -> bool {
+        let first = if first.is_zero() { f64::INFINITY } else { first.as_secs_f64() };
+        self.shortest.min(first) < NEAR_PATH
+    }
+
     /// The path is known to have this round trip now.
     pub(super) fn renew(&mut self, shortest: f64) {
         *self = BaseRoundTrip { shortest, age: 0.0, next: f64::INFINITY };
@@ -121,7 +139,7 @@ impl CarriedRates {
             return;
         }
         let slot = std::mem::take(&mut self.slot);
-        if slot.is_free || slot.is_steady() {
+        if slot.is_free() || slot.is_steady() {
             self.highest.push_back(0.0);
         }
         if self.highest.len() > HIGHEST_KEPT {
@@ -173,6 +191,10 @@ impl CarriedRates {
     }
 }
 
+/// A path with a round trip of fewer seconds is a near one. Its queue is short in time, threads
+/// that wake late make its round trips as much longer as that, and the control was tried only from
+/// 20 ms on.
+const NEAR_PATH: f64 = 0.005;
 /// A round trip up to this many times the shortest is as short as that.
 const SAME_ROUND_TRIP: f64 = 1.02;
 /// Seconds after which a shortest round trip that was not seen again is forgotten.

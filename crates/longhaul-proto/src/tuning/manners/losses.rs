@@ -19,7 +19,10 @@ pub(super) enum Loss {
 pub(super) struct Losses {
     /// The part of its packets that the path loses by itself.
     pub(super) own: f64,
-    /// Rounds in which that was measured.
+    /// The largest part that was lost in a round without a queue while little was sent: losses come
+    /// in bursts on some paths.
+    burst: f64,
+    /// Rounds in which the first was measured.
     known: u32,
     /// Packets lost beyond that while a queue stood.
     pub(super) overflow: f64,
@@ -31,12 +34,13 @@ pub(super) struct Losses {
 
 impl Losses {
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
-    /// is aimed at. While one stands, losses add up from round to round (a CUSUM, Page 1954): its
-    /// overflow costs each flow few packets at a time.
-    pub(super) fn judge(&mut self, round: &PathRound, queue: f64, phase: PathPhase) -> Loss {
+    /// is aimed at. `has_little`: far less is sent than the path carries. While a queue stands,
+    /// losses add up from round to round (a CUSUM, Page 1954): its overflow costs each flow few
+    /// packets at a time.
+    pub(super) fn judge(&mut self, round: &PathRound, (queue, has_little): (f64, bool), phase: PathPhase) -> Loss {
         let size = f64::from(round.packet_bytes.max(1));
         let (packets, lost) = ((round.delivered + round.lost) as f64 / size, round.lost as f64 / size);
-        let expected = OWN_LOSS_ROOM * self.own * packets;
+        let expected = (OWN_LOSS_ROOM * self.own).max(BURST_ROOM * self.burst) * packets;
         let noise = SIGMAS * (expected + 1.0).sqrt();
         // A loss is found a round trip or more after the queue overflowed.
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
@@ -46,16 +50,23 @@ impl Losses {
             PathPhase::Drain => false,
             PathPhase::Steady => !stands && self.pardon == 0,
         };
+        let part = lost / packets.max(1.0);
+        self.burst *= BURST_REMEMBERED;
+        if is_calm && has_little && phase == PathPhase::Steady {
+            self.burst = self.burst.max(part.min(BURST_MOST));
+        }
         if is_calm {
             self.known = self.known.saturating_add(1);
-            self.own += OWN_LOSS_STEP * ((lost / packets.max(1.0)).min(OWN_LOST_MOST) - self.own);
+            self.own += OWN_LOSS_STEP * (part.min(OWN_LOST_MOST) - self.own);
         }
         if self.pardon > 0 {
             (self.pardon, self.overflow) = (self.pardon - 1, 0.0);
             return Loss::Own;
         }
         let more = lost - expected;
-        self.overflow = if stands { (self.overflow + more).max(0.0) } else { self.overflow * OVERFLOW_REMEMBERED };
+        let added = if stands { more } else { 0.0 };
+        let remembered = if stands { OVERFLOW_REMEMBERED_STANDING } else { OVERFLOW_REMEMBERED };
+        self.overflow = (self.overflow * remembered + added).max(0.0);
         let borne = if phase == PathPhase::Open { LOSS_BORNE_OPEN } else { LOSS_BORNE };
         // Lanes that begin lose some packets on any path, and what it loses by itself is not known.
         let adds_up = phase != PathPhase::Open || self.known >= KNOWN_ROUNDS;
@@ -68,6 +79,11 @@ impl Losses {
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOSS_STEP: f64 = 0.1;
 const OWN_LOST_MOST: f64 = 0.1;
+/// The same for a burst of losses, the most that is reckoned with, and the part of it that is
+/// remembered after a round.
+const BURST_ROOM: f64 = 1.1;
+const BURST_MOST: f64 = 0.3;
+const BURST_REMEMBERED: f64 = 0.999;
 /// Rounds after which the path's own loss is known well enough to add up losses beyond it.
 const KNOWN_ROUNDS: u32 = 10;
 /// The part of all packets that may be lost besides.
@@ -83,3 +99,5 @@ const STANDING: f64 = 1.3;
 const STOOD_ROUNDS: u32 = 3;
 /// The part of these losses that is remembered from one round without a queue to the next.
 const OVERFLOW_REMEMBERED: f64 = 0.95;
+/// The same with a queue: losses that are rarer than one in a hundred rounds are chance.
+const OVERFLOW_REMEMBERED_STANDING: f64 = 0.995;

@@ -20,6 +20,8 @@ struct Case {
     /// The queue in round trips, and the part of all packets that the line loses by itself.
     queue: f64,
     loss: f64,
+    /// Within each so many seconds, all losses come in so many.
+    bursts: (f64, f64),
     share: PathShare,
     /// Sessions, of which each begins so many seconds after the one before.
     sessions: usize,
@@ -45,6 +47,7 @@ const ALONE: Case = Case {
     rtt: 0.1,
     queue: 1.0,
     loss: 0.0,
+    bursts: (1.0, 1.0),
     share: PathShare::Fair,
     sessions: 1,
     begin: 0.1,
@@ -205,7 +208,9 @@ fn play(case: Case) -> Figures {
         for (n, one) in sessions.iter_mut().enumerate().filter(|(n, _)| time >= case.begin * (n + 1) as f64) {
             let (rate, idle) = ours[n];
             let through = served * rate / offered;
-            let (delivered, lost) = (through * (1.0 - case.loss), rate * dropped + through * case.loss);
+            let loss =
+                if time % case.bursts.0 < case.bursts.1 { case.loss * case.bursts.0 / case.bursts.1 } else { 0.0 };
+            let (delivered, lost) = (through * (1.0 - loss), rate * dropped + through * loss);
             one.step(seen, (delivered * STEP, lost * STEP), idle);
             if is_measured {
                 (figures.ours[n], figures.lost) = (figures.ours[n] + delivered * STEP, figures.lost + lost * STEP);
@@ -239,6 +244,14 @@ fn alone_a_session_fills_a_path_whatever_that_loses_and_keeps_its_queue_short() 
             assert!(figures.ours[0] > 995.0 * (1.0 - loss), "{context}");
             assert!(figures.queue < 0.25 * rtt && figures.lost < loss + 1e-3, "{context}");
         }
+    }
+}
+
+#[test]
+fn losses_that_come_in_bursts_do_not_take_the_rate_of_a_session() {
+    for (rtt, loss, least) in [(0.02, 0.01, 900.0), (0.1, 0.01, 800.0), (0.02, 0.03, 850.0), (0.1, 0.03, 850.0)] {
+        let figures = play(Case { rtt, loss, bursts: (0.5, 0.1), ..ALONE });
+        assert!(figures.ours[0] > least, "{rtt} s, {loss}: {figures:?}");
     }
 }
 
@@ -439,6 +452,37 @@ fn the_queue_that_lanes_made_themselves_when_they_began_is_nobody_elses() {
         }
         assert_eq!((control.phase(), control.is_shared()), (PathPhase::Steady, is_shared), "{first}: {control:?}");
     }
+}
+
+#[test]
+fn on_a_near_path_only_a_polite_session_keeps_a_rate() {
+    for (share, rtt, keeps) in [(PathShare::Fair, 4, false), (PathShare::Fair, 6, true), (PathShare::Polite, 4, true)] {
+        let mut control = PathControl::new(share);
+        (0..20).for_each(|n| control.look(&round(1.0, rtt * (1 + n.min(4)))));
+        assert_eq!(control.rate().is_some(), keeps, "{share}, {rtt} ms: {control:?}");
+        // More lanes are looked for there, as if there were no manners.
+        assert_eq!(control.is_full(), keeps, "{share}, {rtt} ms");
+    }
+    let mut control = full(PathShare::Fair);
+    control.look(&PathRound { rtt_first: Duration::from_millis(1), ..round(1.0, 100) });
+    assert_eq!(control.rate(), None, "its queue stood all the while");
+    assert!(PathControl::new(PathShare::Polite).is_full(), "it asks for no more lanes");
+}
+
+#[test]
+fn a_line_that_carries_less_is_found_out_though_the_source_pauses() {
+    let mut control = full(PathShare::Fair);
+    (0..600).for_each(|n| control.look(&PathRound { idle: f64::from(u8::from(n % 20 == 0)), ..round(0.5, 101) }));
+    assert!(control.capacity() < 0.55 * LINE, "{control:?}");
+}
+
+#[test]
+fn the_least_rate_is_less_than_a_slow_line_carries() {
+    let mut control = PathControl::new(PathShare::Polite);
+    let mut look = |bytes_per_s: f64, rtt| control.look(&round(bytes_per_s / LINE, rtt));
+    [100, 120, 150, 170, 100, 100].into_iter().for_each(|rtt| look(40e3, rtt));
+    (0..40).for_each(|n| look(400.0, 150 + n % 2 * 30));
+    assert_eq!(control.rate(), Some(8192), "{control:?}");
 }
 
 #[test]
