@@ -76,7 +76,7 @@ pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<U
     let mut feed =
         Noise { run, next: 0, payload: noise(run.chunk)?, in_hand: 0, moved: 0, lost: 0, began: None, ended: None };
     let before = thread_cpu_s();
-    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
+    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None, patience: send::SILENT_MOST };
     send::run(joined, control.rtt, means, &mut feed).map_err(|(fault, _)| fault)?;
     let ends = feed.began.zip(feed.ended);
     Ok(UdpReport {
@@ -175,6 +175,10 @@ impl UdpFeed for Noise {
         };
         self.next += 1;
         FeedNext::Unit(UdpUnit { header, bytes: Some(self.payload.clone()), digest: None })
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.next == self.run.units
     }
 
     fn whole(&mut self, _serial: u32, unit: UdpUnit<SharedSlot>, _digest: Digest) {

@@ -125,18 +125,44 @@ impl Pacer {
     /// turn as it asks, and is woken for no other: when all lanes waited for the same moment, all
     /// but one woke in vain.
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) {
+        let admitted = self.admit_while(bytes, is_closed, || Ok::<_, std::convert::Infallible>(()));
+        admitted.unwrap_or_else(|never| match never {});
+    }
+
+    /// As [`Pacer::admit`], and does `meanwhile` each second of the wait. An error of that ends the
+    /// wait, and gives the turn back.
+    pub(crate) fn admit_while<E>(
+        &self,
+        bytes: usize,
+        is_closed: impl Fn() -> bool,
+        mut meanwhile: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut account = self.lock();
         if is_closed() {
-            return;
+            return Ok(());
         }
-        let Some(turn) = account.reserve(Instant::now(), bytes) else { return };
+        let mut looked = Instant::now();
+        let Some(turn) = account.reserve(looked, bytes) else { return Ok(()) };
         while let Some(wait) = account.wait(Instant::now(), turn) {
-            account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
+            let slice = wait.min(MEANWHILE_EACH.saturating_sub(looked.elapsed()));
+            account = self.0.changed.wait_timeout(account, slice).unwrap_or_else(PoisonError::into_inner).0;
             if is_closed() {
-                return account.give_back(bytes);
+                account.give_back(bytes);
+                return Ok(());
+            }
+            if looked.elapsed() >= MEANWHILE_EACH {
+                // Nobody waits for what is done there.
+                drop(account);
+                let done = meanwhile();
+                (account, looked) = (self.lock(), Instant::now());
+                if done.is_err() {
+                    account.give_back(bytes);
+                    return done;
+                }
             }
         }
         account.pass(bytes);
+        Ok(())
     }
 
     /// Counts bytes that came and were not asked for one by one.
@@ -237,6 +263,8 @@ impl Account {
 const BURST: Duration = Duration::from_millis(20);
 /// The same for a rate that the path was found to carry: all of it stands in a queue there.
 const BURST_BY_PATH: Duration = Duration::from_millis(4);
+/// The time between two looks at something else of a lane that waits for its turn.
+const MEANWHILE_EACH: Duration = Duration::from_secs(1);
 /// A lower rate holds up bytes that were let through at a higher one for no longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);
 /// No rate is higher, bytes/s: the row lasts for half a year.
