@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::digest::Digest;
 
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkSize, DigestKind, Fault, FaultCode, FileId, LaneId, Unit};
-use longhaul_net::{Control, Knocks, UdpFigure};
+use longhaul_net::{Control, Knocks, Loss, Seat, UdpFigure};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::sending::UdpSample;
@@ -231,6 +231,10 @@ struct OneLane {
 impl UdpSessions for OneLane {
     fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms> {
         (*session == self.terms.session && lane == LaneId(0)).then(|| self.terms.clone())
+    }
+
+    fn enter(&self, _session: &[u8; 16]) -> Option<(Seat, Loss)> {
+        None
     }
 
     fn take(&self, _session: &[u8; 16], _lane: LaneId) -> Option<u32> {

@@ -2,6 +2,7 @@
 //! delays datagrams.
 
 mod hostile;
+mod seats;
 mod standing;
 
 use std::net::{SocketAddr, UdpSocket};

@@ -81,11 +81,21 @@ fn watch(
             told.send(()).expect("somebody listens");
             sent
         });
+        let closing = Closing(handles);
         until([&of_sender, &of_receiver], &ended);
-        handles.iter().for_each(UdpHandle::close);
+        drop(closing);
         let landed = receiving.join().expect("no panic");
         WatchedEnd { sent: sending.join().expect("no panic"), landed }
     })
+}
+
+/// Closes both ends of a lane, also when a test fails: their threads are waited for.
+struct Closing([UdpHandle; 2]);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.iter().for_each(UdpHandle::close);
+    }
 }
 
 fn units(left: Vec<UdpUnit<Vec<u8>>>) -> Units {
@@ -102,23 +112,26 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn a_unit_is_reported_before_the_receiver_may_have_all_of_it() {
-    let mut world = World::new();
-    let (dialled, accepted) = world.lane(None);
-    let [sender, receiver] = [dialled.lane.handle.clone(), accepted.handle()];
-    let reports = || {
-        // All that was sent has come, and nothing will be sent any more.
-        let begun = Instant::now();
-        while receiver.get(UdpFigure::Received) < sender.get(UdpFigure::Sent) && begun.elapsed() < PATIENCE {
-            thread::yield_now();
-        }
-        sender.close();
-    };
-    let feed = Watched { units: units(vec![unit(0, CHUNK)]), ends: true, reports, observes: || {} };
-    let end = watch((dialled, accepted), feed, PATIENCE, |_, ended| {
-        ended.recv_timeout(2 * PATIENCE).expect("it was closed");
-    });
-    assert!(end.sent.is_err());
-    assert_eq!(end.landed, UdpLanded::default(), "the unit is whole at the receiver");
+    // One message has all of a short one.
+    for len in [1000, CHUNK] {
+        let mut world = World::new();
+        let (dialled, accepted) = world.lane(None);
+        let [sender, receiver] = [dialled.lane.handle.clone(), accepted.handle()];
+        let reports = || {
+            // All that was sent has come, and nothing will be sent any more.
+            let begun = Instant::now();
+            while receiver.get(UdpFigure::Received) < sender.get(UdpFigure::Sent) && begun.elapsed() < PATIENCE {
+                thread::yield_now();
+            }
+            sender.close();
+        };
+        let feed = Watched { units: units(vec![unit(0, len)]), ends: true, reports, observes: || {} };
+        let end = watch((dialled, accepted), feed, PATIENCE, |_, ended| {
+            ended.recv_timeout(2 * PATIENCE).expect("it was closed");
+        });
+        assert!(end.sent.is_err());
+        assert_eq!(end.landed, UdpLanded::default(), "a unit of {len} bytes is whole at the receiver");
+    }
 }
 
 #[test]
