@@ -23,9 +23,8 @@ pub(crate) trait UdpSessions {
     /// The secrets of a session that expects this lane now. Whoever asks may be anybody.
     fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms>;
 
-    /// Takes a seat for a lane of this session that has proved, for as long as its other end has not
-    /// shown that it heard: such a lane costs a thread and a descriptor. `None` if seats need not be
-    /// counted.
+    /// Takes a seat for a lane of this session that has proved, until its other end has shown that
+    /// it heard: such a lane costs a thread and a descriptor. `None` if seats need not be counted.
     fn enter(&self, session: &[u8; 16]) -> Option<(Seat, Loss)>;
 
     /// Gives the lane away, once: its dialler has proved to belong to the session. Also says how
@@ -136,8 +135,8 @@ impl AcceptedUdp {
         self.lane.id
     }
 
-    /// Takes the seat that it has while it waits. It is the caller's to give it back after that, and
-    /// to close the lane if the seat is lost.
+    /// Takes the seat that it has while it waits. It is the caller's to give it back after that,
+    /// and to close the lane if the seat is lost.
     pub(crate) fn take_place(&mut self) -> Option<(Seat, Loss)> {
         self.place.take()
     }

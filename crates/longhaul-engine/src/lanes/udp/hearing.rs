@@ -43,23 +43,24 @@ impl Hearing {
         *messages = messages.saturating_add(1);
     }
 
-    /// Takes a status: the bytes of pieces that have landed in all, and whether a unit became
+    /// Takes a status: the bytes of pieces that have landed in all, and the units that became
     /// whole. Gives whether the lane has moved.
-    pub(super) fn heard(&mut self, now: Timestamp, landed: u64, any_whole: bool) -> bool {
+    pub(super) fn heard(&mut self, now: Timestamp, landed: u64, whole: usize) -> bool {
         self.waiting_since = now;
-        let has_moved = landed > self.landed || any_whole;
+        let has_moved = landed > self.landed || whole > 0;
         if has_moved {
             (self.landed, self.in_vain) = (landed.max(self.landed), None);
         }
         has_moved
     }
 
-    /// Judges the lane. `owed`: whether the other end owes a word, as it lacks something. Gives why
-    /// the lane is lost.
-    pub(super) fn judge(&mut self, now: Timestamp, owed: bool) -> Option<&'static str> {
-        if !owed {
-            (self.waiting_since, self.in_vain) = (now, None);
-        }
+    /// Notes that the other end lacks nothing, and so owes no word.
+    pub(super) fn owes_nothing(&mut self, now: Timestamp) {
+        (self.waiting_since, self.in_vain) = (now, None);
+    }
+
+    /// Judges a lane whose other end owes a word. Gives why the lane is lost.
+    pub(super) fn judge(&self, now: Timestamp) -> Option<&'static str> {
         if now.since(self.waiting_since) >= self.patience {
             return Some("the other end of a UDP lane says nothing");
         }
@@ -91,8 +92,8 @@ mod tests {
             if second % every == 0 {
                 hearing.sent(at(*second));
             }
-            hearing.heard(at(*second), landed(*second), false);
-            hearing.judge(at(*second), true).is_some()
+            hearing.heard(at(*second), landed(*second), 0);
+            hearing.judge(at(*second)).is_some()
         })
     }
 
@@ -107,17 +108,17 @@ mod tests {
     #[test]
     fn a_silent_end_is_given_up_if_it_owes_a_word() {
         let mut hearing = Hearing::new(at(0), PATIENCE);
-        assert_eq!(hearing.judge(at(300), false), None);
-        assert_eq!(hearing.judge(at(319), true), None);
-        assert!(hearing.judge(at(320), true).is_some());
-        hearing.heard(at(320), 0, false);
-        assert_eq!(hearing.judge(at(339), true), None);
+        hearing.owes_nothing(at(300));
+        assert_eq!(hearing.judge(at(319)), None);
+        assert!(hearing.judge(at(320)).is_some());
+        hearing.heard(at(320), 0, 0);
+        assert_eq!(hearing.judge(at(339)), None);
     }
 
     #[test]
     fn a_word_of_which_nothing_landed_moves_nothing() {
         let mut hearing = Hearing::new(at(0), PATIENCE);
-        assert_eq!([0, 1200, 1200, 2400].map(|landed| hearing.heard(at(1), landed, false)), [false, true, false, true]);
-        assert!(hearing.heard(at(1), 2400, true), "a hole has no bytes");
+        assert_eq!([0, 1200, 1200, 2400].map(|landed| hearing.heard(at(1), landed, 0)), [false, true, false, true]);
+        assert!(hearing.heard(at(1), 2400, 1), "a hole has no bytes");
     }
 }

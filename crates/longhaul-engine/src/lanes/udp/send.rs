@@ -176,8 +176,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
-    /// Waits until the account lets a turn through. The other end hears that this one is there, and
-    /// is heard, however long that takes.
+    /// Waits for a turn. Meanwhile the other end is heard, and hears that this one is there.
     fn pace<F: UdpFeed<Bytes = B>>(&mut self, turn: usize, feed: &mut F) -> Result<(), Fault> {
         let UdpSendMeans { pulse, pacer, .. } = self.means;
         let mut said = self.clock.now();
@@ -405,8 +404,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
             wait = Duration::ZERO;
         }
-        let owed = (!self.row.units.is_empty() || self.is_over) && !self.is_ended;
-        self.hearing.judge(self.clock.now(), owed).map_or(Ok(()), |why| Err(lost(why)))
+        let now = self.clock.now();
+        if self.is_ended || self.row.units.is_empty() && !self.is_over {
+            self.hearing.owes_nothing(now);
+        }
+        self.hearing.judge(now).map_or(Ok(()), |why| Err(lost(why)))
     }
 
     fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<(), Fault> {
@@ -440,7 +442,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {
         if let Some(sample) = &news.sample {
             // That the other end answers is a sign of life and moves nothing.
-            if self.hearing.heard(now, sample.counts.bytes, !news.whole.is_empty()) {
+            if self.hearing.heard(now, sample.counts.bytes, news.whole.len()) {
                 self.means.pulse.beat();
             }
             feed.observe(now, sample);
@@ -494,6 +496,5 @@ const LEAST_WAIT: Duration = Duration::from_micros(200);
 const HELD_LOOK: Duration = Duration::from_millis(2);
 /// The time between two signs of life of a lane that waits for its rate: as of one that is idle.
 const SIGN_EACH: Duration = Duration::from_secs(5);
-/// A lane is lost whose other end owes a status for so long, or of which nothing lands: a receiver
-/// gives it up after the same time.
+/// A lane is lost whose other end owes a status for so long, or of which nothing lands.
 pub(crate) const SILENT_MOST: Duration = Duration::from_secs(20);

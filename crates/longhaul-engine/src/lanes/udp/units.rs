@@ -47,9 +47,9 @@ pub(crate) trait UdpFeed {
     /// Whether there will be no more. It is asked while the receiver admits none.
     fn is_over(&mut self) -> bool;
 
-    /// All of a unit is about to have been sent once, and its digest is known: the receiver may come
-    /// to have it whole at any time from now on. Each unit is named once, before the system gets the
-    /// last message that it lacks, and in any order.
+    /// All of a unit is about to have been sent once, and its digest is known: the receiver may
+    /// come to have it whole at any time from now on. Each unit is named once, before the system
+    /// gets the last message that it lacks, and in any order.
     fn sent(&mut self, serial: u32, header: &Piece, digest: Digest);
 
     /// A unit is whole at the receiver; the serial is that of the receiver's ticket.
