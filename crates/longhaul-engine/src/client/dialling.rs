@@ -33,6 +33,11 @@ impl Run {
         let terms = UdpTerms { session, key: key.clone(), secret, round_trip };
         let is_udp = self.transport() == message::Transport::Udp;
         Arc::new(move |id, transport| {
+            if (transport == message::Transport::Udp) != is_udp {
+                // A session whose lanes all go over UDP is asked for as such, or has none of them.
+                let why = format_args!("the other side grants a lane over {transport:?}, which was not asked for");
+                return Err(Fault::protocol(why));
+            }
             let mut silent = false;
             let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok().flatten()) {

@@ -205,6 +205,10 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::UseTcp));
     }
     need_share(transfer.flow.share, client)?;
+    if transfer.flow.transport == Transport::Udp && daemon.registry.bars_udp() {
+        let why = "lanes over UDP cannot have sockets at this daemon's port: its log says why";
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::UseTcp));
+    }
     need_allowed(daemon, client, transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;

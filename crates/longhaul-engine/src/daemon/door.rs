@@ -130,6 +130,9 @@ pub(super) fn open(
         }
         tasks.push(tokio::spawn(accept(current.clone(), tcp, tls.clone(), of_tcp)));
         if let Some(knocks) = quic.take_knocks() {
+            if !knocks.shares() {
+                current.now().registry.bar_udp();
+            }
             tasks.push(tokio::spawn(accept_udp(current.clone(), knocks, of_udp)));
         }
         tasks.push(tokio::spawn(accept_quic(current.clone(), quic, of_quic)));

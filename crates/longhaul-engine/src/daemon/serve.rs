@@ -4,6 +4,7 @@
 //! In: a control connection of a client. Out: what the client is told, and a log line when a
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -316,6 +317,7 @@ fn expecting(
         },
         listener,
         way_told: None,
+        joining: HashMap::new(),
     }
 }
 

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
 use longhaul_core::{Fault, LaneId, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
@@ -22,32 +21,15 @@ use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::manners::LaneManners;
 use super::replace::Replacement;
-use super::rules::LaneRules;
+use super::rules::{LaneControls, LaneRules};
 use super::search::LaneSearch;
 use super::shares::LaneShares;
 use super::tune::{Demand, LaneTask, TuningStep};
-use super::udp::path::UdpPath;
 use super::vacancy::Vacancy;
-use super::worker::pacer::{LaneRates, Pacer};
+use super::worker::pacer::LaneRates;
 use super::worker::pulse::{Doing, Pulse};
 use crate::budget::LANES_FAR;
 use crate::faults::system_fault;
-
-/// The means of a lane's thread besides its stream.
-#[derive(Debug)]
-pub(crate) struct LaneControls {
-    /// The pulse on which it beats.
-    pub(crate) pulse: Pulse,
-    /// Says that the lane shall end in order, and is closed when the lane is given up, for a thread
-    /// that waits for something else than its stream.
-    pub(crate) quit: Receiver<()>,
-    /// Lets a sending lane send, and a receiving lane read.
-    pub(crate) pacer: Pacer,
-    /// The lanes that there should be, which share the buffers.
-    pub(crate) lanes: u32,
-    /// The path of UDP lanes.
-    pub(crate) path: UdpPath,
-}
 
 /// The lanes that there should be.
 #[derive(Debug)]

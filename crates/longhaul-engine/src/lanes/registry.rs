@@ -11,12 +11,13 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Transport};
-use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally};
+use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally, UdpHandle};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
 
 use super::event::{LaneEvent, LaneListener};
@@ -33,12 +34,14 @@ pub(crate) struct Registry {
     private: Seats,
     /// Seats of safe lanes, shared out by address.
     safe: Seats,
+    /// Whether a port was found at which lanes over UDP cannot have sockets.
+    bars_udp: Arc<AtomicBool>,
 }
 
 impl Default for Registry {
     fn default() -> Registry {
-        let sessions = Arc::default();
-        Registry { sessions, private: Seats::new(PRIVATE_JOINING_MAX), safe: Seats::new(SAFE_JOINING_MAX) }
+        let (sessions, bars_udp) = Default::default();
+        Registry { sessions, bars_udp, private: Seats::new(PRIVATE_JOINING_MAX), safe: Seats::new(SAFE_JOINING_MAX) }
     }
 }
 
@@ -62,6 +65,8 @@ pub(crate) struct Expecting {
     pub(crate) way_told: Option<Instant>,
     /// The secrets of its lanes over UDP. `None` if none may come.
     pub(crate) udp: Option<UdpTerms>,
+    /// Lanes over UDP whose other end has not shown yet that it heard the answer.
+    pub(crate) joining: HashMap<LaneId, UdpHandle>,
 }
 
 /// Takes a session out of the registry when it ends.
@@ -88,10 +93,26 @@ impl Expecting {
 }
 
 impl Registry {
+    /// A registry with so many seats of private lanes.
+    #[cfg(test)]
+    pub(crate) fn with_private_seats(seats: usize) -> Registry {
+        Registry { private: Seats::new(seats), ..Registry::default() }
+    }
+
     /// Expects lanes of `session` until the returned guard is dropped.
     pub(crate) fn expect(&self, session: [u8; 16], expecting: Expecting) -> Registered {
         self.lock().insert(session, expecting);
         Registered { registry: self.clone(), session }
+    }
+
+    /// Notes that lanes over UDP cannot have sockets at a port of this daemon.
+    pub(crate) fn bar_udp(&self) {
+        self.bars_udp.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether sessions whose lanes go over UDP are refused.
+    pub(crate) fn bars_udp(&self) -> bool {
+        self.bars_udp.load(Ordering::Relaxed)
     }
 
     /// Opens another id of a session, from now. `None` if it has had too many or is over.
@@ -152,12 +173,30 @@ impl Registry {
     }
 
     /// Brings a lane over UDP that has proved to belong to a session to it, as soon as its first
-    /// sealed packet has come. Waits for that on a thread of its own: there are no more of these
-    /// than ids that sessions have named.
-    pub(crate) async fn bring_udp(&self, accepted: AcceptedUdp) {
-        let listener = self.lock().get(&accepted.session).map(|expecting| expecting.listener.clone());
-        let Some(listener) = listener else { return };
-        match tokio::task::spawn_blocking(move || accepted.first()).await {
+    /// sealed packet has come. Waits for that on a thread of its own, as long as the lane has its
+    /// seat and the session is expected: there are no more of these than seats.
+    pub(crate) async fn bring_udp(&self, mut accepted: AcceptedUdp) {
+        let (session, id, handle) = (accepted.session, accepted.id(), accepted.handle());
+        let Some(listener) = self.begin_joining(&session, id, &handle) else { return };
+        let (_seat, loss) = accepted.take_place().unzip();
+        let mut joining = tokio::task::spawn_blocking(move || accepted.first());
+        let is_lost = async {
+            match loss {
+                Some(loss) => loss.happens().await,
+                None => std::future::pending().await,
+            }
+        };
+        let joined = tokio::select! {
+            joined = &mut joining => joined,
+            () = is_lost => {
+                handle.close();
+                joining.await
+            }
+        };
+        if let Some(expecting) = self.lock().get_mut(&session) {
+            expecting.joining.remove(&id);
+        }
+        match joined {
             Ok(Ok(lane)) => listener.hear(LaneEvent::Joined(JoinedLane::Udp(Box::new(lane)))),
             Ok(Err(unjoined)) => {
                 let fault = Fault::from(unjoined);
@@ -165,6 +204,15 @@ impl Registry {
             }
             Err(_) => {}
         }
+    }
+
+    /// A lane over UDP waits for its first sealed packet. Gives the listener of its session, `None`
+    /// if that is over.
+    fn begin_joining(&self, session: &[u8; 16], id: LaneId, handle: &UdpHandle) -> Option<Arc<dyn LaneListener>> {
+        let mut sessions = self.lock();
+        let expecting = sessions.get_mut(session)?;
+        expecting.joining.insert(id, handle.clone());
+        Some(expecting.listener.clone())
     }
 
     /// The lanes that lost their seats since this was last asked.
@@ -217,6 +265,12 @@ impl UdpSessions for Registry {
         expecting.udp.clone().filter(|_| is_open)
     }
 
+    /// The seats of private lanes, shared out by key.
+    fn enter(&self, session: &[u8; 16]) -> Option<(Seat, Loss)> {
+        let peer = self.lock().get(session).map(|expecting| expecting.peer)?;
+        Some(self.private.enter(Source::Key(peer)))
+    }
+
     fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<u32> {
         let mut sessions = self.lock();
         sessions.get_mut(session)?.open.remove(&lane)?;
@@ -235,13 +289,16 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.registry.lock().remove(&self.session);
+        let expecting = self.registry.lock().remove(&self.session);
+        // Nobody hears of lanes that are about to stand.
+        expecting.iter().flat_map(|expecting| expecting.joining.values()).for_each(UdpHandle::close);
     }
 }
 
 /// How long a lane id is good.
 const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
-/// Private lanes that prove at a time: twice as many as one session may have, and half of the
+/// Private lanes that prove at a time, and lanes over UDP that wait for their first sealed packet:
+/// twice as many as one session may have, and half of the
 /// threads that the runtime gives.
 const PRIVATE_JOINING_MAX: usize = 256;
 /// Safe lanes that prove at a time: as many as one session may have.
@@ -267,6 +324,7 @@ mod tests {
             listener: Arc::new(listener),
             way_told: None,
             udp: None,
+            joining: HashMap::new(),
         };
         // A session that begins later hears of a way, too.
         let _first = registry.expect([1; 16], expect(sender.clone()));

@@ -1,15 +1,20 @@
-//! [`LaneRules`]: how a side treats its lanes, as its session was agreed.
+//! [`LaneRules`]: how a side treats its lanes, as its session was agreed; and [`LaneControls`]: the
+//! means of a lane's thread.
 //!
-//! In: nothing; `session/plan.rs` makes them. Out: plain data for `pool`. It knows no lanes.
+//! In: nothing; `session/plan.rs` makes the rules, and `pool` the means. Out: plain data for `pool`
+//! and for the threads. It knows no lanes.
 
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use longhaul_core::{PathShare, Role};
 use longhaul_proto::wire::message::Transport;
 
 use super::replace::Replacement;
 use super::tune::TuningRules;
-use super::worker::pacer::LaneRates;
+use super::udp::path::UdpPath;
+use super::worker::pacer::{LaneRates, Pacer};
+use super::worker::pulse::Pulse;
 
 /// How a side treats its lanes.
 #[derive(Debug)]
@@ -40,4 +45,20 @@ pub(crate) struct LaneRules {
     pub(crate) stall_after: Duration,
     /// How lost lanes are replaced.
     pub(crate) replacement: Replacement,
+}
+
+/// The means of a lane's thread besides its stream.
+#[derive(Debug)]
+pub(crate) struct LaneControls {
+    /// The pulse on which it beats.
+    pub(crate) pulse: Pulse,
+    /// Says that the lane shall end in order, and is closed when the lane is given up, for a thread
+    /// that waits for something else than its stream.
+    pub(crate) quit: Receiver<()>,
+    /// Lets a sending lane send, and a receiving lane read.
+    pub(crate) pacer: Pacer,
+    /// The lanes that there should be, which share the buffers.
+    pub(crate) lanes: u32,
+    /// The path of UDP lanes.
+    pub(crate) path: UdpPath,
 }

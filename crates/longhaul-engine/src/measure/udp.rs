@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::digest::Digest;
 
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkSize, DigestKind, Fault, FaultCode, FileId, LaneId, Unit};
-use longhaul_net::{Control, Knocks, UdpFigure};
+use longhaul_net::{Control, Knocks, Loss, Seat, UdpFigure};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::sending::UdpSample;
@@ -76,7 +76,7 @@ pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<U
     let mut feed =
         Noise { run, next: 0, payload: noise(run.chunk)?, in_hand: 0, moved: 0, lost: 0, began: None, ended: None };
     let before = thread_cpu_s();
-    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
+    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None, patience: send::SILENT_MOST };
     send::run(joined, control.rtt, means, &mut feed).map_err(|(fault, _)| fault)?;
     let ends = feed.began.zip(feed.ended);
     Ok(UdpReport {
@@ -177,6 +177,10 @@ impl UdpFeed for Noise {
         FeedNext::Unit(UdpUnit { header, bytes: Some(self.payload.clone()), digest: None })
     }
 
+    fn is_over(&mut self) -> bool {
+        self.next == self.run.units
+    }
+
     fn whole(&mut self, _serial: u32, unit: UdpUnit<SharedSlot>, _digest: Digest) {
         self.in_hand -= 1;
         self.moved += unit.header.unit_len;
@@ -227,6 +231,10 @@ struct OneLane {
 impl UdpSessions for OneLane {
     fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms> {
         (*session == self.terms.session && lane == LaneId(0)).then(|| self.terms.clone())
+    }
+
+    fn enter(&self, _session: &[u8; 16]) -> Option<(Seat, Loss)> {
+        None
     }
 
     fn take(&self, _session: &[u8; 16], _lane: LaneId) -> Option<u32> {

@@ -135,6 +135,11 @@ pub struct Knocks {
 }
 
 impl Knocks {
+    /// Whether lanes can have sockets at the port: some hosts do not let them share its address.
+    pub fn shares(&self) -> bool {
+        self.shares
+    }
+
     /// The next one. `None` when the port is closed.
     pub async fn next(&mut self) -> Option<Knock> {
         let knock = self.knocks.recv().await?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_net::{Knock, Knocks, NetError, UdpHandle, UdpLane, UdpSeat};
+use longhaul_net::{Knock, Knocks, Loss, NetError, Seat, UdpHandle, UdpLane, UdpSeat};
 use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoined, key_context};
 use longhaul_proto::udp::packet::Outer;
 
@@ -22,6 +22,10 @@ use crate::random::nonce;
 pub(crate) trait UdpSessions {
     /// The secrets of a session that expects this lane now. Whoever asks may be anybody.
     fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms>;
+
+    /// Takes a seat for a lane of this session that has proved, until its other end has shown that
+    /// it heard: such a lane costs a thread and a descriptor. `None` if seats need not be counted.
+    fn enter(&self, session: &[u8; 16]) -> Option<(Seat, Loss)>;
 
     /// Gives the lane away, once: its dialler has proved to belong to the session. Also says how
     /// many units there are slots for; 0 if this end sends files. `None` if it is no longer to be
@@ -59,13 +63,14 @@ impl Desk {
         let join = UdpJoin::verify(&knock.datagram, &terms.key).ok()?;
         // Only wrong ones use them up.
         self.proofs = self.proofs.saturating_add(1).min(PROOFS_AT_ONCE);
+        let place = sessions.enter(&join.session);
         // Without a socket the lane stays to be had: its dialler asks again.
         let seat = match knocks.seat(knock) {
             Ok(seat) => seat,
             Err(error) => return Some(Err(error.into())),
         };
         let admit = sessions.take(&join.session, join.lane)?;
-        Some(accept((knock, seat), &join, &terms, admit))
+        Some(accept((knock, seat), &join, &terms, admit).map(|accepted| AcceptedUdp { place, ..accepted }))
     }
 
     /// Whether another proof may be looked at; counts it.
@@ -103,7 +108,7 @@ fn accept(
     let routes = [joined.route_bytes, join.route_bytes];
     let (here, there, round_trip) = (joined.index, join.index, terms.round_trip);
     let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, round_trip };
-    Ok(AcceptedUdp { lane, session: join.session, join: said, answer })
+    Ok(AcceptedUdp { lane, session: join.session, join: said, answer, begun: Instant::now(), place: None })
 }
 
 /// A lane that was answered, and whose other end has not shown yet that it heard.
@@ -114,12 +119,26 @@ pub(crate) struct AcceptedUdp {
     lane: JoinedUdp,
     join: [u8; JOIN_BYTES],
     answer: [u8; JOIN_BYTES],
+    /// When it was answered.
+    begun: Instant,
+    place: Option<(Seat, Loss)>,
 }
 
 impl AcceptedUdp {
     /// A hold on it for other threads.
     pub(crate) fn handle(&self) -> UdpHandle {
         self.lane.lane.handle.clone()
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> LaneId {
+        self.lane.id
+    }
+
+    /// Takes the seat that it has while it waits. It is the caller's to give it back after that,
+    /// and to close the lane if the seat is lost.
+    pub(crate) fn take_place(&mut self) -> Option<(Seat, Loss)> {
+        self.place.take()
     }
 
     /// Waits for the first sealed packet, and answers the same JOIN until then. The packet is still
@@ -129,9 +148,8 @@ impl AcceptedUdp {
     }
 
     fn first_within(mut self, at_most: Duration) -> Result<JoinedUdp, Unjoined> {
-        let begun = Instant::now();
         loop {
-            let left = at_most.saturating_sub(begun.elapsed());
+            let left = at_most.saturating_sub(self.begun.elapsed());
             if left.is_zero() {
                 return Err(no_first_packet(&self.lane.lane).into());
             }
@@ -205,7 +223,7 @@ pub(super) mod tests {
     use super::super::join::{UdpOrder, dial};
     use super::*;
 
-    const SESSION: [u8; 16] = [7; 16];
+    pub(in super::super) const SESSION: [u8; 16] = [7; 16];
     pub(in super::super) const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A table of one session, whose lanes may be had once each.
@@ -217,6 +235,10 @@ pub(super) mod tests {
     impl UdpSessions for Table {
         fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms> {
             (*session == self.terms.session && self.open.borrow().contains_key(&lane)).then(|| self.terms.clone())
+        }
+
+        fn enter(&self, _session: &[u8; 16]) -> Option<(Seat, Loss)> {
+            None
         }
 
         fn take(&self, _session: &[u8; 16], lane: LaneId) -> Option<u32> {
@@ -274,6 +296,24 @@ pub(super) mod tests {
             let accepted = self.hear(&knock).expect("an honest knock");
             let dialled = joining.recv_timeout(PATIENCE).expect("an answer");
             (dialled.unwrap_or_else(|e| panic!("{e:?}")), accepted)
+        }
+
+        /// Both ends of a lane of a session that others know.
+        pub(in super::super) fn lane_of(
+            &mut self,
+            sessions: &impl UdpSessions,
+            id: u32,
+        ) -> (JoinedUdp, Result<AcceptedUdp, Unjoined>) {
+            let joining = self.dialling(id, self.dialer.clone());
+            let knock = self.knock();
+            let accepted = self.desk.hear(&knock, &self.knocks, sessions).expect("an honest knock");
+            let dialled = joining.recv_timeout(PATIENCE).expect("an answer");
+            (dialled.unwrap_or_else(|e| panic!("{e:?}")), accepted)
+        }
+
+        /// The secrets of the accepting end, and what its tasks run on.
+        pub(in super::super) fn acceptor(&self) -> (UdpTerms, tokio::runtime::Handle) {
+            (self.table.terms.clone(), self.runtime.handle().clone())
         }
 
         fn dialling(&self, id: u32, terms: UdpTerms) -> mpsc::Receiver<Result<JoinedUdp, Unjoined>> {

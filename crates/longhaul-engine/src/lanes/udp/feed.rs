@@ -16,7 +16,7 @@ use longhaul_sys::Slot;
 
 use super::join::JoinedUdp;
 use super::path::UdpPath;
-use super::send::{self, UdpSendMeans};
+use super::send::{self, SILENT_MOST, UdpSendMeans};
 use super::units::{FeedNext, UdpFeed, UdpUnit};
 use crate::lanes::worker::hashing::hash_zeros;
 use crate::lanes::worker::send::{Ready, SendFeed, UnitPayload, is_same};
@@ -33,7 +33,8 @@ pub(crate) fn run(
     report: impl Fn(Sent),
 ) -> Result<(), (Fault, Vec<Unfinished>)> {
     let (lane, round_trip) = (joined.id, joined.round_trip);
-    let means = UdpSendMeans { pacer: source.pacer, times: source.times, pulse: source.pulse, path: Some(path) };
+    let SendFeed { pacer, times, pulse, .. } = *source;
+    let means = UdpSendMeans { pacer, times, pulse, path: Some(path), patience: SILENT_MOST };
     let mut feed = QueueFeed { source, lane, report };
     send::run(joined, round_trip, means, &mut feed).map_err(|(fault, units)| {
         let unfinished = |unit: UdpUnit<Slot>| Unfinished { unit: unit.header.unit, attempt: unit.header.attempt };
@@ -52,8 +53,7 @@ impl<R: Fn(Sent)> UdpFeed for QueueFeed<'_, R> {
     type Bytes = Slot;
 
     fn next(&mut self) -> FeedNext<Slot> {
-        // A lane that is given up hears so from its socket.
-        if self.source.quit.try_recv().is_ok() {
+        if self.is_over() {
             return FeedNext::Over;
         }
         match self.source.queue.try_recv() {
@@ -61,6 +61,11 @@ impl<R: Fn(Sent)> UdpFeed for QueueFeed<'_, R> {
             Err(TryRecvError::Empty) => FeedNext::NotNow,
             Err(TryRecvError::Disconnected) => FeedNext::Over,
         }
+    }
+
+    fn is_over(&mut self) -> bool {
+        // A lane that is given up hears so from its socket.
+        self.source.quit.try_recv().is_ok()
     }
 
     fn sent(&mut self, serial: u32, header: &Piece, digest: Digest) {

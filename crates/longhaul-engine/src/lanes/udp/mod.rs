@@ -13,6 +13,7 @@
 //! | `open_unit` | a unit of the end that sends files |
 //! | `send` | the thread of the end that sends files |
 //! | `statuses` | a bound of what the other end says |
+//! | `hearing` | whether the other end is there, and what is sent lands |
 //! | `path` | the rate of all lanes of a session that sends |
 //! | `receive` | the thread of the end that receives them |
 //! | `places` | slots of that end, and the units in them |
@@ -23,6 +24,7 @@
 
 pub(crate) mod desk;
 pub(crate) mod feed;
+mod hearing;
 mod hold;
 pub(crate) mod join;
 mod open_unit;

@@ -7,13 +7,14 @@
 use std::ops::Deref;
 
 use longhaul_core::digest::{ChunkHasher, Digest};
-use longhaul_core::{FileOffset, Unit};
+use longhaul_core::{Attempt, FileOffset, Unit};
 use longhaul_proto::udp::packet::{PieceBytes, Serial, UnitBody};
 use longhaul_sys::udp::RUN_BYTES_MAX;
 
 use super::units::{UdpFeed, UdpUnit};
 use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
+use crate::lanes::worker::pulse::Pulse;
 
 /// A unit that is not whole at the receiver.
 pub(super) struct OpenUnit<B> {
@@ -41,10 +42,17 @@ impl<B: Deref<Target = [u8]>> OpenUnit<B> {
     }
 
     /// Reports that all of it was sent, unless that was done.
-    pub(super) fn report<F: UdpFeed<Bytes = B>>(&mut self, serial: u32, digest: Digest, feed: &mut F) {
+    pub(super) fn report<F: UdpFeed<Bytes = B>>(&mut self, serial: u32, digest: Digest, feed: &mut F, pulse: &Pulse) {
         if !std::mem::replace(&mut self.is_reported, true) {
             feed.sent(serial, &self.unit.header, digest);
+            // The session counts its bytes from now on.
+            pulse.reported(self.fresh_bytes(), self.sent as u64);
         }
+    }
+
+    /// Its bytes, 0 if it was sent before.
+    pub(super) fn fresh_bytes(&self) -> u64 {
+        if self.unit.header.attempt > Attempt::FIRST { 0 } else { self.unit.header.unit_len }
     }
 
     /// The payload that travels.

@@ -85,7 +85,7 @@ pub(crate) fn run(
     let machine = UdpReceiving::new(clock.now(), config);
     let slots = Slots::promised(claimed, means.window);
     let here = joined.here;
-    let core = Core { machine, slots, means, here, scratch: Vec::new(), closed: None };
+    let core = Core { machine, slots, means, here, scratch: Vec::new(), has_moved: false, closed: None };
     let mut thread = ReceiveThread { core, joined, clock, round_trip };
     let result = thread.drive(sink);
     if let Err(fault) = &result {
@@ -123,6 +123,9 @@ struct Core<'a> {
     /// The index of this end.
     here: LaneIndex,
     scratch: Vec<u8>,
+    /// Whether a piece or a description came that was not there. Other packets are signs of life:
+    /// they move nothing.
+    has_moved: bool,
     /// The reason that the other end gave for closing the lane.
     closed: Option<CloseReason>,
 }
@@ -171,7 +174,7 @@ impl ReceiveThread<'_> {
     /// The time until something is due. Nothing came for `quiet`.
     fn wait(&self, now: Timestamp, quiet: Duration) -> Duration {
         let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
-        if self.core.slots.is_short() { due.min(look_after(quiet)) } else { due }
+        if self.core.slots.is_short() && !self.core.machine.is_over() { due.min(look_after(quiet)) } else { due }
     }
 
     /// Takes in all that came. Gives whether any of it is of the other end: opened, and not played
@@ -191,8 +194,10 @@ impl ReceiveThread<'_> {
                 }
             }
         }
-        if heard > 0 {
+        if std::mem::take(&mut self.core.has_moved) {
             self.core.means.pulse.beat();
+        }
+        if heard > 0 {
             self.joined.lane.handle.heard(heard as u64);
         }
         Ok(heard > 0)
@@ -202,6 +207,11 @@ impl ReceiveThread<'_> {
 impl Core<'_> {
     /// Claims slots and admits as many units.
     fn admit(&mut self, now: Timestamp, sink: &mut impl UdpSink) {
+        if self.machine.is_over() {
+            // No unit comes any more: others have a use for its slots while the sender is answered.
+            self.slots.claimed.clear();
+            return self.means.pulse.release();
+        }
         while self.slots.is_short()
             && let Some(slot) = sink.claim()
         {
@@ -253,6 +263,7 @@ impl Core<'_> {
                 let body = UnitBody::decode(plain).map_err(Fault::protocol)?;
                 start_of(&body.header)?;
                 let news = self.machine.unit(arrived, cut, &body).map_err(Fault::protocol)?;
+                self.has_moved |= news.first.is_some();
                 let first = news.first.filter(|first| first.payload() > 0);
                 if let Some((first, place)) =
                     first.and_then(|first| Some((first, self.slots.place(first.serial.0, self.means.pulse)?)))
@@ -309,6 +320,7 @@ impl Core<'_> {
         if is_first {
             place.slot[at.clone()].copy_from_slice(&self.scratch);
         }
+        self.has_moved = true;
         self.means.pulse.carried(piece.bytes);
         place.land(piece.place.cut, ReceivedPiece { offset: at.start, len: at.len() }, self.means.times);
         Ok(landed.whole.map_or(PieceFate::Taken, PieceFate::Whole))
@@ -317,6 +329,10 @@ impl Core<'_> {
     /// Hands a unit on that is whole.
     fn deliver(&mut self, body: &UnitBody, sink: &mut impl UdpSink) {
         let place = self.slots.take(body.serial.0);
+        match &place {
+            Some(_) => self.means.pulse.done_with_one(body.payload()),
+            None => self.means.pulse.done_at_once(),
+        }
         let (slot, computed) = match place {
             Some(place) if body.payload() > 0 => {
                 let (slot, computed) = place.finish(&body.header, self.means.times);
@@ -330,7 +346,6 @@ impl Core<'_> {
             None => (None, None),
         };
         self.slots.forget_below(self.machine.below().0);
-        self.means.pulse.done_with_one(body.payload());
         // The machine holds no unit for whole whose digest was not said.
         let declared = body.digest.unwrap_or_default();
         sink.deliver(UdpArrival { serial: body.serial.0, header: body.header, slot, declared, computed });

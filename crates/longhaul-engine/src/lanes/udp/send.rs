@@ -20,12 +20,12 @@ use longhaul_proto::udp::sending::{UdpHeard, UdpSending, UdpSendingConfig};
 use longhaul_proto::udp::status::Status;
 use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
 
+use super::hearing::Hearing;
 use super::hold::{DataLeave, FlightHold};
 use super::join::JoinedUdp;
 use super::open_unit::OpenUnit;
 use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, next_number, open, push, send_alone, stamp};
 use super::path::UdpPath;
-use super::statuses::StatusAccount;
 use super::units::{FeedNext, UdpFeed, UnsentUnits};
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pacer::Pacer;
@@ -42,6 +42,8 @@ pub(crate) struct UdpSendMeans<'a> {
     pub(crate) pulse: &'a Pulse,
     /// The path, which says how much may be sent. `None` for as much as the account allows.
     pub(crate) path: Option<&'a UdpPath>,
+    /// A lane is lost whose other end says nothing for so long, or of which nothing lands.
+    pub(crate) patience: Duration,
 }
 
 /// Sends units until the feed is over and the receiver has all. Gives the units that it had in hand
@@ -62,11 +64,11 @@ pub(crate) fn run<F: UdpFeed>(
         joined,
         clock,
         means,
-        row: UnitRow { units: VecDeque::new(), first: 0, reported: 0 },
+        row: UnitRow { units: VecDeque::new(), first: 0 },
         is_over: false,
         is_ended: false,
         must_hash: false,
-        hearing: Hearing { waiting_since: clock.now(), statuses: StatusAccount::new(clock.now()), scratch: Vec::new() },
+        hearing: Hearing::new(clock.now(), means.patience),
         hold: FlightHold::new(clock.now()),
         limit: UdpLaneLimit::Path,
     };
@@ -113,16 +115,6 @@ struct UnitRow<B> {
     /// The units from serial `first` on; `None` for those that are whole.
     units: VecDeque<Option<OpenUnit<B>>>,
     first: u32,
-    /// Units below this were reported as sent, or were whole before.
-    reported: u32,
-}
-
-/// The words of the other end.
-struct Hearing {
-    /// Since when it has said nothing though it owes a word.
-    waiting_since: Timestamp,
-    statuses: StatusAccount,
-    scratch: Vec<u8>,
 }
 
 /// The fate of a message.
@@ -145,7 +137,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             if self.machine.last_heard().is_none() && now >= hello {
                 // The end that accepted the lane waits for something sealed, and what is to be sent
                 // may be too large for the path, or not there yet.
-                self.carry_out(&self.machine.sign())?;
+                self.carry_out(&self.machine.sign(), feed)?;
                 hello = now.after(HELLO_EACH.max(2 * self.machine.round_trip()));
             }
             self.begin(feed);
@@ -157,7 +149,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             loop {
                 let now = self.clock.now();
                 let Some(plan) = self.machine.next(now, room) else { break };
-                if !plan.is_word() && !self.has_leave(now)? {
+                if !plan.is_word() && !self.has_leave(now, feed)? {
                     break;
                 }
                 // A word is said at once whatever the rate, which counts it.
@@ -165,17 +157,16 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                     if sent_any {
                         break;
                     }
-                    left += self.means.pulse.paced(self.means.pacer, turn) as i64;
+                    left += self.pace(turn, feed)? as i64;
                     // Statuses that came meanwhile say what to send, and that the path is there.
                     self.hear(Duration::ZERO, feed)?;
                     continue;
                 }
                 sent_any = true;
                 left -= plan.bytes() as i64;
-                self.carry_out(&plan)?;
+                self.carry_out(&plan, feed)?;
             }
             self.hash_ahead();
-            self.report_sent(feed);
             if sent_any {
                 busy = now;
             } else {
@@ -184,8 +175,24 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
+    /// Waits for a turn, and returns how long it is. Meanwhile the other end is heard, and hears that
+    /// this one is there.
+    fn pace<F: UdpFeed<Bytes = B>>(&mut self, turn: usize, feed: &mut F) -> Result<usize, Fault> {
+        let UdpSendMeans { pulse, pacer, .. } = self.means;
+        let mut said = self.clock.now();
+        pulse.paced_while(pacer, turn, || {
+            self.hear(Duration::ZERO, feed)?;
+            let now = self.clock.now();
+            if now.since(said) >= SIGN_EACH {
+                said = now;
+                self.carry_out(&self.machine.sign(), feed)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Whether data may be sent now. Where nothing but signs of life may, says one each second.
-    fn has_leave(&mut self, now: Timestamp) -> Result<bool, Fault> {
+    fn has_leave<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<bool, Fault> {
         let Some(path) = self.means.path else { return Ok(true) };
         let leave = path.leave(self.means.pacer);
         match self.hold.judge(now, leave, self.machine.round_trip()) {
@@ -194,7 +201,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             DataLeave::Silent { sign } => {
                 self.limit = UdpLaneLimit::Breaker;
                 if sign {
-                    self.carry_out(&self.machine.sign())?;
+                    self.carry_out(&self.machine.sign(), feed)?;
                 }
                 Ok(false)
             }
@@ -204,6 +211,10 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     /// Takes units as long as the receiver admits them and the feed has them.
     fn begin<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
+        if !self.is_over && self.machine.credit() == 0 && feed.is_over() {
+            self.is_over = true;
+            self.machine.finish();
+        }
         while !self.is_over && self.machine.credit() > 0 && self.unsent() < UNITS_AHEAD {
             let unit = match feed.next() {
                 FeedNext::Unit(unit) => unit,
@@ -219,14 +230,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             };
             let mut open = OpenUnit::new(unit);
             let Some(begun) = self.machine.begin(open.payload().len() as u64) else { return };
-            if self.row.units.is_empty() {
-                self.hearing.waiting_since = self.clock.now();
-            }
             let known = open.unit.digest.is_some();
             if open.hash_beyond(0, self.means.times) || known {
                 self.machine.digest_known(begun.serial);
             }
-            self.means.pulse.begin_another();
+            self.means.pulse.begin_sending_another(open.fresh_bytes());
             self.row.units.push_back(Some(open));
         }
         if self.is_over {
@@ -266,11 +274,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     }
 
     /// Seals and sends a message.
-    fn carry_out(&mut self, plan: &UdpPlan) -> Result<(), Fault> {
+    fn carry_out<F: UdpFeed<Bytes = B>>(&mut self, plan: &UdpPlan, feed: &mut F) -> Result<(), Fault> {
         let first = next_number(&self.joined.lane.send)?;
         let now = self.clock.now();
         let carried = match plan {
-            UdpPlan::Unit(unit) => self.send_unit(now, unit)?,
+            UdpPlan::Unit(unit) => self.send_unit(now, unit, feed)?,
             UdpPlan::Probe(..) => {
                 for datagram in plan.datagrams() {
                     self.push(now, datagram.body, &vec![0; datagram.plain_bytes()])?;
@@ -286,13 +294,21 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         if let MessageFate::TooLong = carried {
             self.machine.refused(plan.segment_bytes());
         }
-        if let UdpPlan::Unit(unit) = plan {
-            self.note_sent(unit);
+        if !matches!(plan, UdpPlan::Probe(..)) {
+            self.hearing.sent(now);
         }
         Ok(())
     }
 
-    fn send_unit(&mut self, now: Timestamp, plan: &UnitPlan) -> Result<MessageFate, Fault> {
+    fn send_unit<F: UdpFeed<Bytes = B>>(
+        &mut self,
+        now: Timestamp,
+        plan: &UnitPlan,
+        feed: &mut F,
+    ) -> Result<MessageFate, Fault> {
+        // Once the system has it, the receiver may have all of the unit, whatever becomes of the
+        // lane here.
+        self.note_sent(plan, feed);
         let (send, to, sent) = (&mut self.joined.lane.send, self.joined.there, stamp(now));
         let at = plan.serial.0.wrapping_sub(self.row.first) as usize;
         let Some(Some(open)) = self.row.units.get(at) else { return Ok(MessageFate::Yes) };
@@ -311,24 +327,28 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             path.sent(self.joined.id, bytes as u64);
         }
         match plan.purpose {
-            Purpose::New => {
-                self.means.pulse.beat();
-                self.means.pulse.carried(bytes);
-            }
+            Purpose::New => self.means.pulse.beat(),
             // A lane that only repeats itself does not get on.
             _ => self.joined.lane.handle.add(UdpFigure::Resent, bytes as u64),
         }
         self.flush()
     }
 
-    /// A message of a unit was sent.
-    fn note_sent(&mut self, plan: &UnitPlan) {
+    /// A message of a unit is about to be sent: a unit that may be whole by it is reported now.
+    fn note_sent<F: UdpFeed<Bytes = B>>(&mut self, plan: &UnitPlan, feed: &mut F) {
         let at = plan.serial.0.wrapping_sub(self.row.first) as usize;
-        let Some(Some(open)) = self.row.units.get_mut(at).filter(|_| plan.purpose == Purpose::New) else { return };
-        let sent = plan.pieces.last().map_or(0, |run| usize::from(run.end) * usize::from(plan.piece_bytes.get()));
-        open.sent = open.sent.max(sent);
-        open.is_sent |= sent >= open.payload().len();
-        self.must_hash = true;
+        let Some(Some(open)) = self.row.units.get_mut(at) else { return };
+        if plan.purpose == Purpose::New {
+            let end = plan.pieces.last().map_or(0, |run| usize::from(run.end) * usize::from(plan.piece_bytes.get()));
+            let (before, len) = (open.sent, open.payload().len());
+            open.sent = before.max(end.min(len));
+            open.is_sent |= end >= len;
+            self.means.pulse.carried(open.sent - before);
+            self.must_hash = true;
+        }
+        if let Some(digest) = open.unit.digest.filter(|_| open.is_sent) {
+            open.report(plan.serial.0, digest, feed, self.means.pulse);
+        }
     }
 
     /// Hashes what is sent next, between two turns: the messages of a turn follow one another, so
@@ -343,18 +363,6 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             if open.hash_beyond(open.sent, self.means.times) {
                 self.machine.digest_known(Serial(self.row.first.wrapping_add(at as u32)));
             }
-        }
-    }
-
-    /// Reports units that were sent.
-    fn report_sent<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) {
-        self.row.reported = self.row.reported.max(self.row.first);
-        while let Some(open) = self.row.units.get_mut((self.row.reported - self.row.first) as usize) {
-            if let Some(open) = open {
-                let Some(digest) = open.unit.digest.filter(|_| open.is_sent) else { return };
-                open.report(self.row.reported, digest, feed);
-            }
-            self.row.reported += 1;
         }
     }
 
@@ -396,12 +404,11 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
             }
             wait = Duration::ZERO;
         }
-        // Whatever came: it may be anybody's.
-        let owed = !self.row.units.is_empty() || self.is_over;
-        if owed && !self.is_ended && self.clock.now().since(self.hearing.waiting_since) >= SILENT_MOST {
-            return Err(lost("the other end of a UDP lane says nothing"));
+        let now = self.clock.now();
+        if self.is_ended || self.row.units.is_empty() && !self.is_over {
+            self.hearing.owes_nothing(now);
         }
-        Ok(())
+        self.hearing.judge(now).map_or(Ok(()), |why| Err(lost(why)))
     }
 
     fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<(), Fault> {
@@ -434,8 +441,10 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 
     fn learn<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, news: UdpHeard, feed: &mut F) {
         if let Some(sample) = &news.sample {
-            self.means.pulse.beat();
-            self.hearing.waiting_since = now;
+            // That the other end answers is a sign of life and moves nothing.
+            if self.hearing.heard(now, sample.counts.bytes, news.whole.len()) {
+                self.means.pulse.beat();
+            }
             feed.observe(now, sample);
             let limit = std::mem::replace(&mut self.limit, UdpLaneLimit::Path);
             if let Some(path) = self.means.path {
@@ -455,12 +464,12 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         for serial in news.whole {
             let at = serial.0.wrapping_sub(self.row.first) as usize;
             let Some(mut open) = self.row.units.get_mut(at).and_then(Option::take) else { continue };
-            self.means.pulse.done_with_one(open.payload().len() as u64);
             // No unit is whole whose digest was not said.
             if let Some(digest) = open.unit.digest {
-                open.report(serial.0, digest, feed);
+                open.report(serial.0, digest, feed, self.means.pulse);
                 feed.whole(serial.0, open.unit, digest);
             }
+            self.means.pulse.done_with_one(0);
         }
         while let Some(None) = self.row.units.front() {
             self.row.units.pop_front();
@@ -485,5 +494,7 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 const LEAST_WAIT: Duration = Duration::from_micros(200);
 /// The wait where enough is on its way: what comes meanwhile ends it.
 const HELD_LOOK: Duration = Duration::from_millis(2);
-/// A lane is lost whose other end owes a status for so long, from udp.md 6.5.
-const SILENT_MOST: Duration = Duration::from_secs(20);
+/// The time between two signs of life of a lane that waits for its rate: as of one that is idle.
+const SIGN_EACH: Duration = Duration::from_secs(5);
+/// A lane is lost whose other end owes a status for so long, or of which nothing lands.
+pub(crate) const SILENT_MOST: Duration = Duration::from_secs(20);

@@ -2,6 +2,8 @@
 //! delays datagrams.
 
 mod hostile;
+mod seats;
+mod standing;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +46,10 @@ impl UdpFeed for Units {
 
     fn next(&mut self) -> FeedNext<Vec<u8>> {
         self.left.pop().map_or(FeedNext::Over, FeedNext::Unit)
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.left.is_empty()
     }
 
     fn sent(&mut self, serial: u32, _header: &Piece, _digest: Digest) {
@@ -191,7 +197,7 @@ fn carry(
         });
         let sending = scope.spawn(|| {
             let pulse = Pulse::default();
-            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
+            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None, patience: PATIENCE };
             send::run(sender.stand(), Duration::ZERO, means, &mut feed)
         });
         meanwhile(&of_sender, &of_receiver);

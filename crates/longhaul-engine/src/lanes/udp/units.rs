@@ -44,8 +44,12 @@ pub(crate) trait UdpFeed {
     /// The next unit, without waiting. It is asked only if the receiver admits one.
     fn next(&mut self) -> FeedNext<Self::Bytes>;
 
-    /// All of a unit was sent once, and its digest is known: the receiver may come to have it whole
-    /// at any time. Each unit is named once, before it is `whole` and before the lane ends.
+    /// Whether there will be no more. It is asked while the receiver admits none.
+    fn is_over(&mut self) -> bool;
+
+    /// All of a unit is about to have been sent once, and its digest is known: the receiver may
+    /// come to have it whole at any time from now on. Each unit is named once, before the system
+    /// gets the last message that it lacks, and in any order.
     fn sent(&mut self, serial: u32, header: &Piece, digest: Digest);
 
     /// A unit is whole at the receiver; the serial is that of the receiver's ticket.

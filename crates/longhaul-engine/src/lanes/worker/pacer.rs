@@ -1,15 +1,19 @@
 //! Keeps all sending lanes of a session together below a rate.
 //!
-//! In: the rate that was asked for, the one that manners leave, and requests of lanes to send a
-//! grain. Out: when each may go on. There is one
-//! account for all lanes, so a fast lane takes what a slow one leaves. The kernel paces each TCP
-//! connection besides ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic
-//! cell rate algorithm, ITU-T I.371: the account runs ahead of the clock by the bytes that were let
-//! through.) It knows no streams.
+//! In: the rate that was asked for, those that manners and the control of UDP lanes leave, and
+//! requests of lanes to send a grain. Out: when each may go on. There is one account for all lanes,
+//! so a fast lane takes what a slow one leaves. The kernel paces each TCP connection besides
+//! ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic cell rate algorithm,
+//! ITU-T I.371: the account runs ahead of the clock by the bytes that were let through.) It knows
+//! no streams.
 
+mod account;
+
+use std::convert::Infallible;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use self::account::Account;
 use super::PIECE_BYTES;
 
 /// The rates that a session's lanes keep together, bytes/s. `None` for no rate.
@@ -46,32 +50,6 @@ pub(crate) struct Pacer(Arc<PacerState>);
 struct PacerState {
     account: Mutex<Account>,
     changed: Condvar,
-}
-
-/// Turns are places in a row of bytes, not times, so that a changed rate moves those of lanes that
-/// wait, too.
-#[derive(Debug, Default)]
-struct Account {
-    /// The rate that was asked for, and the one of the manners.
-    asked: Option<u64>,
-    manners: Option<u64>,
-    /// The rate that the control of UDP lanes says.
-    path: Option<u64>,
-    /// The lowest of them, bytes/s. `None` lets everything through.
-    rate: Option<u64>,
-    /// When this rate began, and the place in the row that was due then. `None` before the first.
-    began: Option<(Instant, u64)>,
-    /// The place in the row behind everything that was let through or has its turn.
-    end: u64,
-    /// Bytes that have their turn and are not let through. They are the last of the row.
-    waiting: u64,
-    /// The lanes that have such a turn.
-    waiters: u64,
-    /// The time so far in which lanes asked for less than this rate lets through.
-    unused: Duration,
-    /// How often the turns of lanes that wait were taken back, as the rate fell far.
-    recuts: u64,
-    closed: bool,
 }
 
 impl Pacer {
@@ -166,20 +144,41 @@ impl Pacer {
     /// lane that asks is closed. Returns how many. The lane takes the next turn as it asks, and is
     /// woken for no other: when all lanes waited for the same moment, all but one woke in vain.
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) -> usize {
+        let admitted = self.admit_while(bytes, is_closed, || Ok::<_, Infallible>(()));
+        admitted.unwrap_or_else(|never| match never {})
+    }
+
+    /// As [`Pacer::admit`], and does `meanwhile` each second of the wait. An error of that ends the
+    /// wait, and gives the turn back.
+    pub(crate) fn admit_while<E>(
+        &self,
+        bytes: usize,
+        is_closed: impl Fn() -> bool,
+        mut meanwhile: impl FnMut() -> Result<(), E>,
+    ) -> Result<usize, E> {
         let mut account = self.lock();
         let mut grain = account.grain().min(bytes);
         if is_closed() {
-            return grain;
+            return Ok(grain);
         }
-        let (mut turn, mut recuts) = (account.reserve(Instant::now(), grain), account.recuts);
+        let mut looked = Instant::now();
+        let (mut turn, mut recuts) = (account.reserve(looked, grain), account.recuts);
         while let Some(wait) = turn.and_then(|turn| account.wait(Instant::now(), turn)) {
-            account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
+            let slice = wait.min(MEANWHILE_EACH.saturating_sub(looked.elapsed()));
+            account = self.0.changed.wait_timeout(account, slice).unwrap_or_else(PoisonError::into_inner).0;
+            let mut done = Ok(());
+            if looked.elapsed() >= MEANWHILE_EACH {
+                // Nobody waits for what is done there.
+                drop(account);
+                done = meanwhile();
+                (account, looked) = (self.lock(), Instant::now());
+            }
             let is_standing = account.recuts == recuts;
-            if is_closed() {
+            if is_closed() || done.is_err() {
                 if is_standing {
                     account.give_back(grain);
                 }
-                return grain;
+                return done.map(|()| grain);
             }
             if !is_standing {
                 grain = account.grain().min(bytes);
@@ -189,7 +188,7 @@ impl Pacer {
         if turn.is_some() && account.recuts == recuts {
             account.pass(grain);
         }
-        grain
+        Ok(grain)
     }
 
     /// Counts bytes that came and were not asked for one by one.
@@ -219,116 +218,14 @@ impl Pacer {
     }
 }
 
-impl Account {
-    /// Takes the lowest rate.
-    fn follow(&mut self, now: Instant) {
-        self.change(now, self.asked.into_iter().chain(self.manners).chain(self.path).min());
-    }
-
-    fn is_by_path(&self) -> bool {
-        self.path.is_some_and(|path| self.asked.is_none_or(|asked| path < asked))
-    }
-
-    /// Changes the rate. Bytes that were let through and are not paid for stay owed at the new
-    /// rate, so a peer that changes it often gains nothing.
-    fn change(&mut self, now: Instant, rate: Option<u64>) {
-        let rate = rate.map(|rate| rate.clamp(1, RATE_MAX));
-        // Turns that wait are not let through: none of them comes the sooner for it.
-        let through = self.end.saturating_sub(self.waiting);
-        self.unused += self.ahead(now);
-        // Time in which nothing was sent is lost, and counted.
-        let due = self.due(now).min(self.end);
-        let owed_max = rate.map_or(0, |rate| rate.saturating_mul(OWED_MAX.as_secs()));
-        self.began = Some((now, due.max(through.saturating_sub(owed_max))));
-        self.rate = rate;
-        // A turn that was short at the old rate may be long at the new one.
-        let longest = rate.map_or(u64::MAX, |rate| rate.saturating_mul(TURN_LONGEST.as_secs()));
-        if self.waiting > longest && self.waiting > self.waiters * 2 * self.grain() as u64 {
-            (self.end, self.waiting, self.waiters, self.recuts) = (through, 0, 0, self.recuts + 1);
-        }
-    }
-
-    /// Bytes that a lane may send at a time: a hundredth of a second's worth.
-    fn grain(&self) -> usize {
-        let moment = |rate: u64| usize::try_from(rate / GRAINS_PER_S).unwrap_or(usize::MAX);
-        self.rate.map_or(PIECE_BYTES, |rate| moment(rate).clamp(GRAIN_MIN, PIECE_BYTES))
-    }
-
-    /// The place in the row that is due now.
-    fn due(&self, now: Instant) -> u64 {
-        let (Some((began, place)), Some(rate)) = (self.began, self.rate) else { return self.end };
-        let carried = now.saturating_duration_since(began).as_nanos() * u128::from(rate) / NANOS_PER_S;
-        place.saturating_add(u64::try_from(carried).unwrap_or(u64::MAX))
-    }
-
-    /// The time by which the place that is due is ahead of the row.
-    fn ahead(&self, now: Instant) -> Duration {
-        let bytes = self.due(now).saturating_sub(self.end);
-        self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate as f64))
-    }
-
-    /// Takes the next turn for `bytes`: a place in the row. `None`: they need none.
-    fn reserve(&mut self, now: Instant, bytes: usize) -> Option<u64> {
-        if self.closed || self.rate.is_none() {
-            return None;
-        }
-        // Time in which nothing was sent is lost: this is a rate, not an allowance.
-        self.unused += self.ahead(now);
-        let turn = self.end.max(self.due(now));
-        self.end = turn.saturating_add(bytes as u64);
-        self.waiting = self.waiting.saturating_add(bytes as u64);
-        self.waiters += 1;
-        Some(turn)
-    }
-
-    /// How long that turn is away. `None` if it has come.
-    fn wait(&self, now: Instant, turn: u64) -> Option<Duration> {
-        let ((began, place), rate) = (self.began?, self.rate.filter(|_| !self.closed)?);
-        let after = u128::from(turn.saturating_sub(place)) * NANOS_PER_S / u128::from(rate);
-        let due = Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).saturating_sub(if self.is_by_path() {
-            BURST_BY_PATH
-        } else {
-            BURST
-        });
-        let wait = due.saturating_sub(now.saturating_duration_since(began));
-        (!wait.is_zero()).then_some(wait)
-    }
-
-    /// The bytes of a turn are let through.
-    fn pass(&mut self, bytes: usize) {
-        self.waiting = self.waiting.saturating_sub(bytes as u64);
-        self.waiters = self.waiters.saturating_sub(1);
-    }
-
-    /// Bytes that have a turn and are not sent are not owed.
-    fn give_back(&mut self, bytes: usize) {
-        self.pass(bytes);
-        self.end = self.end.saturating_sub(bytes as u64);
-    }
-}
-
-/// How far the account may run ahead of the clock: a thread that is woken late has this much to
-/// make good.
-const BURST: Duration = Duration::from_millis(20);
-/// The same for a rate that the path was found to carry: all of it stands in a queue there.
-const BURST_BY_PATH: Duration = Duration::from_millis(4);
-/// A lower rate holds up bytes that were let through at a higher one for no longer than this.
-const OWED_MAX: Duration = Duration::from_secs(5);
-/// Turns beyond this at a lower rate are taken back, and smaller ones taken. A lane in the middle
-/// of a unit would be given up at the other end.
-const TURN_LONGEST: Duration = Duration::from_secs(2);
+/// The time between two looks at something else of a lane that waits for its turn.
+const MEANWHILE_EACH: Duration = Duration::from_secs(1);
 /// A rate of manners that differs by less than a fiftieth (1/50) is the same.
 const SAME_RATE: u64 = 50;
-/// No rate is higher, bytes/s: the row lasts for half a year.
-const RATE_MAX: u64 = 1 << 40;
-const NANOS_PER_S: u128 = 1_000_000_000;
-/// A grain is a hundredth of a second's worth, ...
-const GRAINS_PER_S: u64 = 100;
-/// ... but not so little that system calls cost more than bytes.
-const GRAIN_MIN: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use super::account::GRAIN_MIN;
     use super::*;
 
     fn account(rate: u64, now: Instant) -> Account {

@@ -32,7 +32,8 @@ struct Beats {
     in_hand: AtomicU64,
     /// Units that are under way on a lane that has several.
     open: AtomicU32,
-    /// The length of the unit that is being sent, bytes. 0 if there is none.
+    /// The length of the unit that is being sent, bytes; of several, the sum of those that are sent
+    /// for the first time and not reported. 0 if there is none.
     unit: AtomicU64,
     /// Whether that unit was sent before.
     is_again: AtomicBool,
@@ -148,12 +149,31 @@ impl Pulse {
         self.0.doing.store(MOVING, Ordering::Relaxed);
     }
 
+    /// Begins to send one of several units. `fresh`: its bytes, 0 if it was sent before.
+    pub(crate) fn begin_sending_another(&self, fresh: u64) {
+        self.0.unit.fetch_add(fresh, Ordering::Relaxed);
+        self.begin_another();
+    }
+
+    /// One of several units was begun with `fresh`, was sent, and is reported: the session counts
+    /// its bytes from now on, of which so many were counted here.
+    pub(crate) fn reported(&self, fresh: u64, carried: u64) {
+        // In this order, as in `done`.
+        subtract(&self.0.unit, fresh);
+        subtract(&self.0.in_hand, carried);
+    }
+
+    /// Ends a unit that was whole at once, and never under way.
+    pub(crate) fn done_at_once(&self) {
+        self.beat();
+        self.0.units.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Ends one of several units, of which so many bytes were counted.
     pub(crate) fn done_with_one(&self, bytes: u64) {
         self.beat();
         self.0.units.fetch_add(1, Ordering::Relaxed);
-        let left = |in_hand: u64| Some(in_hand.saturating_sub(bytes));
-        let _ = self.0.in_hand.fetch_update(Ordering::Release, Ordering::Relaxed, left);
+        subtract(&self.0.in_hand, bytes);
         let before = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
         if before == Ok(1) {
             // Bytes that came twice, as their unit was cut anew, are counted no longer.
@@ -215,6 +235,27 @@ impl Pulse {
         admitted
     }
 
+    /// As [`Pulse::paced`], of a lane with several units, which does `meanwhile` once a second. An
+    /// error of that ends the wait. Without a rate all of `bytes` may go.
+    pub(crate) fn paced_while<E>(
+        &self,
+        pacer: &Pacer,
+        bytes: usize,
+        meanwhile: impl FnMut() -> Result<(), E>,
+    ) -> Result<usize, E> {
+        if pacer.rate().is_none() {
+            return Ok(bytes);
+        }
+        if pacer.is_by_path() {
+            self.resume();
+        } else {
+            self.0.doing.store(PACED, Ordering::Relaxed);
+        }
+        let admitted = pacer.admit_while(bytes, || self.0.closed.load(Ordering::Relaxed), meanwhile);
+        self.resume();
+        admitted
+    }
+
     /// The counters now.
     pub(crate) fn read(&self) -> PulseReading {
         let in_hand = self.0.in_hand.load(Ordering::Acquire);
@@ -233,6 +274,11 @@ impl Pulse {
             },
         }
     }
+}
+
+fn subtract(from: &AtomicU64, bytes: u64) {
+    let left = |before: u64| Some(before.saturating_sub(bytes));
+    let _ = from.fetch_update(Ordering::Release, Ordering::Relaxed, left);
 }
 
 const NOTHING: u8 = 0;

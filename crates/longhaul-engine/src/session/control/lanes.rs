@@ -22,8 +22,8 @@ use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::PathUse;
 use crate::lanes::event::{LaneEnd, LaneListener};
-use crate::lanes::pool::{LaneControls, Lanes};
-use crate::lanes::rules::LaneRules;
+use crate::lanes::pool::Lanes;
+use crate::lanes::rules::{LaneControls, LaneRules};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 use crate::lanes::worker::pulse::Doing;
@@ -156,7 +156,11 @@ impl SessionLanes {
     pub(super) fn hear_target(&mut self, target: &LaneTarget) -> bool {
         let provides = self.role == Role::Receiver && self.pool.grants();
         if provides {
-            let transport = if self.keeps_transport { self.pool.transport() } else { target.transport };
+            // Either all lanes of a session go over UDP or none: the other ends are not there.
+            let is_other =
+                [self.pool.transport(), target.transport].iter().filter(|t| **t == Transport::Udp).count() == 1;
+            let keeps = self.keeps_transport || is_other;
+            let transport = if keeps { self.pool.transport() } else { target.transport };
             self.pool.set_target(target.count, transport);
         }
         provides

@@ -47,8 +47,7 @@ use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::LaneControls;
-use crate::lanes::rules::LaneRules;
+use crate::lanes::rules::{LaneControls, LaneRules};
 
 /// The parts of a session once the handshake is over.
 pub(crate) struct ControlLinkParts {

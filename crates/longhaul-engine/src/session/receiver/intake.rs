@@ -16,7 +16,7 @@ use longhaul_sys::Slab;
 use crate::budget;
 use crate::lanes::JoinedLane;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::LaneControls;
+use crate::lanes::rules::LaneControls;
 use crate::lanes::worker::holes::Holes;
 use crate::lanes::worker::pulse::{ArrivalDeadline, OVERDUE};
 use crate::lanes::worker::receive::Arrival;

@@ -42,7 +42,7 @@ use crate::api::OwnFacts;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::LaneControls;
+use crate::lanes::rules::LaneControls;
 use crate::lanes::{udp, worker};
 
 /// The parts of a sending session.

@@ -154,7 +154,7 @@ fn a_lane_stands_on_the_smallest_path_before_there_is_anything_to_send() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None };
+            let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None, patience: PATIENCE };
             assert!(send::run(dialled, Duration::ZERO, means, &mut Nothing).is_err(), "it was closed");
         });
         let stands = accepted.first();
@@ -171,6 +171,10 @@ impl UdpFeed for Nothing {
 
     fn next(&mut self) -> FeedNext<Vec<u8>> {
         FeedNext::NotNow
+    }
+
+    fn is_over(&mut self) -> bool {
+        false
     }
 
     fn sent(&mut self, _serial: u32, _header: &Piece, _digest: Digest) {}
