@@ -1,5 +1,5 @@
-//! The link between the two machines: messages in their classes, units of lanes in order or not, and
-//! damage on the way.
+//! The link between the two machines: messages in their classes, units of lanes in order or not,
+//! and damage on the way.
 //!
 //! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of
 //! their content.

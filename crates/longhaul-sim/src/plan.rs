@@ -236,8 +236,8 @@ impl Plan {
         .overtaking(rng)
     }
 
-    /// Lets units overtake each other on the lanes of some worlds, as in datagrams, which are always
-    /// encrypted.
+    /// Lets units overtake each other on the lanes of some worlds, as in datagrams, which are
+    /// always encrypted.
     pub(crate) fn overtaking(mut self, rng: &mut Rng) -> Plan {
         self.rates.lanes.overtaking = rng.permille(500) && !self.safe;
         self

@@ -175,7 +175,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
-    /// Waits for a turn, and returns how long it is. Meanwhile the other end is heard, and hears that
+    /// Waits for a turn, and returns its bytes. Meanwhile the other end is heard, and hears that
     /// this one is there.
     fn pace<F: UdpFeed<Bytes = B>>(&mut self, turn: usize, feed: &mut F) -> Result<usize, Fault> {
         let UdpSendMeans { pulse, pacer, .. } = self.means;

@@ -12,8 +12,9 @@ use super::PIECE_BYTES;
 /// wait, too.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    /// The rate that was asked for, and the one of the manners.
+    /// The rate that was asked for.
     pub(super) asked: Option<u64>,
+    /// The one of the manners.
     pub(super) manners: Option<u64>,
     /// The rate that the control of UDP lanes says.
     pub(super) path: Option<u64>,
@@ -31,6 +32,7 @@ pub(super) struct Account {
     pub(super) unused: Duration,
     /// How often the turns of lanes that wait were taken back, as the rate fell far.
     pub(super) recuts: u64,
+    /// Whether it lets everything through, as its session is over.
     pub(super) closed: bool,
 }
 
@@ -40,6 +42,7 @@ impl Account {
         self.change(now, self.asked.into_iter().chain(self.manners).chain(self.path).min());
     }
 
+    /// Whether the path of UDP lanes allows less than what was asked for.
     pub(super) fn is_by_path(&self) -> bool {
         self.path.is_some_and(|path| self.asked.is_none_or(|asked| path < asked))
     }
