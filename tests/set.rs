@@ -262,7 +262,11 @@ fn a_copy_to_a_set_that_is_killed_goes_on_where_it_was_on_every_target() {
     let slowly = ["--rate", "20MB/s", "--sync-interval", "50ms", "--chunk-size", "1MiB", "src/", "."];
     for _ in 0..4 {
         let run = scene.copy(&slowly).start();
-        run.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes > 3 * MIB as u64));
+        // Of files that are not whole yet: else nothing may be left to go on with.
+        run.wait_event(|event| {
+            let (durable, committed) = (event["bytes_durable"].as_u64()?, event["bytes_committed"].as_u64()?);
+            (durable > committed + 3 * MIB as u64).then_some(())
+        });
         run.signal(Signal::KILL);
         run.finish();
     }
