@@ -24,6 +24,10 @@ impl Scene {
             files::make(host.path(format!("src/large/{n}")), n, (1 + n as usize) * MIB + 7);
             files::make(host.path(format!("src/deep/er/small-{n}")), n, 100 + n as usize);
         }
+        // Files of a size that any target above its share can give away, wherever they were placed.
+        for n in 10..22 {
+            files::make(host.path(format!("src/even/{n}")), n, MIB);
+        }
         files::make(host.path("src/huge"), 9, 16 * MIB + 5);
         files::link("nothing", host.path("src/link"));
         host.make_dir("src/empty");
