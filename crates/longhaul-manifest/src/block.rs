@@ -1,9 +1,9 @@
 //! The blocks of a segment: up to 4096 items, each told by its difference to the one before.
 //!
-//! In: items in order, or the bytes of a block that anybody may have written. Out: the bytes, or the
-//! items. One list of items has one form, so that its digest is its name: numbers are as short as
-//! they can be, each path shares as much as it can with the one before, and a block ends only where
-//! it must. Knows no files and no packing.
+//! In: items in order, or the bytes of a block that anybody may have written. Out: the bytes, or
+//! the items. One list of items has one form, so that its digest is its name: numbers are as short
+//! as they can be, each path shares as much as it can with the one before, and a block ends only
+//! where it must. Knows no files and no packing.
 
 use longhaul_core::limits::LINK_BYTES_MAX;
 use longhaul_core::{Mtime, RelPath};
@@ -38,8 +38,11 @@ const KNOWN_BITS: u8 = KIND_BITS | HAS_BYTES | HAS_TIME | HAS_SUMS;
 /// A block: the fields of its items, and the checksums behind them, which do not pack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
+    /// Its items.
     pub(crate) items: u32,
+    /// Their fields, without packing.
     pub(crate) fields: Vec<u8>,
+    /// Their checksums.
     pub(crate) sums: Vec<u8>,
 }
 

@@ -7,7 +7,8 @@ use std::fmt;
 
 use blake3::Hasher;
 
-/// A kind of checksum. Its number is its bit in the bytes of a segment; numbers are only ever added.
+/// A kind of checksum. Its number is its bit in the bytes of a segment; numbers are only ever
+/// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
@@ -159,8 +160,8 @@ pub enum Agreement {
 }
 
 impl Sums {
-    /// The checksums of these algorithms, from their bytes in order. `None` if the bytes are more or
-    /// fewer than the algorithms have.
+    /// The checksums of these algorithms, from their bytes in order. `None` if the bytes are more
+    /// or fewer than the algorithms have.
     pub fn of_bytes(known: Algorithms, bytes: &[u8]) -> Option<Sums> {
         (known.bytes() == bytes.len()).then(|| Sums { known, bytes: bytes.to_vec() })
     }

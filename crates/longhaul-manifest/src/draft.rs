@@ -1,8 +1,8 @@
 //! A manifest being written: segments, each of which appears whole, and a head at the end.
 //!
-//! In: items in order. Out: a directory with a [`Sealed`] manifest. Every file is written beside its
-//! name, synced and renamed; the head comes last, so that there is no manifest, or a whole one. One
-//! process writes at a time. Knows no tree and no list.
+//! In: items in order. Out: a directory with a [`Sealed`] manifest. Every file is written beside
+//! its name, synced and renamed; the head comes last, so that there is no manifest, or a whole one.
+//! One process writes at a time. Knows no tree and no list.
 
 #![allow(clippy::disallowed_methods, reason = "a manifest is a file of its user, beside the data and no part of it")]
 

@@ -1,7 +1,7 @@
 //! Errors of this crate, and the faults that they are for people and scripts.
 //!
-//! In: from every module here. Out: [`ManifestError`], and its [`Fault`]. Knows no command line: the
-//! program says what to do next.
+//! In: from every module here. Out: [`ManifestError`], and its [`Fault`]. Knows no command line:
+//! the program says what to do next.
 
 use std::io;
 use std::path::{Path, PathBuf};

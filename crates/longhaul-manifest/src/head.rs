@@ -19,7 +19,7 @@ pub const SEGMENT_ITEMS_MAX: u64 = 1_000_000;
 /// Segments of a manifest at most: 10^11 items.
 pub(crate) const SEGMENTS_MAX: usize = 100_000;
 /// Bytes of a head at most: a line for each segment, with three numbers of 20 digits.
-pub(crate) const HEAD_BYTES_MAX: u64 = 1024 + SEGMENTS_MAX as u64 * 192;
+pub(crate) const SEALED_HEAD_BYTES_MAX: u64 = 1024 + SEGMENTS_MAX as u64 * 192;
 /// The first line; the number is the version.
 const FIRST_LINE: &str = "longhaul manifest 1";
 
@@ -158,7 +158,7 @@ impl Head {
     /// # Errors
     /// The flaw in it.
     pub fn parse(bytes: &[u8]) -> Result<Head, HeadFlaw> {
-        if bytes.len() as u64 > HEAD_BYTES_MAX {
+        if bytes.len() as u64 > SEALED_HEAD_BYTES_MAX {
             return Err(HeadFlaw::Long);
         }
         let text = str::from_utf8(bytes).map_err(|_| HeadFlaw::Version)?;

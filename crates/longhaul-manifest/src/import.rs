@@ -20,8 +20,8 @@ use crate::sort::Sorter;
 /// The form of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A checksum in hex, blanks and a name in each line, as `b3sum`, `md5sum` and `xrdadler32` print
-    /// them.
+    /// A checksum in hex, blanks and a name in each line, as `b3sum`, `md5sum` and `xrdadler32`
+    /// print them.
     Lines(Algorithm),
     /// A bag: its `manifest-ALGORITHM.txt` files, or one of them.
     BagIt,
@@ -95,11 +95,11 @@ fn read(
     for number in 1.. {
         line.clear();
         let flawed = |flaw| ManifestError::Line { path: path.to_owned(), line: number, flaw };
-        let got = (&mut lines).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
+        let got = (&mut lines).take(LIST_LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
         if got.map_err(ManifestError::file("read the list", path))? == 0 {
             break;
         }
-        if line.len() as u64 > LINE_BYTES_MAX {
+        if line.len() as u64 > LIST_LINE_BYTES_MAX {
             return Err(flawed(LineFlaw::Long));
         }
         let bare = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -114,8 +114,8 @@ fn read(
     Ok(())
 }
 
-/// A line of `b3sum` and its like: the name follows two blanks, or a blank and a star; in a line that
-/// begins with a backslash, a backslash or a newline in the name is escaped.
+/// A line of `b3sum` and its like: the name follows two blanks, or a blank and a star; in a line
+/// that begins with a backslash, a backslash or a newline in the name is escaped.
 fn of_line(line: &[u8], algorithm: Algorithm) -> Result<Item, LineFlaw> {
     let (line, is_escaped) = line.strip_prefix(b"\\").map_or((line, false), |rest| (rest, true));
     let (sums, rest) = checksum(line, algorithm)?;
@@ -126,8 +126,8 @@ fn of_line(line: &[u8], algorithm: Algorithm) -> Result<Item, LineFlaw> {
     Ok(Item::file(path_of(&name)?, None, sums))
 }
 
-/// A line of a bag: in its name, `%` is followed by two digits of hex for a newline, a carriage return
-/// or itself.
+/// A line of a bag: in its name, `%` is followed by two digits of hex for a newline, a carriage
+/// return or itself.
 fn of_bag(line: &[u8], algorithm: Algorithm) -> Result<Item, LineFlaw> {
     let (sums, rest) = checksum(line, algorithm)?;
     let encoded = rest.trim_ascii_start();
@@ -217,7 +217,7 @@ fn path_of(mut name: &[u8]) -> Result<RelPath, LineFlaw> {
 }
 
 /// Bytes of a line at most, its newline among them: Rucio tells all replicas of a file in one.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+const LIST_LINE_BYTES_MAX: u64 = 1 << 20;
 const NO_BAG: &str = "it has no manifest-ALGORITHM.txt of an algorithm that is known";
 
 #[cfg(test)]
@@ -275,7 +275,7 @@ mod tests {
             (format!("{}g  a\n", &sum[1..]), md5, 1),
             ("\n{}\n".to_owned(), LineForm::Json, 2),
             (r#"{"name":"a","adler32":"1"}"#.to_owned(), LineForm::Json, 1),
-            ("x".repeat(LINE_BYTES_MAX as usize + 1), md5, 1),
+            ("x".repeat(LIST_LINE_BYTES_MAX as usize + 1), md5, 1),
         ] {
             match items(&text, form) {
                 Err(ManifestError::Line { line: found, .. }) => assert_eq!(found, line, "{text}"),

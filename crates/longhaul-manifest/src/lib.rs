@@ -1,5 +1,5 @@
-//! Sealed manifests: lists of whole datasets, sorted, compressed, named by their content and written
-//! once.
+//! Sealed manifests: lists of whole datasets, sorted, compressed, named by their content and
+//! written once.
 //!
 //! In: a tree of this host, lists of other programs, or other sealed manifests. Out: a directory
 //! with segments and a head, whose digest names the dataset; items and differences, one by one. A

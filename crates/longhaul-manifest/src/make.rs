@@ -1,10 +1,10 @@
-//! The making of a manifest of a tree of this host: a parallel scan that gives its finds in the order
-//! of their paths.
+//! The making of a manifest of a tree of this host: a parallel scan that gives its finds in the
+//! order of their paths.
 //!
-//! In: a directory, the checksums and the filter that are asked for. Out: a [`Sealed`] manifest, and
-//! faults to a [`Watcher`]. As finds come in order, each segment is whole as soon as it is full, and
-//! a scan that was killed goes on behind the last item that it had written down. `make/tree.rs` looks
-//! at directories and files, `make/walk.rs` has the order.
+//! In: a directory, the checksums and the filter that are asked for. Out: a [`Sealed`] manifest,
+//! and faults to a [`Watcher`]. As finds come in order, each segment is whole as soon as it is
+//! full, and a scan that was killed goes on behind the last item that it had written down.
+//! `make/tree.rs` looks at directories and files, `make/walk.rs` has the order.
 
 mod tree;
 mod walk;
@@ -56,7 +56,7 @@ impl Make {
     }
 }
 
-/// Whoever watches a manifest being made.
+/// The watcher of a manifest being made.
 pub trait Watcher: Sync {
     /// A name could not be read, and is in no segment.
     fn fault(&self, fault: &Fault);
@@ -101,8 +101,8 @@ struct Slot {
 /// Makes a manifest, or goes on with one that an earlier run has begun.
 ///
 /// # Errors
-/// The error that ended it; [`ManifestError::Stopped`] if the watcher did. Names that cannot be read
-/// end nothing.
+/// The error that ended it; [`ManifestError::Stopped`] if the watcher did. Names that cannot be
+/// read end nothing.
 pub fn make(make: &Make, watcher: &dyn Watcher) -> Result<Made, ManifestError> {
     let reader = Reader::open(make)?;
     if reader.has(SET_DIR_NAME) {
@@ -237,8 +237,8 @@ const THREADS_MAX: usize = 64;
 /// Names that one job looks at, and that one job reads.
 const NAMES_OF_STAT: usize = 256;
 const NAMES_OF_READ: usize = 16;
-/// Names that are read ahead of the first one whose turn has not come: while one large file is read,
-/// so many others may be.
+/// Names that are read ahead of the first one whose turn has not come: while one large file is
+/// read, so many others may be.
 const NAMES_AHEAD_MAX: usize = 32 << 10;
 /// Bytes of a read of a file.
 const READ_BYTES: usize = 1 << 20;

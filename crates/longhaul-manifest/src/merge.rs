@@ -69,7 +69,7 @@ impl<I: Iterator<Item = Result<Item, ManifestError>>> Iterator for Merge<I> {
     }
 }
 
-/// What two lists know of one name.
+/// All that two lists know of one name.
 ///
 /// # Errors
 /// [`ManifestError::Conflict`] if they contradict each other.

@@ -27,7 +27,7 @@ pub(crate) struct Progress {
     waiting: BlockBuilder,
     /// Names so far that could not be read.
     omitted: u64,
-    /// Those of them before the last item that was read.
+    /// Omitted names before the last item that was read.
     omitted_before: u64,
     /// Items that the record gave back.
     resumed: u64,
@@ -117,7 +117,11 @@ impl Progress {
     pub(crate) fn read(&mut self, item: &Item) -> Result<(), ManifestError> {
         self.waiting.push(item);
         self.omitted_before = self.omitted;
-        if self.waiting.block().items >= WAITING_MAX || item.bytes() >= LARGE_BYTES { self.flush() } else { Ok(()) }
+        if self.waiting.block().items >= ITEMS_WAITING_MAX || item.bytes() >= LARGE_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes down the items that wait.
@@ -172,7 +176,7 @@ impl<R: Read> Replay<R> {
         (&mut self.frames).take(FRAME_HEAD_BYTES as u64).read_to_end(&mut head)?;
         let Some(([a, b, c, d, kind], _)) = head.split_first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
         let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-        if length > FRAME_BYTES_MAX {
+        if length > RECORD_FRAME_BYTES_MAX {
             return Ok(None);
         }
         let mut body = Vec::new();
@@ -260,8 +264,8 @@ const FRAME_HEAD_BYTES: usize = 5;
 /// Bytes behind the body.
 const CHECK_BYTES: usize = 8;
 /// Bytes of a body at most: those of a block and its numbers, and of any terms.
-const FRAME_BYTES_MAX: usize = BLOCK_FIELDS_MAX + BLOCK_SUMS_MAX + (1 << 20);
+const RECORD_FRAME_BYTES_MAX: usize = BLOCK_FIELDS_MAX + BLOCK_SUMS_MAX + (1 << 20);
 /// Items that wait for the record at most, and the length of a file which does not wait: what a
 /// process that is killed has to read once more is half a thousand small files, or one large one.
-const WAITING_MAX: u32 = 512;
+const ITEMS_WAITING_MAX: u32 = 512;
 const LARGE_BYTES: u64 = 16 << 20;

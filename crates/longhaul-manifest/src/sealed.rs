@@ -1,7 +1,7 @@
 //! A sealed manifest on disk, being read: its head, and its items one by one.
 //!
-//! In: a directory, or a head in one. Out: [`Sealed`] and [`Items`]. A segment is read twice: nothing
-//! of it is believed before its digest was found to be its name.
+//! In: a directory, or a head in one. Out: [`Sealed`] and [`Items`]. A segment is read twice:
+//! nothing of it is believed before its digest was found to be its name.
 
 #![allow(clippy::disallowed_methods, reason = "a manifest is a file of its user, beside the data and no part of it")]
 
@@ -13,7 +13,7 @@ use longhaul_core::Hash32;
 
 use crate::checksum::Algorithms;
 use crate::error::{ManifestError, SegmentFlaw};
-use crate::head::{HEAD_BYTES_MAX, HEAD_NAME, Head, Segment};
+use crate::head::{HEAD_NAME, Head, SEALED_HEAD_BYTES_MAX, Segment};
 use crate::item::Item;
 use crate::segment::{ReadError, SegmentReader, digest_of};
 
@@ -36,7 +36,7 @@ impl Sealed {
         let failed = || ManifestError::file("read the manifest", &file);
         let mut bytes = Vec::new();
         let opened = File::open(&file).map_err(failed())?;
-        opened.take(HEAD_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed())?;
+        opened.take(SEALED_HEAD_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed())?;
         let head = Head::parse(&bytes).map_err(|flaw| ManifestError::Head { path: file.clone(), flaw })?;
         let dir = file.parent().map(Path::to_owned).unwrap_or_default();
         Ok(Sealed { dir, digest: *blake3::hash(&bytes).as_bytes(), head })

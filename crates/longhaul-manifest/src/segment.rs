@@ -147,6 +147,7 @@ impl<R: Read> SegmentReader<R> {
         Ok(SegmentReader::open(from)?)
     }
 
+    /// The same, with an error that keeps the flaw.
     pub(crate) fn open(from: R) -> Result<SegmentReader<R>, ReadError> {
         Ok(SegmentReader { blocks: Blocks::open(from)?, items: BlockItems::default(), last: Vec::new() })
     }
@@ -159,6 +160,7 @@ impl<R: Read> SegmentReader<R> {
         Ok(self.read_item()?)
     }
 
+    /// The same, with an error that keeps the flaw.
     pub(crate) fn read_item(&mut self) -> Result<Option<Item>, ReadError> {
         loop {
             if let Some(item) = self.items.next_item()? {
@@ -182,8 +184,8 @@ impl<R: Read> SegmentReader<R> {
     }
 }
 
-/// Reads a segment and gives the digest of its content, by which it is named. Of the items it checks
-/// nothing.
+/// Reads a segment and gives the digest of its content, by which it is named. Of the items it
+/// checks nothing.
 ///
 /// # Errors
 /// As [`SegmentReader::new`].
@@ -191,6 +193,7 @@ pub fn check_segment(from: impl Read) -> io::Result<Hash32> {
     Ok(digest_of(from)?)
 }
 
+/// The same, with an error that keeps the flaw.
 pub(crate) fn digest_of(from: impl Read) -> Result<Hash32, ReadError> {
     let mut blocks = Blocks::open(from)?;
     while blocks.next_block()?.is_some() {}

@@ -45,7 +45,7 @@ const DIGEST: &str = "d0742e910157fa7f332c5575732f392d6474e8941d254f2523b25bfe7d
 
 #[test]
 fn a_block_that_was_packed_by_an_earlier_build_is_read() {
-    let list: Vec<Item> = (1..=60).map(|n| Item::dir(path(&"x/".repeat(n).trim_end_matches('/').to_owned()))).collect();
+    let list: Vec<Item> = (1..=60).map(|n| Item::dir(path("x/".repeat(n).trim_end_matches('/')))).collect();
     let bytes: Vec<u8> =
         (0..PACKED.len() / 2).map(|at| u8::from_str_radix(&PACKED[2 * at..2 * at + 2], 16).unwrap()).collect();
     assert_eq!(items(&bytes).unwrap(), list);
