@@ -13,7 +13,7 @@ cd "$(dirname "$0")"
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
-fast=(bundle control filter header join journal opening packet path receiver receiving sender sending ssh words)
+fast=(bundle control filter header join journal manifest opening packet path receiver receiving sender sending ssh words)
 case "${targets[*]}" in
   "") targets=("${fast[@]}") ;;
   all) targets=("${fast[@]}" greeting quic settings) ;;

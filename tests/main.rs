@@ -49,6 +49,7 @@ mod partials;
 mod readme;
 mod reload;
 mod resume;
+mod sealed;
 mod set;
 mod set_changes;
 mod set_kills;

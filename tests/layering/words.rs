@@ -8,8 +8,15 @@ use super::source::{Kind, Source, Token};
 use super::tree::products;
 
 /// The crates that another program may use.
-const LIBRARIES: [&str; 6] =
-    ["longhaul-core", "longhaul-disk", "longhaul-engine", "longhaul-net", "longhaul-proto", "longhaul-sys"];
+const LIBRARIES: [&str; 7] = [
+    "longhaul-core",
+    "longhaul-disk",
+    "longhaul-engine",
+    "longhaul-manifest",
+    "longhaul-net",
+    "longhaul-proto",
+    "longhaul-sys",
+];
 
 /// The commands of the program, as they follow its name.
 const COMMANDS: [&str; 10] =

@@ -5,9 +5,9 @@
 //! values, no defaults, no files. `admin` has the arguments of the `admin` commands, `bench` has
 //! the arguments of the `bench` commands, `filter` the two options whose order counts, `key` those
 //! of the list of clients, `stream` those of a stream, `ssh` how ssh is run, `help` the text
-//! beneath the options, `lab` the arguments of the `bench` commands for disks, `set` those of
-//! target sets, `misuse` and
-//! `foreign` the messages for lines that do not parse.
+//! beneath the options, `lab` the arguments of the `bench` commands for disks, `manifest` those of
+//! sealed manifests, `set` those of target sets, `misuse` and `foreign` the messages for lines that
+//! do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -21,6 +21,7 @@ mod foreign;
 mod help;
 mod key;
 mod lab;
+mod manifest;
 mod manual;
 mod misuse;
 mod serve;
@@ -37,6 +38,9 @@ pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
+pub use self::manifest::{
+    ManifestDiffArgs, ManifestImportArgs, ManifestMakeArgs, ManifestMergeArgs, ManifestShowArgs, ManifestVerb,
+};
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::misuse::explain;
 pub use self::serve::ServeArgs;
@@ -84,6 +88,9 @@ pub enum Verb {
     #[command(mut_arg("verbose", |arg| arg.help("Tell files that are as they should be too; twice: what happens inside")))]
     #[command(after_help = help::CHECK)]
     Check(CheckArgs),
+    /// Make, show, compare, merge and import sealed manifests: lists of whole datasets
+    #[command(subcommand)]
+    Manifest(ManifestVerb),
     /// Serve directories to authorised clients
     #[command(mut_arg("json", |arg| arg.help("A `listening` event for each socket on standard output, one JSON object a line")))]
     #[command(mut_arg("quiet", |arg| arg.help("Log warnings and errors only")))]

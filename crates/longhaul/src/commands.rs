@@ -10,6 +10,7 @@ mod check;
 mod deputy;
 mod key;
 mod ls;
+mod manifest;
 mod manual;
 mod pipe;
 mod serve;
@@ -111,6 +112,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Copy(args) => transfer::run(transfer::Direction::Copy, &args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Check(args) => check::run(&args, context),
+        Verb::Manifest(verb) => manifest::run(&verb, context),
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Admin(verb) => admin::run(&verb, context),
         Verb::Set(verb) => set::run(&verb, context),

@@ -28,7 +28,8 @@ pub enum Exit {
     /// This host or the other one cannot do it, as without space on the disk.
     Unable = 7,
     /// Some files failed, and the rest is done; or `check` found files that are missing, could not
-    /// be read, or are not in the manifest.
+    /// be read, or are not in the manifest; or `manifest diff` names that only one of both has, or
+    /// of which nothing tells.
     Partial = 23,
     /// Some sources changed or vanished while they were sent, and the rest is done.
     Changed = 24,

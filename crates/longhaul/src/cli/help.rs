@@ -141,6 +141,28 @@ Exit 0: all is as the manifest says; 6: content differs; 23: files are missing, 
   longhaul push --manifest list data/ lh://node.example/ds/    on the host that has the data
   longhaul check list /srv/ds                                  on the other one, a year later";
 
+/// Beneath the options of `manifest make`.
+pub(super) const MANIFEST_MAKE: &str = "\
+The digest that names the dataset is printed. A run that was stopped or killed goes on if the same command is
+given again. Exit 23: names could not be read; the manifest is sealed without them and says how many.
+
+  longhaul manifest make /data/run7 -o run7.lhm --checksum b3,adler32
+  longhaul manifest make lh://node.example/atlas/run7 -o there.lhm
+  longhaul manifest diff run7.lhm there.lhm";
+
+/// Beneath the options of `manifest diff`.
+pub(super) const MANIFEST_DIFF: &str = "\
+A file is the same if the checksums that both have are the same, or if they have none in common and length
+and time are the same; otherwise changed, or unknown where nothing tells. Kinds that one of them does not list
+(as directories in a list of checksums) are left out.
+Exit 0: all is the same; 6: something is changed; 23: something is added, removed or unknown, or a manifest is incomplete.";
+
+/// Beneath the options of `manifest import`.
+pub(super) const MANIFEST_IMPORT: &str = "\
+  longhaul manifest import --format b3 list.b3 -o run7.lhm
+  longhaul manifest import --format bagit /archive/bag17 -o bag17.lhm
+  longhaul manifest import --format rucio replicas.jsonl -o catalogue.lhm    names are SCOPE/NAME";
+
 pub(super) const SERVE: &str = "More, with examples: longhaul serve --help";
 
 pub(super) const SERVE_LONG: &str = "\

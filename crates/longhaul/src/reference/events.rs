@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 42] = [
+const EVENTS: [Event; 48] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -25,6 +25,12 @@ const EVENTS: [Event; 42] = [
     ("entry", None, "EntryBody"),
     ("check", None, "CheckBody"),
     ("summary", Some("check"), "CheckSummaryBody"),
+    ("manifest", None, "SealedBody"),
+    ("manifest_progress", None, "ManifestProgressBody"),
+    ("item", None, "ItemBody"),
+    ("difference", None, "DifferenceBody"),
+    ("summary", Some("manifest"), "ManifestSummaryBody"),
+    ("summary", Some("manifest diff"), "DiffSummaryBody"),
     ("set_continued", None, "SetContinuedBody"),
     ("set_copy", None, "SetCopyBody"),
     ("set_file", None, "SetFileBody"),

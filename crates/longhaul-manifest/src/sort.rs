@@ -1,0 +1,136 @@
+//! The sort of a list of any length in bounded memory: sorted runs in files without names, and
+//! their merge.
+//!
+//! In: items in any order. Out: the same in order, every name once. Holds as many bytes as its
+//! maker says, and one block of each of up to 64 runs. Knows no list.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Seek};
+use std::path::{Path, PathBuf};
+
+use crate::error::ManifestError;
+use crate::item::Item;
+use crate::merge::{Merge, united};
+use crate::segment::{SegmentReader, SegmentWriter};
+
+/// Items being sorted.
+pub struct Sorter {
+    dir: PathBuf,
+    bytes_max: usize,
+    held: Vec<Item>,
+    held_bytes: usize,
+    runs: Vec<File>,
+}
+
+/// Items in order.
+pub struct Sorted(Merge<SortedRun>);
+
+/// A run being read: of a file, or of what is in memory still.
+enum SortedRun {
+    File { reader: Box<SegmentReader<BufReader<File>>>, dir: PathBuf },
+    Memory(std::vec::IntoIter<Item>),
+}
+
+impl Sorter {
+    /// Sorts with about so many bytes of memory, and runs in the directory `dir`.
+    pub fn new(dir: &Path, bytes_max: usize) -> Sorter {
+        Sorter { dir: dir.to_owned(), bytes_max, held: Vec::new(), held_bytes: 0, runs: Vec::new() }
+    }
+
+    /// Takes an item.
+    ///
+    /// # Errors
+    /// If a run cannot be written, or two items contradict each other.
+    pub fn add(&mut self, item: Item) -> Result<(), ManifestError> {
+        self.held_bytes += ITEM_BYTES + item.path.as_bytes().len() + item.sums.bytes().len();
+        self.held.push(item);
+        if self.held_bytes >= self.bytes_max { self.spill() } else { Ok(()) }
+    }
+
+    /// Gives the items in order.
+    ///
+    /// # Errors
+    /// As [`Sorter::add`].
+    pub fn finish(mut self) -> Result<Sorted, ManifestError> {
+        while self.runs.len() >= RUNS_MAX {
+            let rest = self.runs.split_off(RUNS_MAX - 1);
+            let merged = std::mem::replace(&mut self.runs, rest);
+            let runs = merged.into_iter().map(|file| self.reading(file)).collect::<Result<Vec<_>, _>>()?;
+            let run = self.run(Merge::new(runs))?;
+            self.runs.push(run);
+        }
+        let held = self.in_order()?;
+        let files = std::mem::take(&mut self.runs).into_iter();
+        let mut runs = files.map(|file| self.reading(file)).collect::<Result<Vec<_>, _>>()?;
+        runs.push(SortedRun::Memory(held.into_iter()));
+        Ok(Sorted(Merge::new(runs)))
+    }
+
+    /// Writes what is in memory to a run.
+    fn spill(&mut self) -> Result<(), ManifestError> {
+        let held = self.in_order()?;
+        let run = self.run(held.into_iter().map(Ok))?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// The items in memory, in order and each name once.
+    fn in_order(&mut self) -> Result<Vec<Item>, ManifestError> {
+        self.held_bytes = 0;
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut single: Vec<Item> = Vec::with_capacity(held.len());
+        for item in held {
+            match single.pop() {
+                Some(before) if before.path == item.path => single.push(united(before, &item)?),
+                Some(before) => single.extend([before, item]),
+                None => single.push(item),
+            }
+        }
+        Ok(single)
+    }
+
+    fn run(&self, items: impl Iterator<Item = Result<Item, ManifestError>>) -> Result<File, ManifestError> {
+        let failed = || ManifestError::file("write a temporary file in", &self.dir);
+        let file = tempfile::tempfile_in(&self.dir).map_err(failed())?;
+        let mut writer = SegmentWriter::new(BufWriter::new(file)).map_err(failed())?;
+        for item in items {
+            writer.add(&item?).map_err(failed())?;
+        }
+        let (out, _) = writer.finish().map_err(failed())?;
+        out.into_inner().map_err(|error| failed()(error.into_error()))
+    }
+
+    fn reading(&self, mut file: File) -> Result<SortedRun, ManifestError> {
+        let failed = || ManifestError::file("read a temporary file in", &self.dir);
+        file.rewind().map_err(failed())?;
+        let reader = SegmentReader::new(BufReader::new(file)).map_err(failed())?;
+        Ok(SortedRun::File { reader: Box::new(reader), dir: self.dir.clone() })
+    }
+}
+
+impl Iterator for SortedRun {
+    type Item = Result<Item, ManifestError>;
+
+    fn next(&mut self) -> Option<Result<Item, ManifestError>> {
+        match self {
+            SortedRun::File { reader, dir } => {
+                reader.next_item().map_err(ManifestError::file("read a temporary file in", dir)).transpose()
+            }
+            SortedRun::Memory(items) => items.next().map(Ok),
+        }
+    }
+}
+
+impl Iterator for Sorted {
+    type Item = Result<Item, ManifestError>;
+
+    fn next(&mut self) -> Option<Result<Item, ManifestError>> {
+        self.0.next()
+    }
+}
+
+/// Runs that are merged at once: a file and a block of a few hundred KiB each.
+const RUNS_MAX: usize = 64;
+/// Memory of an item besides its path and checksums: itself, and what the allocator adds.
+const ITEM_BYTES: usize = size_of::<Item>() + 32;

@@ -1,0 +1,211 @@
+//! Manifests of trees: what is in them, how they come about, and what a stop leaves.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longhaul_core::{Fault, FaultCode, Filter, RelPath, Rule, RuleKind};
+use longhaul_manifest::{
+    Algorithm, Algorithms, Item, ItemKind, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw, Watcher, make,
+};
+use proptest::prelude::*;
+
+/// Watches, and stops behind so many items.
+struct Ear {
+    items_max: u64,
+    items: AtomicU64,
+    faults: Mutex<Vec<Fault>>,
+    skipped: Mutex<Vec<&'static str>>,
+}
+
+impl Ear {
+    fn new(items_max: u64) -> Ear {
+        Ear { items_max, items: AtomicU64::new(0), faults: Mutex::default(), skipped: Mutex::default() }
+    }
+
+    fn codes(&self) -> Vec<FaultCode> {
+        self.faults.lock().unwrap().iter().map(|fault| fault.code).collect()
+    }
+}
+
+impl Watcher for Ear {
+    fn fault(&self, fault: &Fault) {
+        self.faults.lock().unwrap().push(fault.clone());
+    }
+
+    fn skipped(&self, _: &RelPath, what: &'static str) {
+        self.skipped.lock().unwrap().push(what);
+    }
+
+    fn added(&self, _: &Item) {
+        self.items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.items.load(Ordering::Relaxed) >= self.items_max
+    }
+}
+
+fn asked(top: &Path) -> Make {
+    let sums = Algorithms::default().with(Algorithm::Blake3).with(Algorithm::Adler32);
+    Make { sums, threads: 3, segment_items: 7, ..Make::new(top.join("tree"), top.join("out")) }
+}
+
+fn made(asked: &Make) -> (Made, Ear) {
+    let ear = Ear::new(u64::MAX);
+    let made = make(asked, &ear).unwrap();
+    (made, ear)
+}
+
+fn all(sealed: &Sealed) -> Vec<Item> {
+    sealed.items().map(Result::unwrap).collect()
+}
+
+/// A tree of `files`, by their paths.
+fn plant<'a>(top: &Path, files: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    for (name, content) in files {
+        let path = top.join("tree").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}
+
+#[test]
+fn a_manifest_has_all_files_links_and_directories_in_the_order_of_their_bytes() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a/x", "1"), ("a-b", "22"), ("a.b/y", "333"), ("a0", ""), ("z", "4")]);
+    symlink("a/x", top.path().join("tree/link")).unwrap();
+    fs::create_dir(top.path().join("tree/empty")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, top.path().join("tree/pipe"), rustix::fs::Mode::RWXU).unwrap();
+    let (made, ear) = made(&asked(top.path()));
+    let names: Vec<_> = all(&made.sealed).iter().map(|item| item.path.escaped().to_string()).collect();
+    assert_eq!(names, ["a", "a-b", "a.b", "a.b/y", "a/x", "a0", "empty", "link", "z"]);
+    assert_eq!(*ear.skipped.lock().unwrap(), ["fifo"]);
+    let head = made.sealed.head();
+    assert_eq!((head.items(), head.files(), head.bytes(), head.omitted), (9, 5, 7, 0));
+    assert_eq!((head.segments.len(), head.lists), (2, Lists::ALL));
+    let x = all(&made.sealed).into_iter().find(|item| item.path.as_bytes() == b"a/x").unwrap();
+    assert_eq!(x.sums.hex(Algorithm::Blake3), Some(blake3::hash(b"1").to_hex().to_string()));
+    assert_eq!(x.sums.hex(Algorithm::Adler32).as_deref(), Some("00320032"));
+    let link = all(&made.sealed).into_iter().find(|item| item.path.as_bytes() == b"link").unwrap();
+    assert_eq!(link.kind, ItemKind::Link { target: b"a/x".to_vec() });
+}
+
+#[test]
+fn the_same_tree_has_the_same_digest_and_a_manifest_is_written_once() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a/x", "1"), ("b", "22")]);
+    let one = made(&asked(top.path())).0.sealed;
+    let other = made(&Make { out: top.path().join("other"), threads: 1, ..asked(top.path()) }).0.sealed;
+    assert_eq!(one.digest(), other.digest());
+    assert!(matches!(make(&asked(top.path()), &Ear::new(u64::MAX)), Err(ManifestError::Stands { .. })));
+    let left: Vec<_> = fs::read_dir(top.path().join("out")).unwrap().map(|name| name.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "a segment and the head: {left:?}");
+}
+
+#[test]
+fn what_is_excluded_is_not_entered_and_the_manifest_does_not_list_itself() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a/x", "1"), ("cache/y", "2"), (".longhaul/z", "3")]);
+    let filter = Filter::new(vec![Rule { kind: RuleKind::Exclude, pattern: "cache/".into() }]).unwrap();
+    let (made, ear) = made(&Make { filter, out: top.path().join("tree/list"), ..asked(top.path()) });
+    let names: Vec<_> = all(&made.sealed).iter().map(|item| item.path.escaped().to_string()).collect();
+    assert_eq!((names, ear.codes()), (vec!["a".to_owned(), "a/x".to_owned()], vec![]));
+}
+
+#[test]
+fn a_damaged_segment_is_named_and_none_of_it_is_given() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1"), ("b", "2")]);
+    let sealed = made(&asked(top.path())).0.sealed;
+    let path = sealed.file(&sealed.head().segments[0]);
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 20;
+    bytes[last] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let found: Vec<_> = sealed.items().collect();
+    assert_eq!(found.len(), 1);
+    assert!(matches!(found[0], Err(ManifestError::Segment { flaw: SegmentFlaw::Digest, .. })), "{found:?}");
+}
+
+#[test]
+fn an_unfinished_manifest_is_gone_on_with_under_the_same_terms_only() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1"), ("b", "2"), ("c", "3")]);
+    let stopped = make(&asked(top.path()), &Ear::new(0));
+    assert!(matches!(stopped, Err(ManifestError::Stopped)));
+    let other = Make { sums: Algorithms::default(), ..asked(top.path()) };
+    assert!(matches!(make(&other, &Ear::new(9)), Err(ManifestError::OtherDraft { of: "checksums", .. })));
+    fs::create_dir(top.path().join("elsewhere")).unwrap();
+    let other = Make { tree: top.path().join("elsewhere"), ..asked(top.path()) };
+    assert!(matches!(make(&other, &Ear::new(9)), Err(ManifestError::OtherDraft { of: "tree", .. })));
+    assert_eq!(all(&made(&asked(top.path())).0.sealed).len(), 3);
+}
+
+#[test]
+fn a_directory_that_cannot_be_entered_is_omitted_and_counted() {
+    if rustix::process::geteuid().is_root() {
+        // Root enters everything; a name that is too long to be joined fails for everybody.
+        let top = tempfile::tempdir().unwrap();
+        let mut deep = top.path().join("tree");
+        fs::create_dir(&deep).unwrap();
+        let held = std::env::current_dir().unwrap();
+        drop(held);
+        let mut dir = fs::File::open(&deep).unwrap();
+        for _ in 0..17 {
+            let name = "d".repeat(250);
+            rustix::fs::mkdirat(&dir, &name, rustix::fs::Mode::RWXU).unwrap();
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+            dir = rustix::fs::openat(&dir, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
+            deep.push(name);
+        }
+        let (made, ear) = made(&asked(top.path()));
+        assert_eq!((ear.codes(), made.sealed.head().omitted), (vec![FaultCode::Unsupported], 1));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_scan_that_is_stopped_anywhere_and_again_ends_as_one_that_is_not(
+        names in proptest::collection::btree_map("[a-c.-]{1,2}(/[a-c.-]{1,3}){0,3}", "[a-z]{0,9}", 1..60),
+        steps in proptest::collection::vec(0..12u64, 1..6),
+    ) {
+        let top = tempfile::tempdir().unwrap();
+        let mut planted = BTreeMap::new();
+        fs::create_dir(top.path().join("tree")).unwrap();
+        for (name, content) in &names {
+            let path = top.path().join("tree").join(name);
+            if RelPath::new(name.as_bytes()).is_ok()
+                && fs::create_dir_all(path.parent().unwrap()).is_ok() && fs::write(path, content).is_ok() {
+                planted.insert(name.as_bytes().to_vec(), content.clone());
+            }
+        }
+        let whole = made(&Make { out: top.path().join("whole"), ..asked(top.path()) }).0.sealed;
+        let mut resumed = 0;
+        for step in steps {
+            match make(&asked(top.path()), &Ear::new(step)) {
+                Ok(_) | Err(ManifestError::Stands { .. }) => {}
+                Err(ManifestError::Stopped) => resumed += step,
+                Err(other) => panic!("{other:?}"),
+            }
+            // A frame that is torn at the end is cut off.
+            let record = top.path().join("out/progress.lhp");
+            if let Ok(bytes) = fs::read(&record) {
+                fs::write(&record, [bytes.as_slice(), b"\x09\0\0\0I\x01"].concat()).unwrap();
+            }
+        }
+        let end = match make(&asked(top.path()), &Ear::new(u64::MAX)) {
+            Ok(made) => { prop_assert!(made.items_resumed >= resumed); made.sealed }
+            Err(_) => Sealed::open(&top.path().join("out")).unwrap(),
+        };
+        prop_assert_eq!(end.digest(), whole.digest());
+        let files = all(&end).into_iter().filter(Item::is_file);
+        let found: Vec<_> = files.map(|item| item.path.as_bytes().to_vec()).collect();
+        prop_assert_eq!(found, planted.into_keys().collect::<Vec<_>>());
+    }
+}

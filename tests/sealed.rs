@@ -1,0 +1,150 @@
+//! `manifest`: sealed manifests are made, shown, compared, merged and imported; they are the same
+//! at both ends of a copy, and survive kills.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::FileType;
+use rustix::process::Signal;
+
+use crate::fixture::{Host, Outcome, Site, files};
+
+/// A dataset of a few names.
+fn plant(top: &Path) {
+    files::make(top.join("a/large"), 1, 3 << 20);
+    files::make(top.join("a/small"), 2, 100);
+    files::make(top.join("a-b"), 3, 10);
+    files::make(top.join("empty"), 4, 0);
+    files::link("a/small", top.join("link"));
+}
+
+/// The digest that a command printed.
+fn digest(outcome: &Outcome) -> String {
+    let text = outcome.stdout_text().trim_end();
+    assert!(text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()), "{outcome}");
+    text.to_owned()
+}
+
+#[test]
+fn a_copy_has_the_same_digest_and_whatever_differs_is_named() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    let made = host.run(["manifest", "make", "ds", "-o", "one", "--checksum", "b3,adler32"]).succeed();
+    host.run(["copy", "ds/", "there"]).succeed();
+    let copy = host.run(["manifest", "make", "there", "-o", "two", "--checksum", "adler32,b3"]).succeed();
+    assert_eq!(digest(&made), digest(&copy));
+    assert_eq!(digest(&made), files::b3sum(host.path("one/head.lhm")));
+    assert_eq!(host.run(["manifest", "diff", "one", "two"]).succeed().stdout_text(), "");
+
+    fs::write(host.path("there/a-b"), "0123456789").unwrap();
+    fs::remove_file(host.path("there/empty")).unwrap();
+    fs::write(host.path("there/new\n"), "").unwrap();
+    host.run(["manifest", "make", "there", "-o", "three", "--checksum", "b3"]).succeed();
+    let outcome = host.run(["manifest", "diff", "one", "three"]).fail(6);
+    assert_eq!(outcome.stdout_text(), "changed: a-b\nremoved: empty\nadded: new\\x0a\n");
+    let outcome = host.run(["manifest", "diff", "--json", "three", "one/head.lhm"]).fail(6);
+    let summary = outcome.summary();
+    let counts = ["same", "added", "removed", "changed", "unknown"].map(|field| summary[field].as_u64().unwrap());
+    assert_eq!(counts, [4, 1, 1, 1, 0], "{outcome}");
+    host.run(["manifest", "make", "ds", "-o", "one"]).fail(2);
+}
+
+#[test]
+fn a_daemon_is_listed_as_its_own_host_lists_it() {
+    let site = Site::new();
+    plant(&site.root().join("ds"));
+    let here = site.server.path("here");
+    let local = site.client.run(["manifest", "make"]).arg(site.root().join("ds")).arg("-o").arg(here).succeed();
+    let far = site.client.run(["manifest", "make", &site.url("ds"), "-o", "far"]).succeed();
+    assert_eq!(digest(&local), digest(&far));
+    site.client.run(["manifest", "make", &site.url("ds"), "-o", "sums", "--checksum", "b3"]).fail(2);
+    site.client.run(["manifest", "make", &site.url("nothing"), "-o", "none"]).fail(3);
+}
+
+#[test]
+fn all_that_a_manifest_has_is_shown_and_comes_back_from_lists() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    host.run(["manifest", "make", "ds", "-o", "one", "--checksum", "b3"]).succeed();
+    let shown = host.run(["manifest", "show", "one"]).succeed();
+    assert!(shown.stdout_text().contains("files     4\n"), "{shown}");
+    let listed = host.run(["manifest", "show", "-l", "one"]).succeed();
+    let names: Vec<_> = listed.stdout_text().lines().map(|line| line.split_whitespace().nth(3).unwrap()).collect();
+    assert_eq!(names, ["a/", "a-b", "a/large", "a/small", "empty", "link"], "{listed}");
+    let items = host.run(["manifest", "show", "--json", "-l", "one"]).succeed().events_of("item");
+    assert_eq!(items[3]["checksums"]["b3"].as_str().unwrap(), files::b3sum(host.path("ds/a/small")));
+
+    let sums = host.run(["manifest", "show", "--sums", "b3", "one"]).succeed();
+    files::write(host.path("sums.b3"), &sums.stdout);
+    host.run(["check", "sums.b3", "ds"]).succeed();
+    let imported = host.run(["manifest", "import", "--format", "b3", "sums.b3", "-o", "two"]).succeed();
+    host.run(["manifest", "diff", "one", "two"]).succeed();
+    host.run(["manifest", "make", "ds", "-o", "plain"]).succeed();
+    host.run(["manifest", "merge", "two", "plain", "-o", "three"]).succeed();
+    host.run(["manifest", "diff", "one", "three"]).succeed();
+    let again = host.run(["manifest", "merge", "two", "-o", "four"]).succeed();
+    assert_eq!(digest(&imported), digest(&again));
+    host.run(["manifest", "show", "--sums", "md5", "one"]).fail(23);
+}
+
+#[test]
+fn a_damaged_manifest_is_told_and_a_list_that_is_none_is_refused() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    host.run(["manifest", "make", "ds", "-o", "one", "--checksum", "b3"]).succeed();
+    let segment = fs::read_dir(host.path("one")).unwrap().map(|name| name.unwrap().path());
+    let segment = segment.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "lhs")).unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    host.run(["manifest", "show", "one"]).succeed();
+    let outcome = host.run(["manifest", "show", "--check", "one"]).fail(6);
+    assert!(outcome.stderr.contains(segment.file_name().unwrap().to_str().unwrap()), "{outcome}");
+    files::write(host.path("bad"), "no checksum  a\n");
+    let outcome = host.run(["manifest", "import", "--format", "md5", "bad", "-o", "two"]).fail(2);
+    assert!(outcome.stderr.contains("line 1"), "{outcome}");
+    assert!(!host.path("two/head.lhm").exists());
+    host.run(["manifest", "import", "--format", "xml", "bad", "-o", "three"]).fail(2);
+    host.run(["manifest", "show", "nothing"]).fail(3);
+}
+
+#[test]
+fn a_scan_that_is_killed_again_and_again_ends_as_one_that_is_not() {
+    let host = Host::new();
+    for n in 0..12_000 {
+        files::make(host.path(format!("ds/{:02}/{n:05}", n / 500)), n, 40);
+    }
+    // A fifo is told as soon as all before it is listed.
+    (1..24).for_each(|n| files::make_special(host.path(format!("ds/{n:02}/9")), FileType::Fifo));
+    let make = |out: &str| host.run(["manifest", "make", "-v", "--json", "--checksum", "b3", "ds", "-o", out]);
+    let whole = make("whole").succeed();
+    let mut kills = 0;
+    for _ in 0..KILLS {
+        if host.path("killed/head.lhm").exists() {
+            break;
+        }
+        let running = make("killed").start();
+        // It is past another fifo, or at its end.
+        running.wait_stderr("note: ");
+        running.signal(Signal::KILL);
+        running.finish();
+        kills += 1;
+    }
+    assert!(kills > 0);
+    if !host.path("killed/head.lhm").exists() {
+        let outcome = make("killed").succeed();
+        assert!(outcome.summary()["items_resumed"].as_u64().unwrap() >= 500, "{outcome}");
+    }
+    assert_eq!(
+        fs::read(host.path("killed/head.lhm")).unwrap(),
+        fs::read(host.path("whole/head.lhm")).unwrap(),
+        "{whole}"
+    );
+    host.run(["manifest", "show", "--check", "killed"]).succeed();
+    let left = fs::read_dir(host.path("killed")).unwrap().map(|name| name.unwrap().file_name());
+    assert_eq!(left.count(), 2, "a segment and the head");
+}
+
+/// Kills of the scan.
+const KILLS: u64 = 10;
