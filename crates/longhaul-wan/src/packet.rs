@@ -13,6 +13,8 @@ pub(crate) const NEEDS_CHECKSUM: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const ICMP: [u8; 2] = [1, 58];
+/// The bit that each packet of QUIC has set in its first byte (RFC 9000, section 17).
+const QUIC_BIT: u8 = 0x40;
 
 /// The offload header, in the machine's byte order as the kernel has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +53,8 @@ impl Offload {
 pub(crate) enum Protocol {
     Tcp,
     Udp,
+    /// UDP that no firewall takes for QUIC.
+    StrangeUdp,
     Icmp,
     Other,
 }
@@ -88,6 +92,7 @@ impl Shape {
         Some(Shape {
             protocol: match ip.protocol {
                 TCP => Protocol::Tcp,
+                UDP if packet.get(headers).is_some_and(|first| first & QUIC_BIT == 0) => Protocol::StrangeUdp,
                 UDP => Protocol::Udp,
                 icmp if ICMP.contains(&icmp) => Protocol::Icmp,
                 _ => Protocol::Other,

@@ -6,6 +6,8 @@
 //! themselves, `health` finds those to give up. The machines decide what becomes of a lost lane's
 //! unit. It knows no messages and no machines.
 
+mod udp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,6 +65,8 @@ pub(crate) struct Lanes {
     vacancy: Vacancy,
     /// Pieces and units that retired lanes moved.
     retired_lanes: (u64, u64),
+    /// Whether lanes over UDP and TCP may stand side by side.
+    mixes_udp: bool,
 }
 
 impl Lanes {
@@ -86,6 +90,7 @@ impl Lanes {
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
             retired_lanes: (0, 0),
+            mixes_udp: rules.mixes_udp,
         }
     }
 
@@ -97,18 +102,19 @@ impl Lanes {
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id(), lane.handle(), Pulse::default());
-        if let JoinedLane::Stream(lane) = &lane {
-            self.manners.joined(id, &lane.stream);
+        match &lane {
+            JoinedLane::Stream(lane) => self.manners.joined(id, &lane.stream),
+            JoinedLane::Udp(_) => self.manners.joined_udp(&handle),
         }
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
         if over != Transport::Ssh {
             self.search.joined(id, &handle);
         }
-        let (beat, pacer, lanes) = (pulse.clone(), self.shares.pacer().clone(), self.wanted.count);
+        let (beat, pacer, slots) = (pulse.clone(), self.shares.pacer_of(over).clone(), self.shares.slots().clone());
         let path = self.shares.path().clone();
         let run = move |quit| {
-            listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, lanes, path })))
+            listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, slots, path })))
         };
         let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
@@ -164,6 +170,7 @@ impl Lanes {
         self.shares.divide_windows(lanes, expected);
         self.shares.divide_rate(self.running.iter().map(|(id, lane)| (self.manners.pace(*id), &lane.handle)));
         self.manners.doubt_paces();
+        self.divide_slots();
     }
 
     /// The transport of lanes that are added from now on.
@@ -204,12 +211,13 @@ impl Lanes {
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
         let (leaving, reading) = lane.close();
-        self.shares.pacer().wake();
+        self.shares.wake();
         self.retired_lanes = (self.retired_lanes.0 + reading.pieces, self.retired_lanes.1 + reading.units);
         self.leaving.push(leaving);
         self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
             self.vacancy.resume();
+            self.forget_udp();
         }
         if self.running.len() < self.wanted.count as usize {
             let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
@@ -289,6 +297,7 @@ impl Lanes {
         let (rate, is_full) = (self.shares.pacer().asked(), self.manners.is_full());
         let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
         changes.extend(self.manners.take_steps());
+        changes.extend(self.leave_udp());
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -303,6 +312,10 @@ impl Lanes {
                 LaneTask::Settle(transport, lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), *transport);
+                }
+                LaneTask::Return(count, lanes) => {
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.set_target(self.standing(&[]).max(*count), Transport::Tcp);
                 }
                 LaneTask::Nothing => {}
             }
@@ -388,13 +401,13 @@ impl Lanes {
 
     /// Closes all lanes at once.
     pub(crate) fn close_all(&self) {
-        self.shares.pacer().close();
+        self.shares.close();
         self.running.values().for_each(|lane| lane.handle.close());
     }
 
     /// Waits until all threads have ended. Threads at work may finish.
     pub(crate) fn join(self) {
-        self.shares.pacer().close();
+        self.shares.close();
         self.running.into_values().for_each(StandingLane::join);
         self.leaving.into_iter().for_each(EndingLane::join);
     }
@@ -434,6 +447,7 @@ mod tests {
             share: PathShare::Fair,
             peer_knows_shared: true,
             stall_after,
+            mixes_udp: false,
             replacement: Replacement::Never,
         })
     }

@@ -14,8 +14,9 @@ use longhaul_core::{AccountMap, ChunkSize, IfExists, PathShare, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
+use longhaul_proto::tuning::transport::Rival;
 use longhaul_proto::wire::bundle::bundled_max;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Flow, Transfer, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, Flow, Transfer, Transport, Welcome};
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
@@ -70,8 +71,10 @@ pub(crate) struct LanePlan {
     pub(crate) choose_congestion: bool,
     /// The congestion control that an earlier run over this path chose. `None` if none is known.
     pub(crate) known_congestion: Option<String>,
-    /// Whether a sender may change to another transport that carries more.
-    pub(crate) choose_transport: bool,
+    /// The transports that a sender may try beside TCP, the one to try first in front.
+    pub(crate) rivals: Vec<Rival>,
+    /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
+    pub(crate) mixes_udp: bool,
     /// Whether a sender looks for the best number of lanes.
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
@@ -137,7 +140,8 @@ impl Plan {
             window_bytes: 0,
             choose_congestion: false,
             known_congestion: None,
-            choose_transport: false,
+            rivals: Vec::new(),
+            mixes_udp: false,
             tunes: false,
             rates: LaneRates::of(settings.rate, 0),
             share: (PathShare::All, true),
@@ -156,7 +160,7 @@ impl Plan {
             unit: self.sizes.chunk.bytes(),
             choose_congestion: lanes.choose_congestion,
             known_congestion: lanes.known_congestion.clone(),
-            choose_transport: lanes.choose_transport,
+            rivals: lanes.rivals.clone(),
         };
         LaneRules {
             role: self.role,
@@ -164,6 +168,7 @@ impl Plan {
             lanes_max: lanes.numbers.most,
             transport: lanes.transport,
             keeps_transport: lanes.keeps_transport,
+            mixes_udp: lanes.mixes_udp,
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
@@ -278,10 +283,16 @@ impl Sizes {
 }
 
 impl LanePlan {
-    /// Whether a sender may change to another transport than the one that `flow` begins with. Lanes
-    /// over another keep no manners, so only who takes all may find out if they carry more.
-    pub(crate) fn may_choose_transport(flow: &Flow) -> bool {
-        flow.choose && flow.share == PathShare::All
+    /// The transports that a sender may try beside the one that `flow` begins with, where both sides
+    /// know lanes over UDP beside TCP or not. Lanes over QUIC keep no manners, so only who takes all
+    /// may find out if they carry more.
+    pub(crate) fn rivals(flow: &Flow, mixes_udp: bool) -> Vec<Rival> {
+        if flow.transport != Transport::Tcp {
+            return Vec::new();
+        }
+        let takes_quic = flow.choose && flow.share == PathShare::All;
+        let udp = mixes_udp.then_some(Rival::Udp);
+        udp.into_iter().chain(takes_quic.then_some(Rival::Quic)).collect()
     }
 
     /// The lanes of a client.
@@ -292,6 +303,7 @@ impl LanePlan {
         numbers: LaneNumbers,
         rtt: Duration,
     ) -> LanePlan {
+        let mixes_udp = transfer.flow.udp_beside_tcp && welcome.caps & CAP_UDP_BESIDE_TCP != 0;
         LanePlan {
             numbers,
             transport: transfer.flow.transport,
@@ -299,7 +311,8 @@ impl LanePlan {
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             known_congestion: None,
-            choose_transport: LanePlan::may_choose_transport(&transfer.flow),
+            rivals: LanePlan::rivals(&transfer.flow, mixes_udp),
+            mixes_udp,
             tunes: true,
             rates: LaneRates::of(settings.rate, welcome.rate),
             share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
@@ -344,7 +357,7 @@ mod tests {
     use super::*;
 
     fn agreed(share: PathShare, caps: u64) -> LanePlan {
-        let flow = Flow { choose: true, share, ..Flow::default() };
+        let flow = Flow { choose: true, share, udp_beside_tcp: true, ..Flow::default() };
         let transfer = Transfer {
             role: Role::Receiver,
             initiator: true,
@@ -378,11 +391,17 @@ mod tests {
     }
 
     #[test]
-    fn only_who_takes_all_of_a_path_may_change_to_a_transport_without_manners() {
+    fn udp_is_tried_where_both_sides_know_it_beside_tcp_and_quic_only_by_who_takes_all_of_a_path() {
         for share in PathShare::ALL {
-            assert_eq!(agreed(share, 0).choose_transport, share == PathShare::All, "{share}");
+            let quic: &[Rival] = if share == PathShare::All { &[Rival::Quic] } else { &[] };
+            assert_eq!(agreed(share, 0).rivals, quic, "{share}");
+            let both = [&[Rival::Udp], quic].concat();
+            assert_eq!(agreed(share, CAP_UDP_BESIDE_TCP).rivals, both, "{share}");
         }
-        assert!(!LanePlan::may_choose_transport(&Flow { share: PathShare::All, ..Flow::default() }));
+        let not_chosen = Flow { share: PathShare::All, ..Flow::default() };
+        assert_eq!(LanePlan::rivals(&not_chosen, false), []);
+        let over_udp = Flow { transport: Transport::Udp, ..not_chosen };
+        assert_eq!(LanePlan::rivals(&over_udp, true), []);
     }
 
     #[test]

@@ -90,6 +90,7 @@ fn rules(role: Role) -> LaneRules {
         lanes_max: 1,
         transport: Transport::Tcp,
         keeps_transport: false,
+        mixes_udp: false,
         windows: 0,
         tuning: None,
         rates: LaneRates::default(),

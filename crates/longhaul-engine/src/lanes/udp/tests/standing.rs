@@ -63,7 +63,6 @@ fn watch(
     let (dialled, accepted) = lane;
     let handles = [dialled.lane.handle.clone(), accepted.handle()];
     let slab = Slab::new(CHUNK as usize, WINDOW as usize).expect("memory");
-    let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
     let mut came = Came { slab, units: Vec::new() };
     let (pacer, times) = (Pacer::new(None), StageTimes::default());
     let [of_sender, of_receiver] = [Pulse::default(), Pulse::default()];
@@ -71,9 +70,9 @@ fn watch(
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let pulse = &of_receiver;
-            let means = UdpReceiveMeans { times: &times, pulse, slot_bytes: CHUNK as usize, window: WINDOW };
-            let joined = End::Accepted(Box::new(accepted)).stand();
-            receive::run(joined, Duration::ZERO, claimed, means, &mut came).0
+            let means = UdpReceiveMeans { times: &times, pulse, slot_bytes: CHUNK as usize };
+            let joined = promising(End::Accepted(Box::new(accepted)).stand(), &came.slab);
+            receive::run(joined, Duration::ZERO, means, &mut came).0
         });
         let sending = scope.spawn(|| {
             let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &of_sender, path: None, patience };
