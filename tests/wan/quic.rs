@@ -96,8 +96,8 @@ fn where_udp_does_not_pass_quic_says_so_and_auto_does_without() {
     assert_eq!(push(&[]).code, 0, "{}", far.daemon.log());
 }
 
-/// Options for few lanes, so that trying more lanes over TCP does not take long.
-/// Only who may have all of the path goes over to QUIC, and only where lanes over UDP cannot be had.
+/// Options for few lanes, so that trying more lanes over TCP does not take long. Only who may have
+/// all of the path goes over to QUIC, and only where lanes over UDP cannot be had.
 const FEW_LANES: [&str; 4] = ["--memory", "96MiB", "--share", "all"];
 
 #[test]

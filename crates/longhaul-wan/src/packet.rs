@@ -92,7 +92,9 @@ impl Shape {
         Some(Shape {
             protocol: match ip.protocol {
                 TCP => Protocol::Tcp,
-                UDP if packet.get(headers).is_some_and(|first| first & QUIC_BIT == 0) => Protocol::StrangeUdp,
+                UDP if start > 0 && packet.get(headers).is_some_and(|first| first & QUIC_BIT == 0) => {
+                    Protocol::StrangeUdp
+                }
                 UDP => Protocol::Udp,
                 icmp if ICMP.contains(&icmp) => Protocol::Icmp,
                 _ => Protocol::Other,
@@ -205,13 +207,22 @@ mod tests {
     fn both_versions_and_both_transports_are_told() {
         for (version, protocol, told, transport, headers) in [
             (V4, TCP, Protocol::Tcp, 20, 52),
-            (V4, UDP, Protocol::Udp, 20, 28),
+            (V4, UDP, Protocol::StrangeUdp, 20, 28),
             (V6, TCP, Protocol::Tcp, 40, 72),
-            (V6, UDP, Protocol::Udp, 40, 48),
+            (V6, UDP, Protocol::StrangeUdp, 40, 48),
         ] {
             let shape = Shape::read(&Sample { version, protocol, payload: 3000, segment: 1200 }.frame()).unwrap();
             assert_eq!((shape.protocol, shape.transport, shape.headers, shape.segments), (told, transport, headers, 3));
             assert!(!shape.local);
+        }
+    }
+
+    #[test]
+    fn a_datagram_passes_for_quic_by_its_first_byte() {
+        let mut frame = Sample { version: V4, protocol: UDP, payload: 100, segment: 0 }.frame();
+        for (first, told) in [(0x40, Protocol::Udp), (0xc0, Protocol::Udp), (0x21, Protocol::StrangeUdp)] {
+            frame[OFFLOAD_BYTES + 28] = first;
+            assert_eq!(Shape::read(&frame).unwrap().protocol, told, "{first:#x}");
         }
     }
 

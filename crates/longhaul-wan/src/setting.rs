@@ -18,7 +18,7 @@ use crate::{Error, Rate};
 /// | `loss` | `1e-3`, `0.1%`; in bursts of 4 packets on average: `1e-3@4`; Gilbert and Elliott: `ENTER:LEAVE:BAD[:GOOD]` |
 /// | `duplicate`, `corrupt`, `corrupt-silently` | a share of packets |
 /// | `reorder` | a share of packets, held back for 1 ms or as given: `1e-2@5ms` |
-/// | `block` | `udp`, `strange-udp` (all that is not QUIC), `tcp`, `icmp`, several joined by `+`, or `none` |
+/// | `block` | `udp`, `strange-udp` (not QUIC), `tcp`, `icmp`, joined by `+`, or `none` |
 /// | `hole` | packets above so many bytes vanish, or `none` |
 /// | `overhead` | bytes on the wire for each packet besides its own |
 /// | `link` | `down` or `up` |

@@ -313,6 +313,7 @@ impl Lanes {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), *transport);
                 }
+                LaneTask::Abandon(lanes) => self.set_target(self.standing(lanes), Transport::Tcp),
                 LaneTask::Return(count, lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]).max(*count), Transport::Tcp);

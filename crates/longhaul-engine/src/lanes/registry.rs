@@ -67,7 +67,8 @@ pub(crate) struct Expecting {
     pub(crate) way_told: Option<Instant>,
     /// The secrets of its lanes over UDP. `None` if none may come.
     pub(crate) udp: Option<UdpTerms>,
-    /// The slots of a session that receives, some of which each of these lanes promises as it joins.
+    /// The slots of a session that receives, some of which each of these lanes promises as it
+    /// joins.
     pub(crate) slab: Option<Arc<Slab>>,
     /// Lanes over UDP whose other end has not shown yet that it heard the answer.
     pub(crate) joining: HashMap<LaneId, UdpHandle>,

@@ -105,6 +105,8 @@ pub(crate) enum LaneTask {
     AddOver(Transport, u32),
     /// End these in order. Lanes that are added or replaced from now on run over the transport.
     Settle(Transport, Vec<LaneId>),
+    /// Give these up, and add none but over TCP.
+    Abandon(Vec<LaneId>),
     /// Go back to so many lanes over TCP, and end these in order.
     Return(u32, Vec<LaneId>),
     /// End these in order.

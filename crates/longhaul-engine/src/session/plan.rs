@@ -283,9 +283,9 @@ impl Sizes {
 }
 
 impl LanePlan {
-    /// The transports that a sender may try beside the one that `flow` begins with, where both sides
-    /// know lanes over UDP beside TCP or not. Lanes over QUIC keep no manners, so only who takes all
-    /// may find out if they carry more.
+    /// The transports that a sender may try beside the one that `flow` begins with, where both
+    /// sides know lanes over UDP beside TCP or not. Lanes over QUIC keep no manners, so only who
+    /// takes all may find out if they carry more.
     pub(crate) fn rivals(flow: &Flow, mixes_udp: bool) -> Vec<Rival> {
         if flow.transport != Transport::Tcp {
             return Vec::new();

@@ -351,6 +351,7 @@ const FULL_WAIT: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handle::LaneHold;
 
     #[test]
     fn an_error_of_a_lane_that_was_closed_is_that_it_was_closed() {
@@ -365,5 +366,12 @@ mod tests {
         assert!(is_closed(&handle));
         // The last word passes all the same.
         assert_eq!(udp::send_run(&*socket, b"x", 1).expect("open for sending"), Sent::Taken);
+    }
+
+    #[test]
+    fn a_lane_of_less_importance_says_so_and_that_it_hears_of_a_full_path() {
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        LaneHold::set_scavenger(&UdpHandle::new(&socket));
+        assert_eq!(rustix::net::sockopt::ip_tos(&*socket).expect("known"), 0b0000_0110);
     }
 }

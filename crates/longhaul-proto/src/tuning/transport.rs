@@ -65,6 +65,9 @@ pub enum TransportDecision {
     Keep(Rival, bool, Why),
     /// End the lanes over this transport, and add none. Lanes over TCP stand.
     Drop(Rival, Why),
+    /// Give the lanes over this transport up, which carry next to nothing: what they have in hand
+    /// goes over TCP, whose lanes stand.
+    Abandon(Rival, Why),
     /// Go back to as many lanes over TCP as there were: those over this transport were alone.
     Return(Rival, Why),
 }
@@ -93,7 +96,7 @@ pub struct Choice {
 /// Wait   none joined in time                            Drop          Watch, for the next rival
 /// Warm   the lanes found their speed                    -             Judge
 /// Judge  QUIC was judged for 3 s                        Keep or Drop  Over
-/// Judge  UDP was judged for 3 s                         Keep or Drop  Alone or Over
+/// Judge  UDP was judged for 3 s                         the same      Alone or Over
 /// Alone  UDP found its speed                            -             Prove
 /// Prove  judged for 3 s, or another part limits         - or Return   Over
 /// ```
@@ -230,6 +233,10 @@ impl Choice {
         Some(match (pays, rival) {
             (true, Rival::Udp) => TransportDecision::Keep(rival, true, Why::UdpPaid { before, after }),
             (true, Rival::Quic) => TransportDecision::Keep(rival, tcp < after / 4, Why::QuicPaid { before, after }),
+            // They would take long to finish what they have in hand.
+            (false, Rival::Udp) if other < before / 8 => {
+                TransportDecision::Abandon(rival, Why::UdpDidNotPay { before, after })
+            }
             (false, Rival::Udp) => TransportDecision::Drop(rival, Why::UdpDidNotPay { before, after }),
             (false, Rival::Quic) => TransportDecision::Drop(rival, Why::QuicDidNotPay { before, after }),
         })
@@ -286,8 +293,8 @@ const LATE: usize = 60;
 const FALLEN: f64 = 0.9;
 /// Number of lanes over QUIC in a trial, as many as a transfer over QUIC has.
 pub const LANES: u32 = 4;
-/// TCP is held back this long before another is tried: the search for lanes and the congestion control
-/// may mend it before.
+/// TCP is held back this long before another is tried: the search for lanes and the congestion
+/// control may mend it before.
 const HINDERED_FOR: Duration = Duration::from_secs(3);
 /// A lane joins within this time if UDP passes at all.
 const JOIN_WITHIN: Duration = Duration::from_secs(4);

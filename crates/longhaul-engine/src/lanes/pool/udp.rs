@@ -26,8 +26,8 @@ impl Lanes {
         self.shares.path().set_beside(streams > 0);
     }
 
-    /// The step back to TCP, where lanes over UDP are of no use any more to a side that sends: their
-    /// path is broken, or the last of those that were tried is lost. None is dialled again.
+    /// The step back to TCP, where lanes over UDP are of no use any more to a side that sends:
+    /// their path is broken, or the last of those that were tried is lost. None is dialled again.
     pub(super) fn leave_udp(&mut self) -> Option<TuningStep> {
         let is_over_udp = self.role == Role::Sender && self.mixes_udp && self.wanted.transport == Transport::Udp;
         let is_broken = self.shares.path().is_broken();

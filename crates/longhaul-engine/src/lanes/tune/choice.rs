@@ -1,5 +1,5 @@
-//! Gives the deliveries of lanes to `proto`'s choice of the transport, and has its decisions carried
-//! out.
+//! Gives the deliveries of lanes to `proto`'s choice of the transport, and has its decisions
+//! carried out.
 //!
 //! In: samples of a second. Out: a [`TuningStep`] for each decision. While lanes over UDP are alone
 //! it keeps the search among those over TCP, to which it may go back. It knows no sockets and no
@@ -90,6 +90,10 @@ impl Tuning {
                 // The lanes that stay have had to share with those that end.
                 self.tuner.iter_mut().for_each(Tuner::disturbed);
                 (LaneTask::Settle(Transport::Tcp, over_rival), LanesChange::Tcp, why)
+            }
+            TransportDecision::Abandon(_, why) => {
+                self.tuner.iter_mut().for_each(Tuner::disturbed);
+                (LaneTask::Abandon(over_rival), LanesChange::Tcp, why)
             }
             TransportDecision::Return(_, why) => {
                 (LaneTask::Return(self.leave_udp(), over_rival), LanesChange::Tcp, why)

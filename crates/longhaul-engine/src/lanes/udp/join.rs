@@ -60,8 +60,8 @@ pub(crate) struct UdpOrder {
     pub(crate) local: Option<IpAddr>,
     /// Its id, which the other end has named.
     pub(crate) id: LaneId,
-    /// Units that this end has slots for; 0 if it sends files, or says so by its first status, which
-    /// reaches the other end with the first sealed packet.
+    /// Units that this end has slots for; 0 if it sends files, or says so by its first status,
+    /// which reaches the other end with the first sealed packet.
     pub(crate) admit: u32,
 }
 

@@ -198,8 +198,8 @@ impl UnitPlace {
     }
 }
 
-/// The slots of a session that a lane promises as it joins: no more than an eighth of them, as lanes
-/// over TCP may stand beside it, but one.
+/// The slots of a session that a lane promises as it joins: no more than an eighth of them, as
+/// lanes over TCP may stand beside it, but one.
 pub(crate) fn first_slots(slab: &Arc<Slab>) -> Vec<Slot> {
     let most = (slab.slots() / 8).clamp(1, WINDOW_FIRST as usize);
     (0..most).map_while(|_| slab.try_claim()).collect()

@@ -184,8 +184,8 @@ impl SessionLanes {
     pub(super) fn hear_target(&mut self, target: &LaneTarget) -> bool {
         let provides = self.role == Role::Receiver && self.pool.grants();
         if provides {
-            // Unless both sides know them side by side, either all lanes of a session go over UDP or
-            // none: the other ends are not there.
+            // Unless both sides know them side by side, either all lanes of a session go over UDP
+            // or none: the other ends are not there.
             let is_other =
                 [self.pool.transport(), target.transport].iter().filter(|t| **t == Transport::Udp).count() == 1;
             let keeps = self.keeps_transport || is_other && !self.mixes_udp;
@@ -221,7 +221,7 @@ impl SessionLanes {
         let demand = Demand { remaining: self.remaining, is_hindered, is_by_network, is_full: false };
         let mut target = None;
         for TuningStep { task, change, reason } in self.pool.tune(demand) {
-            if let LaneTask::Lose(lanes) = &task {
+            if let LaneTask::Lose(lanes) | LaneTask::Abandon(lanes) = &task {
                 self.to_lose.extend(lanes);
             }
             if task != LaneTask::Nothing && !self.pool.grants() {

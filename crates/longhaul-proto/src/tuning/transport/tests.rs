@@ -49,6 +49,10 @@ fn play(path: PlayedPath) -> Vec<(u64, String)> {
                 asked = None;
                 ("drop".to_owned(), why)
             }
+            TransportDecision::Abandon(_, why) => {
+                asked = None;
+                ("abandon".to_owned(), why)
+            }
             TransportDecision::Return(_, why) => {
                 (asked, is_alone) = (None, false);
                 ("return".to_owned(), why)
@@ -190,4 +194,12 @@ fn where_no_lane_over_udp_can_be_had_quic_is_tried_next_if_it_may_be() {
     });
     assert_eq!(decided, want.concat());
     assert!(choice.is_over());
+}
+
+#[test]
+fn a_lane_over_udp_that_carries_next_to_nothing_is_given_up_and_one_that_carries_some_ends_in_order() {
+    for (beside, want) in [(6, "abandon"), (7, "drop")] {
+        let told = play(PlayedPath { rival: Rival::Udp, tcp: 50, beside: Some(beside), ..PATH });
+        assert!(told[1].1.starts_with(want), "{told:?}");
+    }
 }

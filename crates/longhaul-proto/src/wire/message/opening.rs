@@ -171,8 +171,8 @@ pub struct Flow {
     /// part of this on the wire, but a bit of the hello.
     #[serde(skip)]
     pub exact_chunks: bool,
-    /// Whether lanes may run over UDP beside others over TCP. It is no part of this on the wire, but
-    /// a bit of the hello.
+    /// Whether lanes may run over UDP beside others over TCP. It is no part of this on the wire,
+    /// but a bit of the hello.
     #[serde(skip)]
     pub udp_beside_tcp: bool,
 }

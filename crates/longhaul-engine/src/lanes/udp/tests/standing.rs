@@ -188,3 +188,21 @@ fn a_lane_says_of_its_units_what_it_has_in_hand_and_what_it_moved() {
         }
     });
 }
+
+#[test]
+fn an_end_that_is_closed_says_so_to_the_other_one() {
+    let mut world = World::new();
+    let lane = world.lane(None);
+    let (receiver, answers) = (lane.1.handle(), AtomicU32::new(0));
+    let observes = || {
+        answers.fetch_add(1, Ordering::Relaxed);
+    };
+    let feed = Watched { units: units(vec![]), ends: false, reports: || {}, observes };
+    let end = watch(lane, feed, PATIENCE, |_, ended| {
+        wait_until("the ends hear each other", || answers.load(Ordering::Relaxed) > 0);
+        receiver.close();
+        ended.recv_timeout(PATIENCE).expect("it has heard so");
+    });
+    let fault = end.sent.expect_err("it was closed");
+    assert!(fault.message.contains("other end has closed"), "{fault:?}");
+}
