@@ -133,8 +133,7 @@ impl Run {
             handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts().chain(first), patience)
                 .await?;
         handshake::need_udp(transport, &welcome, &granted)?;
-        transfer.flow.udp_beside_tcp &= welcome.caps & CAP_UDP_BESIDE_TCP != 0;
-        accept_answer(&transfer, &welcome, &granted)?;
+        accept_answer(&mut transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
         let start = self.stands(again, role, (&welcome, &granted), dialling.sync);
@@ -335,9 +334,10 @@ fn tell_of_ways(ways: &Arc<Ways>, role: Role, wanted: message::Transport, listen
     }
 }
 
-/// Refuses an answer that grants more than was asked for, smaller chunks than there may be, or less
-/// metadata.
-fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+/// Takes in whether UDP may stand beside TCP. Refuses an answer that grants more than was asked
+/// for, smaller chunks than there may be, or less metadata.
+fn accept_answer(transfer: &mut Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+    transfer.flow.udp_beside_tcp &= welcome.caps & CAP_UDP_BESIDE_TCP != 0;
     let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), transfer.chunk_max.bytes()];
     if welcome.chunk.bytes() > transfer.chunk.bytes() || !sizes.is_sorted() {
         return Err(Fault::protocol("the other side chose larger chunks than were offered"));

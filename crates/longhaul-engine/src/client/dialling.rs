@@ -72,12 +72,7 @@ impl Run {
             } else {
                 segments.dial(chosen.as_ref().map_or(0, Chosen::place), over_stream)
             };
-            let joined = joined.map_err(|fault| match (transport, fault.code) {
-                (message::Transport::Quic | message::Transport::Udp, FaultCode::TimedOut) if fault.hint.is_none() => {
-                    fault.hint(hint::Network::LetUdpThrough { port: addr.port() })
-                }
-                _ => fault,
-            });
+            let joined = joined.map_err(|fault| hinted(fault, transport, addr.port()));
             if matches!(transport, message::Transport::Quic | message::Transport::Udp) {
                 let dialled = match &joined {
                     Ok(_) => Dialled::Joined,
@@ -100,6 +95,16 @@ impl Run {
             }
             joined
         })
+    }
+}
+
+/// A fault of a dial, with a hint where a firewall may drop UDP.
+fn hinted(fault: Fault, transport: message::Transport, port: u16) -> Fault {
+    match (transport, fault.code) {
+        (message::Transport::Quic | message::Transport::Udp, FaultCode::TimedOut) if fault.hint.is_none() => {
+            fault.hint(hint::Network::LetUdpThrough { port })
+        }
+        _ => fault,
     }
 }
 

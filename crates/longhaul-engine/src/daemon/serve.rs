@@ -33,6 +33,7 @@ use crate::budget::{self};
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
+use crate::lanes::rules::TransportChanges;
 use crate::lanes::udp::join::UdpTerms;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::random::nonce;
@@ -339,18 +340,19 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         // A sender replaces nothing.
         Side::Send(..) => Policy { if_exists: IfExists::Fail, may_modify: false },
     };
+    let mixes_udp = transfer.flow.udp_beside_tcp;
+    let changes = TransportChanges { is_kept: daemon.live.link.is_some(), mixes_udp };
     let lanes = LanePlan {
         numbers: LaneNumbers { first: admission.lanes, least: admission.lanes, most: admission.lanes_max },
         transport: transfer.flow.transport,
-        keeps_transport: daemon.live.link.is_some(),
+        changes,
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
         known_congestion: None,
         rivals: match daemon.live.link {
             Some(_) => Vec::new(),
-            None => LanePlan::rivals(&transfer.flow, transfer.flow.udp_beside_tcp),
+            None => LanePlan::rivals(&transfer.flow, changes),
         },
-        mixes_udp: transfer.flow.udp_beside_tcp,
         tunes: true,
         rates: LaneRates::of(rate, transfer.flow.rate),
         share: (transfer.flow.share, transfer.flow.knows_shared),

@@ -46,6 +46,8 @@ struct WantedLanes {
     /// The transport of lanes that are added from now on. A search may try another than the first,
     /// and settle on either.
     transport: Transport,
+    /// Whether lanes over UDP and TCP may stand side by side.
+    mixes_udp: bool,
 }
 
 /// The lanes of one side. See the module.
@@ -65,8 +67,6 @@ pub(crate) struct Lanes {
     vacancy: Vacancy,
     /// Pieces and units that retired lanes moved.
     retired_lanes: (u64, u64),
-    /// Whether lanes over UDP and TCP may stand side by side.
-    mixes_udp: bool,
 }
 
 impl Lanes {
@@ -81,6 +81,7 @@ impl Lanes {
                 is_given: rules.tuning.is_none(),
                 first_transport: rules.transport,
                 transport: rules.transport,
+                mixes_udp: rules.changes.mixes_udp,
             },
             shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.share),
             health: LaneHealth::new(rules.role, rules.stall_after),
@@ -90,7 +91,6 @@ impl Lanes {
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
             retired_lanes: (0, 0),
-            mixes_udp: rules.mixes_udp,
         }
     }
 
@@ -431,6 +431,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::super::StreamLane;
+    use super::super::rules::TransportChanges;
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
@@ -441,14 +442,13 @@ mod tests {
             target: 1,
             lanes_max: 1,
             transport: Transport::Tcp,
-            keeps_transport: false,
+            changes: TransportChanges::default(),
             windows: 0,
             tuning: None,
             rates,
             share: PathShare::Fair,
             peer_knows_shared: true,
             stall_after,
-            mixes_udp: false,
             replacement: Replacement::Never,
         })
     }

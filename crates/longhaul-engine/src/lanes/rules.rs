@@ -38,16 +38,23 @@ pub(crate) struct LaneRules {
     pub(crate) peer_knows_shared: bool,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Whether the other side may not change it.
-    pub(crate) keeps_transport: bool,
-    /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
-    pub(crate) mixes_udp: bool,
+    /// How it may change.
+    pub(crate) changes: TransportChanges,
     /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) windows: u64,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
     /// How lost lanes are replaced.
     pub(crate) replacement: Replacement,
+}
+
+/// How the transport of lanes may change in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TransportChanges {
+    /// Whether the other side may not change it.
+    pub(crate) is_kept: bool,
+    /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
+    pub(crate) mixes_udp: bool,
 }
 
 /// The means of a lane's thread besides its stream.

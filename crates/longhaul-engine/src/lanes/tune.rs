@@ -81,6 +81,8 @@ pub(crate) struct Demand {
     pub(crate) remaining: Option<u64>,
     /// Whether the network alone held the last second up.
     pub(crate) is_hindered: bool,
+    /// Whether it did so by a window of the connections, and not by loss.
+    pub(crate) is_by_window: bool,
     /// Whether it is the network that held it up, by whatever.
     pub(crate) is_by_network: bool,
     /// Whether more lanes would carry no more, or take it from others.
@@ -187,8 +189,10 @@ impl Tuning {
         let counts = |look: &RunningLane| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let is_trying = self.tuner.as_ref().is_some_and(Tuner::is_trying);
-        // A path that TCP fills carries no more by another transport.
-        let demand = Demand { is_hindered: demand.is_hindered && !is_trying && !demand.is_full, ..demand };
+        // A path that TCP fills carries no more by another transport. Where windows hold lanes
+        // back, a queue is not theirs.
+        let has_room = !demand.is_full || demand.is_by_window;
+        let demand = Demand { is_hindered: demand.is_hindered && !is_trying && has_room, ..demand };
         // At the end the search decides, even during a trial: it knows for which lanes the others
         // wait.
         let chosen = if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, demand) };
@@ -345,6 +349,7 @@ mod tests {
             let demand = Demand {
                 remaining: Some(shown.remaining),
                 is_hindered: shown.hindered,
+                is_by_window: false,
                 is_by_network: shown.hindered,
                 is_full: shown.full,
             };
@@ -383,6 +388,19 @@ mod tests {
         // The lanes find their speed and are measured for three seconds, then the network hinders
         // for three.
         assert_eq!(decided[2..], [(12, LaneTask::AddOver(Transport::Quic, Rival::Quic.lanes()))]);
+    }
+
+    #[test]
+    fn a_path_that_tcp_fills_is_none_to_try_another_transport_on() {
+        let second = |n: u64| Shown {
+            delivered: [n * 50 * MB; 2],
+            retiring: false,
+            remaining: 10_000 * MB,
+            hindered: true,
+            full: true,
+        };
+        let decided = decided(2, Some(Choice::new([Rival::Quic])), (1..=20).map(second));
+        assert_eq!(decided, []);
     }
 
     #[test]

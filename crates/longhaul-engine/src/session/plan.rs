@@ -27,7 +27,7 @@ use super::sender::Sending;
 use crate::api::{Settings, Verify};
 use crate::budget::{self, SessionBuffers};
 use crate::lanes::replace::Replacement;
-use crate::lanes::rules::LaneRules;
+use crate::lanes::rules::{LaneRules, TransportChanges};
 use crate::lanes::tune::TuningRules;
 use crate::lanes::worker::pacer::LaneRates;
 
@@ -63,8 +63,8 @@ pub(crate) struct LanePlan {
     pub(crate) numbers: LaneNumbers,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Whether the other side may not change it.
-    pub(crate) keeps_transport: bool,
+    /// How it may change.
+    pub(crate) changes: TransportChanges,
     /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) window_bytes: u64,
     /// Whether a sender chooses among congestion controls, as nobody asked for one.
@@ -73,8 +73,6 @@ pub(crate) struct LanePlan {
     pub(crate) known_congestion: Option<String>,
     /// The transports that a sender may try beside TCP, the one to try first in front.
     pub(crate) rivals: Vec<Rival>,
-    /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
-    pub(crate) mixes_udp: bool,
     /// Whether a sender looks for the best number of lanes.
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
@@ -136,12 +134,11 @@ impl Plan {
         let lanes = LanePlan {
             numbers: LaneNumbers { first: lanes, least: lanes, most: lanes },
             transport: Transport::Tcp,
-            keeps_transport: true,
+            changes: TransportChanges { is_kept: true, mixes_udp: false },
             window_bytes: 0,
             choose_congestion: false,
             known_congestion: None,
             rivals: Vec::new(),
-            mixes_udp: false,
             tunes: false,
             rates: LaneRates::of(settings.rate, 0),
             share: (PathShare::All, true),
@@ -167,8 +164,7 @@ impl Plan {
             target: lanes.numbers.first,
             lanes_max: lanes.numbers.most,
             transport: lanes.transport,
-            keeps_transport: lanes.keeps_transport,
-            mixes_udp: lanes.mixes_udp,
+            changes: lanes.changes,
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
@@ -286,12 +282,12 @@ impl LanePlan {
     /// The transports that a sender may try beside the one that `flow` begins with, where both
     /// sides know lanes over UDP beside TCP or not. Lanes over QUIC keep no manners, so only who
     /// takes all may find out if they carry more.
-    pub(crate) fn rivals(flow: &Flow, mixes_udp: bool) -> Vec<Rival> {
+    pub(crate) fn rivals(flow: &Flow, changes: TransportChanges) -> Vec<Rival> {
         if flow.transport != Transport::Tcp {
             return Vec::new();
         }
         let takes_quic = flow.choose && flow.share == PathShare::All;
-        let udp = mixes_udp.then_some(Rival::Udp);
+        let udp = changes.mixes_udp.then_some(Rival::Udp);
         udp.into_iter().chain(takes_quic.then_some(Rival::Quic)).collect()
     }
 
@@ -304,15 +300,15 @@ impl LanePlan {
         rtt: Duration,
     ) -> LanePlan {
         let mixes_udp = transfer.flow.udp_beside_tcp && welcome.caps & CAP_UDP_BESIDE_TCP != 0;
+        let changes = TransportChanges { is_kept: false, mixes_udp };
         LanePlan {
             numbers,
             transport: transfer.flow.transport,
-            keeps_transport: false,
+            changes,
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             known_congestion: None,
-            rivals: LanePlan::rivals(&transfer.flow, mixes_udp),
-            mixes_udp,
+            rivals: LanePlan::rivals(&transfer.flow, changes),
             tunes: true,
             rates: LaneRates::of(settings.rate, welcome.rate),
             share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
@@ -399,9 +395,10 @@ mod tests {
             assert_eq!(agreed(share, CAP_UDP_BESIDE_TCP).rivals, both, "{share}");
         }
         let not_chosen = Flow { share: PathShare::All, ..Flow::default() };
-        assert_eq!(LanePlan::rivals(&not_chosen, false), []);
+        assert_eq!(LanePlan::rivals(&not_chosen, TransportChanges::default()), []);
+        let mixed = TransportChanges { mixes_udp: true, ..TransportChanges::default() };
         let over_udp = Flow { transport: Transport::Udp, ..not_chosen };
-        assert_eq!(LanePlan::rivals(&over_udp, true), []);
+        assert_eq!(LanePlan::rivals(&over_udp, mixed), []);
     }
 
     #[test]

@@ -23,13 +23,13 @@ impl Lanes {
             _ => 0,
         };
         self.shares.slots().set(over_udp.max(to_come) as u32, streams as u32);
-        self.shares.path().set_beside(streams > 0);
+        self.shares.path().set_beside(streams);
     }
 
     /// The step back to TCP, where lanes over UDP are of no use any more to a side that sends:
     /// their path is broken, or the last of those that were tried is lost. None is dialled again.
     pub(super) fn leave_udp(&mut self) -> Option<TuningStep> {
-        let is_over_udp = self.role == Role::Sender && self.mixes_udp && self.wanted.transport == Transport::Udp;
+        let is_over_udp = self.role == Role::Sender && self.wanted.mixes_udp && self.wanted.transport == Transport::Udp;
         let is_broken = self.shares.path().is_broken();
         let is_lost = self.running.is_empty() && self.wanted.first_transport == Transport::Tcp;
         if !is_over_udp || !(is_broken || is_lost) {
@@ -52,8 +52,8 @@ impl Lanes {
     /// A side that grants lanes and has none left grants no more over UDP of itself: its other end
     /// says where to go on.
     pub(super) fn forget_udp(&mut self) {
-        let WantedLanes { first_transport, transport, .. } = &mut self.wanted;
-        if self.role == Role::Receiver && self.mixes_udp && *first_transport == Transport::Tcp {
+        let WantedLanes { first_transport, transport, mixes_udp, .. } = &mut self.wanted;
+        if self.role == Role::Receiver && *mixes_udp && *first_transport == Transport::Tcp {
             *transport = Transport::Tcp;
         }
     }

@@ -66,9 +66,9 @@ impl UdpPath {
         UdpPath { share, state: Arc::default(), beside: Arc::new(Beside { pacer, stands: AtomicBool::new(false) }) }
     }
 
-    /// Says whether lanes over TCP stand.
-    pub(crate) fn set_beside(&self, stands: bool) {
-        self.beside.stands.store(stands, Ordering::Relaxed);
+    /// Says how many lanes over TCP stand.
+    pub(crate) fn set_beside(&self, streams: usize) {
+        self.beside.stands.store(streams > 0, Ordering::Relaxed);
     }
 
     /// The account of lanes over TCP, if they stand and a rate was asked for, which all lanes keep
@@ -218,5 +218,17 @@ mod tests {
         pacer.set_rate(Some(first / 2));
         path.observe(LaneId(1), &sample(20, 1000), UdpLaneLimit::Path, &pacer);
         assert!(!pacer.is_by_path() && pacer.rate() == Some(first / 2));
+    }
+
+    #[test]
+    fn lanes_over_tcp_count_beside_those_over_udp_only_while_they_stand_and_a_rate_was_asked_for() {
+        let of_tcp = Pacer::new(None);
+        let path = UdpPath::new(PathShare::Fair, of_tcp.clone());
+        path.set_beside(8);
+        assert!(path.beside().is_none());
+        of_tcp.set_rate(Some(1000));
+        assert!(path.beside().is_some());
+        path.set_beside(0);
+        assert!(path.beside().is_none());
     }
 }

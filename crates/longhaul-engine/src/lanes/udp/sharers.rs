@@ -19,7 +19,7 @@ struct SharerCounts {
 }
 
 impl SlotSharers {
-    /// So many UDP lanes there are or are to come, and so many that are streams.
+    /// Counts the UDP lanes that there are or are to come, and those that are streams.
     pub(crate) fn set(&self, udp: u32, streams: u32) {
         self.0.udp.store(udp, Ordering::Relaxed);
         self.0.streams.store(streams, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::PathUse;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::Lanes;
-use crate::lanes::rules::{LaneControls, LaneRules};
+use crate::lanes::rules::{LaneControls, LaneRules, TransportChanges};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 use crate::lanes::worker::pulse::Doing;
@@ -38,10 +38,8 @@ pub(super) type ClaimWindows = Box<dyn FnMut() -> bool + Send>;
 pub(super) struct SessionLanes {
     pool: Lanes,
     role: Role,
-    /// Whether the other side may not change the transport.
-    keeps_transport: bool,
-    /// Whether lanes over UDP and TCP may stand side by side.
-    mixes_udp: bool,
+    /// How the other side may change the transport.
+    changes: TransportChanges,
     /// Whether the other side knows the limit `network:shared`.
     peer_knows_shared: bool,
     observer: Arc<dyn Observer>,
@@ -54,9 +52,15 @@ pub(super) struct SessionLanes {
     to_lose: Vec<LaneId>,
     /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
     remaining: Option<u64>,
-    /// Claims memory for the windows of lanes that have some. `None` where it needs no claim.
-    window_room: Option<ClaimWindows>,
-    /// Claims memory for lanes over UDP. `None` where it needs no claim.
+    memory: LaneClaims,
+}
+
+/// The memory of lanes besides buffers. Nobody counts what is `None`.
+#[derive(Default)]
+struct LaneClaims {
+    /// Claims memory for the windows of lanes that have some.
+    windows: Option<ClaimWindows>,
+    /// Claims memory for a lane over UDP.
     lend: Option<LendMemory>,
     /// The memory of those that stand.
     lent: BTreeMap<LaneId, LentMemory>,
@@ -72,8 +76,7 @@ impl SessionLanes {
     ) -> SessionLanes {
         SessionLanes {
             role: rules.role,
-            keeps_transport: rules.keeps_transport,
-            mixes_udp: rules.mixes_udp,
+            changes: rules.changes,
             peer_knows_shared: rules.peer_knows_shared,
             pool: Lanes::new(rules),
             observer,
@@ -82,28 +85,26 @@ impl SessionLanes {
             reported_segment: None,
             to_lose: Vec::new(),
             remaining: None,
-            window_room: None,
-            lend: None,
-            lent: BTreeMap::new(),
+            memory: LaneClaims::default(),
         }
     }
 
     /// Takes lanes with windows only if `room` returns that there is memory for them.
     pub(super) fn set_window_room(&mut self, room: ClaimWindows) {
-        self.window_room = Some(room);
+        self.memory.windows = Some(room);
     }
 
     /// Takes lanes over UDP only if `lend` has memory for them.
     pub(super) fn set_lane_memory(&mut self, lend: LendMemory) {
-        self.lend = Some(lend);
+        self.memory.lend = Some(lend);
     }
 
     /// Claims the memory of a lane over UDP, until it ends. Returns whether it is there.
     fn lend_to(&mut self, lane: LaneId) -> bool {
-        let Some(lend) = &mut self.lend else { return true };
+        let Some(lend) = &mut self.memory.lend else { return true };
         let lent = lend(UDP_LANE_BYTES);
         let has = lent.is_some();
-        self.lent.extend(lent.map(|lent| (lane, lent)));
+        self.memory.lent.extend(lent.map(|lent| (lane, lent)));
         has
     }
 
@@ -133,7 +134,7 @@ impl SessionLanes {
         let has = match facts.memory {
             LaneMemory::Kernel => true,
             LaneMemory::Slots => self.lend_to(lane.id()),
-            LaneMemory::Window { .. } => self.window_room.as_mut().is_none_or(|room| room()),
+            LaneMemory::Window { .. } => self.memory.windows.as_mut().is_none_or(|room| room()),
         };
         if !has {
             let over = facts.transport;
@@ -159,13 +160,13 @@ impl SessionLanes {
     /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
     /// does.
     pub(super) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
-        self.lent.remove(&end.id);
+        self.memory.lent.remove(&end.id);
         self.pool.ended(end)
     }
 
     /// Closes this side's end of a lane, if it stands here.
     pub(super) fn close(&mut self, id: LaneId) {
-        self.lent.remove(&id);
+        self.memory.lent.remove(&id);
         self.pool.close(id);
     }
 
@@ -188,7 +189,7 @@ impl SessionLanes {
             // or none: the other ends are not there.
             let is_other =
                 [self.pool.transport(), target.transport].iter().filter(|t| **t == Transport::Udp).count() == 1;
-            let keeps = self.keeps_transport || is_other && !self.mixes_udp;
+            let keeps = self.changes.is_kept || is_other && !self.changes.mixes_udp;
             let transport = if keeps { self.pool.transport() } else { target.transport };
             self.pool.set_target(target.count, transport);
         }
@@ -218,7 +219,8 @@ impl SessionLanes {
     pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
         let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
         let is_by_network = is_hindered || matches!(by, Some(Limit::NetworkRate | Limit::NetworkShared));
-        let demand = Demand { remaining: self.remaining, is_hindered, is_by_network, is_full: false };
+        let is_by_window = by == Some(Limit::NetworkWindow);
+        let demand = Demand { remaining: self.remaining, is_hindered, is_by_window, is_by_network, is_full: false };
         let mut target = None;
         for TuningStep { task, change, reason } in self.pool.tune(demand) {
             if let LaneTask::Lose(lanes) | LaneTask::Abandon(lanes) = &task {
