@@ -1,6 +1,7 @@
 //! Two hosts that are far from each other: the effects of long, lossy, narrow and broken paths on
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
+mod auto;
 mod ends;
 mod manners;
 mod quic;
@@ -73,6 +74,19 @@ impl Far {
         running.wait_event(|event| event["bytes_sent"].as_u64().filter(|now| *now >= sent + more));
         (self.forward().delivered_bytes - bytes) as f64 / begun.elapsed().as_secs_f64()
     }
+}
+
+/// Hosts whose buffers limit each TCP connection to a hundredth of the path.
+fn narrow_hosts(path: &str) -> Far {
+    Far::over(wan(path, &[("net.ipv4.tcp_wmem", "4096 16384 65536")]), "")
+}
+
+/// Waits until the lanes are told of as one of these.
+fn decision(running: &Running, changes: &[&str]) {
+    running.wait_event(|event| {
+        let of_these = changes.iter().any(|change| event["change"] == *change);
+        (event["type"] == "lanes" && of_these).then_some(())
+    });
 }
 
 /// A path with these kernel settings at both ends.

@@ -96,27 +96,15 @@ fn where_udp_does_not_pass_quic_says_so_and_auto_does_without() {
     assert_eq!(push(&[]).code, 0, "{}", far.daemon.log());
 }
 
-/// Hosts whose buffers limit each TCP connection to a hundredth of the path.
-fn narrow_hosts(path: &str) -> Far {
-    Far::over(wan(path, &[("net.ipv4.tcp_wmem", "4096 16384 65536")]), "")
-}
-
-/// Options for few lanes, so that trying more lanes over TCP does not take long.
-/// Only who may have all of the path goes over to QUIC.
+/// Options for few lanes, so that trying more lanes over TCP does not take long. Only who may have
+/// all of the path goes over to QUIC, and only where lanes over UDP cannot be had.
 const FEW_LANES: [&str; 4] = ["--memory", "96MiB", "--share", "all"];
-
-fn decision(running: &Running, changes: &[&str]) {
-    running.wait_event(|event| {
-        let of_these = changes.iter().any(|change| event["change"] == *change);
-        (event["type"] == "lanes" && of_these).then_some(())
-    });
-}
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_direction() {
     for direction in [Direction::Push, Direction::Pull] {
-        let far = narrow_hosts("rate=400Mbit/s,rtt=100ms");
+        let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=strange-udp");
         let (near, there) = (far.client.path("f"), far.root.join("f"));
         let url = far.daemon.url("data/f");
         let (verb, source, ends) = match direction {

@@ -80,3 +80,18 @@ fn where_udp_does_not_pass_a_run_over_it_says_so() {
     assert_eq!(outcome.code, 5, "{outcome}");
     assert!(outcome.events_of("fault").iter().any(|fault| fault.to_string().contains("UDP")), "{outcome}");
 }
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_session_over_udp_on_a_path_that_breaks_goes_on_over_tcp_and_says_so() {
+    let far = Far::new("rate=200Mbit/s,rtt=20ms");
+    files::make(far.client.path("f"), 1, 300 * MIB);
+    let running = far.run("push").args(UDP).arg("f").arg(far.daemon.url("data/f")).start();
+    running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 30 << 20));
+    far.change("loss=0.5");
+    decision(&running, &["tcp"]);
+    far.change("loss=0");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}

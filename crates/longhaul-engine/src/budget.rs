@@ -34,6 +34,10 @@ pub(crate) const LANES_QUIC: u32 = 4;
 
 /// Lanes over UDP: one carries 15 to 25 Gbit/s, and repairs what is lost without standing still.
 pub(crate) const LANES_UDP: u32 = 1;
+/// Bytes of one end of a lane over UDP besides slots: an inbox of 16 runs of 64 KiB and one run to
+/// send, 256 KiB of messages on their way, and what is known of the pieces of units that are not
+/// whole, 16 KiB for a chunk of 4 MiB.
+pub(crate) const UDP_LANE_BYTES: u64 = 2 << 20;
 /// Lanes that a transfer may come to use by default: a connection that a loss of 0.1 % keeps at a
 /// thirtieth of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;

@@ -358,7 +358,7 @@ pub(crate) const TUNNEL_FACTS: TransportFacts = TransportFacts {
 };
 
 /// DSCP LE, 000001, with both bits of ECN behind it, which TCP sets itself.
-const LOWER_EFFORT: u8 = 1 << 2;
+pub(crate) const LOWER_EFFORT: u8 = 1 << 2;
 /// Bytes that may wait unsent in the socket of a lane that has just begun on a long path. With
 /// more, the first lanes would keep all of a short file, and send it one window after the other.
 const UNSENT_FIRST: u32 = 128 << 10;

@@ -69,6 +69,7 @@ fn transfer(far: Far) -> Message {
             choose: true,
             exact_chunks: false,
             knows_shared: false,
+            udp_beside_tcp: false,
             share: PathShare::Fair,
         },
         digests: true,

@@ -13,6 +13,8 @@ pub(crate) const NEEDS_CHECKSUM: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const ICMP: [u8; 2] = [1, 58];
+/// The bit that each packet of QUIC has set in its first byte (RFC 9000, section 17).
+const QUIC_BIT: u8 = 0x40;
 
 /// The offload header, in the machine's byte order as the kernel has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +53,8 @@ impl Offload {
 pub(crate) enum Protocol {
     Tcp,
     Udp,
+    /// UDP that no firewall takes for QUIC.
+    StrangeUdp,
     Icmp,
     Other,
 }
@@ -88,6 +92,9 @@ impl Shape {
         Some(Shape {
             protocol: match ip.protocol {
                 TCP => Protocol::Tcp,
+                UDP if start > 0 && packet.get(headers).is_some_and(|first| first & QUIC_BIT == 0) => {
+                    Protocol::StrangeUdp
+                }
                 UDP => Protocol::Udp,
                 icmp if ICMP.contains(&icmp) => Protocol::Icmp,
                 _ => Protocol::Other,
@@ -200,13 +207,22 @@ mod tests {
     fn both_versions_and_both_transports_are_told() {
         for (version, protocol, told, transport, headers) in [
             (V4, TCP, Protocol::Tcp, 20, 52),
-            (V4, UDP, Protocol::Udp, 20, 28),
+            (V4, UDP, Protocol::StrangeUdp, 20, 28),
             (V6, TCP, Protocol::Tcp, 40, 72),
-            (V6, UDP, Protocol::Udp, 40, 48),
+            (V6, UDP, Protocol::StrangeUdp, 40, 48),
         ] {
             let shape = Shape::read(&Sample { version, protocol, payload: 3000, segment: 1200 }.frame()).unwrap();
             assert_eq!((shape.protocol, shape.transport, shape.headers, shape.segments), (told, transport, headers, 3));
             assert!(!shape.local);
+        }
+    }
+
+    #[test]
+    fn a_datagram_passes_for_quic_by_its_first_byte() {
+        let mut frame = Sample { version: V4, protocol: UDP, payload: 100, segment: 0 }.frame();
+        for (first, told) in [(0x40, Protocol::Udp), (0xc0, Protocol::Udp), (0x21, Protocol::StrangeUdp)] {
+            frame[OFFLOAD_BYTES + 28] = first;
+            assert_eq!(Shape::read(&frame).unwrap().protocol, told, "{first:#x}");
         }
     }
 

@@ -86,6 +86,8 @@ pub struct Blocked {
     pub tcp: bool,
     /// All of UDP: the firewall that QUIC meets.
     pub udp: bool,
+    /// UDP that is not QUIC: the firewall that lets nothing through which it does not know.
+    pub strange_udp: bool,
     /// All of ICMP, version 4 and 6: errors and echoes.
     pub icmp: bool,
 }

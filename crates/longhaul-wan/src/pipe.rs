@@ -190,6 +190,7 @@ impl<T: Copy> Pipe<T> {
         let blocked = match shape.protocol {
             Protocol::Tcp => self.path.blocked.tcp,
             Protocol::Udp => self.path.blocked.udp,
+            Protocol::StrangeUdp => self.path.blocked.udp || self.path.blocked.strange_udp,
             Protocol::Icmp => self.path.blocked.icmp,
             Protocol::Other => false,
         };

@@ -18,7 +18,7 @@ use crate::{Error, Rate};
 /// | `loss` | `1e-3`, `0.1%`; in bursts of 4 packets on average: `1e-3@4`; Gilbert and Elliott: `ENTER:LEAVE:BAD[:GOOD]` |
 /// | `duplicate`, `corrupt`, `corrupt-silently` | a share of packets |
 /// | `reorder` | a share of packets, held back for 1 ms or as given: `1e-2@5ms` |
-/// | `block` | `udp`, `tcp`, `icmp`, several joined by `+`, or `none` |
+/// | `block` | `udp`, `strange-udp` (not QUIC), `tcp`, `icmp`, joined by `+`, or `none` |
 /// | `hole` | packets above so many bytes vanish, or `none` |
 /// | `overhead` | bytes on the wire for each packet besides its own |
 /// | `link` | `down` or `up` |
@@ -154,8 +154,9 @@ fn blocked(value: &str) -> Result<Blocked, Error> {
         match protocol {
             "tcp" => blocked.tcp = true,
             "udp" => blocked.udp = true,
+            "strange-udp" => blocked.strange_udp = true,
             "icmp" => blocked.icmp = true,
-            _ => return Err(wrong("protocol", protocol, "tcp, udp, icmp, joined by +, or none")),
+            _ => return Err(wrong("protocol", protocol, "tcp, udp, strange-udp, icmp, joined by +, or none")),
         }
     }
     Ok(blocked)
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn each_key_changes_what_it_names_and_nothing_else() {
         let even = Path::default;
-        let udp_and_icmp = Blocked { udp: true, icmp: true, tcp: false };
+        let udp_and_icmp = Blocked { udp: true, icmp: true, ..Blocked::default() };
         let chain = Bursts { enter: 0.1, leave: 0.2, bad: 0.5, good: 0.01 };
         for (text, path) in [
             ("rate=1Gbit/s", Path { rate: Some(Rate::mbit(1000)), ..even() }),
@@ -211,6 +212,7 @@ mod tests {
             ("corrupt=0.1", Path { corrupt: 0.1, ..even() }),
             ("corrupt-silently=1e-5", Path { corrupt_silently: 1e-5, ..even() }),
             ("block=udp+icmp", Path { blocked: udp_and_icmp, ..even() }),
+            ("block=strange-udp", Path { blocked: Blocked { strange_udp: true, ..Blocked::default() }, ..even() }),
             ("block=none", even()),
             ("hole=1500", Path { hole: Some(1500), ..even() }),
             ("overhead=38", Path { overhead: 38, ..even() }),

@@ -166,8 +166,8 @@ pub struct NetworkOptions {
     /// Data connections, 1 to 128, or `auto` [default: auto]
     #[arg(long, value_name = "N|auto")]
     pub lanes: Option<OsString>,
-    /// Kind of lane: tcp, quic, udp, or auto, which begins with tcp and, with --share all, goes
-    /// over to quic where that carries more [default: auto]
+    /// Kind of lane: tcp, quic, udp, or auto, which begins with tcp and goes over to udp where that
+    /// carries more, or, with --share all, to quic [default: auto]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<OsString>,
     /// Congestion control of the lanes: auto, or a name that the kernel offers; over quic auto,

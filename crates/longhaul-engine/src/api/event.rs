@@ -293,6 +293,8 @@ pub enum LanesChange {
     Added(u32),
     /// This many lanes are added, over QUIC.
     AddedOverQuic(u32),
+    /// This many lanes are added, over UDP.
+    AddedOverUdp(u32),
     /// This many lanes end: they finish what they have in hand.
     Retired(u32),
     /// This many lanes are given up: others send again what they had in hand.
@@ -310,6 +312,8 @@ pub enum LanesChange {
     Quic,
     /// From now on lanes are made over QUIC, and those over TCP stay.
     TcpAndQuic,
+    /// From now on lanes are made over UDP alone, and those over TCP end.
+    Udp,
     /// Lanes use segments of so many bytes at most.
     Segments(u32),
     /// This many lanes go straight to the other host, and those over ssh end.
@@ -324,12 +328,14 @@ impl fmt::Display for LanesChange {
             LanesChange::Unchanged => f.write_str("="),
             LanesChange::Added(count) => write!(f, "+{count}"),
             LanesChange::AddedOverQuic(count) => write!(f, "+{count} over quic"),
+            LanesChange::AddedOverUdp(count) => write!(f, "+{count} over udp"),
             LanesChange::Retired(count) => write!(f, "-{count}"),
             LanesChange::GivenUp(count) => write!(f, "lose {count}"),
             LanesChange::Congestion { lanes, name } => write!(f, "{lanes} to {name}"),
             LanesChange::Tcp => f.write_str("tcp"),
             LanesChange::Quic => f.write_str("quic"),
             LanesChange::TcpAndQuic => f.write_str("tcp and quic"),
+            LanesChange::Udp => f.write_str("udp"),
             LanesChange::Segments(bytes) => write!(f, "to segments of {bytes} bytes"),
             LanesChange::Straight(count) => write!(f, "{count} straight"),
             LanesChange::Paced(rate) => write!(f, "paced at {:.1} MB/s", *rate as f64 / 1e6),

@@ -15,7 +15,7 @@ use longhaul_net::{
     dial_control_over,
 };
 use longhaul_proto::wire::message::{
-    self, CAP_KNOWS_SHARED, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused,
+    self, CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused,
 };
 use tokio::sync::mpsc;
 
@@ -27,7 +27,9 @@ use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
 use super::wish::Wish;
 use crate::api::{Reach, Remote, Transport, Verify};
-use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP};
+use crate::budget::{
+    self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP,
+};
 use crate::faults::dial_fault;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::{LaneEvent, LaneListener};
@@ -114,6 +116,7 @@ impl Run {
         let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
         transfer.flow.transport = transport;
+        transfer.flow.udp_beside_tcp &= ways.is_none();
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
@@ -130,7 +133,7 @@ impl Run {
             handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts().chain(first), patience)
                 .await?;
         handshake::need_udp(transport, &welcome, &granted)?;
-        accept_answer(&transfer, &welcome, &granted)?;
+        accept_answer(&mut transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
         let start = self.stands(again, role, (&welcome, &granted), dialling.sync);
@@ -138,7 +141,7 @@ impl Run {
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
         ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
-        let dial = self.dial_of(&control, &welcome, connect, ahead);
+        let dial = self.dial_of(&control, &welcome, (connect, transfer.flow.udp_beside_tcp), ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {
             let joined = dial(id, transport);
@@ -170,7 +173,8 @@ impl Run {
         let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| is_tcp);
         let (first, most) = match (self.settings.transport, known) {
             (Transport::Quic, _) => (LANES_QUIC, LANES_QUIC),
-            (Transport::Udp, _) => (LANES_UDP, LANES_UDP),
+            // More only if the session has to go back to TCP.
+            (Transport::Udp, _) => (LANES_UDP, LANES_DEFAULT),
             (_, Some(lanes)) => (lanes, LANES_AUTO_MAX),
             (_, None) => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
         };
@@ -243,6 +247,17 @@ impl Run {
             && self.settings.congestion == Congestion::Auto
     }
 
+    /// Whether lanes may run over UDP beside others over TCP, which are tried where TCP is held
+    /// back, or to which the session goes back. They are always encrypted, have a control of their
+    /// own, and take one path.
+    fn may_mix_udp(&self) -> bool {
+        let is_free = self.settings.congestion == Congestion::Auto;
+        matches!(self.settings.transport, Transport::Auto | Transport::Udp)
+            && is_free
+            && self.protection() == Protection::Private
+            && self.paths.as_slice().len() <= 1
+    }
+
     /// How the data may flow.
     fn flow(&self, lanes_max: u32) -> Result<Flow, Fault> {
         let congestion = match &self.settings.congestion {
@@ -258,7 +273,8 @@ impl Run {
             return Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Network::UseTcpOrFairShare));
         }
         let exact_chunks = self.settings.chunk.is_some();
-        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks, share, knows_shared: true })
+        let (knows_shared, udp_beside_tcp) = (true, self.may_mix_udp());
+        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks, share, knows_shared, udp_beside_tcp })
     }
 
     /// How lanes are connected, to whichever session they will belong.
@@ -276,8 +292,9 @@ impl Run {
         let several = self.paths.as_slice().len() > 1;
         let (protection, first, may_change) = (self.protection(), self.transport(), self.may_change_transport());
         Arc::new(move |chosen, asked, segment_max| {
-            // What is granted is the other side's wish; what may be, this side's.
-            let transport = if may_change { asked } else { first };
+            // What is granted is the other side's wish; what may be, this side's. A session goes
+            // back from UDP only to TCP.
+            let transport = if may_change || first == message::Transport::Udp { asked } else { first };
             let (local, addr) = chosen.map_or((None, addr), |path| path.addresses(addr));
             let mut options = LaneOptions { local, segment_max, ..options.clone() };
             if several {
@@ -317,9 +334,10 @@ fn tell_of_ways(ways: &Arc<Ways>, role: Role, wanted: message::Transport, listen
     }
 }
 
-/// Refuses an answer that grants more than was asked for, smaller chunks than there may be, or less
-/// metadata.
-fn accept_answer(transfer: &Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+/// Takes in whether UDP may stand beside TCP. Refuses an answer that grants more than was asked
+/// for, smaller chunks than there may be, or less metadata.
+fn accept_answer(transfer: &mut Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+    transfer.flow.udp_beside_tcp &= welcome.caps & CAP_UDP_BESIDE_TCP != 0;
     let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), transfer.chunk_max.bytes()];
     if welcome.chunk.bytes() > transfer.chunk.bytes() || !sizes.is_sorted() {
         return Err(Fault::protocol("the other side chose larger chunks than were offered"));

@@ -25,21 +25,29 @@ use crate::lanes::{JoinedLane, StreamLane};
 impl Run {
     /// How lanes of a session are dialled and joined to it: those first whose connections were
     /// begun before it was agreed on.
-    pub(super) fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Ahead>) -> Dial {
+    /// `mixes_udp`: whether some may go over UDP and others over TCP.
+    pub(super) fn dial_of(
+        &self,
+        control: &Control,
+        welcome: &Welcome,
+        (connect, mixes_udp): (Connect, bool),
+        ahead: Vec<Ahead>,
+    ) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
         let (addr, udp, dials) = (control.peer_addr, self.udp.clone(), self.udp.begin());
         let (secret, round_trip) = (control.udp.clone(), control.rtt);
         let terms = UdpTerms { session, key: key.clone(), secret, round_trip };
-        let is_udp = self.transport() == message::Transport::Udp;
+        let begins_with_udp = self.transport() == message::Transport::Udp;
         Arc::new(move |id, transport| {
-            if (transport == message::Transport::Udp) != is_udp {
-                // A session whose lanes all go over UDP is asked for as such, or has none of them.
+            let is_udp = transport == message::Transport::Udp;
+            if is_udp != begins_with_udp && !mixes_udp {
+                // A session is asked for lanes over UDP as such, or has none of them.
                 let why = format_args!("the other side grants a lane over {transport:?}, which was not asked for");
                 return Err(Fault::protocol(why));
             }
             let mut silent = false;
-            let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let begun = if is_udp { None } else { ahead.lock().unwrap_or_else(PoisonError::into_inner).pop() };
             let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok().flatten()) {
                 Some((chosen, connected)) => (chosen, Some(connected)),
                 // Ssh chooses its own path.
@@ -64,12 +72,7 @@ impl Run {
             } else {
                 segments.dial(chosen.as_ref().map_or(0, Chosen::place), over_stream)
             };
-            let joined = joined.map_err(|fault| match (transport, fault.code) {
-                (message::Transport::Quic | message::Transport::Udp, FaultCode::TimedOut) if fault.hint.is_none() => {
-                    fault.hint(hint::Network::LetUdpThrough { port: addr.port() })
-                }
-                _ => fault,
-            });
+            let joined = joined.map_err(|fault| hinted(fault, transport, addr.port()));
             if matches!(transport, message::Transport::Quic | message::Transport::Udp) {
                 let dialled = match &joined {
                     Ok(_) => Dialled::Joined,
@@ -92,6 +95,16 @@ impl Run {
             }
             joined
         })
+    }
+}
+
+/// A fault of a dial, with a hint where a firewall may drop UDP.
+fn hinted(fault: Fault, transport: message::Transport, port: u16) -> Fault {
+    match (transport, fault.code) {
+        (message::Transport::Quic | message::Transport::Udp, FaultCode::TimedOut) if fault.hint.is_none() => {
+            fault.hint(hint::Network::LetUdpThrough { port })
+        }
+        _ => fault,
     }
 }
 

@@ -114,7 +114,7 @@ impl State {
     }
 
     fn tuned(&mut self, tuned: &LanesTuned) {
-        if let LanesChange::AddedOverQuic(_) | LanesChange::Straight(_) = tuned.change {
+        if let LanesChange::AddedOverQuic(_) | LanesChange::AddedOverUdp(_) | LanesChange::Straight(_) = tuned.change {
             self.is_mixed = true;
         }
         if self.is_mixed {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn of_lanes_over_quic_and_beside_ssh_nothing_is_found_out() {
-        for change in [LanesChange::AddedOverQuic(4), LanesChange::Straight(4)] {
+        for change in [LanesChange::AddedOverQuic(4), LanesChange::AddedOverUdp(1), LanesChange::Straight(4)] {
             let mixed = tuned(8, change, Why::Trying { rate: 1 });
             assert_eq!(after(None, vec![mixed, tuned(12, LanesChange::Unchanged, PAID)]), None);
         }

@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LANES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
 use longhaul_disk::EngineKind;
-use longhaul_net::{Congestion, Control, PublicKey, TransportFacts};
+use longhaul_net::{Congestion, Control, Protection, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection, need_share};
@@ -118,6 +118,7 @@ async fn prepare(
 ) -> Result<Admission, Fault> {
     // Before anybody makes room for it, or an earlier session of its run ends for it.
     authorise(daemon, client, &transfer)?;
+    transfer.flow.udp_beside_tcp &= has_udp(daemon, &transfer);
     daemon.live.drain.admit()?;
     let measured = daemon.measured(client, &transfer)?;
     // Before the limits: the earlier session of this run may hold what they would refuse.
@@ -216,6 +217,14 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
     Ok(())
 }
 
+/// Whether lanes of a transfer may run over UDP beside others over TCP: where this daemon has such
+/// lanes, which are always encrypted.
+fn has_udp(daemon: &Daemon, transfer: &Transfer) -> bool {
+    let begins_well = matches!(transfer.flow.transport, Transport::Tcp | Transport::Udp);
+    let is_private = handshake::from_wire(transfer.protect) == Protection::Private;
+    begins_well && is_private && daemon.live.link.is_none() && !daemon.registry.bars_udp()
+}
+
 /// The rights that a transfer begins with.
 fn needs(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Needs, Fault> {
     let may_modify = match &transfer.far {
@@ -263,6 +272,9 @@ fn needed(
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
     }
     needed.reserve += budget::windows_of(facts(transfer).memory, memory);
+    if transfer.flow.transport == Transport::Udp {
+        needed.reserve += budget::UDP_LANE_BYTES * u64::from(transfer.lanes.min(LANES_MAX));
+    }
     if measured.is_some() {
         // The chunks that it sends are there before it begins.
         needed.reserve += memory - budget::memory_for(chunk_max).get();

@@ -5,7 +5,7 @@
 //! ends with it, or a refusal. A session that gets no more goes on with the memory it has: its
 //! lanes wait for their own buffers, never for another session. It knows no messages and no lanes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, hint};
@@ -50,6 +50,26 @@ impl Claimed {
             self.roots[..has].iter_mut().for_each(|root| root.shrink(bytes));
         }
         fits
+    }
+
+    /// Gives some of them back.
+    fn shrink(&mut self, bytes: u64) {
+        self.roots.iter_mut().for_each(|root| root.shrink(bytes));
+        self.share.shrink(bytes);
+    }
+}
+
+/// Bytes that are given back to a session's claim when this is dropped, if the session still runs.
+struct Lent {
+    share: Weak<Mutex<Claimed>>,
+    bytes: u64,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(share) = self.share.upgrade() {
+            lock(&share).shrink(self.bytes);
+        }
     }
 }
 
@@ -121,6 +141,15 @@ impl Buffers {
         Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes)))
     }
 
+    /// A function that claims this many bytes more for as long as what it returns is held.
+    pub(super) fn lend(&self) -> overhead::LendMemory {
+        let share = Arc::downgrade(&self.share);
+        Box::new(move |bytes| {
+            let fits = share.upgrade().is_some_and(|share| lock(&share).grow(bytes));
+            fits.then(|| Box::new(Lent { share: share.clone(), bytes }) as overhead::LentMemory)
+        })
+    }
+
     /// A function that claims `bytes` bytes more when it is first called, for lanes that keep
     /// payload in this process besides buffers, and returns whether they are there.
     pub(super) fn room(&self, bytes: u64) -> Box<dyn FnMut() -> bool + Send> {
@@ -163,6 +192,23 @@ mod tests {
 
     fn all_slots(slab: &Arc<Slab>) -> Vec<longhaul_sys::Slot> {
         std::iter::from_fn(|| slab.try_claim()).collect()
+    }
+
+    #[test]
+    fn what_a_lane_has_besides_buffers_is_claimed_and_given_back_when_it_ends() {
+        let memory = ClientShares::growing("memory", GIB, 0);
+        let (buffers, _slab) = session(&memory, key(), GIB).expect("there is room");
+        let before = memory.taken().0;
+        let mut lend = buffers.lend();
+        let lent = lend(2 << 20).expect("there is room");
+        assert_eq!(memory.taken().0, before + (2 << 20));
+        assert!(lend(GIB).is_none(), "there is no more than that");
+        drop(lent);
+        assert_eq!(memory.taken().0, before);
+        let lent = lend(2 << 20);
+        drop(buffers);
+        drop(lent);
+        assert_eq!(memory.taken().0, 0, "the claim of the session has it");
     }
 
     #[test]

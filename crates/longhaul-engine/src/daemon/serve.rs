@@ -33,6 +33,7 @@ use crate::budget::{self};
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
+use crate::lanes::rules::TransportChanges;
 use crate::lanes::udp::join::UdpTerms;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::random::nonce;
@@ -232,6 +233,10 @@ async fn welcome(
     link.set_idle(idle);
     link.set_round(daemon.runs.rounds().enter());
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
+    // Memory of the first lanes was set aside, too.
+    if transport != Transport::Udp {
+        link.set_lane_memory(admission.holdings.buffers.lend());
+    }
     // Windows of the first lanes were set aside when the session was admitted.
     if !matches!(TransportFacts::of(transport).memory, LaneMemory::Window { .. }) {
         link.set_window_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
@@ -281,6 +286,7 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
         caps: CAP_KNOWS_SHARED
             | extras_carried(admission.transfer.preserve)
             | handshake::transport_caps(admission.transfer.flow.transport)
+            | handshake::udp_beside_tcp_caps(&admission.transfer.flow)
             | match &admission.side {
                 Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
                 Side::Send(_, _, caps) => *caps,
@@ -301,10 +307,14 @@ fn expecting(
     (session, admission): (SessionName, &Admission),
     listener: Arc<dyn LaneListener>,
 ) -> Expecting {
-    let (count, key) = (admission.lanes, JoinKey(control.exporter));
+    let (count, key, flow) = (admission.lanes, JoinKey(control.exporter), &admission.transfer.flow);
     let terms = || UdpTerms { session, key: key.clone(), secret: control.udp.clone(), round_trip: control.rtt };
     Expecting {
-        udp: (admission.transfer.flow.transport == Transport::Udp).then(terms),
+        udp: (flow.transport == Transport::Udp || flow.udp_beside_tcp).then(terms),
+        slab: match &admission.side {
+            Side::Receive(..) => Some(admission.machinery.slab.clone()),
+            Side::Send(..) => None,
+        },
         key,
         peer: control.peer_key,
         protection: handshake::from_wire(admission.transfer.protect),
@@ -330,14 +340,19 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         // A sender replaces nothing.
         Side::Send(..) => Policy { if_exists: IfExists::Fail, may_modify: false },
     };
+    let mixes_udp = transfer.flow.udp_beside_tcp;
+    let changes = TransportChanges { is_kept: daemon.live.link.is_some(), mixes_udp };
     let lanes = LanePlan {
         numbers: LaneNumbers { first: admission.lanes, least: admission.lanes, most: admission.lanes_max },
         transport: transfer.flow.transport,
-        keeps_transport: daemon.live.link.is_some(),
+        changes,
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
         known_congestion: None,
-        choose_transport: LanePlan::may_choose_transport(&transfer.flow) && daemon.live.link.is_none(),
+        rivals: match daemon.live.link {
+            Some(_) => Vec::new(),
+            None => LanePlan::rivals(&transfer.flow, changes),
+        },
         tunes: true,
         rates: LaneRates::of(rate, transfer.flow.rate),
         share: (transfer.flow.share, transfer.flow.knows_shared),

@@ -118,6 +118,13 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
         Ok(())
     }
 
+    fn shrink(&mut self, client: K, amount: u64) {
+        self.taken -= amount;
+        if let Some(had) = self.clients.get_mut(&client) {
+            had.amount -= amount;
+        }
+    }
+
     fn give_back(&mut self, client: K, amount: u64) {
         self.taken -= amount;
         if let Some(had) = self.clients.get_mut(&client) {
@@ -236,6 +243,14 @@ impl Share {
         self.shares.lock().grow(self.client, amount)?;
         self.amount += amount;
         Ok(())
+    }
+
+    /// Gives a part of the claim back.
+    pub(super) fn shrink(&mut self, amount: u64) {
+        let amount = amount.min(self.amount);
+        self.shares.lock().shrink(self.client, amount);
+        self.amount -= amount;
+        self.shares.given_back.notify_waiters();
     }
 
     /// Its amount.

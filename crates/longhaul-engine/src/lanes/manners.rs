@@ -126,6 +126,13 @@ impl LaneManners {
         self.joined_path(id, (stream.interface(), stream.peer_addr().map(|peer| peer.ip())), Instant::now());
     }
 
+    /// Takes a lane over UDP that joined. Its path has a control of its own.
+    pub(crate) fn joined_udp(&self, lane: &LaneHandle) {
+        if self.keeps && self.share == PathShare::Polite {
+            lane.set_scavenger();
+        }
+    }
+
     fn joined_path(&mut self, id: LaneId, ends: PathEnds, now: Instant) {
         match self.paths.iter_mut().find(|path| path.ends == ends) {
             Some(path) if path.left.is_some() => path.come_back(now),

@@ -6,6 +6,8 @@
 //! themselves, `health` finds those to give up. The machines decide what becomes of a lost lane's
 //! unit. It knows no messages and no machines.
 
+mod udp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +46,8 @@ struct WantedLanes {
     /// The transport of lanes that are added from now on. A search may try another than the first,
     /// and settle on either.
     transport: Transport,
+    /// Whether lanes over UDP and TCP may stand side by side.
+    mixes_udp: bool,
 }
 
 /// The lanes of one side. See the module.
@@ -77,6 +81,7 @@ impl Lanes {
                 is_given: rules.tuning.is_none(),
                 first_transport: rules.transport,
                 transport: rules.transport,
+                mixes_udp: rules.changes.mixes_udp,
             },
             shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.share),
             health: LaneHealth::new(rules.role, rules.stall_after),
@@ -97,18 +102,19 @@ impl Lanes {
         run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id(), lane.handle(), Pulse::default());
-        if let JoinedLane::Stream(lane) = &lane {
-            self.manners.joined(id, &lane.stream);
+        match &lane {
+            JoinedLane::Stream(lane) => self.manners.joined(id, &lane.stream),
+            JoinedLane::Udp(_) => self.manners.joined_udp(&handle),
         }
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
         if over != Transport::Ssh {
             self.search.joined(id, &handle);
         }
-        let (beat, pacer, lanes) = (pulse.clone(), self.shares.pacer().clone(), self.wanted.count);
+        let (beat, pacer, slots) = (pulse.clone(), self.shares.pacer_of(over).clone(), self.shares.slots().clone());
         let path = self.shares.path().clone();
         let run = move |quit| {
-            listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, lanes, path })))
+            listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer, slots, path })))
         };
         let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
@@ -164,6 +170,7 @@ impl Lanes {
         self.shares.divide_windows(lanes, expected);
         self.shares.divide_rate(self.running.iter().map(|(id, lane)| (self.manners.pace(*id), &lane.handle)));
         self.manners.doubt_paces();
+        self.divide_slots();
     }
 
     /// The transport of lanes that are added from now on.
@@ -204,12 +211,13 @@ impl Lanes {
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
         let (leaving, reading) = lane.close();
-        self.shares.pacer().wake();
+        self.shares.wake();
         self.retired_lanes = (self.retired_lanes.0 + reading.pieces, self.retired_lanes.1 + reading.units);
         self.leaving.push(leaving);
         self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
             self.vacancy.resume();
+            self.forget_udp();
         }
         if self.running.len() < self.wanted.count as usize {
             let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
@@ -289,6 +297,7 @@ impl Lanes {
         let (rate, is_full) = (self.shares.pacer().asked(), self.manners.is_full());
         let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
         changes.extend(self.manners.take_steps());
+        changes.extend(self.leave_udp());
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -303,6 +312,11 @@ impl Lanes {
                 LaneTask::Settle(transport, lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), *transport);
+                }
+                LaneTask::Abandon(lanes) => self.set_target(self.standing(lanes), Transport::Tcp),
+                LaneTask::Return(count, lanes) => {
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.set_target(self.standing(&[]).max(*count), Transport::Tcp);
                 }
                 LaneTask::Nothing => {}
             }
@@ -388,13 +402,13 @@ impl Lanes {
 
     /// Closes all lanes at once.
     pub(crate) fn close_all(&self) {
-        self.shares.pacer().close();
+        self.shares.close();
         self.running.values().for_each(|lane| lane.handle.close());
     }
 
     /// Waits until all threads have ended. Threads at work may finish.
     pub(crate) fn join(self) {
-        self.shares.pacer().close();
+        self.shares.close();
         self.running.into_values().for_each(StandingLane::join);
         self.leaving.into_iter().for_each(EndingLane::join);
     }
@@ -417,6 +431,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::super::StreamLane;
+    use super::super::rules::TransportChanges;
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
@@ -427,7 +442,7 @@ mod tests {
             target: 1,
             lanes_max: 1,
             transport: Transport::Tcp,
-            keeps_transport: false,
+            changes: TransportChanges::default(),
             windows: 0,
             tuning: None,
             rates,

@@ -19,11 +19,13 @@ use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally, UdpHandle};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
+use longhaul_sys::{Slab, Slot};
 
 use super::event::{LaneEvent, LaneListener};
 use super::replace::OpenLaneId;
 use super::udp::desk::{AcceptedUdp, UdpSessions};
 use super::udp::join::UdpTerms;
+use super::udp::places::first_slots;
 use super::{JoinedLane, StreamLane, join};
 
 /// The sessions that expect lanes. Clones share them.
@@ -65,6 +67,9 @@ pub(crate) struct Expecting {
     pub(crate) way_told: Option<Instant>,
     /// The secrets of its lanes over UDP. `None` if none may come.
     pub(crate) udp: Option<UdpTerms>,
+    /// The slots of a session that receives, some of which each of these lanes promises as it
+    /// joins.
+    pub(crate) slab: Option<Arc<Slab>>,
     /// Lanes over UDP whose other end has not shown yet that it heard the answer.
     pub(crate) joining: HashMap<LaneId, UdpHandle>,
 }
@@ -271,11 +276,14 @@ impl UdpSessions for Registry {
         Some(self.private.enter(Source::Key(peer)))
     }
 
-    fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<u32> {
-        let mut sessions = self.lock();
-        sessions.get_mut(session)?.open.remove(&lane)?;
-        // A session that receives names its slots by the first status.
-        Some(0)
+    fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<Vec<Slot>> {
+        let slab = {
+            let mut sessions = self.lock();
+            let expecting = sessions.get_mut(session)?;
+            expecting.open.remove(&lane)?;
+            expecting.slab.clone()
+        };
+        Some(slab.as_ref().map_or_else(Vec::new, first_slots))
     }
 }
 
@@ -324,6 +332,7 @@ mod tests {
             listener: Arc::new(listener),
             way_told: None,
             udp: None,
+            slab: None,
             joining: HashMap::new(),
         };
         // A session that begins later hears of a way, too.

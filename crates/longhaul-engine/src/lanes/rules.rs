@@ -13,6 +13,7 @@ use longhaul_proto::wire::message::Transport;
 use super::replace::Replacement;
 use super::tune::TuningRules;
 use super::udp::path::UdpPath;
+use super::udp::sharers::SlotSharers;
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::Pulse;
 
@@ -37,14 +38,23 @@ pub(crate) struct LaneRules {
     pub(crate) peer_knows_shared: bool,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Whether the other side may not change it.
-    pub(crate) keeps_transport: bool,
+    /// How it may change.
+    pub(crate) changes: TransportChanges,
     /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) windows: u64,
     /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
     /// How lost lanes are replaced.
     pub(crate) replacement: Replacement,
+}
+
+/// How the transport of lanes may change in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TransportChanges {
+    /// Whether the other side may not change it.
+    pub(crate) is_kept: bool,
+    /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
+    pub(crate) mixes_udp: bool,
 }
 
 /// The means of a lane's thread besides its stream.
@@ -57,8 +67,8 @@ pub(crate) struct LaneControls {
     pub(crate) quit: Receiver<()>,
     /// Lets a sending lane send, and a receiving lane read.
     pub(crate) pacer: Pacer,
-    /// The lanes that there should be, which share the buffers.
-    pub(crate) lanes: u32,
+    /// The lanes with which a UDP lane shares the slots of a receiving side.
+    pub(crate) slots: SlotSharers,
     /// The path of UDP lanes.
     pub(crate) path: UdpPath,
 }

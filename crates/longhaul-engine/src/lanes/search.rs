@@ -38,6 +38,12 @@ impl LaneSearch {
         }
     }
 
+    /// Lanes over UDP are of no use any more. Gives how many there were over TCP before, 0 if those
+    /// still stand.
+    pub(super) fn leave_udp(&mut self) -> u32 {
+        self.tuning.as_mut().map_or(0, Tuning::leave_udp)
+    }
+
     /// Looks at the lanes that stand if a second has passed, or a quarter of one while lanes that
     /// are done wait for others. `rate` is the bound of all of them, in bytes/s.
     pub(super) fn look(

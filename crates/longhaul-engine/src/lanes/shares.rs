@@ -6,9 +6,11 @@
 
 use longhaul_core::{PathShare, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
+use longhaul_proto::wire::message::Transport;
 
 use super::manners::AccountSeen;
 use super::udp::path::UdpPath;
+use super::udp::sharers::SlotSharers;
 use super::worker::pacer::{LaneRates, Pacer};
 
 /// The shared rate and memory of one side's lanes. See the module.
@@ -22,14 +24,23 @@ pub(crate) struct LaneShares {
     windows: u64,
     /// The path of UDP lanes.
     path: UdpPath,
+    /// The account of UDP lanes: at a sender the rate of their path must hold up no others.
+    udp_pacer: Pacer,
+    /// The lanes that share the slots of a receiver.
+    slots: SlotSharers,
 }
 
 impl LaneShares {
     /// `windows`: bytes that the windows of all lanes together may take in this process; `share`:
     /// the one that they take of their path.
     pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, share: PathShare) -> LaneShares {
-        let (pacer, path) = (Pacer::new(pace(role, rates)), UdpPath::new(share));
-        LaneShares { role, rates, pacer, paced: false, windows, path }
+        let pacer = Pacer::new(pace(role, rates));
+        let udp_pacer = match role {
+            Role::Sender => Pacer::new(pace(role, rates)),
+            Role::Receiver => pacer.clone(),
+        };
+        let (path, slots) = (UdpPath::new(share, pacer.clone()), SlotSharers::default());
+        LaneShares { role, rates, pacer, paced: false, windows, path, udp_pacer, slots }
     }
 
     /// The path of UDP lanes, which all of them share.
@@ -37,7 +48,29 @@ impl LaneShares {
         &self.path
     }
 
-    /// The account of the rate, on which all lanes draw.
+    /// The lanes that share the slots of a receiver.
+    pub(crate) fn slots(&self) -> &SlotSharers {
+        &self.slots
+    }
+
+    /// The account on which lanes over a transport draw.
+    pub(crate) fn pacer_of(&self, transport: Transport) -> &Pacer {
+        if transport == Transport::Udp { &self.udp_pacer } else { &self.pacer }
+    }
+
+    /// Has lanes that wait for their turns check whether they were closed.
+    pub(crate) fn wake(&self) {
+        self.pacer.wake();
+        self.udp_pacer.wake();
+    }
+
+    /// Lets everything through from now on, because the session ends.
+    pub(crate) fn close(&self) {
+        self.pacer.close();
+        self.udp_pacer.close();
+    }
+
+    /// The account of the rate, on which all lanes draw but those over UDP.
     pub(crate) fn pacer(&self) -> &Pacer {
         &self.pacer
     }
@@ -46,6 +79,7 @@ impl LaneShares {
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         change(&mut self.rates);
         self.pacer.set_rate(pace(self.role, self.rates));
+        self.udp_pacer.set_rate(pace(self.role, self.rates));
     }
 
     /// The account as manners see it, where so many lanes stand.

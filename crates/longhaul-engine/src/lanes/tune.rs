@@ -4,15 +4,18 @@
 //! In: handles of running lanes, once a second. Out: [`TuningStep`]s for the pool to make. The
 //! search itself knows no sockets; this file knows no messages.
 
+mod choice;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, Packets};
-use longhaul_proto::tuning::transport::{self, Carried, Choice, TransportDecision};
+use longhaul_proto::tuning::transport::{Choice, Rival};
 use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig, Why};
 use longhaul_proto::wire::message::Transport;
 
+use self::choice::ParkedSearch;
 use crate::api::LanesChange;
 
 /// The start values of the search.
@@ -28,8 +31,8 @@ pub(crate) struct TuningRules {
     /// The one that was chosen before: it is tried against another one only if the lanes come to
     /// deliver less.
     pub(crate) known_congestion: Option<String>,
-    /// Whether lanes may come to run over another transport.
-    pub(crate) choose_transport: bool,
+    /// The transports that may be tried beside TCP, the one to try first in front.
+    pub(crate) rivals: Vec<Rival>,
 }
 
 /// The search, and the last counters that it saw.
@@ -37,6 +40,8 @@ pub(crate) struct TuningRules {
 pub(crate) struct Tuning {
     tuner: Option<Tuner>,
     choice: Option<Choice>,
+    /// The search among lanes over TCP, and how many there were, while lanes over UDP are alone.
+    parked: Option<ParkedSearch>,
     unit: u64,
     algorithms: Vec<String>,
     since: Instant,
@@ -76,6 +81,10 @@ pub(crate) struct Demand {
     pub(crate) remaining: Option<u64>,
     /// Whether the network alone held the last second up.
     pub(crate) is_hindered: bool,
+    /// Whether it did so by a window of the connections, and not by loss.
+    pub(crate) is_by_window: bool,
+    /// Whether it is the network that held it up, by whatever.
+    pub(crate) is_by_network: bool,
     /// Whether more lanes would carry no more, or take it from others.
     pub(crate) is_full: bool,
 }
@@ -98,6 +107,10 @@ pub(crate) enum LaneTask {
     AddOver(Transport, u32),
     /// End these in order. Lanes that are added or replaced from now on run over the transport.
     Settle(Transport, Vec<LaneId>),
+    /// Give these up, and add none but over TCP.
+    Abandon(Vec<LaneId>),
+    /// Go back to so many lanes over TCP, and end these in order.
+    Return(u32, Vec<LaneId>),
     /// End these in order.
     Retire(Vec<LaneId>),
     /// Give these up.
@@ -118,9 +131,10 @@ impl Tuning {
         }
         let algorithms = if rules.choose_congestion { candidates(first) } else { Vec::new() };
         // A trial of another transport needs room beyond the lanes of the search.
-        let room =
-            if rules.choose_transport { rules.lanes_max.saturating_sub(transport::LANES) } else { rules.lanes_max };
-        let choice = (rules.choose_transport && room >= rules.lanes).then(Choice::default);
+        let has_room = |rival: &Rival| rules.lanes_max.saturating_sub(rival.lanes()) >= rules.lanes;
+        let rivals: Vec<_> = rules.rivals.iter().copied().filter(has_room).collect();
+        let room = rules.lanes_max - rivals.iter().map(|rival| rival.lanes()).max().unwrap_or(0);
+        let choice = (!rivals.is_empty()).then(|| Choice::new(rivals));
         let (start, max) = (rules.lanes, room.max(rules.lanes));
         let search = start < max || algorithms.len() > 1;
         if !search && choice.is_none() {
@@ -130,7 +144,15 @@ impl Tuning {
         let chosen = known.and_then(|known| algorithms.iter().position(|name| name == known));
         let config = TuningConfig { start, max, unit: rules.unit, algorithms: algorithms.clone(), chosen };
         let tuner = search.then(|| Tuner::new(config));
-        Some(Tuning { tuner, choice, unit: rules.unit, algorithms, since: Instant::now(), last_looks: HashMap::new() })
+        Some(Tuning {
+            tuner,
+            choice,
+            parked: None,
+            unit: rules.unit,
+            algorithms,
+            since: Instant::now(),
+            last_looks: HashMap::new(),
+        })
     }
 
     /// Gives a lane that begins to send the congestion control that is to be tried or used.
@@ -167,7 +189,10 @@ impl Tuning {
         let counts = |look: &RunningLane| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let is_trying = self.tuner.as_ref().is_some_and(Tuner::is_trying);
-        let demand = Demand { is_hindered: demand.is_hindered && !is_trying, ..demand };
+        // A path that TCP fills carries no more by another transport. Where windows hold lanes
+        // back, a queue is not theirs.
+        let has_room = !demand.is_full || demand.is_by_window;
+        let demand = Demand { is_hindered: demand.is_hindered && !is_trying && has_room, ..demand };
         // At the end the search decides, even during a trial: it knows for which lanes the others
         // wait.
         let chosen = if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, demand) };
@@ -177,59 +202,6 @@ impl Tuning {
         let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
         let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, full: demand.is_full, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
-    }
-
-    /// The changes that the choice between TCP and QUIC asks for, empty during a trial. `None` if
-    /// it asks for none.
-    fn choose(
-        &mut self,
-        elapsed: Duration,
-        samples: &[LaneSample],
-        lanes: &[RunningLane],
-        demand: Demand,
-    ) -> Option<Vec<TuningStep>> {
-        let choice = self.choice.as_mut()?;
-        let over = |transport| -> Vec<LaneId> {
-            let runs = |look: &&RunningLane| look.handle.facts().transport == transport;
-            lanes.iter().filter(runs).map(|look| look.lane).collect()
-        };
-        let (over_tcp, over_quic) = (over(Transport::Tcp), over(Transport::Quic));
-        let delivered = |by: &[LaneId]| samples.iter().filter(|s| by.contains(&s.lane)).map(|s| s.acked).sum();
-        let carried = Carried {
-            elapsed,
-            tcp: delivered(&over_tcp),
-            quic: delivered(&over_quic),
-            quic_lanes: over_quic.len() as u32,
-            rtt: samples.iter().map(|sample| sample.rtt).max().unwrap_or_default(),
-            hindered: demand.is_hindered,
-            remaining: demand.remaining,
-        };
-        let verdict = choice.second(&carried);
-        let (what, change, why) = match verdict {
-            Some(TransportDecision::Try(count, why)) => {
-                (LaneTask::AddOver(Transport::Quic, count), LanesChange::AddedOverQuic(count), why)
-            }
-            Some(TransportDecision::Keep(alone, why)) => {
-                let ends = if alone { over_tcp } else { Vec::new() };
-                // More lanes over QUIC carry no more, so the rest of the search only looks after
-                // the end.
-                let count = (lanes.len() - ends.len()) as u32;
-                let config =
-                    TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new(), chosen: None };
-                (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
-                let change = if alone { LanesChange::Quic } else { LanesChange::TcpAndQuic };
-                (LaneTask::Settle(Transport::Quic, ends), change, why)
-            }
-            Some(TransportDecision::Drop(why)) => {
-                self.choice = None;
-                // The lanes that stay have had to share with those that end.
-                self.tuner.iter_mut().for_each(Tuner::disturbed);
-                (LaneTask::Settle(Transport::Tcp, over_quic), LanesChange::Tcp, why)
-            }
-            None if choice.is_trying() => return Some(Vec::new()),
-            None => return None,
-        };
-        Some(vec![TuningStep { task: what, change, reason: why }])
     }
 
     fn sample(&mut self, look: &RunningLane, elapsed: Duration) -> Option<LaneSample> {
@@ -344,6 +316,8 @@ mod tests {
         remaining: u64,
         /// Whether the network hinders.
         hindered: bool,
+        /// Whether the path is full.
+        full: bool,
     }
 
     /// The tasks that a search that begins with two lanes decides, each with its second.
@@ -352,6 +326,7 @@ mod tests {
         let mut tuning = Tuning {
             tuner: Some(Tuner::new(config)),
             choice,
+            parked: None,
             unit: 4 << 20,
             algorithms: Vec::new(),
             since: Instant::now(),
@@ -371,7 +346,13 @@ mod tests {
             };
             let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
-            let demand = Demand { remaining: Some(shown.remaining), is_hindered: shown.hindered, is_full: false };
+            let demand = Demand {
+                remaining: Some(shown.remaining),
+                is_hindered: shown.hindered,
+                is_by_window: false,
+                is_by_network: shown.hindered,
+                is_full: shown.full,
+            };
             let changes = tuning.second(now, &looks, None, demand);
             decided.extend(changes.into_iter().map(|change| (place + 1, change.task)));
         }
@@ -380,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_retires_and_is_all_that_is_waited_for_at_the_end_is_given_up() {
-        let shown = |delivered, remaining| Shown { delivered, retiring: true, remaining, hindered: false };
+        let shown = |delivered, remaining| Shown { delivered, retiring: true, remaining, hindered: false, full: false };
         let decided = |seconds: [Shown; 2]| decided(2, None, seconds);
         // Lane 0 delivers 100 MB/s and lane 1 0.1 MB/s: it has 4 MB in hand when nothing is left to
         // give.
@@ -394,14 +375,32 @@ mod tests {
 
     #[test]
     fn quic_is_tried_neither_beside_a_trial_of_lanes_nor_before_those_that_stay_found_their_speed() {
-        let second =
-            |n: u64| Shown { delivered: [n * 50 * MB; 2], retiring: false, remaining: 10_000 * MB, hindered: n > 3 };
-        let decided = decided(8, Some(Choice::default()), (1..=12).map(second));
+        let second = |n: u64| Shown {
+            delivered: [n * 50 * MB; 2],
+            retiring: false,
+            remaining: 10_000 * MB,
+            hindered: n > 3,
+            full: false,
+        };
+        let decided = decided(8, Some(Choice::new([Rival::Quic])), (1..=12).map(second));
         assert_eq!(decided[0], (3, LaneTask::Add(2)));
         assert!(matches!(decided[1], (6, LaneTask::Retire(_))), "{decided:?}");
         // The lanes find their speed and are measured for three seconds, then the network hinders
         // for three.
-        assert_eq!(decided[2..], [(12, LaneTask::AddOver(Transport::Quic, transport::LANES))]);
+        assert_eq!(decided[2..], [(12, LaneTask::AddOver(Transport::Quic, Rival::Quic.lanes()))]);
+    }
+
+    #[test]
+    fn a_path_that_tcp_fills_is_none_to_try_another_transport_on() {
+        let second = |n: u64| Shown {
+            delivered: [n * 50 * MB; 2],
+            retiring: false,
+            remaining: 10_000 * MB,
+            hindered: true,
+            full: true,
+        };
+        let decided = decided(2, Some(Choice::new([Rival::Quic])), (1..=20).map(second));
+        assert_eq!(decided, []);
     }
 
     #[test]
@@ -411,9 +410,10 @@ mod tests {
             retiring: false,
             remaining: if n < 8 { 10_000 * MB } else { 0 },
             hindered: true,
+            full: false,
         };
-        let decided = decided(2, Some(Choice::default()), (1..=8).map(second));
-        assert!(decided.contains(&(6, LaneTask::AddOver(Transport::Quic, transport::LANES))), "{decided:?}");
+        let decided = decided(2, Some(Choice::new([Rival::Quic])), (1..=8).map(second));
+        assert!(decided.contains(&(6, LaneTask::AddOver(Transport::Quic, Rival::Quic.lanes()))), "{decided:?}");
         assert_eq!(decided.last(), Some(&(8, LaneTask::Lose(vec![LaneId(1)]))));
     }
 

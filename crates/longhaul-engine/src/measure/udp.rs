@@ -97,7 +97,8 @@ pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<U
 /// # Errors
 /// A [`Fault`]: nobody joined within 10 s, a lane that broke, a digest that is wrong, no memory.
 pub async fn receive_over_udp(control: &Control, mut knocks: Knocks, run: UdpRun) -> Result<UdpReport, Fault> {
-    let sessions = OneLane { terms: terms(control), admit: run.window };
+    let slab = slab(run.chunk, run.window)?;
+    let sessions = OneLane { terms: terms(control), slab: slab.clone() };
     let (mut desk, deadline) = (Desk::new(Instant::now()), Duration::from_secs(JOIN_SECONDS));
     let accepted = loop {
         let knock = tokio::time::timeout(deadline, knocks.next()).await.ok().flatten();
@@ -108,15 +109,13 @@ pub async fn receive_over_udp(control: &Control, mut knocks: Knocks, run: UdpRun
     };
     let round_trip = control.rtt;
     let received = tokio::task::spawn_blocking(move || {
-        let slab = slab(run.chunk, run.window)?;
-        let claimed: Vec<Slot> = (0..run.window).map_while(|_| slab.try_claim()).collect();
         let (handle, times, pulse) = (accepted.handle(), StageTimes::default(), Pulse::default());
         let joined = accepted.first()?;
         let slot_bytes = slab.slot_bytes();
         let mut sink = Void { slab, run, moved: 0, wrong: 0, began: None, ended: None };
-        let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes, window: run.window };
+        let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes };
         let before = thread_cpu_s();
-        let (landed, result) = receive::run(joined, round_trip, claimed, means, &mut sink);
+        let (landed, result) = receive::run(joined, round_trip, means, &mut sink);
         result?;
         if sink.wrong > 0 || landed.below != run.units {
             let said = format!("{} of {} units came, {} of them wrong", landed.below, run.units, sink.wrong);
@@ -209,6 +208,10 @@ impl UdpSink for Void {
         self.slab.try_claim()
     }
 
+    fn window(&self) -> u32 {
+        self.run.window
+    }
+
     fn deliver(&mut self, arrival: UdpArrival) {
         let now = Instant::now();
         self.began.get_or_insert(now);
@@ -225,7 +228,7 @@ impl UdpSink for Void {
 /// A table of one session with one lane.
 struct OneLane {
     terms: UdpTerms,
-    admit: u32,
+    slab: Arc<Slab>,
 }
 
 impl UdpSessions for OneLane {
@@ -237,8 +240,8 @@ impl UdpSessions for OneLane {
         None
     }
 
-    fn take(&self, _session: &[u8; 16], _lane: LaneId) -> Option<u32> {
-        Some(self.admit)
+    fn take(&self, _session: &[u8; 16], _lane: LaneId) -> Option<Vec<Slot>> {
+        Some(std::iter::from_fn(|| self.slab.try_claim()).collect())
     }
 }
 

@@ -8,6 +8,11 @@
 /// Claims this many bytes more. Returns whether they are there.
 pub(crate) type ClaimMemory = Box<dyn FnMut(u64) -> bool + Send>;
 
+/// Claims this many bytes for as long as what comes back is held. `None` if they are not there.
+pub(crate) type LendMemory = Box<dyn FnMut(u64) -> Option<LentMemory> + Send>;
+/// Memory that is given back when this is dropped.
+pub(crate) type LentMemory = Box<dyn Send>;
+
 /// The memory of one session besides its buffers. See the module.
 #[derive(Default)]
 pub(crate) struct Overhead {

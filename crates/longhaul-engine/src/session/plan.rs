@@ -14,8 +14,9 @@ use longhaul_core::{AccountMap, ChunkSize, IfExists, PathShare, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
+use longhaul_proto::tuning::transport::Rival;
 use longhaul_proto::wire::bundle::bundled_max;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Flow, Transfer, Transport, Welcome};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, Flow, Transfer, Transport, Welcome};
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
@@ -26,7 +27,7 @@ use super::sender::Sending;
 use crate::api::{Settings, Verify};
 use crate::budget::{self, SessionBuffers};
 use crate::lanes::replace::Replacement;
-use crate::lanes::rules::LaneRules;
+use crate::lanes::rules::{LaneRules, TransportChanges};
 use crate::lanes::tune::TuningRules;
 use crate::lanes::worker::pacer::LaneRates;
 
@@ -62,16 +63,16 @@ pub(crate) struct LanePlan {
     pub(crate) numbers: LaneNumbers,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Whether the other side may not change it.
-    pub(crate) keeps_transport: bool,
+    /// How it may change.
+    pub(crate) changes: TransportChanges,
     /// Bytes that the windows of all lanes together may take in this process.
     pub(crate) window_bytes: u64,
     /// Whether a sender chooses among congestion controls, as nobody asked for one.
     pub(crate) choose_congestion: bool,
     /// The congestion control that an earlier run over this path chose. `None` if none is known.
     pub(crate) known_congestion: Option<String>,
-    /// Whether a sender may change to another transport that carries more.
-    pub(crate) choose_transport: bool,
+    /// The transports that a sender may try beside TCP, the one to try first in front.
+    pub(crate) rivals: Vec<Rival>,
     /// Whether a sender looks for the best number of lanes.
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
@@ -133,11 +134,11 @@ impl Plan {
         let lanes = LanePlan {
             numbers: LaneNumbers { first: lanes, least: lanes, most: lanes },
             transport: Transport::Tcp,
-            keeps_transport: true,
+            changes: TransportChanges { is_kept: true, mixes_udp: false },
             window_bytes: 0,
             choose_congestion: false,
             known_congestion: None,
-            choose_transport: false,
+            rivals: Vec::new(),
             tunes: false,
             rates: LaneRates::of(settings.rate, 0),
             share: (PathShare::All, true),
@@ -156,14 +157,14 @@ impl Plan {
             unit: self.sizes.chunk.bytes(),
             choose_congestion: lanes.choose_congestion,
             known_congestion: lanes.known_congestion.clone(),
-            choose_transport: lanes.choose_transport,
+            rivals: lanes.rivals.clone(),
         };
         LaneRules {
             role: self.role,
             target: lanes.numbers.first,
             lanes_max: lanes.numbers.most,
             transport: lanes.transport,
-            keeps_transport: lanes.keeps_transport,
+            changes: lanes.changes,
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
@@ -278,10 +279,16 @@ impl Sizes {
 }
 
 impl LanePlan {
-    /// Whether a sender may change to another transport than the one that `flow` begins with. Lanes
-    /// over another keep no manners, so only who takes all may find out if they carry more.
-    pub(crate) fn may_choose_transport(flow: &Flow) -> bool {
-        flow.choose && flow.share == PathShare::All
+    /// The transports that a sender may try beside the one that `flow` begins with, where both
+    /// sides know lanes over UDP beside TCP or not. Lanes over QUIC keep no manners, so only who
+    /// takes all may find out if they carry more.
+    pub(crate) fn rivals(flow: &Flow, changes: TransportChanges) -> Vec<Rival> {
+        if flow.transport != Transport::Tcp {
+            return Vec::new();
+        }
+        let takes_quic = flow.choose && flow.share == PathShare::All;
+        let udp = changes.mixes_udp.then_some(Rival::Udp);
+        udp.into_iter().chain(takes_quic.then_some(Rival::Quic)).collect()
     }
 
     /// The lanes of a client.
@@ -292,14 +299,16 @@ impl LanePlan {
         numbers: LaneNumbers,
         rtt: Duration,
     ) -> LanePlan {
+        let mixes_udp = transfer.flow.udp_beside_tcp && welcome.caps & CAP_UDP_BESIDE_TCP != 0;
+        let changes = TransportChanges { is_kept: false, mixes_udp };
         LanePlan {
             numbers,
             transport: transfer.flow.transport,
-            keeps_transport: false,
+            changes,
             window_bytes: budget::windows(settings.memory.get()),
             choose_congestion: settings.congestion == Congestion::Auto,
             known_congestion: None,
-            choose_transport: LanePlan::may_choose_transport(&transfer.flow),
+            rivals: LanePlan::rivals(&transfer.flow, changes),
             tunes: true,
             rates: LaneRates::of(settings.rate, welcome.rate),
             share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
@@ -344,7 +353,7 @@ mod tests {
     use super::*;
 
     fn agreed(share: PathShare, caps: u64) -> LanePlan {
-        let flow = Flow { choose: true, share, ..Flow::default() };
+        let flow = Flow { choose: true, share, udp_beside_tcp: true, ..Flow::default() };
         let transfer = Transfer {
             role: Role::Receiver,
             initiator: true,
@@ -378,11 +387,18 @@ mod tests {
     }
 
     #[test]
-    fn only_who_takes_all_of_a_path_may_change_to_a_transport_without_manners() {
+    fn udp_is_tried_where_both_sides_know_it_beside_tcp_and_quic_only_by_who_takes_all_of_a_path() {
         for share in PathShare::ALL {
-            assert_eq!(agreed(share, 0).choose_transport, share == PathShare::All, "{share}");
+            let quic: &[Rival] = if share == PathShare::All { &[Rival::Quic] } else { &[] };
+            assert_eq!(agreed(share, 0).rivals, quic, "{share}");
+            let both = [&[Rival::Udp], quic].concat();
+            assert_eq!(agreed(share, CAP_UDP_BESIDE_TCP).rivals, both, "{share}");
         }
-        assert!(!LanePlan::may_choose_transport(&Flow { share: PathShare::All, ..Flow::default() }));
+        let not_chosen = Flow { share: PathShare::All, ..Flow::default() };
+        assert_eq!(LanePlan::rivals(&not_chosen, TransportChanges::default()), []);
+        let mixed = TransportChanges { mixes_udp: true, ..TransportChanges::default() };
+        let over_udp = Flow { transport: Transport::Udp, ..not_chosen };
+        assert_eq!(LanePlan::rivals(&over_udp, mixed), []);
     }
 
     #[test]

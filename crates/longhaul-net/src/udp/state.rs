@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 
 use super::FACTS;
+use super::lane::CAPABLE;
 use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 use crate::facts::TransportFacts;
 use crate::handle::LaneHold;
+use crate::tcp::LOWER_EFFORT;
 
 /// A hold on a UDP lane. Clones hold the same lane; none keeps its socket open.
 #[derive(Clone, Debug)]
@@ -36,8 +38,6 @@ pub enum UdpFigure {
     Delivered,
     /// Pieces on their way.
     Unacked,
-    /// How often in a row the end of the round trip passed without a word.
-    Timeouts,
     /// The smoothed round trip, us.
     RttUs,
     /// Its mean deviation, us.
@@ -90,8 +90,8 @@ impl UdpHandle {
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         if let Some(socket) = self.0.socket.upgrade() {
-            // Whoever waits for a datagram is woken.
-            let _ = SockRef::from(&socket.as_fd()).shutdown(Shutdown::Both);
+            // Whoever waits for a datagram is woken. The last word may still be sent.
+            let _ = SockRef::from(&socket.as_fd()).shutdown(Shutdown::Read);
         }
     }
 
@@ -174,7 +174,8 @@ impl UdpHandle {
             packets: Packets {
                 delivered: Some(narrow(UdpFigure::Delivered)),
                 unacked: narrow(UdpFigure::Unacked),
-                timeouts: self.get(UdpFigure::Timeouts).min(u64::from(u8::MAX)) as u8,
+                // A lane repairs by what statuses say, and is lost if none comes for long enough.
+                timeouts: 0,
                 payload_bytes: narrow(UdpFigure::DatagramBytes),
                 path_mtu: None,
             },
@@ -220,6 +221,13 @@ impl LaneHold for UdpHandle {
     /// The account of the rate, on which all lanes of a session draw, is all that paces them: they
     /// send no bursts that the kernel could spread.
     fn set_pace(&self, _bytes_per_s: Option<u64>) {}
+
+    fn set_scavenger(&self) {
+        if let Some(socket) = self.0.socket.upgrade() {
+            // Marks of a full path are wanted all the same.
+            let _ = longhaul_sys::udp::set_class(&*socket, LOWER_EFFORT | CAPABLE);
+        }
+    }
 
     fn congestion(&self) -> Option<String> {
         None

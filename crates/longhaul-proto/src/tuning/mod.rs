@@ -141,6 +141,36 @@ pub enum Why {
         /// The time that was waited for one.
         waited: Duration,
     },
+    /// A lane over UDP and those over TCP together carried more than TCP alone.
+    UdpPaid {
+        /// The rate before.
+        before: u64,
+        /// The rate with it.
+        after: u64,
+    },
+    /// A lane over UDP and those over TCP together carried hardly more than TCP alone.
+    UdpDidNotPay {
+        /// The rate before.
+        before: u64,
+        /// The rate with it.
+        after: u64,
+    },
+    /// A lane over UDP carried less by itself than TCP did.
+    UdpCarriesLess {
+        /// The rate of TCP.
+        before: u64,
+        /// The rate of the lane.
+        after: u64,
+    },
+    /// No lane over UDP joined.
+    NoUdp {
+        /// The time that was waited for one.
+        waited: Duration,
+    },
+    /// The breaker of lanes over UDP has opened: the path loses too much of what they send.
+    UdpBroken,
+    /// The last lane over UDP was lost.
+    UdpLost,
     /// The path is full: faster lanes would only fill its queue.
     PathFull {
         /// The most that it was seen to carry in the last minute.
@@ -189,6 +219,20 @@ impl fmt::Display for Why {
             Why::NoQuic { waited } => {
                 write!(f, "no lane over QUIC joined in {} s: a firewall may drop UDP", waited.as_secs())
             }
+            Why::UdpPaid { before, after } => {
+                write!(f, "a lane over UDP carries more: {:.1} MB/s before, {:.1} with it", mb(before), mb(after))
+            }
+            Why::UdpDidNotPay { before, after } => {
+                write!(f, "a lane over UDP carries no more: {:.1} MB/s before, {:.1} with it", mb(before), mb(after))
+            }
+            Why::UdpCarriesLess { before, after } => {
+                write!(f, "a lane over UDP carries less by itself: {:.1} MB/s, and TCP {:.1}", mb(after), mb(before))
+            }
+            Why::NoUdp { waited } => {
+                write!(f, "no lane over UDP joined in {} s: a firewall may drop UDP", waited.as_secs())
+            }
+            Why::UdpBroken => f.write_str("the path loses too much of what lanes over UDP send"),
+            Why::UdpLost => f.write_str("the last lane over UDP was lost"),
             Why::PathFull { most } => {
                 write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
             }

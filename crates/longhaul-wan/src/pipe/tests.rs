@@ -191,20 +191,23 @@ fn large_packets_fall_into_the_hole_and_the_small_last_one_passes() {
 #[test]
 fn a_firewall_swallows_the_protocols_it_is_told_to() {
     let udp = Shape::read(&Sample { version: V4, protocol: UDP, payload: 100, segment: 0 }.frame()).unwrap();
+    let (quic, strange) = (Shape { protocol: Protocol::Udp, ..udp }, Shape { protocol: Protocol::StrangeUdp, ..udp });
     let icmp = Shape { protocol: Protocol::Icmp, transport: 0, ..udp };
-    let all = [frame(1), udp, icmp];
-    let blocked = |tcp, udp, icmp| Path { blocked: Blocked { tcp, udp, icmp }, ..Path::default() };
+    let all = [frame(1), quic, icmp, strange];
+    let none = Blocked::default();
+    let blocked = |blocked| Path { blocked, ..Path::default() };
     for (path, passing) in [
-        (blocked(true, false, false), [1, 2]),
-        (blocked(false, true, false), [0, 2]),
-        (blocked(false, false, true), [0, 1]),
+        (blocked(Blocked { tcp: true, ..none }), &[1, 2, 3][..]),
+        (blocked(Blocked { udp: true, ..none }), &[0, 2]),
+        (blocked(Blocked { icmp: true, ..none }), &[0, 1, 3]),
+        (blocked(Blocked { strange_udp: true, ..none }), &[0, 1, 2]),
     ] {
         let mut pipe = pipe(path);
         for (of, shape) in (0..).zip(all) {
             pipe.handle_frame(0, of, shape);
         }
         let passed: Vec<_> = play(&mut pipe).into_iter().map(|(_, of, ..)| of).collect();
-        assert_eq!((&passed[..], pipe.counters().dropped_blocked), (&passing[..], 1));
+        assert_eq!((&passed[..], pipe.counters().dropped_blocked), (passing, 4 - passing.len() as u64));
     }
 }
 

@@ -13,6 +13,7 @@ use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use longhaul_net::{Knock, Knocks, Loss, NetError, Seat, UdpHandle, UdpLane, UdpSeat};
 use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoined, key_context};
 use longhaul_proto::udp::packet::Outer;
+use longhaul_sys::Slot;
 
 use super::join::{JoinedUdp, UdpTerms, index, no_first_packet, route_bytes};
 use crate::lanes::join::Unjoined;
@@ -27,10 +28,10 @@ pub(crate) trait UdpSessions {
     /// it heard: such a lane costs a thread and a descriptor. `None` if seats need not be counted.
     fn enter(&self, session: &[u8; 16]) -> Option<(Seat, Loss)>;
 
-    /// Gives the lane away, once: its dialler has proved to belong to the session. Also says how
-    /// many units there are slots for; 0 if this end sends files. `None` if it is no longer to be
-    /// had.
-    fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<u32>;
+    /// Gives the lane away, once: its dialler has proved to belong to the session. With it come the
+    /// slots that the first units are promised; none if this end sends files. `None` if the lane is
+    /// no longer to be had.
+    fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<Vec<Slot>>;
 }
 
 /// Looks at knocks. See the module.
@@ -69,8 +70,8 @@ impl Desk {
             Ok(seat) => seat,
             Err(error) => return Some(Err(error.into())),
         };
-        let admit = sessions.take(&join.session, join.lane)?;
-        Some(accept((knock, seat), &join, &terms, admit).map(|accepted| AcceptedUdp { place, ..accepted }))
+        let claimed = sessions.take(&join.session, join.lane)?;
+        Some(accept((knock, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
     }
 
     /// Whether another proof may be looked at; counts it.
@@ -89,7 +90,7 @@ fn accept(
     (knock, seat): (&Knock, UdpSeat),
     join: &UdpJoin,
     terms: &UdpTerms,
-    admit: u32,
+    claimed: Vec<Slot>,
 ) -> Result<AcceptedUdp, Unjoined> {
     let mut said = [0; JOIN_BYTES];
     // It has verified.
@@ -99,7 +100,7 @@ fn accept(
         dialer_index: join.index,
         index: index()?,
         nonce: nonce()?,
-        admit,
+        admit: claimed.len() as u32,
     };
     let lane = UdpLane::accepted(seat, &terms.secret, &key_context(join, &joined))?;
     let answer = joined.encode(&terms.key, &said);
@@ -107,7 +108,7 @@ fn accept(
     tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, peer = %knock.from, "a UDP lane is answered");
     let routes = [joined.route_bytes, join.route_bytes];
     let (here, there, round_trip) = (joined.index, join.index, terms.round_trip);
-    let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, round_trip };
+    let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, claimed, round_trip };
     Ok(AcceptedUdp { lane, session: join.session, join: said, answer, begun: Instant::now(), place: None })
 }
 
@@ -219,6 +220,7 @@ pub(super) mod tests {
     };
     use longhaul_proto::join::JoinKey;
     use longhaul_proto::udp::packet::{OuterBody, PacketNumber, SendTime, SizeSearch};
+    use longhaul_sys::Slab;
 
     use super::super::join::{UdpOrder, dial};
     use super::*;
@@ -229,7 +231,7 @@ pub(super) mod tests {
     /// A table of one session, whose lanes may be had once each.
     struct Table {
         terms: UdpTerms,
-        open: RefCell<HashMap<LaneId, u32>>,
+        open: RefCell<HashMap<LaneId, Vec<Slot>>>,
     }
 
     impl UdpSessions for Table {
@@ -241,7 +243,7 @@ pub(super) mod tests {
             None
         }
 
-        fn take(&self, _session: &[u8; 16], lane: LaneId) -> Option<u32> {
+        fn take(&self, _session: &[u8; 16], lane: LaneId) -> Option<Vec<Slot>> {
             self.open.borrow_mut().remove(&lane)
         }
     }
@@ -282,7 +284,11 @@ pub(super) mod tests {
                 secret: control.udp,
                 round_trip: Duration::ZERO,
             };
-            let open = RefCell::new((0..4).map(|n| (LaneId(n), 4)).collect());
+            let slots = || {
+                let slab = Slab::new(1 << 20, 4).expect("memory");
+                std::iter::from_fn(move || slab.try_claim()).collect()
+            };
+            let open = RefCell::new((0..4).map(|n| (LaneId(n), slots())).collect());
             let table = Table { terms: terms(accepted), open };
             let desk = Desk::new(Instant::now());
             World { runtime, knocks, addr, dialer: terms(dialled), table, desk, _port: port }

@@ -11,6 +11,7 @@ use longhaul_net::{Asking, NetError, UdpDial, UdpLane, UdpSecret};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::udp::join::{UdpJoin, UdpJoined, key_context};
 use longhaul_proto::udp::packet::LaneIndex;
+use longhaul_sys::Slot;
 
 use crate::lanes::join::Unjoined;
 use crate::random::nonce;
@@ -43,6 +44,9 @@ pub(crate) struct JoinedUdp {
     pub(crate) routes: [u16; 2],
     /// Units that the other end has slots for, if it receives files.
     pub(crate) admit: u32,
+    /// The slots that this end has promised to the other in the join, if it receives files: as many
+    /// units may come before its first status.
+    pub(crate) claimed: Vec<Slot>,
     /// The round trip that the control connection knows.
     pub(crate) round_trip: Duration,
 }
@@ -56,11 +60,13 @@ pub(crate) struct UdpOrder {
     pub(crate) local: Option<IpAddr>,
     /// Its id, which the other end has named.
     pub(crate) id: LaneId,
-    /// Units that this end has slots for; 0 if it sends files.
+    /// Units that this end has slots for; 0 if it sends files, or says so by its first status,
+    /// which reaches the other end with the first sealed packet.
     pub(crate) admit: u32,
 }
 
-/// Dials a lane and waits until its other end has taken it.
+/// Dials a lane and waits until its other end has taken it. It has no slots: whoever said in the
+/// order that there are some gives them to it.
 pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjoined> {
     let dial = UdpDial::new(order.to, order.local)?;
     let join = UdpJoin {
@@ -77,7 +83,7 @@ pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjo
     let lane = UdpLane::dialled(dial, &terms.secret, &key_context(&join, &joined))?;
     let routes = [join.route_bytes, joined.route_bytes];
     let (here, there, round_trip) = (join.index, joined.index, terms.round_trip);
-    Ok(JoinedUdp { id: order.id, lane, here, there, routes, admit: joined.admit, round_trip })
+    Ok(JoinedUdp { id: order.id, lane, here, there, routes, admit: joined.admit, claimed: Vec::new(), round_trip })
 }
 
 /// An index that nobody can foretell.

@@ -21,6 +21,8 @@
 //! | `units` | what a unit is, and its feed |
 //! | `feed` | units of a session that sends |
 //! | `sink` | units of a session that receives |
+//! | `turns` | bytes of a message and of a turn |
+//! | `sharers` | the slots of a receiver, as lanes come and go |
 
 pub(crate) mod desk;
 pub(crate) mod feed;
@@ -30,11 +32,13 @@ pub(crate) mod join;
 mod open_unit;
 mod packets;
 pub(crate) mod path;
-mod places;
+pub(crate) mod places;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod sharers;
 pub(crate) mod sink;
 mod statuses;
 #[cfg(test)]
 mod tests;
+mod turns;
 pub(crate) mod units;

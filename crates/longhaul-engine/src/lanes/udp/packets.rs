@@ -66,6 +66,14 @@ pub(super) fn send_alone(
     send.flush().map(drop).map_err(|e| lane_fault(&e))
 }
 
+/// Seals a packet and sends it alone, also if this end was closed. The control connection says the
+/// same for sure, so nothing is said of what becomes of it.
+pub(super) fn send_last(send: &mut UdpSendHalf, to: LaneIndex, now: Timestamp, body: OuterBody, plain: &[u8]) {
+    let Ok(number) = next_number(send) else { return };
+    let outer = Outer { index: to, number, sent: stamp(now), body };
+    let _ = send.send_last(outer.encode().as_ref(), plain);
+}
+
 /// Opens a packet whose plain text goes nowhere in particular. `None` if it does not open.
 pub(super) fn open<'s>(
     opener: &mut Opener,

@@ -6,6 +6,7 @@
 //! `breaker` of `longhaul_proto::udp` decide. It knows no sockets and no units.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,16 @@ use crate::lanes::worker::pacer::Pacer;
 pub(crate) struct UdpPath {
     share: PathShare,
     state: Arc<Mutex<Option<PathState>>>,
+    beside: Arc<Beside>,
+}
+
+/// Lanes over TCP beside those over UDP: together they keep the rate that was asked for.
+#[derive(Debug)]
+struct Beside {
+    /// Their account.
+    pacer: Pacer,
+    /// Whether any stands.
+    stands: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -31,6 +42,8 @@ struct PathState {
     breaker: UdpBreaker,
     /// Bytes on their way, lane by lane.
     flying: BTreeMap<LaneId, u64>,
+    /// Whether the breaker was found open.
+    is_broken: bool,
 }
 
 /// The leave of a lane to send.
@@ -47,9 +60,27 @@ pub(crate) enum PathLeave {
 }
 
 impl UdpPath {
-    /// One of which the session takes this share, and that has no lane yet.
-    pub(crate) fn new(share: PathShare) -> UdpPath {
-        UdpPath { share, state: Arc::default() }
+    /// One of which the session takes this share, and that has no lane yet. Lanes over TCP draw on
+    /// the account `pacer`.
+    pub(crate) fn new(share: PathShare, pacer: Pacer) -> UdpPath {
+        UdpPath { share, state: Arc::default(), beside: Arc::new(Beside { pacer, stands: AtomicBool::new(false) }) }
+    }
+
+    /// Says how many lanes over TCP stand.
+    pub(crate) fn set_beside(&self, streams: usize) {
+        self.beside.stands.store(streams > 0, Ordering::Relaxed);
+    }
+
+    /// The account of lanes over TCP, if they stand and a rate was asked for, which all lanes keep
+    /// together.
+    pub(crate) fn beside(&self) -> Option<&Pacer> {
+        let stands = self.beside.stands.load(Ordering::Relaxed);
+        stands.then_some(&self.beside.pacer).filter(|pacer| pacer.asked().is_some())
+    }
+
+    /// Whether the breaker has opened: the lanes of this session are of no use any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.lock().as_ref().is_some_and(|state| state.is_broken)
     }
 
     /// A lane begins, over a path with this round trip.
@@ -63,6 +94,7 @@ impl UdpPath {
                 control: UdpControl::new(now, config),
                 breaker: UdpBreaker::new(now, round_trip),
                 flying: BTreeMap::new(),
+                is_broken: false,
             }
         });
         state.flying.insert(lane, 0);
@@ -109,7 +141,10 @@ impl UdpPath {
             BreakerOrder::Go(_) => PathLeave::Full,
             BreakerOrder::Probe => PathLeave::Signs,
             BreakerOrder::Lost => PathLeave::Over("the other end of UDP lanes says nothing"),
-            BreakerOrder::Open(_) => PathLeave::Over("the path loses too much of what UDP lanes send"),
+            BreakerOrder::Open(_) => {
+                state.is_broken = true;
+                PathLeave::Over("the path loses too much of what UDP lanes send")
+            }
         }
     }
 
@@ -165,7 +200,7 @@ mod tests {
 
     #[test]
     fn lanes_of_a_path_share_its_rate_and_what_may_be_on_its_way() {
-        let (path, pacer) = (UdpPath::new(PathShare::Fair), Pacer::new(None));
+        let (path, pacer) = (UdpPath::new(PathShare::Fair, Pacer::new(None)), Pacer::new(None));
         assert_eq!(path.leave(&pacer), PathLeave::Data, "it has no lane");
         path.begin(LaneId(1), ROUND_TRIP, &pacer);
         path.begin(LaneId(2), ROUND_TRIP, &pacer);
@@ -183,5 +218,17 @@ mod tests {
         pacer.set_rate(Some(first / 2));
         path.observe(LaneId(1), &sample(20, 1000), UdpLaneLimit::Path, &pacer);
         assert!(!pacer.is_by_path() && pacer.rate() == Some(first / 2));
+    }
+
+    #[test]
+    fn lanes_over_tcp_count_beside_those_over_udp_only_while_they_stand_and_a_rate_was_asked_for() {
+        let of_tcp = Pacer::new(None);
+        let path = UdpPath::new(PathShare::Fair, of_tcp.clone());
+        path.set_beside(8);
+        assert!(path.beside().is_none());
+        of_tcp.set_rate(Some(1000));
+        assert!(path.beside().is_some());
+        path.set_beside(0);
+        assert!(path.beside().is_none());
     }
 }

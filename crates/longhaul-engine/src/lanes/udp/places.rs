@@ -5,13 +5,14 @@
 //! unit that is whole. It knows no socket and no packet.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use longhaul_core::digest::{ChunkHasher, Digest};
 use longhaul_core::{FileOffset, Unit};
 use longhaul_net::ReceivedPiece;
 use longhaul_proto::udp::packet::UnitCut;
 use longhaul_proto::wire::data::Piece;
-use longhaul_sys::Slot;
+use longhaul_sys::{Slab, Slot};
 
 use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
@@ -36,13 +37,45 @@ pub(super) struct Slots {
     /// idle takes no more memory than it has use for.
     window: u32,
     most: u32,
+    /// Units that there are in all. `None` before the sender has said so.
+    ends: Option<u32>,
 }
 
 impl Slots {
-    /// Slots that the join has promised, and at most so many units at a time.
-    pub(super) fn promised(claimed: Vec<Slot>, most: u32) -> Slots {
+    /// Slots that the join has promised.
+    pub(super) fn promised(claimed: Vec<Slot>) -> Slots {
         let promised = claimed.len() as u32;
-        Slots { promised, claimed, window: WINDOW_FIRST.max(promised).min(most), most, ..Slots::default() }
+        Slots { promised, claimed, window: WINDOW_FIRST.max(promised), most: u32::MAX, ..Slots::default() }
+    }
+
+    /// Promises at most so many units at a time from now on. What was promised stays so.
+    pub(super) fn bound(&mut self, most: u32) {
+        self.most = most;
+        self.window = self.window.min(most);
+    }
+
+    /// There are so many units in all: further slots are of no use.
+    pub(super) fn end_at(&mut self, units: u32) {
+        self.ends = Some(units);
+        self.claimed.truncate(units.saturating_sub(self.settled) as usize);
+    }
+
+    /// Gives back the slots that no unit has, though they were promised: nothing is heard of the
+    /// sender.
+    pub(super) fn take_back(&mut self) {
+        self.claimed.clear();
+    }
+
+    /// Units that were promised a slot, have none yet, and would find none.
+    pub(super) fn owed(&self) -> u32 {
+        let promised = self.ends.map_or(self.promised, |ends| self.promised.min(ends));
+        promised.saturating_sub(self.settled).saturating_sub(self.claimed.len() as u32)
+    }
+
+    /// Whether a unit has a slot, or there is one for it.
+    pub(super) fn has_room(&self, serial: u32) -> bool {
+        let place = serial.checked_sub(self.first).and_then(|at| self.units.get(at as usize));
+        !self.claimed.is_empty() || matches!(place, Some(Some(_)))
     }
 
     /// Slots that no unit was promised.
@@ -52,7 +85,7 @@ impl Slots {
 
     /// Whether more may be claimed.
     pub(super) fn is_short(&self) -> bool {
-        self.promised - self.whole + self.spare() < self.window
+        self.ends.is_none() && self.promised - self.whole + self.spare() < self.window
     }
 
     /// One more unit has or had a slot or needs none. A sender that uses its credit gets more.
@@ -165,5 +198,51 @@ impl UnitPlace {
     }
 }
 
+/// The slots of a session that a lane promises as it joins: no more than an eighth of them, as
+/// lanes over TCP may stand beside it, but one.
+pub(crate) fn first_slots(slab: &Arc<Slab>) -> Vec<Slot> {
+    let most = (slab.slots() / 8).clamp(1, WINDOW_FIRST as usize);
+    (0..most).map_while(|_| slab.try_claim()).collect()
+}
+
 /// Units that are promised at first: as many as a session of a daemon has buffers when it begins.
 const WINDOW_FIRST: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slab() -> Arc<Slab> {
+        Slab::new(4096, 16).expect("memory")
+    }
+
+    #[test]
+    fn promised_slots_that_are_taken_back_are_owed_again_and_until_then_no_unit_finds_one() {
+        let slab = slab();
+        let mut slots = Slots::promised((0..4).map_while(|_| slab.try_claim()).collect());
+        let pulse = Pulse::default();
+        assert!(slots.place(0, &pulse).is_some());
+        slots.take_back();
+        assert_eq!((slots.owed(), slab.free()), (3, 15), "the unit that has begun keeps its own");
+        assert!(slots.has_room(0) && !slots.has_room(1));
+        assert!(slots.place(1, &pulse).is_none());
+        slots.claimed.extend(slab.try_claim());
+        assert!(slots.has_room(1) && slots.owed() == 2);
+    }
+
+    #[test]
+    fn slots_beyond_the_last_unit_go_back_as_soon_as_the_sender_names_it() {
+        let slab = slab();
+        let mut slots = Slots::promised((0..4).map_while(|_| slab.try_claim()).collect());
+        assert!(slots.place(0, &Pulse::default()).is_some());
+        slots.end_at(2);
+        assert_eq!((slab.free(), slots.owed(), slots.is_short()), (14, 0, false), "one begun, one to come");
+    }
+
+    #[test]
+    fn a_lane_promises_at_first_a_small_part_of_a_small_memory() {
+        for (count, want) in [(1, 1), (4, 1), (16, 2), (64, 4), (256, 4)] {
+            assert_eq!(first_slots(&Slab::new(4096, count).expect("memory")).len(), want, "of {count}");
+        }
+    }
+}

@@ -23,7 +23,7 @@ use longhaul_sys::Slot;
 use longhaul_sys::udp::Mark;
 
 use super::join::JoinedUdp;
-use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, open, open_into, send_alone};
+use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, open, open_into, send_alone, send_last};
 use super::places::Slots;
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pulse::Pulse;
@@ -49,6 +49,10 @@ pub(crate) trait UdpSink {
     /// A free slot, without waiting. `None` if there is none now.
     fn claim(&mut self) -> Option<Slot>;
 
+    /// Units that the sender may have begun, or begin, beyond those that are whole. It changes as
+    /// lanes join and leave.
+    fn window(&self) -> u32;
+
     /// A unit came whole.
     fn deliver(&mut self, arrival: UdpArrival);
 }
@@ -62,28 +66,25 @@ pub(crate) struct UdpReceiveMeans<'a> {
     pub(crate) pulse: &'a Pulse,
     /// Bytes of each slot.
     pub(crate) slot_bytes: usize,
-    /// Units that the sender may have begun, or begin, beyond those that are whole.
-    pub(crate) window: u32,
 }
 
-/// Receives units until the sender has no more. `claimed`: the slots that the join has promised.
+/// Receives units until the sender has no more.
 ///
 /// Gives the units that came whole: their serials are all below the first, and these beyond it.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks, or the sender breaks the protocol.
 pub(crate) fn run(
-    joined: JoinedUdp,
+    mut joined: JoinedUdp,
     round_trip: Duration,
-    claimed: Vec<Slot>,
     means: UdpReceiveMeans<'_>,
     sink: &mut impl UdpSink,
 ) -> (UdpLanded, Result<(), Fault>) {
-    let clock = LaneClock::start();
+    let (clock, claimed) = (LaneClock::start(), std::mem::take(&mut joined.claimed));
     let admit = Serial(claimed.len() as u32);
     let config = UdpReceivingConfig { slot_bytes: means.slot_bytes as u64, admit, round_trip };
     let machine = UdpReceiving::new(clock.now(), config);
-    let slots = Slots::promised(claimed, means.window);
+    let slots = Slots::promised(claimed);
     let here = joined.here;
     let core = Core { machine, slots, means, here, scratch: Vec::new(), has_moved: false, closed: None };
     let mut thread = ReceiveThread { core, joined, clock, round_trip };
@@ -91,8 +92,8 @@ pub(crate) fn run(
     if let Err(fault) = &result {
         let is_breach = fault.code == FaultCode::Protocol;
         let reason = if is_breach { CloseReason::Breach } else { CloseReason::GivenUp };
-        // The control connection says it for sure.
-        let _ = thread.say(thread.clock.now(), OuterBody::Close, &reason.encode());
+        let now = thread.clock.now();
+        send_last(&mut thread.joined.lane.send, thread.joined.there, now, OuterBody::Close, &reason.encode());
     }
     let machine = &thread.core.machine;
     let beyond = machine.whole_beyond().map(|serial| serial.0).collect();
@@ -135,7 +136,10 @@ impl ReceiveThread<'_> {
         let (mut heard, mut hello, mut is_heard) = (self.clock.now(), self.clock.now(), false);
         loop {
             let now = self.clock.now();
-            self.core.admit(now, sink);
+            match now.since(heard) >= TAKEN_BACK_AFTER {
+                true => self.core.slots.take_back(),
+                false => self.core.admit(now, sink),
+            }
             if !is_heard && now >= hello {
                 // An end that accepted the lane says nothing before it hears something sealed.
                 self.say(now, OuterBody::Probe(SizeSearch(0)), &[])?;
@@ -181,6 +185,10 @@ impl ReceiveThread<'_> {
     /// again.
     fn take_in(&mut self, now: Timestamp, sink: &mut impl UdpSink) -> Result<bool, Fault> {
         self.core.machine.dropped(self.joined.lane.receive.dropped());
+        if self.core.slots.owed() > 0 {
+            // What comes after a silence finds the slots that it was promised, if there are any.
+            self.core.admit(now, sink);
+        }
         let (runs, opener) = self.joined.lane.receive.parts();
         let mut heard = 0;
         for run in runs {
@@ -212,7 +220,8 @@ impl Core<'_> {
             self.slots.claimed.clear();
             return self.means.pulse.release();
         }
-        while self.slots.is_short()
+        self.slots.bound(sink.window());
+        while (self.slots.owed() > 0 || self.slots.is_short())
             && let Some(slot) = sink.claim()
         {
             self.slots.claimed.push(slot);
@@ -281,6 +290,7 @@ impl Core<'_> {
             OuterBody::End => {
                 let units = decode_end(plain).map_err(Fault::protocol)?;
                 self.machine.end(arrived, units).map_err(Fault::protocol)?;
+                self.slots.end_at(units);
             }
             OuterBody::Close => self.closed = Some(CloseReason::decode(plain).map_err(Fault::protocol)?),
             OuterBody::Status | OuterBody::Data(_) => {}
@@ -298,6 +308,8 @@ impl Core<'_> {
                 let into = &mut place.slot[at.start as usize..at.end as usize];
                 (false, open_into(opener, &piece.outer, piece.datagram, into)?)
             }
+            // A unit that was promised a slot finds none where that was taken back: as if lost.
+            Look::First if !self.slots.has_room(serial) => return Ok(PieceFate::Dropped),
             Look::First => (true, open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_some()),
             Look::Seen if self.machine.is_newer(piece.outer.number) => {
                 if open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_none() {
@@ -380,6 +392,9 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 const LEAST_WAIT: Duration = Duration::from_micros(200);
 /// The time for which a lane that is over answers a sender that did not hear so.
 const FAREWELL_MOST: Duration = Duration::from_secs(1);
+/// Slots that were promised are taken back from a sender of which nothing was heard for so long:
+/// others have a use for them. One that is there gives a sign of life each 5 s.
+const TAKEN_BACK_AFTER: Duration = Duration::from_secs(8);
 /// A lane is lost on which nothing comes for so long: a sender gives a sign of life each 5 s.
 const SILENT_MOST: Duration = Duration::from_secs(20);
 

@@ -15,17 +15,18 @@ use longhaul_net::UdpFigure;
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::control::UdpLaneLimit;
 use longhaul_proto::udp::packet::{CloseReason, Outer, OuterBody, Serial, encode_end};
-use longhaul_proto::udp::plan::{MessageRoom, Purpose, UdpPlan, UnitPlan};
+use longhaul_proto::udp::plan::{Purpose, UdpPlan, UnitPlan};
 use longhaul_proto::udp::sending::{UdpHeard, UdpSending, UdpSendingConfig};
 use longhaul_proto::udp::status::Status;
-use longhaul_sys::udp::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Sent};
+use longhaul_sys::udp::Sent;
 
 use super::hearing::Hearing;
 use super::hold::{DataLeave, FlightHold};
 use super::join::JoinedUdp;
 use super::open_unit::OpenUnit;
-use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, next_number, open, push, send_alone, stamp};
+use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, next_number, open, push, send_last, stamp};
 use super::path::UdpPath;
+use super::turns::{message_room, turn_bytes};
 use super::units::{FeedNext, UdpFeed, UnsentUnits};
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pacer::Pacer;
@@ -86,8 +87,8 @@ pub(crate) fn run<F: UdpFeed>(
         Err(_) if is_breach => CloseReason::Breach,
         Err(_) => CloseReason::GivenUp,
     };
-    // The control connection says it for sure.
-    let _ = thread.say(OuterBody::Close, &reason.encode());
+    let now = thread.clock.now();
+    send_last(&mut thread.joined.lane.send, thread.joined.there, now, OuterBody::Close, &reason.encode());
     let units = std::mem::take(&mut thread.row.units);
     result.map_err(|fault| (fault, units.into_iter().flatten().map(|open| open.unit).collect()))
 }
@@ -141,8 +142,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 hello = now.after(HELLO_EACH.max(2 * self.machine.round_trip()));
             }
             self.begin(feed);
-            let room = self.room();
-            let turn = self.turn(room.bytes);
+            let (rate, datagram) = (self.means.pacer.rate(), self.machine.datagram_bytes());
+            let room = message_room(rate, datagram.into());
+            let turn = turn_bytes(rate, room.bytes);
             // The rate may have fallen.
             left = left.min(turn as i64);
             let mut sent_any = false;
@@ -175,11 +177,18 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
-    /// Waits for a turn, and returns its bytes. Meanwhile the other end is heard, and hears that
-    /// this one is there.
+    /// Waits for a turn, and returns its bytes. It is one of the lanes over TCP as well if all of
+    /// them are to keep a rate together.
     fn pace<F: UdpFeed<Bytes = B>>(&mut self, turn: usize, feed: &mut F) -> Result<usize, Fault> {
-        let UdpSendMeans { pulse, pacer, .. } = self.means;
-        let mut said = self.clock.now();
+        let UdpSendMeans { pacer, path, .. } = self.means;
+        let turn = self.pace_by(pacer, turn, feed)?;
+        path.and_then(UdpPath::beside).map_or(Ok(turn), |beside| self.pace_by(beside, turn, feed))
+    }
+
+    /// Waits for a turn of an account. Meanwhile the other end is heard, and hears that this one is
+    /// there.
+    fn pace_by<F: UdpFeed<Bytes = B>>(&mut self, pacer: &Pacer, turn: usize, feed: &mut F) -> Result<usize, Fault> {
+        let (pulse, mut said) = (self.means.pulse, self.clock.now());
         pulse.paced_while(pacer, turn, || {
             self.hear(Duration::ZERO, feed)?;
             let now = self.clock.now();
@@ -254,23 +263,6 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     /// Units that were begun last and of which a part was never sent.
     fn unsent(&self) -> usize {
         self.row.units.iter().rev().take(UNITS_AHEAD).flatten().filter(|open| !open.is_sent).count()
-    }
-
-    /// Bytes of a message: a millisecond of the rate, as TCP's segmentation makes them, and ten
-    /// packets at least where that is no more than 20 ms: nothing is heard while a turn is waited
-    /// for.
-    fn room(&self) -> MessageRoom {
-        let datagram = usize::from(self.machine.datagram_bytes());
-        let rate = self.means.pacer.rate();
-        let part = |of: u64| rate.map_or(usize::MAX, |rate| usize::try_from(rate / of).unwrap_or(usize::MAX));
-        let least = part(TURNS_PER_S / 20).min(10 * datagram).max(datagram);
-        MessageRoom { bytes: part(TURNS_PER_S).max(least).min(RUN_BYTES_MAX), datagrams: RUN_DATAGRAMS_MAX }
-    }
-
-    /// Bytes of a turn: as much as a millisecond carries, so that the thread sleeps no more often.
-    fn turn(&self, message: usize) -> usize {
-        let moment = self.means.pacer.rate().map(|rate| usize::try_from(rate / TURNS_PER_S).unwrap_or(usize::MAX));
-        moment.map_or(TURN_BYTES, |moment| moment.clamp(message, TURN_BYTES_MOST))
     }
 
     /// Seals and sends a message.
@@ -377,10 +369,6 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         }
     }
 
-    fn say(&mut self, body: OuterBody, plain: &[u8]) -> Result<(), Fault> {
-        send_alone(&mut self.joined.lane.send, self.joined.there, self.clock.now(), body, plain)
-    }
-
     /// Waits until the receiver says something, or the machine has something to say. New units are
     /// looked for now and then. Nothing was sent since `busy`.
     fn wait<F: UdpFeed<Bytes = B>>(&mut self, busy: Timestamp, feed: &mut F) -> Result<(), Fault> {
@@ -482,12 +470,6 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
 const UNITS_AHEAD: usize = 2;
 /// Looks at the socket in one go: what comes beyond that waits until something was sent.
 const LOOKS_MOST: usize = 4;
-/// Turns of a second: a sleep costs as much as sealing 20 kB.
-const TURNS_PER_S: u64 = 1000;
-/// Bytes between two looks for statuses where there is no rate.
-const TURN_BYTES: usize = 256 << 10;
-/// Bytes of the longest turn: a millisecond of 32 Gbit/s.
-const TURN_BYTES_MOST: usize = 4 << 20;
 /// The time between two looks whether the lane was closed, or is lost.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// The shortest wait: what is due sooner is due together.

@@ -5,7 +5,6 @@
 //! sender may begin has one. A sender that is faster than it may be gets none. It knows no files
 //! and no messages.
 
-use longhaul_core::limits::UDP_UNITS_OPEN_MAX;
 use longhaul_core::{Fault, FileOffset, LaneId};
 use longhaul_proto::receiver::{Landed, Ticket};
 use longhaul_proto::wire::message::LandedUnits;
@@ -13,26 +12,25 @@ use longhaul_sys::Slot;
 
 use super::join::JoinedUdp;
 use super::receive::{self, UdpArrival, UdpLanded, UdpReceiveMeans, UdpSink};
+use super::sharers::SlotSharers;
 use crate::cpu::Stage;
 use crate::lanes::worker::receive::{Arrival, ReceiveMeans, bare_digest, digest_in, rows_of, start_of};
 
-/// Receives until the sender is done with the lane, which shares the slots with others up to so
-/// many `lanes`. Returns the units that were delivered, however it ended.
+/// Receives until the sender is done with the lane, which shares the slots with `sharers`. Returns
+/// the units that were delivered, however it ended.
 ///
 /// A [`Fault`] when the lane breaks, or the sender breaks the protocol.
 pub(crate) fn run(
     joined: JoinedUdp,
     means: ReceiveMeans<'_>,
-    lanes: u32,
+    sharers: SlotSharers,
     deliver: impl Fn(Arrival),
 ) -> (LandedUnits, Result<(), Fault>) {
     let (lane, round_trip) = (joined.id, joined.round_trip);
-    let slots = u32::try_from(means.slab.slots()).unwrap_or(u32::MAX);
-    let window = (slots / lanes.max(1)).clamp(1, UDP_UNITS_OPEN_MAX);
     let slot_bytes = means.slab.slot_bytes();
-    let receiving = UdpReceiveMeans { times: means.times, pulse: means.pulse, slot_bytes, window };
-    let mut sink = SlabSink { means, lane, deliver };
-    let (UdpLanded { below, beyond }, result) = receive::run(joined, round_trip, Vec::new(), receiving, &mut sink);
+    let receiving = UdpReceiveMeans { times: means.times, pulse: means.pulse, slot_bytes };
+    let mut sink = SlabSink { means, lane, sharers, deliver };
+    let (UdpLanded { below, beyond }, result) = receive::run(joined, round_trip, receiving, &mut sink);
     (LandedUnits::with_beyond(below.into(), beyond.into_iter().map(u64::from)), result)
 }
 
@@ -40,6 +38,7 @@ pub(crate) fn run(
 struct SlabSink<'a, D> {
     means: ReceiveMeans<'a>,
     lane: LaneId,
+    sharers: SlotSharers,
     deliver: D,
 }
 
@@ -49,6 +48,10 @@ impl<D: Fn(Arrival)> UdpSink for SlabSink<'_, D> {
             return None;
         }
         self.means.slab.try_claim()
+    }
+
+    fn window(&self) -> u32 {
+        self.sharers.window(u32::try_from(self.means.slab.slots()).unwrap_or(u32::MAX))
     }
 
     fn deliver(&mut self, arrival: UdpArrival) {

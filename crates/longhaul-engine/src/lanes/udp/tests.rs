@@ -79,6 +79,10 @@ impl UdpSink for Came {
         self.slab.try_claim()
     }
 
+    fn window(&self) -> u32 {
+        WINDOW
+    }
+
     fn deliver(&mut self, arrival: UdpArrival) {
         let bytes = arrival.slot.map(|slot| slot[..arrival.header.unit_len as usize].to_vec());
         if let Some(bytes) = &bytes {
@@ -152,6 +156,14 @@ impl End {
     }
 }
 
+/// A lane with the slots that its end has promised in the join, which it may have said alone.
+fn promising(mut joined: JoinedUdp, slab: &Arc<Slab>) -> JoinedUdp {
+    if joined.claimed.is_empty() {
+        joined.claimed = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
+    }
+    joined
+}
+
 /// The end of a lane, as both ends saw it.
 struct Ended {
     sent: Result<(), (FaultCode, usize)>,
@@ -181,7 +193,6 @@ fn carry(
     meanwhile: impl FnOnce(&UdpHandle, &UdpHandle),
 ) -> Ended {
     let slab = Slab::new(CHUNK as usize, WINDOW as usize).expect("memory");
-    let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
     let (dialled, accepted) = (End::Dialled(Box::new(dialled)), End::Accepted(Box::new(accepted)));
     let (sender, receiver) = if way == Way::Push { (dialled, accepted) } else { (accepted, dialled) };
     let (of_sender, of_receiver) = (sender.handle(), receiver.handle());
@@ -192,8 +203,8 @@ fn carry(
     let (sent, (landed, received)) = thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let (times, pulse) = (StageTimes::default(), Pulse::default());
-            let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: CHUNK as usize, window: WINDOW };
-            receive::run(receiver.stand(), Duration::ZERO, claimed, means, &mut came)
+            let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: CHUNK as usize };
+            receive::run(promising(receiver.stand(), &came.slab), Duration::ZERO, means, &mut came)
         });
         let sending = scope.spawn(|| {
             let pulse = Pulse::default();

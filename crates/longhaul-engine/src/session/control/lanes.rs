@@ -5,7 +5,7 @@
 //! what limited the session. Out: lanes to give up, messages to say, and events to observers. It
 //! knows no connection and no machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,15 +19,17 @@ use super::ControlLink;
 use super::clock::SessionClock;
 use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
+use crate::budget::UDP_LANE_BYTES;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::PathUse;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::Lanes;
-use crate::lanes::rules::{LaneControls, LaneRules};
+use crate::lanes::rules::{LaneControls, LaneRules, TransportChanges};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 use crate::lanes::worker::pulse::Doing;
 use crate::session::SessionEvent;
+use crate::session::overhead::{LendMemory, LentMemory};
 
 /// Claims memory for the windows of one more lane. Returns whether it is there.
 pub(super) type ClaimWindows = Box<dyn FnMut() -> bool + Send>;
@@ -36,8 +38,8 @@ pub(super) type ClaimWindows = Box<dyn FnMut() -> bool + Send>;
 pub(super) struct SessionLanes {
     pool: Lanes,
     role: Role,
-    /// Whether the other side may not change the transport.
-    keeps_transport: bool,
+    /// How the other side may change the transport.
+    changes: TransportChanges,
     /// Whether the other side knows the limit `network:shared`.
     peer_knows_shared: bool,
     observer: Arc<dyn Observer>,
@@ -50,8 +52,18 @@ pub(super) struct SessionLanes {
     to_lose: Vec<LaneId>,
     /// Bytes that lanes have not sent, including units in hand. `None` if this side does not know.
     remaining: Option<u64>,
-    /// Claims memory for the windows of lanes that have some. `None` where it needs no claim.
-    window_room: Option<ClaimWindows>,
+    memory: LaneClaims,
+}
+
+/// The memory of lanes besides buffers. Nobody counts what is `None`.
+#[derive(Default)]
+struct LaneClaims {
+    /// Claims memory for the windows of lanes that have some.
+    windows: Option<ClaimWindows>,
+    /// Claims memory for a lane over UDP.
+    lend: Option<LendMemory>,
+    /// The memory of those that stand.
+    lent: BTreeMap<LaneId, LentMemory>,
 }
 
 impl SessionLanes {
@@ -64,7 +76,7 @@ impl SessionLanes {
     ) -> SessionLanes {
         SessionLanes {
             role: rules.role,
-            keeps_transport: rules.keeps_transport,
+            changes: rules.changes,
             peer_knows_shared: rules.peer_knows_shared,
             pool: Lanes::new(rules),
             observer,
@@ -73,13 +85,27 @@ impl SessionLanes {
             reported_segment: None,
             to_lose: Vec::new(),
             remaining: None,
-            window_room: None,
+            memory: LaneClaims::default(),
         }
     }
 
     /// Takes lanes with windows only if `room` returns that there is memory for them.
     pub(super) fn set_window_room(&mut self, room: ClaimWindows) {
-        self.window_room = Some(room);
+        self.memory.windows = Some(room);
+    }
+
+    /// Takes lanes over UDP only if `lend` has memory for them.
+    pub(super) fn set_lane_memory(&mut self, lend: LendMemory) {
+        self.memory.lend = Some(lend);
+    }
+
+    /// Claims the memory of a lane over UDP, until it ends. Returns whether it is there.
+    fn lend_to(&mut self, lane: LaneId) -> bool {
+        let Some(lend) = &mut self.memory.lend else { return true };
+        let lent = lend(UDP_LANE_BYTES);
+        let has = lent.is_some();
+        self.memory.lent.extend(lent.map(|lent| (lane, lent)));
+        has
     }
 
     /// Sets the bytes that lanes have not sent. `None` if this side does not know.
@@ -102,12 +128,13 @@ impl SessionLanes {
         self.pool.set_rates(|rates| rates.own_rate = bytes_per_s);
     }
 
-    /// Whether there is memory for the windows of a lane that joined.
+    /// Whether there is memory for a lane that joined, besides its buffers.
     pub(super) fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
         let facts = lane.handle().facts();
         let has = match facts.memory {
-            LaneMemory::Kernel | LaneMemory::Slots => true,
-            LaneMemory::Window { .. } => self.window_room.as_mut().is_none_or(|room| room()),
+            LaneMemory::Kernel => true,
+            LaneMemory::Slots => self.lend_to(lane.id()),
+            LaneMemory::Window { .. } => self.memory.windows.as_mut().is_none_or(|room| room()),
         };
         if !has {
             let over = facts.transport;
@@ -133,11 +160,13 @@ impl SessionLanes {
     /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
     /// does.
     pub(super) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
+        self.memory.lent.remove(&end.id);
         self.pool.ended(end)
     }
 
     /// Closes this side's end of a lane, if it stands here.
     pub(super) fn close(&mut self, id: LaneId) {
+        self.memory.lent.remove(&id);
         self.pool.close(id);
     }
 
@@ -156,10 +185,11 @@ impl SessionLanes {
     pub(super) fn hear_target(&mut self, target: &LaneTarget) -> bool {
         let provides = self.role == Role::Receiver && self.pool.grants();
         if provides {
-            // Either all lanes of a session go over UDP or none: the other ends are not there.
+            // Unless both sides know them side by side, either all lanes of a session go over UDP
+            // or none: the other ends are not there.
             let is_other =
                 [self.pool.transport(), target.transport].iter().filter(|t| **t == Transport::Udp).count() == 1;
-            let keeps = self.keeps_transport || is_other;
+            let keeps = self.changes.is_kept || is_other && !self.changes.mixes_udp;
             let transport = if keeps { self.pool.transport() } else { target.transport };
             self.pool.set_target(target.count, transport);
         }
@@ -188,10 +218,12 @@ impl SessionLanes {
     /// `by`: the part that limited the last second, if it is known.
     pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
         let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        let demand = Demand { remaining: self.remaining, is_hindered, is_full: false };
+        let is_by_network = is_hindered || matches!(by, Some(Limit::NetworkRate | Limit::NetworkShared));
+        let is_by_window = by == Some(Limit::NetworkWindow);
+        let demand = Demand { remaining: self.remaining, is_hindered, is_by_window, is_by_network, is_full: false };
         let mut target = None;
         for TuningStep { task, change, reason } in self.pool.tune(demand) {
-            if let LaneTask::Lose(lanes) = &task {
+            if let LaneTask::Lose(lanes) | LaneTask::Abandon(lanes) = &task {
                 self.to_lose.extend(lanes);
             }
             if task != LaneTask::Nothing && !self.pool.grants() {
@@ -307,6 +339,11 @@ impl SessionLanes {
 }
 
 impl ControlLink {
+    /// Takes lanes over UDP only if `lend` has memory for them, which they give back.
+    pub(crate) fn set_lane_memory(&mut self, lend: LendMemory) {
+        self.lanes.set_lane_memory(lend);
+    }
+
     /// Whether any lane keeps the buffer of a unit until that is whole at the other end.
     pub(crate) fn any_holding(&self) -> bool {
         self.lanes.any_holding()

@@ -15,6 +15,7 @@ use super::*;
 use crate::api;
 use crate::budget::{MemoryPlan, SessionBuffers};
 use crate::lanes::replace::Replacement;
+use crate::lanes::rules::TransportChanges;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
@@ -89,7 +90,7 @@ fn rules(role: Role) -> LaneRules {
         target: 1,
         lanes_max: 1,
         transport: Transport::Tcp,
-        keeps_transport: false,
+        changes: TransportChanges::default(),
         windows: 0,
         tuning: None,
         rates: LaneRates::default(),

@@ -64,7 +64,7 @@ impl Intake {
     pub(super) fn start_lane(&self, joined: JoinedLane, link: &mut ControlLink) -> Result<(), Fault> {
         let (slab, sink, times) = (self.slab.clone(), link.sink(), link.times().clone());
         let (holes, gate, affinity) = (self.holes.clone(), self.gate.clone(), self.affinity.clone());
-        let started = link.start_lane(joined, move |joined, LaneControls { pulse, pacer, lanes, .. }| {
+        let started = link.start_lane(joined, move |joined, LaneControls { pulse, pacer, slots, .. }| {
             worker::bind(&affinity, &joined);
             let id = joined.id();
             let deliver = |arrival: Arrival| {
@@ -83,7 +83,7 @@ impl Intake {
                     let (landed, result) = worker::receive::run(lane, means, deliver);
                     (landed.into(), result)
                 }
-                JoinedLane::Udp(lane) => udp::sink::run(*lane, means, lanes, deliver),
+                JoinedLane::Udp(lane) => udp::sink::run(*lane, means, slots, deliver),
             };
             LaneEnd { id, fault: result.err(), unfinished: Vec::new(), landed }
         });

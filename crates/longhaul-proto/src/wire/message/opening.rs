@@ -16,7 +16,8 @@ pub struct Hello {
     /// Newest version spoken.
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
-    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`]; unknown ones mean nothing.
+    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`]; unknown
+    /// ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -40,6 +41,12 @@ pub const CAP_SHARE_ALL: u64 = 128;
 /// grants lanes over TCP, and the initiator ends the session. So no build is ever asked for a
 /// transport that it cannot read.
 pub const CAP_UDP_LANES: u64 = 512;
+
+/// Bit of [`Hello::caps`] and of [`Welcome::caps`]: lanes of the session may run over UDP beside
+/// others over TCP, and take each other's place. If both sides say so, a [`LaneTarget`] and granted
+/// lanes may name UDP where the session began with TCP, and the other way round. So no build is
+/// told of a transport that it cannot read.
+pub const CAP_UDP_BESIDE_TCP: u64 = 1024;
 
 /// The bit of a hello that says the share.
 pub fn share_said(share: PathShare) -> u64 {
@@ -164,6 +171,10 @@ pub struct Flow {
     /// part of this on the wire, but a bit of the hello.
     #[serde(skip)]
     pub exact_chunks: bool,
+    /// Whether lanes may run over UDP beside others over TCP. It is no part of this on the wire,
+    /// but a bit of the hello.
+    #[serde(skip)]
+    pub udp_beside_tcp: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.
@@ -264,8 +275,8 @@ pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
-    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`];
-    /// unknown ones mean nothing.
+    /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`],
+    /// [`CAP_UDP_BESIDE_TCP`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

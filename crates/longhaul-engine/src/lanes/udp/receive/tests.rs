@@ -47,7 +47,7 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
     let config =
         UdpReceivingConfig { slot_bytes: SLOT_BYTES as u64, admit: Serial(1), round_trip: Duration::from_millis(40) };
     let (mut machine, times) = (UdpReceiving::new(Timestamp(0), config), StageTimes::default());
-    let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect(), 1), Pulse::default());
+    let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect()), Pulse::default());
     let sizes = [1192, 8932, 65_467].map(|bytes| PieceBytes::new(bytes).expect("in bounds"));
     let lens = [1 + dice.below(SLOT_BYTES as u64), 1 + dice.below(SLOT_BYTES as u64)];
     let (mut cut, mut next) = (UnitCut(0), 0);

@@ -59,15 +59,14 @@ fn receive(says: impl FnOnce(&mut Hostile) + Send) -> (Result<(), FaultCode>, Ca
     let mut world = World::new();
     let (lane, accepted) = world.lane(None);
     let (heard, slab) = (accepted.handle(), Slab::new(CHUNK as usize, WINDOW as usize).expect("memory"));
-    let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
     let mut came = Came { slab, units: Vec::new() };
     let received = thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let (times, pulse) = (StageTimes::default(), Pulse::default());
-            let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: CHUNK as usize, window: WINDOW };
+            let means = UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: CHUNK as usize };
             let handle = accepted.handle();
-            let received =
-                receive::run(End::Accepted(Box::new(accepted)).stand(), Duration::ZERO, claimed, means, &mut came);
+            let joined = promising(End::Accepted(Box::new(accepted)).stand(), &came.slab);
+            let received = receive::run(joined, Duration::ZERO, means, &mut came);
             handle.close();
             received.1
         });

@@ -28,6 +28,7 @@ fn lanes_that_say_nothing_have_the_seats_of_their_key_and_end_with_their_session
             listener: Arc::new(sender),
             way_told: None,
             udp: Some(terms),
+            slab: None,
             joining: HashMap::new(),
         },
     );

@@ -63,7 +63,6 @@ fn watch(
     let (dialled, accepted) = lane;
     let handles = [dialled.lane.handle.clone(), accepted.handle()];
     let slab = Slab::new(CHUNK as usize, WINDOW as usize).expect("memory");
-    let claimed: Vec<Slot> = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
     let mut came = Came { slab, units: Vec::new() };
     let (pacer, times) = (Pacer::new(None), StageTimes::default());
     let [of_sender, of_receiver] = [Pulse::default(), Pulse::default()];
@@ -71,9 +70,9 @@ fn watch(
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let pulse = &of_receiver;
-            let means = UdpReceiveMeans { times: &times, pulse, slot_bytes: CHUNK as usize, window: WINDOW };
-            let joined = End::Accepted(Box::new(accepted)).stand();
-            receive::run(joined, Duration::ZERO, claimed, means, &mut came).0
+            let means = UdpReceiveMeans { times: &times, pulse, slot_bytes: CHUNK as usize };
+            let joined = promising(End::Accepted(Box::new(accepted)).stand(), &came.slab);
+            receive::run(joined, Duration::ZERO, means, &mut came).0
         });
         let sending = scope.spawn(|| {
             let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &of_sender, path: None, patience };
@@ -188,4 +187,22 @@ fn a_lane_says_of_its_units_what_it_has_in_hand_and_what_it_moved() {
             assert!(reading.pieces >= 7, "{reading:?}");
         }
     });
+}
+
+#[test]
+fn an_end_that_is_closed_says_so_to_the_other_one() {
+    let mut world = World::new();
+    let lane = world.lane(None);
+    let (receiver, answers) = (lane.1.handle(), AtomicU32::new(0));
+    let observes = || {
+        answers.fetch_add(1, Ordering::Relaxed);
+    };
+    let feed = Watched { units: units(vec![]), ends: false, reports: || {}, observes };
+    let end = watch(lane, feed, PATIENCE, |_, ended| {
+        wait_until("the ends hear each other", || answers.load(Ordering::Relaxed) > 0);
+        receiver.close();
+        ended.recv_timeout(PATIENCE).expect("it has heard so");
+    });
+    let fault = end.sent.expect_err("it was closed");
+    assert!(fault.message.contains("other end has closed"), "{fault:?}");
 }

@@ -1,0 +1,116 @@
+//! When a session goes over from TCP to lanes over UDP by itself, and back.
+
+use super::*;
+use crate::fixture::tool_output;
+
+/// Few lanes, so that trying more lanes over TCP does not take long.
+const FEW_LANES: [&str; 2] = ["--memory", "96MiB"];
+
+/// Hosts that have no other congestion control than cubic towards each other.
+fn cubic_hosts(path: &str) -> Far {
+    let far = Far::new(path);
+    let (near, there) = (far.wan.near(), far.wan.far());
+    for (host, other) in [(near, there), (there, near)] {
+        let [nsenter, net, end] = &host.prefix();
+        let ip = |words: &[&str]| tool_output(nsenter, &[&[net, end, "ip"], words].concat());
+        let routes = ip(&["route", "show"]);
+        let device = routes.split_whitespace().skip_while(|word| *word != "dev").nth(1).expect("a route");
+        let to = format!("{}/32", other.address(0));
+        ip(&["route", "add", &to, "dev", device, "congctl", "lock", "cubic"]);
+    }
+    far
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn hosts_that_have_only_cubic_go_over_to_udp_where_losses_hold_it_back_and_carry_more() {
+    let far = cubic_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-2");
+    files::make(far.client.path("f"), 1, 400 * MIB);
+    let begun = Instant::now();
+    let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
+    decision(&running, &["+1 over udp"]);
+    let (tried, sent_by_tcp) = (begun.elapsed(), running.last_so_far("bytes_sent").unwrap_or(0));
+    decision(&running, &["udp"]);
+    let (over, sent_before) = (Instant::now(), running.last_so_far("bytes_sent").unwrap_or(0));
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+    let alone = sent_by_tcp as f64 / tried.as_secs_f64();
+    let by_udp = ((400 * MIB) as u64).saturating_sub(sent_before) as f64 / over.elapsed().as_secs_f64();
+    assert!(!was_told(&outcome, "tcp") && by_udp > alone, "{alone:.0} and {by_udp:.0} bytes/s: {outcome}");
+}
+
+/// Whether lanes were ever told of as that.
+fn was_told(outcome: &Outcome, change: &str) -> bool {
+    outcome.events_of("lanes").iter().any(|lanes| lanes["change"] == change)
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn where_tcp_is_held_back_a_fair_and_a_polite_session_go_over_to_udp_by_themselves_in_either_direction() {
+    for (share, direction) in [("fair", Direction::Push), ("polite", Direction::Push), ("fair", Direction::Pull)] {
+        let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-3");
+        let (near, there) = (far.client.path("f"), far.root.join("f"));
+        let url = far.daemon.url("data/f");
+        let (verb, source, ends) = match direction {
+            Direction::Push => ("push", &near, ["f", url.as_str()]),
+            Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
+        };
+        files::make(source, 1, 400 * MIB);
+        let running = far.run(verb).args(FEW_LANES).args(["--share", share]).args(ends).start();
+        if direction == Direction::Push {
+            decision(&running, &["+1 over udp"]);
+            // It carries more by a multiple, beside TCP and alone.
+            decision(&running, &["udp"]);
+        }
+        let outcome = running.finish();
+        assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+        tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+        assert!(!was_told(&outcome, "tcp"), "{outcome}");
+        if direction == Direction::Pull {
+            assert!(far.daemon.log().contains("over udp"), "{}", far.daemon.log());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_trial_of_udp_behind_a_firewall_leaves_the_transfer_as_it_was() {
+    let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=udp");
+    files::make(far.client.path("f"), 1, 240 * MIB);
+    let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
+    decision(&running, &["+1 over udp"]);
+    let before = running.last_so_far("bytes_sent").unwrap_or(0);
+    decision(&running, &["tcp"]);
+    assert!(running.last_so_far("bytes_sent") > Some(before), "TCP goes on meanwhile");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    assert!(outcome.events_of("fault").is_empty() && !was_told(&outcome, "udp"), "{outcome}");
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_path_that_tcp_fills_stays_with_tcp() {
+    let far = Far::new("rate=200Mbit/s,rtt=40ms");
+    files::make(far.client.path("f"), 1, 250 * MIB);
+    let outcome = far.run("push").arg("f").arg(far.daemon.url("data/f")).finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    assert!(!was_told(&outcome, "+1 over udp"), "{outcome}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_session_whose_lane_over_udp_is_lost_goes_on_over_tcp_and_says_so() {
+    let far = narrow_hosts("rate=400Mbit/s,rtt=100ms");
+    files::make(far.client.path("f"), 1, 1000 * MIB);
+    let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
+    decision(&running, &["udp"]);
+    far.change("block=udp");
+    decision(&running, &["tcp"]);
+    let before = running.last_so_far("bytes_received").unwrap_or(0);
+    running.wait_event(|event| event["bytes_received"].as_u64().filter(|now| *now > before + (8 << 20)));
+    assert!(!running.stderr_so_far().contains("dialling again"), "{}", running.stderr_so_far());
+    running.signal(Signal::INT);
+    running.finish();
+}
