@@ -13,6 +13,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-sys", &[]),
     ("longhaul-disk", &["longhaul-core", "longhaul-sys"]),
     ("longhaul-net", &["longhaul-core", "longhaul-sys"]),
+    ("longhaul-jobs", &["longhaul-core"]),
+    ("longhaul-jobs-sqlite", &["longhaul-core", "longhaul-jobs"]),
     ("longhaul-engine", &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net"]),
     ("longhaul", &["longhaul-core", "longhaul-engine", "longhaul-net"]),
     ("longhaul-sim", &["longhaul-core", "longhaul-proto"]),
@@ -48,7 +50,7 @@ fn the_table_itself_has_no_cycle() {
 fn what_counts_for_a_peer_checks_for_overflow_in_a_release_too() {
     let manifest: toml::Table = read(&root().join("Cargo.toml")).parse().expect("TOML");
     let packages = &manifest["profile"]["release"]["package"];
-    for name in ["longhaul-core", "longhaul-proto", "longhaul-net", "longhaul-engine"] {
+    for name in ["longhaul-core", "longhaul-proto", "longhaul-jobs", "longhaul-net", "longhaul-engine"] {
         let checks = packages.get(name).and_then(|package| package.get("overflow-checks"));
         assert_eq!(checks.and_then(toml::Value::as_bool), Some(true), "{name}");
     }

@@ -8,8 +8,16 @@ use super::source::{Kind, Source, Token};
 use super::tree::products;
 
 /// The crates that another program may use.
-const LIBRARIES: [&str; 6] =
-    ["longhaul-core", "longhaul-disk", "longhaul-engine", "longhaul-net", "longhaul-proto", "longhaul-sys"];
+const LIBRARIES: [&str; 8] = [
+    "longhaul-core",
+    "longhaul-disk",
+    "longhaul-engine",
+    "longhaul-jobs",
+    "longhaul-jobs-sqlite",
+    "longhaul-net",
+    "longhaul-proto",
+    "longhaul-sys",
+];
 
 /// The commands of the program, as they follow its name.
 const COMMANDS: [&str; 10] =
