@@ -22,6 +22,7 @@ pub(crate) struct Columns<'a> {
 type Read<T> = Result<T, JobsError>;
 
 impl<'a> Columns<'a> {
+    /// The columns of a row, from the first one on.
     pub(crate) fn of(row: &'a Row<'a>) -> Columns<'a> {
         Columns { row, next: 0 }
     }
@@ -49,6 +50,7 @@ impl<'a> Columns<'a> {
         self.get::<[u8; N]>()
     }
 
+    /// Files, and then bytes.
     pub(crate) fn amount(&mut self) -> Read<Amount> {
         Ok(Amount { files: self.count()?, bytes: self.count()? })
     }
@@ -61,10 +63,12 @@ impl<'a> Columns<'a> {
         Ok(Claim { fence: Fence(self.count()?), id: ClaimId(self.bytes()?) })
     }
 
+    /// A fault by its name.
     pub(crate) fn code(&mut self) -> Read<FaultCode> {
         code_of_name(&self.get::<String>()?).ok_or(JobsError::BadRow("there is no such fault"))
     }
 
+    /// The state of a failed file, as [`number_of_fault_state`] writes it.
     pub(crate) fn fault_state(&mut self) -> Read<FaultState> {
         match self.small()? {
             0 => Ok(FaultState::Waiting),
@@ -73,12 +77,14 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// The kind of a shard, as [`number_of_kind`] writes it.
     pub(crate) fn kind(&mut self) -> Read<ShardKind> {
         let number = self.small()?;
         let kind = ShardKind::ALL.into_iter().find(|kind| i64::from(number) == number_of_kind(*kind));
         kind.ok_or(JobsError::BadRow("there is no such state of a shard"))
     }
 
+    /// A row of `campaign`.
     pub(crate) fn campaign(&mut self) -> Read<Campaign> {
         let bad = JobsError::BadRow;
         Ok(Campaign {
@@ -96,16 +102,19 @@ impl<'a> Columns<'a> {
         })
     }
 
+    /// A row of `segment`.
     pub(crate) fn segment(&mut self) -> Read<Segment> {
         let campaign = CampaignId(self.count()?);
         Ok(Segment { campaign, number: self.count()?, digest: self.bytes()?, total: self.amount()? })
     }
 
+    /// A row of `site`.
     pub(crate) fn site(&mut self) -> Read<Site> {
         let (id, name) = (SiteId(self.count()?), self.get()?);
         Ok(Site { id, name, movers_in: self.small()?, movers_out: self.small()? })
     }
 
+    /// A row of `link`.
     pub(crate) fn link(&mut self) -> Read<Link> {
         Ok(Link {
             id: LinkId(self.count()?),
@@ -132,6 +141,7 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// A row of `shard`.
     pub(crate) fn shard(&mut self) -> Read<Shard> {
         Ok(Shard {
             id: ShardId(self.count()?),
@@ -169,6 +179,7 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// A row of `permit`.
     pub(crate) fn permit(&mut self) -> Read<Permit> {
         let (kind, place) = (self.small()?, self.count()?);
         let place = match kind {
@@ -181,6 +192,7 @@ impl<'a> Columns<'a> {
         Ok(Permit { place, slot, shard, claim: self.claim()?, until: self.micros()? })
     }
 
+    /// A row of `fault`.
     pub(crate) fn fault(&mut self) -> Read<FailedFile> {
         let (shard, path) = (ShardId(self.count()?), self.get()?);
         Ok(FailedFile {
@@ -198,6 +210,7 @@ impl<'a> Columns<'a> {
         })
     }
 
+    /// The row of `leader`, without its number.
     pub(crate) fn leader(&mut self) -> Read<longhaul_jobs::Leader> {
         let (term, holder) = (self.count()?, MoverId(self.bytes()?));
         Ok(longhaul_jobs::Leader { term, holder, until: self.micros()? })
@@ -209,7 +222,7 @@ pub(crate) fn number(value: u64) -> Result<i64, JobsError> {
     i64::try_from(value).map_err(|_| JobsError::TooMuch("numbers of a row"))
 }
 
-/// Part of the schema: the indexes name these numbers.
+/// Part of the schema, whose indexes name them: the number of a kind of shard.
 pub(crate) const fn number_of_kind(kind: ShardKind) -> i64 {
     match kind {
         ShardKind::Planned => 0,
@@ -222,6 +235,7 @@ pub(crate) const fn number_of_kind(kind: ShardKind) -> i64 {
     }
 }
 
+/// Part of the schema: the number of a state of a campaign.
 pub(crate) const fn number_of_campaign_state(state: CampaignState) -> i64 {
     match state {
         CampaignState::Planning => 0,
@@ -243,6 +257,7 @@ fn campaign_state(number: u32) -> Option<CampaignState> {
     states.into_iter().find(|state| number_of_campaign_state(*state) == i64::from(number))
 }
 
+/// The columns `state` and `reason` of a link.
 pub(crate) const fn columns_of_link_state(state: LinkState) -> (i64, Option<&'static str>) {
     match state {
         LinkState::Open => (0, None),
@@ -252,6 +267,7 @@ pub(crate) const fn columns_of_link_state(state: LinkState) -> (i64, Option<&'st
     }
 }
 
+/// The columns `kind` and `place` of a permit.
 pub(crate) const fn columns_of_place(place: PermitPlace) -> (i64, u64) {
     match place {
         PermitPlace::Link(id) => (0, id.0),
@@ -260,6 +276,7 @@ pub(crate) const fn columns_of_place(place: PermitPlace) -> (i64, u64) {
     }
 }
 
+/// The column `given_up` of a failed file.
 pub(crate) const fn number_of_fault_state(state: FaultState) -> i64 {
     match state {
         FaultState::Waiting => 0,
@@ -267,6 +284,7 @@ pub(crate) const fn number_of_fault_state(state: FaultState) -> i64 {
     }
 }
 
+/// The column `hold` of a shard.
 pub(crate) fn text_of_hold(hold: Hold) -> String {
     match hold {
         Hold::Alike { code, alike, of } => format!("alike {} {alike} {of}", code.name()),

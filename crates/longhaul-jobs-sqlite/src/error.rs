@@ -58,6 +58,7 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
+    /// SQLite's error, with the file and the step.
     pub(crate) fn failed(path: &Path, doing: &'static str, source: rusqlite::Error) -> SqliteError {
         SqliteError::Failed { path: path.to_owned(), doing, source }
     }

@@ -84,7 +84,8 @@ impl Store for SqliteStore {
     fn transact<T>(&mut self, mut work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
         let path = &self.path;
         let failed = |doing| move |source| JobsError::store(SqliteError::failed(path, doing, source));
-        // It begins with the lock for writing: one that began by reading could not get it behind another's commit.
+        // It begins with the lock for writing: one that began by reading could not get it behind
+        // another's commit.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = transaction.map_err(failed("a transaction cannot begin"))?;
         let now = (self.clock)();
@@ -112,4 +113,17 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
 fn host_clock() -> Micros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Micros(0).plus(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_commit_is_synced_in_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join("queue.db")).unwrap();
+        let full: i64 = store.connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+        assert_eq!(full, 2);
+    }
 }

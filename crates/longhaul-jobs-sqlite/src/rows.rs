@@ -31,6 +31,7 @@ const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files,
     failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, fence, claim";
 
 impl<'a> SqliteRows<'a> {
+    /// The rows of an open transaction, which began at `now`.
     pub(crate) fn new(connection: &'a Connection, path: &'a Path, now: Micros) -> SqliteRows<'a> {
         SqliteRows { connection, path, now }
     }
@@ -77,16 +78,16 @@ impl Rows for SqliteRows<'_> {
     }
 
     fn next_number(&mut self) -> Answer<u64> {
-        let next = self.one("UPDATE number SET last = last + 1 RETURNING last", &[], Columns::count)?;
+        let next = self.one("UPDATE number SET last = last + 1 RETURNING last", &[], |columns| columns.count())?;
         next.ok_or(JobsError::BadRow("the row of the last number is missing"))
     }
 
     fn campaign(&mut self, id: CampaignId) -> Answer<Option<Campaign>> {
-        self.one("SELECT * FROM campaign WHERE id = ?", params![number(id.0)?], Columns::campaign)
+        self.one("SELECT * FROM campaign WHERE id = ?", params![number(id.0)?], |columns| columns.campaign())
     }
 
     fn campaigns(&mut self) -> Answer<Vec<Campaign>> {
-        self.list("SELECT * FROM campaign ORDER BY id", &[], Columns::campaign)
+        self.list("SELECT * FROM campaign ORDER BY id", &[], |columns| columns.campaign())
     }
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
@@ -121,15 +122,15 @@ impl Rows for SqliteRows<'_> {
 
     fn segments(&mut self, campaign: CampaignId) -> Answer<Vec<Segment>> {
         let statement = "SELECT * FROM segment WHERE campaign = ? ORDER BY number";
-        self.list(statement, params![number(campaign.0)?], Columns::segment)
+        self.list(statement, params![number(campaign.0)?], |columns| columns.segment())
     }
 
     fn site(&mut self, id: SiteId) -> Answer<Option<Site>> {
-        self.one("SELECT * FROM site WHERE id = ?", params![number(id.0)?], Columns::site)
+        self.one("SELECT * FROM site WHERE id = ?", params![number(id.0)?], |columns| columns.site())
     }
 
     fn sites(&mut self) -> Answer<Vec<Site>> {
-        self.list("SELECT * FROM site ORDER BY id", &[], Columns::site)
+        self.list("SELECT * FROM site ORDER BY id", &[], |columns| columns.site())
     }
 
     fn put_site(&mut self, site: &Site) -> Answer<()> {
@@ -140,11 +141,11 @@ impl Rows for SqliteRows<'_> {
     }
 
     fn link(&mut self, id: LinkId) -> Answer<Option<Link>> {
-        self.one("SELECT * FROM link WHERE id = ?", params![number(id.0)?], Columns::link)
+        self.one("SELECT * FROM link WHERE id = ?", params![number(id.0)?], |columns| columns.link())
     }
 
     fn links(&mut self) -> Answer<Vec<Link>> {
-        self.list("SELECT * FROM link ORDER BY id", &[], Columns::link)
+        self.list("SELECT * FROM link ORDER BY id", &[], |columns| columns.link())
     }
 
     fn put_link(&mut self, link: &Link) -> Answer<()> {
@@ -172,7 +173,7 @@ impl Rows for SqliteRows<'_> {
 
     fn shard(&mut self, id: ShardId) -> Answer<Option<Shard>> {
         let statement = format!("SELECT {SHARD} FROM shard WHERE id = ?");
-        self.one(&statement, params![number(id.0)?], Columns::shard)
+        self.one(&statement, params![number(id.0)?], |columns| columns.shard())
     }
 
     fn put_shard(&mut self, shard: &Shard) -> Answer<()> {
@@ -216,7 +217,7 @@ impl Rows for SqliteRows<'_> {
 
     fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
         let statement = format!("SELECT {SHARD} FROM shard WHERE state = 1 AND link = ? ORDER BY rank, id LIMIT 1");
-        self.one(&statement, params![number(link.0)?], Columns::shard)
+        self.one(&statement, params![number(link.0)?], |columns| columns.shard())
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
@@ -225,12 +226,12 @@ impl Rows for SqliteRows<'_> {
             AND (not_before <= ? OR not_before > ?) ORDER BY id LIMIT 1"
         );
         let (now, latest) = bounds(due)?;
-        self.one(&statement, params![number(campaign.0)?, number(link.0)?, now, latest], Columns::shard)
+        self.one(&statement, params![number(campaign.0)?, number(link.0)?, now, latest], |columns| columns.shard())
     }
 
     fn count_ready(&mut self, link: LinkId) -> Answer<u64> {
         let statement = "SELECT count(*) FROM shard WHERE state = 1 AND link = ?";
-        Ok(self.one(statement, params![number(link.0)?], Columns::count)?.unwrap_or(0))
+        Ok(self.one(statement, params![number(link.0)?], |columns| columns.count())?.unwrap_or(0))
     }
 
     fn lapsed(&mut self, due: Due, most: usize) -> Answer<Vec<Shard>> {
@@ -238,14 +239,14 @@ impl Rows for SqliteRows<'_> {
             "SELECT {SHARD} FROM shard WHERE state = 2 AND (lease_until <= ? OR lease_until > ?) ORDER BY id LIMIT ?"
         );
         let (now, latest) = bounds(due)?;
-        self.list(&statement, params![now, latest, number(most as u64)?], Columns::shard)
+        self.list(&statement, params![now, latest, number(most as u64)?], |columns| columns.shard())
     }
 
     fn shards(&mut self, campaign: CampaignId, kind: ShardKind, after: ShardId, most: usize) -> Answer<Vec<Shard>> {
         let statement =
             format!("SELECT {SHARD} FROM shard WHERE campaign = ? AND state = ? AND id > ? ORDER BY id LIMIT ?");
         let values = params![number(campaign.0)?, number_of_kind(kind), number(after.0)?, number(most as u64)?];
-        self.list(&statement, values, Columns::shard)
+        self.list(&statement, values, |columns| columns.shard())
     }
 
     fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {
@@ -262,12 +263,12 @@ impl Rows for SqliteRows<'_> {
     fn permits(&mut self, place: PermitPlace) -> Answer<Vec<Permit>> {
         let (kind, id) = columns_of_place(place);
         let statement = "SELECT * FROM permit WHERE kind = ? AND place = ? ORDER BY slot";
-        self.list(statement, params![kind, number(id)?], Columns::permit)
+        self.list(statement, params![kind, number(id)?], |columns| columns.permit())
     }
 
     fn permits_of(&mut self, shard: ShardId) -> Answer<Vec<Permit>> {
         let statement = "SELECT * FROM permit WHERE shard = ? ORDER BY kind, place, slot";
-        self.list(statement, params![number(shard.0)?], Columns::permit)
+        self.list(statement, params![number(shard.0)?], |columns| columns.permit())
     }
 
     fn put_permit(&mut self, permit: &Permit) -> Answer<()> {
@@ -287,7 +288,7 @@ impl Rows for SqliteRows<'_> {
 
     fn faults_of(&mut self, shard: ShardId) -> Answer<Vec<FailedFile>> {
         let statement = "SELECT * FROM fault WHERE shard = ? ORDER BY path";
-        self.list(statement, params![number(shard.0)?], Columns::fault)
+        self.list(statement, params![number(shard.0)?], |columns| columns.fault())
     }
 
     fn put_fault(&mut self, fault: &FailedFile) -> Answer<()> {
@@ -323,7 +324,7 @@ impl Rows for SqliteRows<'_> {
     }
 
     fn leader(&mut self) -> Answer<Option<Leader>> {
-        self.one("SELECT term, holder, until FROM leader", &[], Columns::leader)
+        self.one("SELECT term, holder, until FROM leader", &[], |columns| columns.leader())
     }
 
     fn put_leader(&mut self, leader: &Leader) -> Answer<()> {

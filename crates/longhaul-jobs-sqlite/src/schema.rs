@@ -5,8 +5,9 @@
 //!
 //! `user_version` is the number of migrations that the file has been through; each is a
 //! transaction together with its number. A migration is never changed once it was released: the
-//! next one is appended. A shard is a row, and so is a file that failed; a file that stands is none.
-//! Times are microseconds since 1970, rates are bytes/s, ids of movers and claims are 16 bytes.
+//! next one is appended. A shard is a row, and so is a file that failed; a file that stands is
+//! none. Times are microseconds since 1970, rates are bytes/s, ids of movers and claims are 16
+//! bytes.
 
 use std::path::Path;
 

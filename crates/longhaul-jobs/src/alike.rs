@@ -23,8 +23,8 @@ pub struct AlikeWatch {
 }
 
 impl AlikeWatch {
-    /// A file stands, or failed with a code. Gives the reason to stop, if that is the hundredth file
-    /// and 80 of them failed alike.
+    /// A file stands, or failed with a code. Gives the reason to stop, if that is the hundredth
+    /// file and 80 of them failed alike.
     pub fn settle(&mut self, failed: Option<FaultCode>) -> Option<Hold> {
         self.settled += 1;
         if let Some(code) = failed {

@@ -16,8 +16,8 @@ pub enum GateAction {
     /// End the session of this claim, with all that it has under way, and then report
     /// [`Gate::handle_ended`].
     EndSession(Claim),
-    /// Keep this claim durably, unless one is kept that is higher, or has the same fence and another
-    /// id; then report [`Gate::handle_kept`], or [`Gate::handle_overtaken`].
+    /// Keep this claim durably, unless one is kept that is higher, or has the same fence and
+    /// another id; then report [`Gate::handle_kept`], or [`Gate::handle_overtaken`].
     Keep(Claim),
     /// Let the session of this claim begin.
     Welcome(Claim),
@@ -97,7 +97,8 @@ impl Gate {
                 self.stage = GateStage::Ending(shown);
                 vec![GateAction::Refuse { shown: next, kept: shown.fence }]
             }
-            // It is asked again once this one is durable; until then it is the higher one that waits.
+            // It is asked again once this one is durable; until then it is the higher one that
+            // waits.
             (_, GateStage::Keeping(next)) => vec![GateAction::Refuse { shown, kept: next.fence }],
         }
     }
@@ -132,8 +133,8 @@ impl Gate {
         vec![GateAction::Refuse { shown: next, kept: on_disk.fence }]
     }
 
-    /// Whether the session of a claim may publish a batch, when the root's directory keeps `on_disk`:
-    /// another daemon of the root may have kept a higher claim.
+    /// Whether the session of a claim may publish a batch, when the root's directory keeps
+    /// `on_disk`: another daemon of the root may have kept a higher claim.
     pub fn may_publish(&self, claim: Claim, on_disk: Option<Claim>) -> bool {
         self.running == Some(claim) && self.kept == Some(claim) && on_disk == Some(claim)
     }

@@ -18,11 +18,11 @@ use crate::store::Rows;
 pub struct Left {
     /// All of it.
     pub total: Amount,
-    /// What stands at its destinations. Of shards that movers have it is what they last said.
+    /// Files that stand at its destinations. Of shards that movers have it is what they last said.
     pub done: Amount,
-    /// What was given up.
+    /// Files that were given up.
     pub failed: Amount,
-    /// What will not be moved, as it was cancelled.
+    /// Files that will not be moved, as the campaign was cancelled.
     pub cancelled: Amount,
     /// The rest.
     pub left: Amount,
@@ -36,14 +36,14 @@ pub struct Left {
     pub time: TimeLeft,
 }
 
-/// What is left on one link.
+/// The rest of a campaign on one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLeft {
     /// The link.
     pub link: LinkId,
     /// Its state.
     pub state: LinkState,
-    /// What is left.
+    /// The rest.
     pub left: Amount,
     /// The part of it that waits for a user.
     pub held: Amount,
@@ -58,9 +58,9 @@ pub struct LinkLeft {
 pub struct FaultLeft {
     /// The fault.
     pub code: FaultCode,
-    /// Those that are tried again. They are part of what is left.
+    /// Files that are tried again. They are part of what is left.
     pub waiting: Amount,
-    /// Those that were given up.
+    /// Files that were given up.
     pub given_up: Amount,
 }
 
@@ -78,8 +78,8 @@ pub enum TimeLeft {
 /// The figures of a campaign.
 ///
 /// # Errors
-/// [`JobsError::NoCampaign`], [`JobsError::TooMuch`] for sums beyond 64 bits, [`JobsError::BadRow`],
-/// [`JobsError::Store`].
+/// [`JobsError::NoCampaign`], [`JobsError::TooMuch`] for sums beyond 64 bits,
+/// [`JobsError::BadRow`], [`JobsError::Store`].
 pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError> {
     rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?;
     let zero = Amount::default();

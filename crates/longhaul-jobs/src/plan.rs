@@ -93,8 +93,8 @@ impl Planner {
         self.cut()
     }
 
-    /// Cuts a whole segment: an iterator over its shards. Paths are not looked at: a planner goes by
-    /// numbers, so that 10^8 entries need no more memory than one.
+    /// Cuts a whole segment: an iterator over its shards. Paths are not looked at: a planner goes
+    /// by numbers, so that 10^8 entries need no more memory than one.
     pub fn cuts<P>(
         limits: PlanLimits,
         entries: impl IntoIterator<Item = (P, u64)>,

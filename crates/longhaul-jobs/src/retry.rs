@@ -59,7 +59,7 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// The first pause of a shard with files that are tried again.
 const SHARD_PAUSE_MIN: Duration = Duration::from_secs(30);
 
-/// What a fault that ended a whole session concerns.
+/// The part of a campaign that is concerned by a fault which ended a whole session.
 pub const fn treatment(code: FaultCode) -> Treatment {
     match code {
         FaultCode::Unreachable

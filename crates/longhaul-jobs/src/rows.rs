@@ -4,14 +4,17 @@
 //! Must not know other rows, nor the form in which a store writes them down.
 
 use std::num::NonZero;
-use std::time::Duration;
 
 use longhaul_core::{Blame, FaultCode, Hash32, PlainText};
 
-use crate::calendar::{Allowance, Calendar};
+use crate::calendar::Calendar;
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, CampaignKey, Claim, Due, LinkId, Micros, MoverId, ShardId, SiteId};
-use crate::retry::{PAUSE_MAX, RetryRules, link_pause};
+use crate::ids::{Amount, CampaignId, CampaignKey, Claim, LinkId, Micros, MoverId, ShardId, SiteId};
+use crate::retry::RetryRules;
+
+mod link;
+
+pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
 
 /// A campaign: sources, destinations and the rules by which its shards are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +37,8 @@ pub struct Campaign {
     pub calendar: Calendar,
     /// How often files are tried.
     pub retry: RetryRules,
-    /// Bytes that were scheduled for it, divided by its weight: the campaign that has least is next.
+    /// Bytes that were scheduled for it, divided by its weight: the campaign that has least is
+    /// next.
     pub share_used: u64,
     /// Sources, destinations, filters and rules of its transfers, in a form that movers know.
     pub spec: Vec<u8>,
@@ -99,62 +103,6 @@ pub struct Site {
     pub movers_in: u32,
     /// Movers that may read from it at a time.
     pub movers_out: u32,
-}
-
-/// A link: the way from one site to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// Its number.
-    pub id: LinkId,
-    /// The site that is read from.
-    pub from: SiteId,
-    /// The site that is written to.
-    pub to: SiteId,
-    /// Movers that may use it at a time.
-    pub movers: u32,
-    /// Bytes/s that all of them may use together. `None` if they may use all.
-    pub rate: Option<u64>,
-    /// Its hours and maintenance windows.
-    pub calendar: Calendar,
-    /// Whether it is used.
-    pub state: LinkState,
-    /// The pause behind its last failure.
-    pub back_off: BackOff,
-    /// Files with other bytes at the destination than at the source, since it was opened.
-    pub mismatches: u32,
-    /// How fast it is.
-    pub meter: Meter,
-}
-
-/// Whether a link is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkState {
-    /// It is.
-    Open,
-    /// Movers finish the shards that they hold; nobody begins another one.
-    Drain,
-    /// Nothing moves until somebody opens it. It closed itself for this fault, or a user closed it.
-    Closed(Option<FaultCode>),
-}
-
-/// A pause behind failures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackOff {
-    /// Failures since something last went well. Until something does, one mover tries alone.
-    pub failures: u32,
-    /// The end of the pause.
-    pub until: Micros,
-}
-
-/// The rate of a link, measured over windows of a minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Meter {
-    /// The start of this window.
-    pub since: Micros,
-    /// Bytes that became durable in it.
-    pub bytes: u64,
-    /// The rate of the window before, bytes/s. 0 if nothing is known, or nothing moved.
-    pub rate: u64,
 }
 
 /// A part of a campaign that one mover claims at a time.
@@ -268,7 +216,7 @@ pub enum Hold {
     },
     /// Its session failed in a way that no later try mends.
     Broken(FaultCode),
-    /// So many movers that had it were not heard of again.
+    /// Movers that had it were not heard of again, so many times.
     Lapsed(u32),
     /// Its fence cannot grow any more.
     FenceSpent,
@@ -349,9 +297,9 @@ pub struct Permit {
 pub enum PermitPlace {
     /// A link.
     Link(LinkId),
-    /// What is read from a site.
+    /// Reading from a site.
     From(SiteId),
-    /// What is written to a site.
+    /// Writing to a site.
     To(SiteId),
 }
 
@@ -360,18 +308,11 @@ pub enum PermitPlace {
 pub struct Leader {
     /// Grows with each change of the leader.
     pub term: u64,
-    /// Who it is.
+    /// The process that leads.
     pub holder: MoverId,
     /// The end of its lease.
     pub until: Micros,
 }
-
-/// A link with other bytes at the destination than at the source in so many files is closed: memory
-/// or a disk is broken, and each further file may be a wrong one.
-pub const MISMATCHES_MAX: u32 = 10;
-
-/// A window of a meter, and the time without any news after which a link counts as standing still.
-const METER_WINDOW: Duration = Duration::from_secs(60);
 
 impl CampaignState {
     /// The name that people see.
@@ -418,8 +359,8 @@ impl Weight {
         self.0.get()
     }
 
-    /// The part of the campaign's share that so many bytes use up, rounded up: a shard without bytes
-    /// uses something too.
+    /// The part of the campaign's share that so many bytes use up, rounded up: a shard without
+    /// bytes uses something too.
     pub const fn share_of(self, bytes: u64) -> u64 {
         bytes / self.0.get() as u64 + 1
     }
@@ -428,76 +369,6 @@ impl Weight {
 impl Default for Weight {
     fn default() -> Weight {
         Weight(NonZero::new(100).unwrap_or(NonZero::<u16>::MIN))
-    }
-}
-
-impl Link {
-    /// The allowance for a campaign's shards at a time, and movers on it: nothing while it is not
-    /// open or pauses, and one mover alone until something went well after a failure.
-    pub fn allowance(&self, campaign: &Calendar, now: Micros) -> (Allowance, u32) {
-        let pauses = self.back_off.failures > 0 && !Due::at(now, PAUSE_MAX).has_passed(self.back_off.until);
-        let movers = if self.back_off.failures > 0 { self.movers.min(1) } else { self.movers };
-        if self.state != LinkState::Open || pauses {
-            return (Allowance::Closed, movers);
-        }
-        (self.rate_at(now).and(campaign.at(now)), movers)
-    }
-
-    /// The rate at a time by the link's own limit and calendar, whatever its state.
-    pub fn rate_at(&self, now: Micros) -> Allowance {
-        self.calendar.at(now).and(self.rate.map_or(Allowance::Open, Allowance::Rate))
-    }
-
-    /// A session over it failed. Failures within a pause are those of the same outage.
-    pub fn fail(&mut self, now: Micros, chance: u64) {
-        let pauses = self.back_off.failures > 0 && !Due::at(now, PAUSE_MAX).has_passed(self.back_off.until);
-        if !pauses {
-            self.back_off.failures = self.back_off.failures.saturating_add(1);
-            self.back_off.until = now.plus(link_pause(self.back_off.failures, chance));
-        }
-    }
-
-    /// So many bytes became durable over it.
-    pub fn progress(&mut self, now: Micros, bytes: u64) {
-        if bytes > 0 {
-            self.back_off = BackOff::default();
-        }
-        self.meter.count(now, bytes);
-    }
-
-    /// So many files came with other bytes.
-    pub fn count_mismatches(&mut self, files: u32) {
-        self.mismatches = self.mismatches.saturating_add(files);
-        if self.mismatches > MISMATCHES_MAX && self.state == LinkState::Open {
-            self.state = LinkState::Closed(Some(FaultCode::Mismatch));
-        }
-    }
-}
-
-impl Meter {
-    fn count(&mut self, now: Micros, bytes: u64) {
-        let open = now.since(self.since);
-        if self.since > now || open >= METER_WINDOW {
-            let late = self.since > now || open >= METER_WINDOW * 2;
-            let rate = u128::from(self.bytes) * 1_000_000 / open.as_micros().max(1);
-            self.rate = if late { 0 } else { u64::try_from(rate).unwrap_or(u64::MAX) };
-            (self.since, self.bytes) = (now, 0);
-        }
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// The rate at a time, bytes/s: of the last whole window, or of this one if there was none
-    /// before. 0 if nothing was heard for two windows.
-    pub fn rate_at(&self, now: Micros) -> u64 {
-        let open = now.since(self.since);
-        if self.since > now || open >= METER_WINDOW * 2 {
-            return 0;
-        }
-        if self.rate > 0 {
-            return self.rate;
-        }
-        let seconds = u64::from(open.as_secs() > 0);
-        (self.bytes / open.as_secs().max(1)).saturating_mul(seconds)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a backend of the queue offers: transactions over rows.
+//! The offer of a backend of the queue: transactions over rows.
 //!
 //! In: the rules of the queue, as closures over the rows of one transaction. Out: their result,
 //! durably, or an error and nothing changed. Must not know a rule.
@@ -33,9 +33,9 @@ pub struct ShardSum {
     pub shards: u64,
     /// Their files and bytes.
     pub total: Amount,
-    /// What stands of them.
+    /// The part of them that stands.
     pub done: Amount,
-    /// What was given up of them.
+    /// The part of them that was given up.
     pub failed: Amount,
 }
 
@@ -85,8 +85,8 @@ pub trait Rows {
     fn shard(&mut self, id: ShardId) -> Result<Option<Shard>, JobsError>;
     /// Writes a shard.
     fn put_shard(&mut self, shard: &Shard) -> Result<(), JobsError>;
-    /// The ready shard of a link with the lowest rank. A backend with row locks gives the first that
-    /// no other transaction has locked, and locks it.
+    /// The ready shard of a link with the lowest rank. A backend with row locks gives the first
+    /// that no other transaction has locked, and locks it.
     fn first_ready(&mut self, link: LinkId) -> Result<Option<Shard>, JobsError>;
     /// The planned shard of a campaign on a link with the lowest number whose time has come.
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Result<Option<Shard>, JobsError>;

@@ -1,4 +1,4 @@
-//! What is added to the queue: sites, links, campaigns and their shards.
+//! Additions to the queue: sites, links, campaigns and their shards.
 //!
 //! In: what users ask for, and cuts of a planner. Out: new rows. Must not know manifests.
 
@@ -39,9 +39,9 @@ pub struct NewCampaign {
 /// The movers that a site allows at a time, one at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteLimits {
-    /// Those that write to it.
+    /// Movers that write to it.
     pub movers_in: NonZero<u32>,
-    /// Those that read from it.
+    /// Movers that read from it.
     pub movers_out: NonZero<u32>,
 }
 

@@ -20,7 +20,7 @@ pub struct Beat {
     pub shard: ShardId,
     /// The mover's claim.
     pub claim: Claim,
-    /// What it knows to stand at the destination, in this claim.
+    /// Files that it knows to stand at the destination, in this claim.
     pub done: Amount,
 }
 

@@ -97,9 +97,9 @@ pub(super) fn rate_of_mover(rows: &mut dyn Rows, link: &Link, allowance: Allowan
     Ok(Some((rate / u64::from(movers)).max(1)))
 }
 
-/// Gives a mover whose claim the destination refused a claim above the fence that is kept there. The
-/// store was restored from a backup, and had given that fence out before. `None` if the shard is not
-/// the mover's any more.
+/// Gives a mover whose claim the destination refused a claim above the fence that is kept there.
+/// The store was restored from a backup, and had given that fence out before. `None` if the shard
+/// is not the mover's any more.
 ///
 /// # Errors
 /// [`JobsError::Store`], and those of rows that name others which are not there.

@@ -1,4 +1,4 @@
-//! What users change: campaigns that are held, released or cancelled, faults that are tried again,
+//! Changes by users: campaigns that are held, released or cancelled, faults that are tried again,
 //! links that are opened and closed.
 //!
 //! In: a campaign or link. Out: its rows, changed. Movers hear of it with their next heartbeat.
@@ -18,7 +18,7 @@ use crate::store::Rows;
 pub enum Selection {
     /// All that were given up.
     All,
-    /// Those with this code.
+    /// Faults with this code.
     Code(FaultCode),
 }
 

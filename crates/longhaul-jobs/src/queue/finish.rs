@@ -21,7 +21,7 @@ pub struct Report {
     pub shard: ShardId,
     /// The mover's claim.
     pub claim: Claim,
-    /// What stands at the destination, as far as this claim knows.
+    /// Files that stand at the destination, as far as this claim knows.
     pub done: Amount,
     /// How it ended.
     pub outcome: Outcome,

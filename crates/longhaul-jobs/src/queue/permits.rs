@@ -11,8 +11,11 @@ use crate::store::Rows;
 /// The claim that a permit is for, and the end of its lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holder {
+    /// The shard.
     pub(super) shard: ShardId,
+    /// The claim.
     pub(super) claim: Claim,
+    /// The end of the lease.
     pub(super) until: Micros,
 }
 

@@ -35,8 +35,8 @@ impl World {
             }
         }
         for shard in shards.values() {
-            // A lease that had passed by a clock an hour ahead, and has not when that is set back, may have lost
-            // its permits in between: its next heartbeat finds that.
+            // A lease that had passed by a clock an hour ahead, and has not when that is set back,
+            // may have lost its permits in between: its next heartbeat finds that.
             let permits =
                 || self.store.all_permits().filter(|permit| permit.shard == shard.id && permit.claim == shard.claim);
             if let ShardState::Leased(lease) = shard.state
@@ -61,7 +61,8 @@ impl World {
         }
     }
 
-    /// After a leader's turn nobody has a shard whose lease has passed, or lasts longer than one does.
+    /// After a leader's turn nobody has a shard whose lease has passed, or lasts longer than one
+    /// does.
     pub(crate) fn check_leases(&mut self) {
         let due = Due::at(self.store.now, longhaul_jobs::tenure::LEASE);
         let passed = self.store.all_shards().find(|shard| match shard.state {

@@ -36,7 +36,7 @@ pub(crate) enum Mutant {
     PermitsUncounted,
     /// Rows of failed files are not written.
     FaultRowsLost,
-    /// Of a transaction with several rows the shard's is lost.
+    /// The shard's row of a transaction with several rows is lost.
     TornCommit,
     /// A leader's turn is taken in whatever term.
     TermUnchecked,

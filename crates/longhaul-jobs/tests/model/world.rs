@@ -29,7 +29,7 @@ const START: u64 = 1000 * HOUR;
 /// Turns within which a world in which nothing goes wrong any more comes to its end.
 const CALM_TURNS: u32 = 4000;
 
-/// What happened, in one world or in all.
+/// Events, of one world or of all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) published: u64,
