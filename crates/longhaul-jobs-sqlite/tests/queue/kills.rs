@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
@@ -16,8 +17,10 @@ use longhaul_jobs_sqlite::SqliteStore;
 
 use crate::random::{Random, begin};
 
-const KILLS: u64 = 25;
+const KILLS: u64 = 40;
 const SHARDS: u64 = 3000;
+/// Some transactions take so long.
+const MOMENT_MICROS: u64 = 8000;
 /// The variable that makes a worker of this test, and says at which file and in which round.
 const WORKER: &str = "LONGHAUL_JOBS_WORKER";
 
@@ -69,8 +72,9 @@ fn worker_of_the_kills() {
     }
 }
 
-/// Runs a worker, kills it after so many lines, and gives all that it said.
-fn run_and_kill(path: &Path, round: u64, lines: usize) -> Vec<String> {
+/// Runs a worker, kills it after so many lines and a moment of chance, wherever it is by then, and
+/// gives all that it said.
+fn run_and_kill(path: &Path, round: u64, (lines, moment): (usize, Duration)) -> Vec<String> {
     let mut worker = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kills::worker_of_the_kills", "--nocapture"])
         .env(WORKER, format!("{round} {}", path.display()))
@@ -81,6 +85,10 @@ fn run_and_kill(path: &Path, round: u64, lines: usize) -> Vec<String> {
     let mut out = BufReader::new(worker.stdout.take().unwrap()).lines();
     let said = |line: &String| line.starts_with("claimed ") || line.starts_with("finished ");
     let mut heard: Vec<String> = out.by_ref().map_while(Result::ok).filter(said).take(lines).collect();
+    let heard_at = Instant::now();
+    while heard_at.elapsed() < moment {
+        std::hint::spin_loop();
+    }
     worker.kill().unwrap();
     heard.extend(out.map_while(Result::ok).filter(said));
     worker.wait().unwrap();
@@ -96,7 +104,8 @@ fn everything_that_was_committed_survives_kill_9_and_nothing_is_there_in_part() 
     let (mut fences, mut finished) = (BTreeMap::new(), BTreeMap::new());
     for round in 1..=KILLS {
         let lines = 2 + random.below(20) as usize;
-        let heard = run_and_kill(&path, round, lines);
+        let moment = Duration::from_micros(random.below(MOMENT_MICROS));
+        let heard = run_and_kill(&path, round, (lines, moment));
         assert!(heard.len() >= lines, "the worker ended by itself: {heard:?}");
         for line in heard {
             let words: Vec<&str> = line.split(' ').collect();
