@@ -103,6 +103,16 @@ fn a_calendar_that_is_none_is_refused_with_the_part_that_is_wrong() {
 }
 
 #[test]
+fn the_calendars_of_the_guide_are_ones() {
+    let guide = include_str!("../../../../docs/REPLICATE.md");
+    let calendars: Vec<_> = guide.lines().filter(|line| line.starts_with("in ") && line.contains(": ")).collect();
+    assert_eq!(calendars.len(), 3);
+    for text in calendars {
+        assert!(text.parse::<Calendar>().is_ok(), "{text}");
+    }
+}
+
+#[test]
 fn the_stricter_of_two_calendars_holds() {
     let (open, slow, fast, closed) = (Allowance::Open, gbits(1), gbits(8), Allowance::Closed);
     for (one, two, want) in [(open, open, open), (open, slow, slow), (fast, slow, slow), (fast, closed, closed)] {
