@@ -168,6 +168,33 @@ fn a_shard_whose_movers_lapse_five_times_is_held_and_says_so() {
     assert_eq!(bench.left(campaign).held.files, 10);
     bench.store.transact(|rows| release(rows, campaign)).unwrap();
     bench.must_claim();
+    bench.pass(61);
+    bench.must_claim();
+}
+
+#[test]
+fn lapses_are_counted_anew_once_a_shard_has_come_farther() {
+    let (mut bench, _) = Bench::one_campaign(1);
+    for files in 0..8 {
+        let granted = bench.must_claim();
+        if files % 4 == 3 {
+            bench.beat(&granted, files);
+        }
+        bench.pass(61);
+    }
+    bench.must_claim();
+}
+
+#[test]
+fn a_link_whose_movers_are_lowered_gives_out_no_permit_before_enough_have_left() {
+    let (mut bench, _) = Bench::one_campaign(5);
+    let (one, two) = (bench.must_claim(), bench.claim().unwrap());
+    let link = crate::rows::Link { movers: 1, ..bench.link() };
+    bench.store.transact(|rows| rows.put_link(&link)).unwrap();
+    bench.finish(&one, 10, Outcome::Through(vec![]));
+    assert!(bench.claim().is_none(), "the one that is there has the second slot");
+    bench.finish(&two, 10, Outcome::Through(vec![]));
+    assert!(bench.claim().is_some());
 }
 
 #[test]
@@ -205,6 +232,7 @@ fn a_campaign_that_is_held_stops_its_movers_and_goes_on_when_it_is_released() {
     let (mut bench, campaign) = Bench::one_campaign(3);
     let granted = bench.must_claim();
     bench.store.transact(|rows| hold(rows, campaign)).unwrap();
+    assert!(bench.store.all_shards().all(|shard| shard.state != ShardState::Ready), "they get their turn anew");
     assert_eq!(bench.beat(&granted, 2), BeatAnswer::Stop(Stopping::Campaign(CampaignState::Held)));
     assert_eq!(bench.finish(&granted, 3, Outcome::HandedBack), ShardState::Planned);
     bench.schedule();

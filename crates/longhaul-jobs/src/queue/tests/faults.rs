@@ -55,6 +55,8 @@ fn a_report_that_does_not_add_up_is_refused_and_changes_nothing() {
         let refused = bench.report(&granted, files, Outcome::Through(faults));
         assert!(matches!(refused, Err(JobsError::Miscounted { .. })), "{refused:?}");
     }
+    let light = FileFault { bytes: 9, ..missing("a") };
+    assert!(matches!(bench.report(&granted, 9, Outcome::Through(vec![light])), Err(JobsError::Miscounted { .. })));
     let twice = bench.report(&granted, 8, Outcome::Through(vec![missing("a"), missing("a")]));
     assert!(matches!(twice, Err(JobsError::NamedTwice(_))));
     assert!(matches!(bench.report(&granted, 11, Outcome::HandedBack), Err(JobsError::Miscounted { .. })));
@@ -125,6 +127,25 @@ fn a_shard_that_breaks_a_link_on_which_others_go_well_is_held() {
             bench.finish(&next, 10, Outcome::Through(vec![]));
         }
     }
+}
+
+#[test]
+fn a_link_is_tried_again_with_another_shard_than_the_one_that_failed() {
+    let (mut bench, _) = Bench::one_campaign(2);
+    let link = crate::rows::Link { movers: 1, ..bench.link() };
+    bench.store.transact(|rows| rows.put_link(&link)).unwrap();
+    let failed = bench.must_claim();
+    let ready = bench.claim();
+    assert!(ready.is_none());
+    bench.finish(&failed, 0, Outcome::Broken(FaultCode::Lost));
+    bench.pass(10);
+    let probe = bench.must_claim();
+    assert_ne!(probe.shard.id, failed.shard.id);
+    bench.finish(&probe, 0, Outcome::Broken(FaultCode::Lost));
+    bench.pass(19);
+    assert_eq!(bench.schedule().readied, 0, "the first one waits for 30 s");
+    bench.pass(1);
+    assert_eq!(bench.must_claim().shard.id, failed.shard.id);
 }
 
 #[test]
