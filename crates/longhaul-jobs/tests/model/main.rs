@@ -30,7 +30,7 @@ fn ten_thousand_fleets_keep_their_promises() {
         }
     }
     println!("{tally:?}");
-    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared } = tally;
+    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried } = tally;
     for (what, times) in [
         ("files published", published),
         ("claims refused", refused),
@@ -40,6 +40,7 @@ fn ten_thousand_fleets_keep_their_promises() {
         ("turns of an old leader", stale),
         ("shards held", held),
         ("files given up", given_up),
+        ("files tried again", retried),
         ("files compared and not sent", compared),
     ] {
         assert!(times >= SEEDS / 100, "{what}: {times} times only");

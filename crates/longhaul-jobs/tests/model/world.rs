@@ -8,11 +8,12 @@ use std::num::NonZero;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::queue::{
-    LinkLimits, NewCampaign, SiteLimits, add_campaign, add_link, add_segment, add_site, begin_campaign, lead, schedule,
+    LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_link, add_segment, add_site, begin_campaign,
+    hold, lead, release, retry, schedule,
 };
 use longhaul_jobs::{
-    Amount, Calendar, CampaignId, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId, PermitPlace, Rows,
-    Segment, ShardId, ShardKind, Store,
+    Amount, Calendar, CampaignId, CampaignState, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId,
+    PermitPlace, Rows, Segment, ShardId, ShardKind, Store,
 };
 
 use crate::bent::Bent;
@@ -41,6 +42,7 @@ pub(crate) struct Tally {
     pub(crate) held: u64,
     pub(crate) given_up: u64,
     pub(crate) compared: u64,
+    pub(crate) retried: u64,
 }
 
 impl Tally {
@@ -54,6 +56,7 @@ impl Tally {
         self.held += other.held;
         self.given_up += other.given_up;
         self.compared += other.compared;
+        self.retried += other.retried;
     }
 }
 
@@ -132,8 +135,7 @@ pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
         world.turn();
         world.broken()?;
     }
-    world.calm = true;
-    world.away_until = 0;
+    world.calm_down();
     for _ in 0..CALM_TURNS {
         world.turn();
         world.broken()?;
@@ -278,7 +280,42 @@ impl World {
                     self.tally.restored += 1;
                 }
             }
+            13..=15 => self.user_acts(),
             _ => {}
+        }
+    }
+
+    /// A user holds or releases a campaign, or has its faults tried again.
+    fn user_acts(&mut self) {
+        let id = self.campaigns[self.rng.index(self.campaigns.len())];
+        match (self.state_of(id), self.rng.below(2)) {
+            (Some(CampaignState::Running), 0) => {
+                self.store(None, |rows| hold(rows, id));
+            }
+            (Some(CampaignState::Running | CampaignState::Held), 1) => {
+                self.store(None, |rows| release(rows, id));
+            }
+            (Some(CampaignState::Running | CampaignState::Held | CampaignState::Done), _) => {
+                let retried = self.store(None, |rows| retry(rows, id, Selection::All, ShardId(0)));
+                self.tally.retried += retried.map_or(0, |(files, _)| files);
+            }
+            _ => {}
+        }
+    }
+
+    fn state_of(&mut self, id: CampaignId) -> Option<CampaignState> {
+        let campaign = self.store.transact(|rows| rows.campaign(id));
+        campaign.ok().flatten().map(|campaign| campaign.state)
+    }
+
+    /// Nothing goes wrong any more, and nothing is held back.
+    fn calm_down(&mut self) {
+        self.calm = true;
+        self.away_until = 0;
+        for id in self.campaigns.clone() {
+            if self.state_of(id) == Some(CampaignState::Held) {
+                self.store(None, |rows| release(rows, id));
+            }
         }
     }
 
