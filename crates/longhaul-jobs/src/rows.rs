@@ -155,25 +155,25 @@ pub struct Tries {
 }
 
 /// How far a shard is, and who may say so: the planner (P), the leader (L), the mover of its claim
-/// (M), or a user (U).
+/// (M), or a user (U). The model holds the queue to this table, and fails if a row is never taken.
 ///
 /// ```text
-/// (new)    P  it is cut                                    Planned
-/// Planned  L  its turn has come                            Ready
-/// Ready    M  it is claimed                                Leased
-/// Ready    LU its campaign stands still                    Planned
-/// Leased   M  a heartbeat                                  Leased
-/// Leased   M  it is through, and all of it stands          Done
-/// Leased   M  it is through, and some files are given up   Partial
-/// Leased   M  files are tried again, or it is handed back  Planned
-/// Leased   M  its link failed                              Planned
-/// Leased   M  its files fail alike, or it cannot go on     Held
-/// Leased   L  its lease has lapsed                         Planned
-/// Leased   L  its lease has lapsed too often               Held
-/// Held     U  it is released                               Planned
-/// Partial  U  its faults are tried again                   Planned
-/// Planned, Ready, Held   U  its campaign is cancelled      Cancelled
-/// Leased   LM its campaign was cancelled, and its mover ended or lapsed   Cancelled
+/// (new)    P  it is cut                                             Planned
+/// Planned  L  its turn has come                                     Ready
+/// Planned  U  its campaign is cancelled                             Cancelled
+/// Ready    M  it is claimed                                         Leased
+/// Ready    M  its fence cannot grow any more                        Held
+/// Ready    U  its campaign is held                                  Planned
+/// Ready    U  its campaign is cancelled                             Cancelled
+/// Leased   M  a heartbeat                                           Leased
+/// Leased   M  it is through, and all of it stands                   Done
+/// Leased   M  it is through, and some files are given up            Partial
+/// Leased   LM its link failed, its lease has lapsed, or it goes on  Planned
+/// Leased   LM it cannot go on without a user                        Held
+/// Leased   LM it ends after its campaign was cancelled              Cancelled
+/// Held     U  it is released                                        Planned
+/// Held     U  its campaign is cancelled                             Cancelled
+/// Partial  U  its faults are tried again                            Planned
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardState {

@@ -5,7 +5,7 @@
 
 use super::claim::rate_of_mover;
 use super::permits::{self, Holder};
-use super::{campaign_of, link_of, shard_of};
+use super::{campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
 use crate::ids::{Amount, Claim, Due, ShardId};
@@ -63,7 +63,7 @@ pub fn beat(rows: &mut dyn Rows, beat: &Beat) -> Result<BeatAnswer, JobsError> {
     let holder = Holder { shard: shard.id, claim: beat.claim, until: now.plus(LEASE) };
     if !permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))? {
         permits::give_back(rows, shard.id, beat.claim)?;
-        shard.state = ShardState::Planned;
+        shard.state = given_back(&campaign);
         rows.put_shard(&shard)?;
         return Ok(BeatAnswer::Gone);
     }

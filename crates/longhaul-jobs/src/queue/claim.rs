@@ -4,7 +4,7 @@
 //! the destination is shown. Must not know how shards come to be ready.
 
 use super::permits::{self, Holder, movers_at};
-use super::{campaign_of, link_of, shard_of};
+use super::{campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
 use crate::ids::{Claim, ClaimId, Due, Fence, LinkId, MoverId, ShardId};
@@ -61,7 +61,7 @@ fn claim_on(rows: &mut dyn Rows, link: &Link, ask: &Ask) -> Result<Option<Grante
         let campaign = campaign_of(rows, shard.campaign)?;
         let (allowance, movers) = link.allowance(&campaign.calendar, now);
         if campaign.state != CampaignState::Running || campaign.calendar.at(now) == Allowance::Closed {
-            shard.state = ShardState::Planned;
+            shard.state = given_back(&campaign);
             rows.put_shard(&shard)?;
             continue;
         }
@@ -123,8 +123,11 @@ pub fn raise(
     let holder = Holder { shard: id, claim, until: now.plus(LEASE) };
     let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))?;
     shard.claim = claim;
-    shard.state =
-        if taken { ShardState::Leased(Lease { mover: lease.mover, until: holder.until }) } else { ShardState::Planned };
+    shard.state = if taken {
+        ShardState::Leased(Lease { mover: lease.mover, until: holder.until })
+    } else {
+        given_back(&campaign_of(rows, shard.campaign)?)
+    };
     rows.put_shard(&shard)?;
     Ok(taken.then_some(claim))
 }

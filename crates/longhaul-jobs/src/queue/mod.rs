@@ -21,7 +21,7 @@ pub use schedule::{Scheduled, lead, schedule};
 
 use crate::error::JobsError;
 use crate::ids::{CampaignId, LinkId, ShardId};
-use crate::rows::{Campaign, Link, Shard};
+use crate::rows::{Campaign, CampaignState, Link, Shard, ShardState};
 use crate::store::Rows;
 
 fn campaign_of(rows: &mut dyn Rows, id: CampaignId) -> Result<Campaign, JobsError> {
@@ -34,6 +34,15 @@ fn link_of(rows: &mut dyn Rows, id: LinkId) -> Result<Link, JobsError> {
 
 fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
     rows.shard(id)?.ok_or(JobsError::NoShard(id))
+}
+
+/// The state of a shard that nobody has any more: what is left of a cancelled campaign is not
+/// planned again.
+fn given_back(campaign: &Campaign) -> ShardState {
+    match campaign.state {
+        CampaignState::Cancelled => ShardState::Cancelled,
+        _ => ShardState::Planned,
+    }
 }
 
 #[cfg(test)]

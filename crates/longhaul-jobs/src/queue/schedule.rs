@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 
 use super::finish::VAIN_MAX;
-use super::{campaign_of, permits};
+use super::{campaign_of, given_back, permits};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
 use crate::ids::{CampaignId, Due, Micros, MoverId, ShardId};
@@ -105,10 +105,9 @@ fn sweep(rows: &mut dyn Rows) -> Result<u64, JobsError> {
     for mut shard in lapsed.iter().cloned() {
         permits::give_back(rows, shard.id, shard.claim)?;
         shard.tries.lapses = shard.tries.lapses.saturating_add(1);
-        shard.state = match campaign_of(rows, shard.campaign)?.state {
-            CampaignState::Cancelled => ShardState::Cancelled,
-            _ if shard.tries.lapses >= VAIN_MAX => ShardState::Held(Hold::Lapsed(shard.tries.lapses)),
-            _ => ShardState::Planned,
+        shard.state = match given_back(&campaign_of(rows, shard.campaign)?) {
+            ShardState::Planned if shard.tries.lapses >= VAIN_MAX => ShardState::Held(Hold::Lapsed(shard.tries.lapses)),
+            state => state,
         };
         rows.put_shard(&shard)?;
     }

@@ -254,6 +254,26 @@ fn a_campaign_that_is_cancelled_keeps_what_stands_and_ends_with_its_movers() {
 }
 
 #[test]
+fn a_shard_of_a_cancelled_campaign_is_not_planned_again_however_its_mover_loses_it() {
+    let (mut bench, campaign) = Bench::one_campaign(2);
+    let mut other = NewCampaign { name: "other".to_owned(), ..NewCampaign::default() };
+    other.priority = Priority::new(0).unwrap();
+    bench.campaign(other, 9);
+    let (one, two) = (bench.must_claim(), bench.claim().unwrap());
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    bench.pass(60);
+    // Their permits go to others, who come before the leader sees that the leases have passed.
+    bench.claim().unwrap();
+    bench.claim().unwrap();
+    assert_eq!(bench.beat(&one, 1), BeatAnswer::Gone);
+    let refused = (two.shard.id, two.shard.claim);
+    let raised = bench.store.transact(|rows| raise(rows, refused, Fence(9), ClaimId([8; 16])));
+    assert_eq!(raised.unwrap(), None);
+    let states: Vec<_> = bench.store.all_shards().take(2).map(|shard| shard.state).collect();
+    assert_eq!(states, [ShardState::Cancelled; 2]);
+}
+
+#[test]
 fn hours_that_close_stop_movers_and_let_none_begin() {
     let mut bench = Bench::new(2, None);
     // 12 days after 1970 began, at 13:46.

@@ -19,13 +19,15 @@ pub(crate) struct Bent<'a> {
     /// The term of the leader who asks, likewise.
     pub(crate) term: Option<u64>,
     permits_written: bool,
+    /// The steps of shards from state to state.
+    pub(crate) steps: Vec<(ShardKind, ShardKind)>,
 }
 
 type Answer<T> = Result<T, JobsError>;
 
 impl<'a> Bent<'a> {
     pub(crate) fn new(rows: &'a mut dyn Rows, mutant: Option<Mutant>) -> Bent<'a> {
-        Bent { rows, mutant, believed: None, term: None, permits_written: false }
+        Bent { rows, mutant, believed: None, term: None, permits_written: false, steps: Vec::new() }
     }
 
     fn has(&self, mutant: Mutant) -> bool {
@@ -97,6 +99,7 @@ impl Rows for Bent<'_> {
     fn put_shard(&mut self, shard: &Shard) -> Answer<()> {
         let mut shard = shard.clone();
         let before = self.rows.shard(shard.id)?;
+        self.steps.extend(before.as_ref().map(|before| (before.state.kind(), shard.state.kind())));
         let newly = matches!(shard.state, ShardState::Leased(_))
             && before.is_some_and(|before| before.state == ShardState::Ready);
         if newly && self.has(Mutant::FenceNotRaised) {

@@ -110,8 +110,12 @@ impl World {
                 Ok(sums) => sums,
                 Err(error) => return self.breaks(format!("the sums of a campaign: {error}")),
             };
-            let accounted = sums.done.plus(sums.failed).and_then(|sum| sum.plus(sums.left));
-            if accounted != Some(sums.total) || sums.left != sums.held || sums.cancelled.files != 0 {
+            let accounted = sums
+                .done
+                .plus(sums.failed)
+                .and_then(|sum| sum.plus(sums.left))
+                .and_then(|sum| sum.plus(sums.cancelled));
+            if accounted != Some(sums.total) || sums.left != sums.held {
                 return self.breaks(format!("the sums of a campaign that is through: {sums:?}"));
             }
             if sums.left.files == 0 && sums.time != TimeLeft::Nothing {
@@ -143,7 +147,10 @@ impl World {
                         && fault.state == FaultState::GivenUp
                 });
                 self.tally.given_up += u64::from(failed);
-                if kind != ShardKind::Held && stands == failed || bad && stands {
+                let judged = !matches!(kind, ShardKind::Held | ShardKind::Cancelled);
+                // A backup may be from before a file was tried again that stands now.
+                let wrong = if self.tally.restored > 0 { !stands && !failed } else { stands == failed };
+                if judged && wrong || bad && stands {
                     let state = shard.state;
                     return self.breaks(format!(
                         "file {file} of {:?} ({state:?}): stands {stands}, failed {failed}",

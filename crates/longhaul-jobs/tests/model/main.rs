@@ -12,10 +12,12 @@ mod mover;
 mod mutants;
 mod world;
 
+use std::collections::BTreeSet;
+
 use mutants::Mutant;
 use world::{Tally, play};
 
-/// Seeds that each run plays.
+/// Seeds that each run plays, unless `SIM_SEEDS` says how many.
 const SEEDS: u64 = 10_000;
 /// Seeds within which a planted bug has to be found.
 const MUTANT_SEEDS: u64 = 4000;
@@ -23,14 +25,15 @@ const MUTANT_SEEDS: u64 = 4000;
 #[test]
 fn ten_thousand_fleets_keep_their_promises() {
     let mut tally = Tally::default();
-    for seed in 0..SEEDS {
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    for seed in 0..seeds {
         match play(seed, None) {
             Ok(played) => tally.add(&played),
             Err(broken) => panic!("seed {seed}: {broken}"),
         }
     }
     println!("{tally:?}");
-    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried } = tally;
+    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, steps } = tally;
     for (what, times) in [
         ("files published", published),
         ("claims refused", refused),
@@ -43,8 +46,26 @@ fn ten_thousand_fleets_keep_their_promises() {
         ("files tried again", retried),
         ("files compared and not sent", compared),
     ] {
-        assert!(times >= SEEDS / 100, "{what}: {times} times only");
+        assert!(times >= seeds / 100, "{what}: {times} times only");
     }
+    let taken: BTreeSet<_> = steps.into_iter().map(|(from, to)| (format!("{from:?}"), format!("{to:?}"))).collect();
+    let (table, rare) = table();
+    assert_eq!(taken.difference(&table).collect::<Vec<_>>(), NO_STEPS, "in no row");
+    let untaken = table.difference(&taken).filter(|(from, to)| !rare.contains(&(from, to)));
+    assert_eq!(untaken.collect::<Vec<_>>(), NO_STEPS, "never taken");
+}
+
+const NO_STEPS: [&(String, String); 0] = [];
+
+/// The steps in the table of a shard's states, and those of them that no world takes.
+fn table() -> (BTreeSet<(String, String)>, [(&'static str, &'static str); 1]) {
+    let text = include_str!("../../src/rows.rs");
+    let table = text.split("/// How far a shard is, and who may say so").nth(1).unwrap().split("```").nth(1).unwrap();
+    let rows = table.lines().filter_map(|row| {
+        let words: Vec<&str> = row.trim_start_matches("///").split_whitespace().collect();
+        Some((words.first()?.to_string(), words.last()?.to_string())).filter(|_| words.len() > 2)
+    });
+    (rows.filter(|(from, _)| from != "(new)").collect(), [("Ready", "Held")])
 }
 
 #[test]

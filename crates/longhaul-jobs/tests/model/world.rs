@@ -3,13 +3,13 @@
 //! In: a seed, and a bug to plant. Out: what happened, or the first broken promise. Must not know
 //! the promises.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::queue::{
     LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_link, add_segment, add_site, begin_campaign,
-    hold, lead, release, retry, schedule,
+    cancel, hold, lead, release, retry, schedule,
 };
 use longhaul_jobs::{
     Amount, Calendar, CampaignId, CampaignState, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId,
@@ -43,6 +43,8 @@ pub(crate) struct Tally {
     pub(crate) given_up: u64,
     pub(crate) compared: u64,
     pub(crate) retried: u64,
+    /// The steps that shards took from state to state.
+    pub(crate) steps: BTreeSet<(ShardKind, ShardKind)>,
 }
 
 impl Tally {
@@ -57,6 +59,7 @@ impl Tally {
         self.given_up += other.given_up;
         self.compared += other.compared;
         self.retried += other.retried;
+        self.steps.extend(&other.steps);
     }
 }
 
@@ -285,10 +288,14 @@ impl World {
         }
     }
 
-    /// A user holds or releases a campaign, or has its faults tried again.
+    /// A user holds, releases or cancels a campaign, or has its faults tried again.
     fn user_acts(&mut self) {
         let id = self.campaigns[self.rng.index(self.campaigns.len())];
-        match (self.state_of(id), self.rng.below(2)) {
+        let (state, choice) = (self.state_of(id), self.rng.below(2));
+        match (state, choice) {
+            (Some(CampaignState::Running | CampaignState::Held), _) if self.rng.one_in(12) => {
+                self.store(None, |rows| cancel(rows, id));
+            }
             (Some(CampaignState::Running), 0) => {
                 self.store(None, |rows| hold(rows, id));
             }
@@ -389,12 +396,16 @@ impl World {
             return None;
         }
         let mutant = self.mutant;
+        let mut steps = Vec::new();
         let result = self.store.transact(|rows| {
             let mut bent = Bent::new(rows, mutant);
             bent.believed = claim.filter(|_| mutant == Some(Mutant::AnybodyReports));
             bent.term = term;
-            work(&mut bent)
+            let result = work(&mut bent);
+            steps = bent.steps;
+            result
         });
+        self.tally.steps.extend(steps);
         let result = match result {
             Ok(result) => result,
             Err(error) => {
