@@ -14,6 +14,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-disk", &["longhaul-core", "longhaul-sys"]),
     ("longhaul-net", &["longhaul-core", "longhaul-sys"]),
     ("longhaul-manifest", &["longhaul-core"]),
+    ("longhaul-jobs", &["longhaul-core"]),
+    ("longhaul-jobs-sqlite", &["longhaul-core", "longhaul-jobs"]),
     ("longhaul-engine", &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net"]),
     ("longhaul", &["longhaul-core", "longhaul-engine", "longhaul-manifest", "longhaul-net"]),
     ("longhaul-sim", &["longhaul-core", "longhaul-proto"]),
@@ -49,8 +51,9 @@ fn the_table_itself_has_no_cycle() {
 fn what_counts_for_a_peer_checks_for_overflow_in_a_release_too() {
     let manifest: toml::Table = read(&root().join("Cargo.toml")).parse().expect("TOML");
     let packages = &manifest["profile"]["release"]["package"];
-    for name in ["longhaul-core", "longhaul-proto", "longhaul-manifest", "longhaul-net", "longhaul-engine"] {
-        let checks = packages.get(name).and_then(|package| package.get("overflow-checks"));
+    let checked = ["core", "proto", "manifest", "jobs", "net", "engine"];
+    for name in checked.map(|short| format!("longhaul-{short}")) {
+        let checks = packages.get(&name).and_then(|package| package.get("overflow-checks"));
         assert_eq!(checks.and_then(toml::Value::as_bool), Some(true), "{name}");
     }
 }

@@ -1,0 +1,341 @@
+//! The rows of one transaction, as statements.
+//!
+//! In: reads and writes of the rules. Out: SQLite's answers. Each statement is prepared once for a
+//! connection. Must not know a rule, nor how a transaction begins and ends.
+
+use std::path::Path;
+
+use longhaul_jobs::{
+    Campaign, CampaignId, Due, FailedFile, FaultSum, JobsError, Leader, Link, LinkId, Micros, Permit, PermitPlace,
+    Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+};
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, params};
+
+use crate::columns::{
+    Columns, columns_of_link_state, columns_of_place, number, number_of_campaign_state, number_of_fault_state,
+    number_of_kind, text_of_hold,
+};
+use crate::error::SqliteError;
+
+/// The rows of a transaction.
+pub(crate) struct SqliteRows<'a> {
+    connection: &'a Connection,
+    path: &'a Path,
+    now: Micros,
+}
+
+type Answer<T> = Result<T, JobsError>;
+
+const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, done_bytes, \
+    failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, fence, claim";
+
+impl<'a> SqliteRows<'a> {
+    /// The rows of an open transaction, which began at `now`.
+    pub(crate) fn new(connection: &'a Connection, path: &'a Path, now: Micros) -> SqliteRows<'a> {
+        SqliteRows { connection, path, now }
+    }
+
+    fn failed(&self, doing: &'static str) -> impl Fn(rusqlite::Error) -> JobsError + use<'_> {
+        move |source| JobsError::store(SqliteError::failed(self.path, doing, source))
+    }
+
+    fn write(&self, statement: &str, values: &[&dyn ToSql]) -> Answer<()> {
+        let failed = self.failed("a row cannot be written");
+        self.connection.prepare_cached(statement).map_err(&failed)?.execute(values).map_err(&failed)?;
+        Ok(())
+    }
+
+    fn list<T>(
+        &self,
+        statement: &str,
+        values: &[&dyn ToSql],
+        read: impl Fn(&mut Columns) -> Answer<T>,
+    ) -> Answer<Vec<T>> {
+        let failed = self.failed("rows cannot be read");
+        let mut statement = self.connection.prepare_cached(statement).map_err(&failed)?;
+        let mut rows = statement.query(values).map_err(&failed)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(&failed)? {
+            found.push(read(&mut Columns::of(row))?);
+        }
+        Ok(found)
+    }
+
+    fn one<T>(
+        &self,
+        statement: &str,
+        values: &[&dyn ToSql],
+        read: impl Fn(&mut Columns) -> Answer<T>,
+    ) -> Answer<Option<T>> {
+        Ok(self.list(statement, values, read)?.pop())
+    }
+}
+
+impl Rows for SqliteRows<'_> {
+    fn now(&mut self) -> Answer<Micros> {
+        Ok(self.now)
+    }
+
+    fn next_number(&mut self) -> Answer<u64> {
+        let next = self.one("UPDATE number SET last = last + 1 RETURNING last", &[], |columns| columns.count())?;
+        next.ok_or(JobsError::BadRow("the row of the last number is missing"))
+    }
+
+    fn campaign(&mut self, id: CampaignId) -> Answer<Option<Campaign>> {
+        self.one("SELECT * FROM campaign WHERE id = ?", params![number(id.0)?], |columns| columns.campaign())
+    }
+
+    fn campaigns(&mut self) -> Answer<Vec<Campaign>> {
+        self.list("SELECT * FROM campaign ORDER BY id", &[], |columns| columns.campaign())
+    }
+
+    fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
+        self.write(
+            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+                state = excluded.state, priority = excluded.priority, weight = excluded.weight,
+                deadline = excluded.deadline, calendar = excluded.calendar, retry = excluded.retry,
+                share_used = excluded.share_used, spec = excluded.spec, name = excluded.name, key = excluded.key",
+            params![
+                number(campaign.id.0)?,
+                campaign.key.0,
+                campaign.name,
+                number_of_campaign_state(campaign.state),
+                campaign.priority.get(),
+                campaign.weight.get(),
+                campaign.deadline.map(|deadline| number(deadline.0)).transpose()?,
+                campaign.calendar.text(),
+                campaign.retry.to_string(),
+                number(campaign.share_used)?,
+                campaign.spec,
+            ],
+        )
+    }
+
+    fn put_segment(&mut self, segment: &Segment) -> Answer<()> {
+        let Segment { campaign, number: at, digest, total } = segment;
+        self.write(
+            "INSERT OR REPLACE INTO segment VALUES (?, ?, ?, ?, ?)",
+            params![number(campaign.0)?, number(*at)?, digest, number(total.files)?, number(total.bytes)?],
+        )
+    }
+
+    fn segments(&mut self, campaign: CampaignId) -> Answer<Vec<Segment>> {
+        let statement = "SELECT * FROM segment WHERE campaign = ? ORDER BY number";
+        self.list(statement, params![number(campaign.0)?], |columns| columns.segment())
+    }
+
+    fn site(&mut self, id: SiteId) -> Answer<Option<Site>> {
+        self.one("SELECT * FROM site WHERE id = ?", params![number(id.0)?], |columns| columns.site())
+    }
+
+    fn sites(&mut self) -> Answer<Vec<Site>> {
+        self.list("SELECT * FROM site ORDER BY id", &[], |columns| columns.site())
+    }
+
+    fn put_site(&mut self, site: &Site) -> Answer<()> {
+        self.write(
+            "INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?)",
+            params![number(site.id.0)?, site.name, site.movers_in, site.movers_out],
+        )
+    }
+
+    fn link(&mut self, id: LinkId) -> Answer<Option<Link>> {
+        self.one("SELECT * FROM link WHERE id = ?", params![number(id.0)?], |columns| columns.link())
+    }
+
+    fn links(&mut self) -> Answer<Vec<Link>> {
+        self.list("SELECT * FROM link ORDER BY id", &[], |columns| columns.link())
+    }
+
+    fn put_link(&mut self, link: &Link) -> Answer<()> {
+        let (state, reason) = columns_of_link_state(link.state);
+        self.write(
+            "INSERT OR REPLACE INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                number(link.id.0)?,
+                number(link.from.0)?,
+                number(link.to.0)?,
+                link.movers,
+                link.rate.map(number).transpose()?,
+                link.calendar.text(),
+                state,
+                reason,
+                link.back_off.failures,
+                number(link.back_off.until.0)?,
+                link.mismatches,
+                number(link.meter.since.0)?,
+                number(link.meter.bytes)?,
+                number(link.meter.rate)?,
+            ],
+        )
+    }
+
+    fn shard(&mut self, id: ShardId) -> Answer<Option<Shard>> {
+        let statement = format!("SELECT {SHARD} FROM shard WHERE id = ?");
+        self.one(&statement, params![number(id.0)?], |columns| columns.shard())
+    }
+
+    fn put_shard(&mut self, shard: &Shard) -> Answer<()> {
+        let (lease, hold) = match shard.state {
+            ShardState::Leased(lease) => (Some(lease), None),
+            ShardState::Held(hold) => (None, Some(text_of_hold(hold))),
+            _ => (None, None),
+        };
+        let statement = format!(
+            "INSERT OR REPLACE INTO shard ({SHARD}) VALUES
+            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        );
+        self.write(
+            &statement,
+            params![
+                number(shard.id.0)?,
+                number(shard.campaign.0)?,
+                number(shard.link.0)?,
+                number(shard.part.segment)?,
+                number(shard.part.first)?,
+                number(shard.part.end)?,
+                number(shard.total.files)?,
+                number(shard.total.bytes)?,
+                number(shard.done.files)?,
+                number(shard.done.bytes)?,
+                number(shard.failed.files)?,
+                number(shard.failed.bytes)?,
+                number_of_kind(shard.state.kind()),
+                lease.map(|lease| lease.mover.0),
+                lease.map(|lease| number(lease.until.0)).transpose()?,
+                hold,
+                number(shard.rank)?,
+                number(shard.not_before.0)?,
+                shard.tries.again,
+                shard.tries.lapses,
+                number(shard.claim.fence.0)?,
+                shard.claim.id.0,
+            ],
+        )
+    }
+
+    fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
+        let statement = format!("SELECT {SHARD} FROM shard WHERE state = 1 AND link = ? ORDER BY rank, id LIMIT 1");
+        self.one(&statement, params![number(link.0)?], |columns| columns.shard())
+    }
+
+    fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
+        let statement = format!(
+            "SELECT {SHARD} FROM shard WHERE state = 0 AND campaign = ? AND link = ?
+            AND (not_before <= ? OR not_before > ?) ORDER BY id LIMIT 1"
+        );
+        let (now, latest) = bounds(due)?;
+        self.one(&statement, params![number(campaign.0)?, number(link.0)?, now, latest], |columns| columns.shard())
+    }
+
+    fn count_ready(&mut self, link: LinkId) -> Answer<u64> {
+        let statement = "SELECT count(*) FROM shard WHERE state = 1 AND link = ?";
+        Ok(self.one(statement, params![number(link.0)?], |columns| columns.count())?.unwrap_or(0))
+    }
+
+    fn lapsed(&mut self, due: Due, most: usize) -> Answer<Vec<Shard>> {
+        let statement = format!(
+            "SELECT {SHARD} FROM shard WHERE state = 2 AND (lease_until <= ? OR lease_until > ?) ORDER BY id LIMIT ?"
+        );
+        let (now, latest) = bounds(due)?;
+        self.list(&statement, params![now, latest, number(most as u64)?], |columns| columns.shard())
+    }
+
+    fn shards(&mut self, campaign: CampaignId, kind: ShardKind, after: ShardId, most: usize) -> Answer<Vec<Shard>> {
+        let statement =
+            format!("SELECT {SHARD} FROM shard WHERE campaign = ? AND state = ? AND id > ? ORDER BY id LIMIT ?");
+        let values = params![number(campaign.0)?, number_of_kind(kind), number(after.0)?, number(most as u64)?];
+        self.list(&statement, values, |columns| columns.shard())
+    }
+
+    fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {
+        let statement = "SELECT link, state, count(*), sum(files), sum(bytes), sum(done_files), sum(done_bytes),
+            sum(failed_files), sum(failed_bytes) FROM shard WHERE campaign = ? GROUP BY link, state
+            ORDER BY link, state";
+        self.list(statement, params![number(campaign.0)?], |columns| {
+            let (link, kind, shards) = (LinkId(columns.count()?), columns.kind()?, columns.count()?);
+            let (total, done, failed) = (columns.amount()?, columns.amount()?, columns.amount()?);
+            Ok(ShardSum { link, kind, shards, total, done, failed })
+        })
+    }
+
+    fn permits(&mut self, place: PermitPlace) -> Answer<Vec<Permit>> {
+        let (kind, id) = columns_of_place(place);
+        let statement = "SELECT * FROM permit WHERE kind = ? AND place = ? ORDER BY slot";
+        self.list(statement, params![kind, number(id)?], |columns| columns.permit())
+    }
+
+    fn permits_of(&mut self, shard: ShardId) -> Answer<Vec<Permit>> {
+        let statement = "SELECT * FROM permit WHERE shard = ? ORDER BY kind, place, slot";
+        self.list(statement, params![number(shard.0)?], |columns| columns.permit())
+    }
+
+    fn put_permit(&mut self, permit: &Permit) -> Answer<()> {
+        let (kind, id) = columns_of_place(permit.place);
+        let Permit { slot, shard, claim, until, .. } = permit;
+        self.write(
+            "INSERT OR REPLACE INTO permit VALUES (?, ?, ?, ?, ?, ?, ?)",
+            params![kind, number(id)?, slot, number(shard.0)?, number(claim.fence.0)?, claim.id.0, number(until.0)?],
+        )
+    }
+
+    fn remove_permit(&mut self, permit: &Permit) -> Answer<()> {
+        let (kind, id) = columns_of_place(permit.place);
+        let statement = "DELETE FROM permit WHERE kind = ? AND place = ? AND slot = ?";
+        self.write(statement, params![kind, number(id)?, permit.slot])
+    }
+
+    fn faults_of(&mut self, shard: ShardId) -> Answer<Vec<FailedFile>> {
+        let statement = "SELECT * FROM fault WHERE shard = ? ORDER BY path";
+        self.list(statement, params![number(shard.0)?], |columns| columns.fault())
+    }
+
+    fn put_fault(&mut self, fault: &FailedFile) -> Answer<()> {
+        self.write(
+            "INSERT OR REPLACE INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                number(fault.shard.0)?,
+                fault.path,
+                number(fault.campaign.0)?,
+                number(fault.bytes)?,
+                fault.code.name(),
+                fault.blame.name(),
+                fault.message.as_str(),
+                number_of_fault_state(fault.state),
+                fault.tries,
+                number(fault.first.0)?,
+                number(fault.last.0)?,
+            ],
+        )
+    }
+
+    fn remove_fault(&mut self, fault: &FailedFile) -> Answer<()> {
+        let statement = "DELETE FROM fault WHERE shard = ? AND path = ?";
+        self.write(statement, params![number(fault.shard.0)?, fault.path])
+    }
+
+    fn fault_sums(&mut self, campaign: CampaignId) -> Answer<Vec<FaultSum>> {
+        let statement = "SELECT code, given_up, count(*), sum(bytes) FROM fault WHERE campaign = ?
+            GROUP BY code, given_up ORDER BY code, given_up";
+        self.list(statement, params![number(campaign.0)?], |columns| {
+            Ok(FaultSum { code: columns.code()?, state: columns.fault_state()?, amount: columns.amount()? })
+        })
+    }
+
+    fn leader(&mut self) -> Answer<Option<Leader>> {
+        self.one("SELECT term, holder, until FROM leader", &[], |columns| columns.leader())
+    }
+
+    fn put_leader(&mut self, leader: &Leader) -> Answer<()> {
+        self.write(
+            "INSERT OR REPLACE INTO leader VALUES (1, ?, ?, ?)",
+            params![number(leader.term)?, leader.holder.0, number(leader.until.0)?],
+        )
+    }
+}
+
+/// The bounds of times that have not passed. No row has a later time than the last one here.
+fn bounds(due: Due) -> Answer<(i64, i64)> {
+    Ok((number(due.now.0)?, i64::try_from(due.latest.0).unwrap_or(i64::MAX)))
+}

@@ -1,0 +1,154 @@
+//! The tables, and how a file comes to the present version of them.
+//!
+//! In: a connection. Out: the tables, or an error for a file that is another's or a newer one's.
+//! Must not know rows.
+//!
+//! `user_version` is the number of migrations that the file has been through; each is a
+//! transaction together with its number. A migration is never changed once it was released: the
+//! next one is appended. A shard is a row, and so is a file that failed; a file that stands is
+//! none. Times are microseconds since 1970, rates are bytes/s, ids of movers and claims are 16
+//! bytes.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::error::SqliteError;
+
+/// The migrations, in their order.
+pub(crate) const MIGRATIONS: [&str; 1] = [FIRST];
+
+/// `lhjq`, by which a file of ours is known.
+const APPLICATION_ID: i64 = 0x6c68_6a71;
+
+const FIRST: &str = "
+CREATE TABLE number (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL) STRICT;
+INSERT INTO number VALUES (1, 0);
+
+CREATE TABLE campaign (
+    id INTEGER PRIMARY KEY, key BLOB NOT NULL, name TEXT NOT NULL UNIQUE, state INTEGER NOT NULL,
+    priority INTEGER NOT NULL, weight INTEGER NOT NULL, deadline INTEGER, calendar TEXT NOT NULL,
+    retry TEXT NOT NULL, share_used INTEGER NOT NULL, spec BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE segment (
+    campaign INTEGER NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL, files INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, PRIMARY KEY (campaign, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE site (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, movers_in INTEGER NOT NULL, movers_out INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE link (
+    id INTEGER PRIMARY KEY, site_from INTEGER NOT NULL, site_to INTEGER NOT NULL, movers INTEGER NOT NULL,
+    rate INTEGER, calendar TEXT NOT NULL, state INTEGER NOT NULL, reason TEXT, failures INTEGER NOT NULL,
+    pause_until INTEGER NOT NULL, mismatches INTEGER NOT NULL, meter_since INTEGER NOT NULL,
+    meter_bytes INTEGER NOT NULL, meter_rate INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE shard (
+    id INTEGER PRIMARY KEY, campaign INTEGER NOT NULL, link INTEGER NOT NULL, segment INTEGER NOT NULL,
+    entry_first INTEGER NOT NULL, entry_end INTEGER NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    done_files INTEGER NOT NULL, done_bytes INTEGER NOT NULL, failed_files INTEGER NOT NULL,
+    failed_bytes INTEGER NOT NULL, state INTEGER NOT NULL, mover BLOB, lease_until INTEGER, hold TEXT,
+    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, again INTEGER NOT NULL, lapses INTEGER NOT NULL,
+    fence INTEGER NOT NULL, claim BLOB NOT NULL
+) STRICT;
+CREATE INDEX shard_planned ON shard (campaign, link, id) WHERE state = 0;
+CREATE INDEX shard_ready ON shard (link, rank, id) WHERE state = 1;
+CREATE INDEX shard_leased ON shard (id) WHERE state = 2;
+CREATE INDEX shard_state ON shard (campaign, state, id);
+
+CREATE TABLE permit (
+    kind INTEGER NOT NULL, place INTEGER NOT NULL, slot INTEGER NOT NULL, shard INTEGER NOT NULL,
+    fence INTEGER NOT NULL, claim BLOB NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (kind, place, slot)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX permit_shard ON permit (shard);
+
+CREATE TABLE fault (
+    shard INTEGER NOT NULL, path BLOB NOT NULL, campaign INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    code TEXT NOT NULL, blame TEXT NOT NULL, message TEXT NOT NULL, given_up INTEGER NOT NULL,
+    tries INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (shard, path)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX fault_campaign ON fault (campaign, code, given_up, bytes);
+
+CREATE TABLE leader (
+    one INTEGER PRIMARY KEY CHECK (one = 1), term INTEGER NOT NULL, holder BLOB NOT NULL, until INTEGER NOT NULL
+) STRICT;
+";
+
+/// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
+pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
+    let failed = |source| SqliteError::failed(path, "it cannot be read", source);
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
+    let (application, found) = (number("application_id")?, number("user_version")?);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    let is_new = application == 0 && found == 0 && tables == 0;
+    if application != APPLICATION_ID && !is_new {
+        return Err(SqliteError::Foreign { path: path.to_owned() });
+    }
+    if found < 0 || found > known as i64 {
+        return Err(SqliteError::Newer { path: path.to_owned(), found, known: known as i64 });
+    }
+    Ok(())
+}
+
+/// Carries out the migrations that the file has not been through. Of several processes that open it
+/// at once, one does.
+pub(crate) fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), SqliteError> {
+    let failed = |source| SqliteError::failed(path, "its schema cannot be brought up to date", source);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    check(&transaction, path, migrations.len())?;
+    let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    for migration in migrations.iter().skip(usize::try_from(found).unwrap_or(usize::MAX)) {
+        transaction.execute_batch(migration).map_err(failed)?;
+    }
+    if (found as usize) < migrations.len() {
+        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+        transaction.pragma_update(None, "user_version", migrations.len() as i64).map_err(failed)?;
+    }
+    transaction.commit().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The version behind the present one, as the next program might bring it.
+    const NEXT: [&str; 2] = [FIRST, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+
+    #[test]
+    fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let path = Path::new("queue.db");
+        migrate(&mut connection, path, &MIGRATIONS).unwrap();
+        let site = "INSERT INTO site VALUES (7, 'here', 1, 1)";
+        connection.execute(site, []).unwrap();
+        migrate(&mut connection, path, &NEXT).unwrap();
+        let kept: i64 = connection.query_row("SELECT id FROM site", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, 7);
+        connection.prepare("SELECT colour FROM shard").unwrap();
+        let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
+        assert!(matches!(refused, SqliteError::Newer { found: 2, known: 1, .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_file_as_it_was() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let path = Path::new("queue.db");
+        let broken = [FIRST, "CREATE TABLE colour (id INTEGER); CREATE TABLE colour (id INTEGER)"];
+        migrate(&mut connection, path, &broken).unwrap_err();
+        assert!(connection.is_autocommit());
+        migrate(&mut connection, path, &MIGRATIONS).unwrap();
+    }
+
+    #[test]
+    fn a_database_of_another_program_is_left_alone() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute("CREATE TABLE theirs (id INTEGER)", []).unwrap();
+        let refused = migrate(&mut connection, Path::new("queue.db"), &MIGRATIONS).unwrap_err();
+        assert!(matches!(refused, SqliteError::Foreign { .. }), "{refused}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Everything that can fail here.
+//!
+//! In: the facts of a failure, and the error of a store beneath it. Out: one enum. Must not know
+//! how it is said to users.
+
+use std::error::Error;
+
+use crate::ids::{Amount, CampaignId, LinkId, ShardId, SiteId};
+
+/// A failure of the queue.
+#[derive(Debug, thiserror::Error)]
+pub enum JobsError {
+    /// The store failed, or was refused to be read.
+    #[error("the queue's store failed: {source}")]
+    Store {
+        /// The error of the backend.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// There is no such campaign.
+    #[error("there is no campaign {}", .0.0)]
+    NoCampaign(CampaignId),
+    /// A campaign of that name is there already.
+    #[error("there is a campaign named '{0}' already")]
+    NameTaken(String),
+    /// A campaign needs a name that can be shown and typed.
+    #[error("'{0}' cannot be the name of a campaign: it is empty, longer than 255 bytes or has control characters")]
+    BadName(String),
+    /// There is no such link.
+    #[error("there is no link {}", .0.0)]
+    NoLink(LinkId),
+    /// There is no such site.
+    #[error("there is no site {}", .0.0)]
+    NoSite(SiteId),
+    /// There is no such shard.
+    #[error("there is no shard {}", .0.0)]
+    NoShard(ShardId),
+    /// The campaign is in a state in which this cannot be asked of it.
+    #[error("campaign {} is {state}", .campaign.0)]
+    WrongState {
+        /// The campaign.
+        campaign: CampaignId,
+        /// The name of its state.
+        state: &'static str,
+    },
+    /// A mover's figures do not add up to the shard.
+    #[error(
+        "shard {} has {} files with {} bytes, and {} files with {} bytes are accounted for",
+        .shard.0, .total.files, .total.bytes, .counted.files, .counted.bytes
+    )]
+    Miscounted {
+        /// The shard.
+        shard: ShardId,
+        /// Its files and bytes.
+        total: Amount,
+        /// The sum of what the mover reported.
+        counted: Amount,
+    },
+    /// A mover named a failed file twice, or one that was given up before.
+    #[error("shard {} has a failed file twice", .0.0)]
+    NamedTwice(ShardId),
+    /// A sum does not fit the numbers that a store keeps.
+    #[error("the {0} are more than can be counted")]
+    TooMuch(&'static str),
+    /// A row says something that no rule writes.
+    #[error("the queue's store has a row that nothing here wrote: {0}")]
+    BadRow(&'static str),
+}
+
+impl JobsError {
+    /// The error of a backend.
+    pub fn store(source: impl Error + Send + Sync + 'static) -> JobsError {
+        JobsError::Store { source: Box::new(source) }
+    }
+}

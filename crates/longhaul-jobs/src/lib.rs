@@ -1,0 +1,39 @@
+//! The queue of bulk replication: campaigns, cut into shards, which movers claim, move and settle.
+//!
+//! Pure: it decides, and never does. No clock, file, socket, thread or database: time, random bytes
+//! and rows are arguments. Its rules are written once, over the rows of one transaction
+//! ([`Rows`]); a backend is a [`Store`] that keeps those rows, and [`Memory`] is the one for tests.
+//!
+//! In: what users ask for, what movers report, what a destination kept. Out: shards to move, and
+//! what is left. Must not know how anything is moved, nor where manifests lie.
+
+pub mod alike;
+pub mod calendar;
+pub mod codes;
+pub mod error;
+pub mod gate;
+pub mod ids;
+pub mod left;
+pub mod memory;
+pub mod plan;
+pub mod queue;
+pub mod retry;
+pub mod rows;
+pub mod store;
+pub mod tenure;
+
+pub use alike::AlikeWatch;
+pub use calendar::{Allowance, Calendar, CalendarError};
+pub use error::JobsError;
+pub use gate::{Gate, GateAction};
+pub use ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Due, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
+pub use left::{FaultLeft, Left, LinkLeft, TimeLeft};
+pub use memory::Memory;
+pub use plan::{Cut, PlanLimits, Planner};
+pub use retry::{RetryError, RetryRules, Treatment, treatment};
+pub use rows::{
+    BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, Part,
+    Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardState, Site, Tries, Weight,
+};
+pub use store::{FaultSum, Rows, ShardSum, Store};
+pub use tenure::Tenure;

@@ -1,0 +1,232 @@
+//! The store that lies in memory: for tests, simulators and trials. Nothing of it outlives it.
+//!
+//! In: transactions, and the time that whoever owns it sets. Out: rows. Must not know a rule; other
+//! backends are held against it.
+
+use std::collections::BTreeMap;
+
+use crate::error::JobsError;
+use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ShardId, SiteId};
+use crate::rows::{
+    Campaign, FailedFile, FaultState, Leader, Link, Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site,
+};
+use crate::store::{FaultSum, Rows, ShardSum, Store};
+
+/// A store in memory. A clone is a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The time by its clock.
+    pub now: Micros,
+    last_number: u64,
+    campaigns: BTreeMap<CampaignId, Campaign>,
+    segments: BTreeMap<(CampaignId, u64), Segment>,
+    sites: BTreeMap<SiteId, Site>,
+    links: BTreeMap<LinkId, Link>,
+    shards: BTreeMap<ShardId, Shard>,
+    permits: BTreeMap<(PermitPlace, u32), Permit>,
+    faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
+    leader: Option<Leader>,
+}
+
+impl Memory {
+    /// An empty store whose clock shows a time.
+    pub fn at(now: Micros) -> Memory {
+        Memory { now, ..Memory::default() }
+    }
+
+    /// All shards.
+    pub fn all_shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.values()
+    }
+
+    /// All permits.
+    pub fn all_permits(&self) -> impl Iterator<Item = &Permit> {
+        self.permits.values()
+    }
+
+    /// All failed files.
+    pub fn all_faults(&self) -> impl Iterator<Item = &FailedFile> {
+        self.faults.values()
+    }
+}
+
+impl Store for Memory {
+    fn transact<T>(&mut self, mut work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
+        let before = self.clone();
+        let result = work(self);
+        if result.is_err() {
+            *self = before;
+        }
+        result
+    }
+}
+
+impl Rows for Memory {
+    fn now(&mut self) -> Result<Micros, JobsError> {
+        Ok(self.now)
+    }
+
+    fn next_number(&mut self) -> Result<u64, JobsError> {
+        self.last_number += 1;
+        Ok(self.last_number)
+    }
+
+    fn campaign(&mut self, id: CampaignId) -> Result<Option<Campaign>, JobsError> {
+        Ok(self.campaigns.get(&id).cloned())
+    }
+
+    fn campaigns(&mut self) -> Result<Vec<Campaign>, JobsError> {
+        Ok(self.campaigns.values().cloned().collect())
+    }
+
+    fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError> {
+        self.campaigns.insert(campaign.id, campaign.clone());
+        Ok(())
+    }
+
+    fn put_segment(&mut self, segment: &Segment) -> Result<(), JobsError> {
+        self.segments.insert((segment.campaign, segment.number), segment.clone());
+        Ok(())
+    }
+
+    fn segments(&mut self, campaign: CampaignId) -> Result<Vec<Segment>, JobsError> {
+        Ok(self.segments.values().filter(|segment| segment.campaign == campaign).cloned().collect())
+    }
+
+    fn site(&mut self, id: SiteId) -> Result<Option<Site>, JobsError> {
+        Ok(self.sites.get(&id).cloned())
+    }
+
+    fn sites(&mut self) -> Result<Vec<Site>, JobsError> {
+        Ok(self.sites.values().cloned().collect())
+    }
+
+    fn put_site(&mut self, site: &Site) -> Result<(), JobsError> {
+        self.sites.insert(site.id, site.clone());
+        Ok(())
+    }
+
+    fn link(&mut self, id: LinkId) -> Result<Option<Link>, JobsError> {
+        Ok(self.links.get(&id).cloned())
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, JobsError> {
+        Ok(self.links.values().cloned().collect())
+    }
+
+    fn put_link(&mut self, link: &Link) -> Result<(), JobsError> {
+        self.links.insert(link.id, link.clone());
+        Ok(())
+    }
+
+    fn shard(&mut self, id: ShardId) -> Result<Option<Shard>, JobsError> {
+        Ok(self.shards.get(&id).cloned())
+    }
+
+    fn put_shard(&mut self, shard: &Shard) -> Result<(), JobsError> {
+        self.shards.insert(shard.id, shard.clone());
+        Ok(())
+    }
+
+    fn first_ready(&mut self, link: LinkId) -> Result<Option<Shard>, JobsError> {
+        let ready = self.shards.values().filter(|shard| shard.link == link && shard.state == ShardState::Ready);
+        Ok(ready.min_by_key(|shard| (shard.rank, shard.id)).cloned())
+    }
+
+    fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Result<Option<Shard>, JobsError> {
+        let mut planned = self.shards.values().filter(|shard| shard.link == link && shard.state == ShardState::Planned);
+        Ok(planned.find(|shard| shard.campaign == campaign && due.has_passed(shard.not_before)).cloned())
+    }
+
+    fn count_ready(&mut self, link: LinkId) -> Result<u64, JobsError> {
+        let ready = self.shards.values().filter(|shard| shard.link == link && shard.state == ShardState::Ready);
+        Ok(ready.count() as u64)
+    }
+
+    fn lapsed(&mut self, due: Due, most: usize) -> Result<Vec<Shard>, JobsError> {
+        let lapsed = |shard: &&Shard| match shard.state {
+            ShardState::Leased(lease) => due.has_passed(lease.until),
+            _ => false,
+        };
+        Ok(self.shards.values().filter(lapsed).take(most).cloned().collect())
+    }
+
+    fn shards(
+        &mut self,
+        campaign: CampaignId,
+        kind: ShardKind,
+        after: ShardId,
+        most: usize,
+    ) -> Result<Vec<Shard>, JobsError> {
+        let of_kind = |shard: &&Shard| shard.campaign == campaign && shard.state.kind() == kind && shard.id > after;
+        Ok(self.shards.values().filter(of_kind).take(most).cloned().collect())
+    }
+
+    fn shard_sums(&mut self, campaign: CampaignId) -> Result<Vec<ShardSum>, JobsError> {
+        let mut sums: BTreeMap<(LinkId, ShardKind), ShardSum> = BTreeMap::new();
+        for shard in self.shards.values().filter(|shard| shard.campaign == campaign) {
+            let (link, kind, zero) = (shard.link, shard.state.kind(), Amount::default());
+            let fresh = ShardSum { link, kind, shards: 0, total: zero, done: zero, failed: zero };
+            let sum = sums.entry((link, kind)).or_insert(fresh);
+            sum.shards += 1;
+            for (part, more) in
+                [(&mut sum.total, shard.total), (&mut sum.done, shard.done), (&mut sum.failed, shard.failed)]
+            {
+                *part = part.plus(more).ok_or(JobsError::TooMuch("files of a campaign"))?;
+            }
+        }
+        Ok(sums.into_values().collect())
+    }
+
+    fn permits(&mut self, place: PermitPlace) -> Result<Vec<Permit>, JobsError> {
+        Ok(self.permits.values().filter(|permit| permit.place == place).copied().collect())
+    }
+
+    fn permits_of(&mut self, shard: ShardId) -> Result<Vec<Permit>, JobsError> {
+        Ok(self.permits.values().filter(|permit| permit.shard == shard).copied().collect())
+    }
+
+    fn put_permit(&mut self, permit: &Permit) -> Result<(), JobsError> {
+        self.permits.insert((permit.place, permit.slot), *permit);
+        Ok(())
+    }
+
+    fn remove_permit(&mut self, permit: &Permit) -> Result<(), JobsError> {
+        self.permits.remove(&(permit.place, permit.slot));
+        Ok(())
+    }
+
+    fn faults_of(&mut self, shard: ShardId) -> Result<Vec<FailedFile>, JobsError> {
+        Ok(self.faults.values().filter(|fault| fault.shard == shard).cloned().collect())
+    }
+
+    fn put_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
+        self.faults.insert((fault.shard, fault.path.clone()), fault.clone());
+        Ok(())
+    }
+
+    fn remove_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
+        self.faults.remove(&(fault.shard, fault.path.clone()));
+        Ok(())
+    }
+
+    fn fault_sums(&mut self, campaign: CampaignId) -> Result<Vec<FaultSum>, JobsError> {
+        let mut sums: BTreeMap<(&str, FaultState), FaultSum> = BTreeMap::new();
+        for fault in self.faults.values().filter(|fault| fault.campaign == campaign) {
+            let fresh = FaultSum { code: fault.code, state: fault.state, amount: Amount::default() };
+            let sum = sums.entry((fault.code.name(), fault.state)).or_insert(fresh);
+            let more = Amount { files: 1, bytes: fault.bytes };
+            sum.amount = sum.amount.plus(more).ok_or(JobsError::TooMuch("failed files of a campaign"))?;
+        }
+        Ok(sums.into_values().collect())
+    }
+
+    fn leader(&mut self) -> Result<Option<Leader>, JobsError> {
+        Ok(self.leader)
+    }
+
+    fn put_leader(&mut self, leader: &Leader) -> Result<(), JobsError> {
+        self.leader = Some(*leader);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! The rules of the queue, each over the rows of one transaction.
+//!
+//! In: what planners, leaders, movers and users ask for. Out: rows that are written, and answers.
+//! Must not know a backend: every rule is called within [`Store::transact`](crate::Store::transact)
+//! and writes nothing before it has read all that it decides by.
+
+mod add;
+mod beat;
+mod claim;
+mod control;
+mod finish;
+mod permits;
+mod schedule;
+
+pub use add::{LinkLimits, NewCampaign, SiteLimits, add_campaign, add_link, add_segment, add_site, begin_campaign};
+pub use beat::{Beat, BeatAnswer, Stopping, beat};
+pub use claim::{Ask, Granted, claim, raise};
+pub use control::{Selection, cancel, hold, release, retry, set_link_state};
+pub use finish::{FileFault, Finished, Outcome, Report, finish};
+pub use schedule::{Scheduled, lead, schedule};
+
+use crate::error::JobsError;
+use crate::ids::{CampaignId, LinkId, ShardId};
+use crate::rows::{Campaign, CampaignState, Link, Shard, ShardState};
+use crate::store::Rows;
+
+fn campaign_of(rows: &mut dyn Rows, id: CampaignId) -> Result<Campaign, JobsError> {
+    rows.campaign(id)?.ok_or(JobsError::NoCampaign(id))
+}
+
+fn link_of(rows: &mut dyn Rows, id: LinkId) -> Result<Link, JobsError> {
+    rows.link(id)?.ok_or(JobsError::NoLink(id))
+}
+
+fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
+    rows.shard(id)?.ok_or(JobsError::NoShard(id))
+}
+
+/// The state of a shard that nobody has any more: what is left of a cancelled campaign is not
+/// planned again.
+fn given_back(campaign: &Campaign) -> ShardState {
+    match campaign.state {
+        CampaignState::Cancelled => ShardState::Cancelled,
+        _ => ShardState::Planned,
+    }
+}
+
+#[cfg(test)]
+mod tests;

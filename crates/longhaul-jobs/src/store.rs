@@ -1,0 +1,130 @@
+//! The offer of a backend of the queue: transactions over rows.
+//!
+//! In: the rules of the queue, as closures over the rows of one transaction. Out: their result,
+//! durably, or an error and nothing changed. Must not know a rule.
+
+use longhaul_core::FaultCode;
+
+use crate::error::JobsError;
+use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ShardId, SiteId};
+use crate::rows::{
+    Campaign, FailedFile, FaultState, Leader, Link, Permit, PermitPlace, Segment, Shard, ShardKind, Site,
+};
+
+/// A place where the queue's rows are kept.
+pub trait Store {
+    /// Carries out one transaction: all of it becomes durable before this returns, or nothing of it
+    /// is ever seen. Transactions are serializable. A backend may call `work` again if the
+    /// transactions of others came in between, so it must not do anything but read and write rows.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`JobsError::Store`].
+    fn transact<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError>;
+}
+
+/// The sums of a campaign's shards of one kind on one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardSum {
+    /// The link.
+    pub link: LinkId,
+    /// The kind.
+    pub kind: ShardKind,
+    /// Shards.
+    pub shards: u64,
+    /// Their files and bytes.
+    pub total: Amount,
+    /// The part of them that stands.
+    pub done: Amount,
+    /// The part of them that was given up.
+    pub failed: Amount,
+}
+
+/// The sums of a campaign's failed files with one fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultSum {
+    /// The fault.
+    pub code: FaultCode,
+    /// Whether they are tried again.
+    pub state: FaultState,
+    /// Files, and their bytes by the manifest.
+    pub amount: Amount,
+}
+
+/// The rows of one transaction. Lists come in the order of the numbers of their rows.
+pub trait Rows {
+    /// The time by the clock of the store, the same throughout a transaction.
+    fn now(&mut self) -> Result<Micros, JobsError>;
+    /// A number that was never given out before, of a row or a rank.
+    fn next_number(&mut self) -> Result<u64, JobsError>;
+
+    /// A campaign.
+    fn campaign(&mut self, id: CampaignId) -> Result<Option<Campaign>, JobsError>;
+    /// All campaigns.
+    fn campaigns(&mut self) -> Result<Vec<Campaign>, JobsError>;
+    /// Writes a campaign.
+    fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError>;
+    /// Writes a segment.
+    fn put_segment(&mut self, segment: &Segment) -> Result<(), JobsError>;
+    /// The segments of a campaign.
+    fn segments(&mut self, campaign: CampaignId) -> Result<Vec<Segment>, JobsError>;
+
+    /// A site.
+    fn site(&mut self, id: SiteId) -> Result<Option<Site>, JobsError>;
+    /// All sites.
+    fn sites(&mut self) -> Result<Vec<Site>, JobsError>;
+    /// Writes a site.
+    fn put_site(&mut self, site: &Site) -> Result<(), JobsError>;
+    /// A link.
+    fn link(&mut self, id: LinkId) -> Result<Option<Link>, JobsError>;
+    /// All links.
+    fn links(&mut self) -> Result<Vec<Link>, JobsError>;
+    /// Writes a link.
+    fn put_link(&mut self, link: &Link) -> Result<(), JobsError>;
+
+    /// A shard.
+    fn shard(&mut self, id: ShardId) -> Result<Option<Shard>, JobsError>;
+    /// Writes a shard.
+    fn put_shard(&mut self, shard: &Shard) -> Result<(), JobsError>;
+    /// The ready shard of a link with the lowest rank. A backend with row locks gives the first
+    /// that no other transaction has locked, and locks it.
+    fn first_ready(&mut self, link: LinkId) -> Result<Option<Shard>, JobsError>;
+    /// The planned shard of a campaign on a link with the lowest number whose time has come.
+    fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Result<Option<Shard>, JobsError>;
+    /// Ready shards of a link.
+    fn count_ready(&mut self, link: LinkId) -> Result<u64, JobsError>;
+    /// Leased shards whose lease has passed, so many at most.
+    fn lapsed(&mut self, due: Due, most: usize) -> Result<Vec<Shard>, JobsError>;
+    /// Shards of a campaign of one kind with a higher number, so many at most.
+    fn shards(
+        &mut self,
+        campaign: CampaignId,
+        kind: ShardKind,
+        after: ShardId,
+        most: usize,
+    ) -> Result<Vec<Shard>, JobsError>;
+    /// Sums over the shards of a campaign.
+    fn shard_sums(&mut self, campaign: CampaignId) -> Result<Vec<ShardSum>, JobsError>;
+
+    /// The permits of a place, lapsed ones too.
+    fn permits(&mut self, place: PermitPlace) -> Result<Vec<Permit>, JobsError>;
+    /// The permits of a shard, of any claim.
+    fn permits_of(&mut self, shard: ShardId) -> Result<Vec<Permit>, JobsError>;
+    /// Writes a permit in place of the one that has its slot.
+    fn put_permit(&mut self, permit: &Permit) -> Result<(), JobsError>;
+    /// Removes the permit of a slot.
+    fn remove_permit(&mut self, permit: &Permit) -> Result<(), JobsError>;
+
+    /// The failed files of a shard, in the order of their paths.
+    fn faults_of(&mut self, shard: ShardId) -> Result<Vec<FailedFile>, JobsError>;
+    /// Writes a failed file.
+    fn put_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError>;
+    /// Removes a failed file.
+    fn remove_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError>;
+    /// Sums over the failed files of a campaign.
+    fn fault_sums(&mut self, campaign: CampaignId) -> Result<Vec<FaultSum>, JobsError>;
+
+    /// The leader.
+    fn leader(&mut self) -> Result<Option<Leader>, JobsError>;
+    /// Writes the leader.
+    fn put_leader(&mut self, leader: &Leader) -> Result<(), JobsError>;
+}

@@ -1,0 +1,199 @@
+//! Rows between the rules and the store: they pass everything on, but for what a planted bug
+//! changes.
+//!
+//! In: the rules' reads and writes. Out: the store's. Must not know the world.
+
+use longhaul_jobs::{
+    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, JobsError, Leader, Link, LinkId, Micros, Permit,
+    PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+};
+
+use crate::mutants::Mutant;
+
+/// The rows of a transaction, with a bug.
+pub(crate) struct Bent<'a> {
+    pub(crate) rows: &'a mut dyn Rows,
+    pub(crate) mutant: Option<Mutant>,
+    /// The claim of whoever asks, if the bug is that everybody is believed.
+    pub(crate) believed: Option<Claim>,
+    /// The term of the leader who asks, likewise.
+    pub(crate) term: Option<u64>,
+    permits_written: bool,
+    /// The steps of shards from state to state.
+    pub(crate) steps: Vec<(ShardKind, ShardKind)>,
+}
+
+type Answer<T> = Result<T, JobsError>;
+
+impl<'a> Bent<'a> {
+    pub(crate) fn new(rows: &'a mut dyn Rows, mutant: Option<Mutant>) -> Bent<'a> {
+        Bent { rows, mutant, believed: None, term: None, permits_written: false, steps: Vec::new() }
+    }
+
+    fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+impl Rows for Bent<'_> {
+    fn now(&mut self) -> Answer<Micros> {
+        self.rows.now()
+    }
+
+    fn next_number(&mut self) -> Answer<u64> {
+        self.rows.next_number()
+    }
+
+    fn campaign(&mut self, id: CampaignId) -> Answer<Option<Campaign>> {
+        self.rows.campaign(id)
+    }
+
+    fn campaigns(&mut self) -> Answer<Vec<Campaign>> {
+        self.rows.campaigns()
+    }
+
+    fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
+        self.rows.put_campaign(campaign)
+    }
+
+    fn put_segment(&mut self, segment: &Segment) -> Answer<()> {
+        self.rows.put_segment(segment)
+    }
+
+    fn segments(&mut self, campaign: CampaignId) -> Answer<Vec<Segment>> {
+        self.rows.segments(campaign)
+    }
+
+    fn site(&mut self, id: SiteId) -> Answer<Option<Site>> {
+        self.rows.site(id)
+    }
+
+    fn sites(&mut self) -> Answer<Vec<Site>> {
+        self.rows.sites()
+    }
+
+    fn put_site(&mut self, site: &Site) -> Answer<()> {
+        self.rows.put_site(site)
+    }
+
+    fn link(&mut self, id: LinkId) -> Answer<Option<Link>> {
+        self.rows.link(id)
+    }
+
+    fn links(&mut self) -> Answer<Vec<Link>> {
+        self.rows.links()
+    }
+
+    fn put_link(&mut self, link: &Link) -> Answer<()> {
+        self.rows.put_link(link)
+    }
+
+    fn shard(&mut self, id: ShardId) -> Answer<Option<Shard>> {
+        let mut shard = self.rows.shard(id)?;
+        if let (Some(shard), Some(claim)) = (&mut shard, self.believed) {
+            shard.claim = claim;
+        }
+        Ok(shard)
+    }
+
+    fn put_shard(&mut self, shard: &Shard) -> Answer<()> {
+        let mut shard = shard.clone();
+        let before = self.rows.shard(shard.id)?;
+        self.steps.extend(before.as_ref().map(|before| (before.state.kind(), shard.state.kind())));
+        let newly = matches!(shard.state, ShardState::Leased(_))
+            && before.is_some_and(|before| before.state == ShardState::Ready);
+        if newly && self.has(Mutant::FenceNotRaised) {
+            shard.claim.fence = Fence(shard.claim.fence.0 - 1);
+        }
+        if newly && self.has(Mutant::FenceFalls) && shard.claim.fence.0 > 2 {
+            shard.claim.fence = Fence(1);
+        }
+        if self.has(Mutant::TornCommit) && self.permits_written && newly {
+            return Ok(());
+        }
+        self.rows.put_shard(&shard)
+    }
+
+    fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
+        self.rows.first_ready(link)
+    }
+
+    fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
+        self.rows.first_planned(campaign, link, due)
+    }
+
+    fn count_ready(&mut self, link: LinkId) -> Answer<u64> {
+        self.rows.count_ready(link)
+    }
+
+    fn lapsed(&mut self, due: Due, most: usize) -> Answer<Vec<Shard>> {
+        match self.mutant {
+            Some(Mutant::LapsedForgotten) => Ok(Vec::new()),
+            Some(Mutant::ClockBackForgotten) => self.rows.lapsed(Due { latest: Micros(u64::MAX), ..due }, most),
+            _ => self.rows.lapsed(due, most),
+        }
+    }
+
+    fn shards(&mut self, campaign: CampaignId, kind: ShardKind, after: ShardId, most: usize) -> Answer<Vec<Shard>> {
+        self.rows.shards(campaign, kind, after, most)
+    }
+
+    fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {
+        self.rows.shard_sums(campaign)
+    }
+
+    fn permits(&mut self, place: PermitPlace) -> Answer<Vec<Permit>> {
+        let mut permits = self.rows.permits(place)?;
+        if self.has(Mutant::PermitsUncounted) {
+            permits.clear();
+        }
+        Ok(permits)
+    }
+
+    fn permits_of(&mut self, shard: ShardId) -> Answer<Vec<Permit>> {
+        self.rows.permits_of(shard)
+    }
+
+    fn put_permit(&mut self, permit: &Permit) -> Answer<()> {
+        self.permits_written = true;
+        self.rows.put_permit(permit)
+    }
+
+    fn remove_permit(&mut self, permit: &Permit) -> Answer<()> {
+        if self.has(Mutant::PermitKept) {
+            return Ok(());
+        }
+        self.rows.remove_permit(permit)
+    }
+
+    fn faults_of(&mut self, shard: ShardId) -> Answer<Vec<FailedFile>> {
+        self.rows.faults_of(shard)
+    }
+
+    fn put_fault(&mut self, fault: &FailedFile) -> Answer<()> {
+        if self.has(Mutant::FaultRowsLost) {
+            return Ok(());
+        }
+        self.rows.put_fault(fault)
+    }
+
+    fn remove_fault(&mut self, fault: &FailedFile) -> Answer<()> {
+        self.rows.remove_fault(fault)
+    }
+
+    fn fault_sums(&mut self, campaign: CampaignId) -> Answer<Vec<FaultSum>> {
+        self.rows.fault_sums(campaign)
+    }
+
+    fn leader(&mut self) -> Answer<Option<Leader>> {
+        let mut leader = self.rows.leader()?;
+        if let (Some(leader), Some(term), true) = (&mut leader, self.term, self.has(Mutant::TermUnchecked)) {
+            leader.term = term;
+        }
+        Ok(leader)
+    }
+
+    fn put_leader(&mut self, leader: &Leader) -> Answer<()> {
+        self.rows.put_leader(leader)
+    }
+}

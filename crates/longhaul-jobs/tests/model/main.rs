@@ -1,0 +1,80 @@
+//! A model of a fleet: the real rules of the queue and the real gates, with a store in memory, from
+//! one seed. Movers, daemons and the store die, pause for 90 s and are restored from backups,
+//! clocks are set an hour off, and several processes lead.
+//!
+//! In: seeds. Out: for each the first broken promise, if there is one. The promises are those of
+//! `check.rs`; `mutants.rs` plants bugs, one at a time, to see that they are found.
+
+mod bent;
+mod check;
+mod destination;
+mod mover;
+mod mutants;
+mod world;
+
+use std::collections::BTreeSet;
+
+use mutants::Mutant;
+use world::{Tally, play};
+
+/// Seeds that each run plays, unless `SIM_SEEDS` says how many.
+const SEEDS: u64 = 10_000;
+/// Seeds within which a planted bug has to be found.
+const MUTANT_SEEDS: u64 = 4000;
+
+#[test]
+fn ten_thousand_fleets_keep_their_promises() {
+    let mut tally = Tally::default();
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    for seed in 0..seeds {
+        match play(seed, None) {
+            Ok(played) => tally.add(&played),
+            Err(broken) => panic!("seed {seed}: {broken}"),
+        }
+    }
+    println!("{tally:?}");
+    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, steps } = tally;
+    for (what, times) in [
+        ("files published", published),
+        ("claims refused", refused),
+        ("fences raised", raised),
+        ("stores restored", restored),
+        ("leases lapsed", lapsed),
+        ("turns of an old leader", stale),
+        ("shards held", held),
+        ("files given up", given_up),
+        ("files tried again", retried),
+        ("files compared and not sent", compared),
+    ] {
+        assert!(times >= seeds / 100, "{what}: {times} times only");
+    }
+    let taken: BTreeSet<_> = steps.into_iter().map(|(from, to)| (format!("{from:?}"), format!("{to:?}"))).collect();
+    let (table, rare) = table();
+    assert_eq!(taken.difference(&table).collect::<Vec<_>>(), NO_STEPS, "in no row");
+    let untaken = table.difference(&taken).filter(|(from, to)| !rare.contains(&(from, to)));
+    assert_eq!(untaken.collect::<Vec<_>>(), NO_STEPS, "never taken");
+}
+
+const NO_STEPS: [&(String, String); 0] = [];
+
+/// The steps in the table of a shard's states, and those of them that no world takes.
+fn table() -> (BTreeSet<(String, String)>, [(&'static str, &'static str); 1]) {
+    let text = include_str!("../../src/rows.rs");
+    let table = text.split("/// How far a shard is, and who may say so").nth(1).unwrap().split("```").nth(1).unwrap();
+    let rows = table.lines().filter_map(|row| {
+        let words: Vec<&str> = row.trim_start_matches("///").split_whitespace().collect();
+        Some((words.first()?.to_string(), words.last()?.to_string())).filter(|_| words.len() > 2)
+    });
+    (rows.filter(|(from, _)| from != "(new)").collect(), [("Ready", "Held")])
+}
+
+#[test]
+fn a_planted_bug_is_found() {
+    for mutant in Mutant::ALL {
+        let found = (0..MUTANT_SEEDS).find_map(|seed| play(seed, Some(mutant)).err().map(|broken| (seed, broken)));
+        match found {
+            Some((seed, broken)) => println!("{mutant:?}: seed {seed}: {broken}"),
+            None => panic!("{mutant:?} was not found in {MUTANT_SEEDS} seeds"),
+        }
+    }
+}

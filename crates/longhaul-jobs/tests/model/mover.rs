@@ -1,0 +1,221 @@
+//! A mover, step by step: it claims, shows its claim, publishes file after file, beats and reports.
+//!
+//! In: turns. Out: calls of the store and of the destination. Must not know what the world plans.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use longhaul_core::{Blame, FaultCode, PlainText};
+use longhaul_jobs::queue::{Ask, Beat, BeatAnswer, FileFault, Finished, Granted, Outcome, Report};
+use longhaul_jobs::queue::{beat, claim, finish, raise};
+use longhaul_jobs::{AlikeWatch, Amount, Claim, MoverId, ShardId, Tenure};
+
+use crate::destination::{Begun, Shown};
+use crate::mutants::Mutant;
+use crate::world::{FILE_BYTES, World, path_of};
+
+/// A mover that has nothing, or a shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Mover {
+    pub(crate) id: MoverId,
+    pub(crate) paused_until: u64,
+    pub(crate) holding: Option<Holding>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) shard: ShardId,
+    pub(crate) claim: Claim,
+    pub(crate) daemon: usize,
+    total: Amount,
+    tenure: Tenure,
+    stage: Stage,
+    next: u64,
+    done: Amount,
+    given_up: BTreeSet<Vec<u8>>,
+    faults: Vec<FileFault>,
+    alike: AlikeWatch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Showing,
+    Waiting,
+    Open,
+    Publishing,
+}
+
+impl Holding {
+    fn of(granted: Granted, daemon: usize, asked: Duration) -> Holding {
+        Holding {
+            shard: granted.shard.id,
+            claim: granted.shard.claim,
+            daemon,
+            total: granted.shard.total,
+            tenure: Tenure::new(asked),
+            stage: Stage::Showing,
+            next: 0,
+            done: Amount::default(),
+            given_up: granted.given_up.into_iter().map(|fault| fault.path).collect(),
+            faults: Vec::new(),
+            alike: AlikeWatch::default(),
+        }
+    }
+}
+
+impl World {
+    /// A mover's turn.
+    pub(crate) fn step_mover(&mut self, at: usize) {
+        if self.movers[at].paused_until > self.time {
+            return;
+        }
+        let now = Duration::from_micros(self.time);
+        let Some(mut holding) = self.movers[at].holding.take() else { return self.claim_shard(at, now) };
+        if !holding.tenure.holds(now) {
+            self.destination.leave(holding.daemon, holding.shard, holding.claim);
+            return;
+        }
+        if now >= holding.tenure.next_beat() {
+            let (shard, claim, done) = (holding.shard, holding.claim, holding.done);
+            match self.store(Some(claim), |rows| beat(rows, &Beat { shard, claim, done })) {
+                Some(BeatAnswer::GoOn(_)) => holding.tenure = Tenure::new(now),
+                Some(BeatAnswer::Stop(_)) => return self.report(&holding, Outcome::HandedBack),
+                Some(BeatAnswer::Gone) => {
+                    return self.destination.leave(holding.daemon, holding.shard, holding.claim);
+                }
+                None => {}
+            }
+        }
+        self.movers[at].holding = self.go_on(holding, now);
+    }
+
+    fn claim_shard(&mut self, at: usize, now: Duration) {
+        let (mover, links) = (self.movers[at].id, self.links.clone());
+        let (id, daemon) = (self.rng.claim_id(), self.rng.index(2));
+        let granted = self.store(None, |rows| claim(rows, &Ask { mover, links: &links, id }));
+        if let Some(Some(granted)) = granted {
+            self.movers[at].holding = Some(Holding::of(granted, daemon, now));
+        }
+    }
+
+    fn go_on(&mut self, mut holding: Holding, now: Duration) -> Option<Holding> {
+        let (shard, claim) = (holding.shard, holding.claim);
+        match holding.stage {
+            Stage::Showing => {
+                self.destination.show(holding.daemon, shard, claim);
+                holding.stage = Stage::Waiting;
+            }
+            Stage::Waiting => match self.destination.answer(shard, claim) {
+                None if self.rng.one_in(40) => holding.stage = Stage::Showing,
+                None => {}
+                Some(Shown::Welcome) => holding.stage = Stage::Open,
+                Some(Shown::Ended) => {
+                    self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                    return None;
+                }
+                Some(Shown::Refused(_)) if self.mutant == Some(Mutant::NeverRaised) => holding.stage = Stage::Showing,
+                Some(Shown::Refused(kept)) => {
+                    let fresh = self.rng.claim_id();
+                    holding.claim = self.store(Some(claim), |rows| raise(rows, (shard, claim), kept, fresh))??;
+                    self.tally.raised += 1;
+                    holding.tenure = Tenure::new(now);
+                    holding.stage = Stage::Showing;
+                }
+            },
+            Stage::Open => return self.move_file(holding),
+            Stage::Publishing => {
+                if let Some(Shown::Ended) = self.destination.answer(shard, claim) {
+                    self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                    return None;
+                }
+                if !self.destination.is_under_way(holding.daemon, (shard, holding.next)) {
+                    holding.stage = Stage::Open;
+                }
+            }
+        }
+        Some(holding)
+    }
+
+    /// The next file. A file that is published is looked at once more before it counts.
+    fn move_file(&mut self, mut holding: Holding) -> Option<Holding> {
+        let (shard, file) = (holding.shard, holding.next);
+        if file == holding.total.files {
+            return self.end(&holding);
+        }
+        let path = path_of(shard, file);
+        if holding.given_up.contains(&path) {
+            holding.next += 1;
+            return Some(holding);
+        }
+        if let Some(code) = self.source_fault(shard, file) {
+            let message = PlainText::from("it cannot be read");
+            holding.faults.push(FileFault { path, bytes: FILE_BYTES, code, blame: Blame::Local, message });
+            holding.next += 1;
+            if let Some(hold) = holding.alike.settle(Some(code)) {
+                self.report(&holding, Outcome::Alike(hold));
+                return None;
+            }
+            return Some(holding);
+        }
+        match self.destination.begin(holding.daemon, (shard, file), holding.claim) {
+            Begun::Stands => {
+                self.tally.compared += 1;
+                holding.done = Amount { files: holding.done.files + 1, bytes: holding.done.bytes + FILE_BYTES };
+                holding.next += 1;
+                holding.alike.settle(None);
+            }
+            Begun::UnderWay => {
+                holding.stage = Stage::Publishing;
+                if self.mutant == Some(Mutant::ReportedEarly) && file + 1 == holding.total.files {
+                    holding.done = Amount { files: holding.done.files + 1, bytes: holding.done.bytes + FILE_BYTES };
+                    return self.end(&holding);
+                }
+                if self.mutant == Some(Mutant::SentWithoutComparing) {
+                    holding.done = Amount { files: holding.done.files + 1, bytes: holding.done.bytes + FILE_BYTES };
+                    holding.next += 1;
+                    holding.stage = Stage::Open;
+                }
+            }
+            Begun::Busy => {}
+            Begun::Refused => {
+                self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                return None;
+            }
+        }
+        Some(holding)
+    }
+
+    /// The shard is through. If the store is away, the mover tries again at its next turn.
+    fn end(&mut self, holding: &Holding) -> Option<Holding> {
+        if let Some(hold) = holding.alike.finish() {
+            self.report(holding, Outcome::Alike(hold));
+            return None;
+        }
+        let mut holding = holding.clone();
+        let faults = holding.faults.clone();
+        if self.mutant == Some(Mutant::FailedCountedDone) {
+            holding.done = holding.total;
+            holding.faults.clear();
+        }
+        let outcome = Outcome::Through(if self.mutant == Some(Mutant::FailedCountedDone) { vec![] } else { faults });
+        self.report(&holding, outcome);
+        None
+    }
+
+    /// Reports, and leaves the session. A report that the store did not take is given up: another
+    /// mover compares what stands.
+    fn report(&mut self, holding: &Holding, outcome: Outcome) {
+        let Holding { shard, claim, done, .. } = *holding;
+        let early = self.mutant == Some(Mutant::ReportedEarly);
+        if !early {
+            self.destination.leave(holding.daemon, shard, claim);
+        }
+        let report = Report { shard, claim, done, outcome, chance: self.rng.next() };
+        let rightful = self.store.all_shards().any(|row| row.id == shard && row.lease_of(claim).is_some());
+        let finished = self.store(Some(claim), |rows| finish(rows, &report));
+        if matches!(finished, Some(Finished::Recorded(_))) {
+            self.check_report(shard, rightful);
+        }
+        self.destination.leave(holding.daemon, shard, claim);
+    }
+}

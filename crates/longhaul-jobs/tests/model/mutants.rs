@@ -1,0 +1,75 @@
+//! The bugs that can be planted, one at a time.
+//!
+//! Each is asked for where it strikes: between the rules and the rows (`bent.rs`), at the
+//! destination, or in a mover. Nothing here acts.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// The destination lets an equal fence with another id pass.
+    EqualFencePasses,
+    /// A daemon welcomes a claim before it is kept durably.
+    KeptNotDurable,
+    /// A batch is published without a look at the kept claim.
+    PublishUnchecked,
+    /// A daemon looks at its own memory alone, not at what others of the root have kept.
+    OtherDaemonIgnored,
+    /// A claim is kept while a batch of another daemon is under way.
+    KeptWithoutLock,
+    /// A session is welcomed while the one before it goes on.
+    OlderGoesOn,
+    /// A mover sends what stands at the destination already.
+    SentWithoutComparing,
+    /// A mover reports a shard whose last file is not published yet.
+    ReportedEarly,
+    /// A mover whose claim was refused shows it again, for ever.
+    NeverRaised,
+    /// A claim gets the fence of the one before.
+    FenceNotRaised,
+    /// A claim gets a fence below that of the one before.
+    FenceFalls,
+    /// The report of a claim is heard, though the shard is another's.
+    AnybodyReports,
+    /// Permits are not given back.
+    PermitKept,
+    /// Permits that others have are not seen.
+    PermitsUncounted,
+    /// Rows of failed files are not written.
+    FaultRowsLost,
+    /// The shard's row of a transaction with several rows is lost.
+    TornCommit,
+    /// A leader's turn is taken in whatever term.
+    TermUnchecked,
+    /// Lapsed leases are not looked for.
+    LapsedForgotten,
+    /// A lease that was set by a clock an hour ahead lasts until then.
+    ClockBackForgotten,
+    /// Files that are given up are said to be done as well.
+    FailedCountedDone,
+}
+
+impl Mutant {
+    /// All of them.
+    pub(crate) const ALL: [Mutant; 20] = [
+        Mutant::EqualFencePasses,
+        Mutant::KeptNotDurable,
+        Mutant::PublishUnchecked,
+        Mutant::OtherDaemonIgnored,
+        Mutant::KeptWithoutLock,
+        Mutant::OlderGoesOn,
+        Mutant::SentWithoutComparing,
+        Mutant::ReportedEarly,
+        Mutant::NeverRaised,
+        Mutant::FenceNotRaised,
+        Mutant::FenceFalls,
+        Mutant::AnybodyReports,
+        Mutant::PermitKept,
+        Mutant::PermitsUncounted,
+        Mutant::FaultRowsLost,
+        Mutant::TornCommit,
+        Mutant::TermUnchecked,
+        Mutant::LapsedForgotten,
+        Mutant::ClockBackForgotten,
+        Mutant::FailedCountedDone,
+    ];
+}
