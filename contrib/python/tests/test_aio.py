@@ -11,7 +11,7 @@ from conftest import Daemon
 import longhaul
 import longhaul.aio
 
-SLOW = 4_000_000
+SLOW = 400_000
 
 
 def _source(top: Path, size: int = 1000) -> Path:

@@ -92,7 +92,7 @@ def test_a_stranger_is_denied_and_an_absent_daemon_is_unavailable(place: Daemon,
 
 def test_a_transfer_that_takes_too_long_is_cancelled(place: Daemon, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(32 << 20))
-    slow = _protocol(place, extended_attributes={"rate": 4_000_000})
+    slow = _protocol(place, extended_attributes={"rate": 400_000})
     with pytest.raises(exception.ServiceUnavailable, match="cancelled"):
         slow.put("large", place.at("large"), source_dir=os.fspath(tmp_path), transfer_timeout=1)
     assert not (place.root / "large").exists()

@@ -18,7 +18,7 @@ from conftest import Daemon
 import longhaul
 
 SUMMARY = '{"v":1,"type":"summary","status":"complete","exit":0}'
-SLOW = 4_000_000
+SLOW = 400_000
 
 
 def _tree(top: Path) -> Path:
@@ -195,7 +195,7 @@ def test_a_cancelled_transfer_is_interrupted_and_goes_on_later(place: Daemon, tm
     _moving(transfer)
     assert transfer.cancel() and transfer.cancelled()
     with pytest.raises(longhaul.InterruptedRunError) as caught:
-        transfer.result(60)
+        transfer.result(120)
     assert caught.value.resumable and caught.value.summary is not None
     assert not transfer.cancel()
     assert longhaul.push(source, place.at()).result().files_committed == 1
@@ -248,7 +248,45 @@ print(transfer.pid)
         os.kill(int(done.stdout), 0)
 
 
+def test_a_job_in_the_background_that_ignores_interrupts_can_cancel_too(place: Daemon, tmp_path: Path) -> None:
+    lines = f"""
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import longhaul
+transfer = longhaul.push({os.fspath(_large(tmp_path))!r}, {place.at()!r}, rate={SLOW})
+next(event for event in transfer if isinstance(event, longhaul.Progress))
+transfer.cancel(grace=1000)
+print(transfer.exception().exit)
+"""
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "143\n"
+
+
 # Programs that are not longhaul, or not this one.
+
+
+@pytest.mark.parametrize(("source", "shares"), [("a", False), ("lh://host:1/data/a", False), ("me@host:a", True)])
+def test_only_ssh_gets_the_terminal_where_it_may_ask(source: str, shares: bool, program: Any) -> None:
+    program("""print('{"type":"sid","sid":%d}' % os.getsid(0)); print('""" + SUMMARY + "')")
+    transfer = longhaul.copy(source, "b")
+    assert (next(transfer).raw["sid"] == os.getsid(0)) is shares
+    transfer.result(120)
+
+
+def test_the_first_faults_and_the_last_are_kept(program: Any) -> None:
+    program(
+        """
+for number in range(1500):
+    print('{"type":"fault","code":"changed","object":"%d"}' % number)
+print('{"type":"summary","status":"changed","exit":24}')
+sys.exit(24)
+"""
+    )
+    with pytest.raises(longhaul.ChangedError) as caught:
+        longhaul.copy("a", "b", events=False).result(120)
+    objects = [fault.object for fault in caught.value.faults]
+    assert (len(objects), objects[0], objects[-2], objects[-1]) == (1000, "0", "998", "1499")
+    assert caught.value.object == "1499"
 
 
 def test_unknown_events_and_fields_are_kept(program: Any) -> None:
@@ -283,7 +321,7 @@ while True:
     next(transfer)
     transfer.cancel(grace=0.2)
     with pytest.raises(longhaul.OutputError) as caught:
-        transfer.result(60)
+        transfer.result(120)
     assert caught.value.exit == 128 + signal.SIGKILL and "without a summary" in str(caught.value)
 
 
@@ -297,7 +335,7 @@ print('%s')
 """
         % SUMMARY
     )
-    assert longhaul.copy("a", "b").result(60).exit == 0
+    assert longhaul.copy("a", "b").result(120).exit == 0
 
 
 def test_a_pipe_that_is_left_open_holds_nothing_up(program: Any) -> None:
@@ -315,7 +353,7 @@ print('%s')
     )
     path = Path(os.environ["LONGHAUL_BINARY"])
     try:
-        assert longhaul.copy("a", "b").result(30).exit == 0
+        assert longhaul.copy("a", "b").result(120).exit == 0
     finally:
         path.with_name(path.name + ".over").touch()
 
@@ -336,7 +374,7 @@ def test_a_program_that_is_another_is_an_error(lines: str, error: Any, text: str
     program(lines)
     transfer = longhaul.copy("a", "b")
     with pytest.raises(error, match=text):
-        transfer.result(60)
+        transfer.result(120)
     list(transfer)
 
 
@@ -383,4 +421,4 @@ print('%s')
     assert isinstance(next(transfer), longhaul.Summary)
     with pytest.raises(StopIteration):
         next(transfer)
-    assert transfer.result(60).exit == 0
+    assert transfer.result(120).exit == 0
