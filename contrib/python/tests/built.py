@@ -1,7 +1,8 @@
 """Answers maturin in cargo's place: the program is built already.
 
-In: the path of the program and of its Cargo.toml, and cargo's name of the package. Out: the messages of a build that had nothing to
-do, as `cargo rustc --message-format json` prints them. Must not know what the program is.
+In: the path of the program and of its Cargo.toml, and cargo's name of the package. Out: the
+messages of a build that had nothing to do, as `cargo rustc --message-format json` prints them. Must
+not know what the program is.
 """
 
 import json

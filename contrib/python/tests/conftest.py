@@ -5,9 +5,11 @@ In: the environment that `contrib/python/test` makes. Out: fixtures. Must not kn
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,15 @@ class Daemon(NamedTuple):
 
     def at(self, path: str = "") -> str:
         return f"lh://{self.addr}/data/{path}"
+
+
+def pytest_configure() -> None:
+    """A run that is ended from outside ends its daemon first."""
+
+    def end(*_: object) -> None:
+        pytest.exit("terminated", returncode=143)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -91,7 +102,7 @@ def daemon(_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def place(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[Daemon]:
+def place(daemon: Daemon, request: pytest.FixtureRequest) -> Daemon:
     """A directory of its own for each test: `at` and `root` begin there."""
     name = os.path.basename(tempfile.mkdtemp(prefix=f"{request.node.originalname}-", dir=daemon.root))
 
@@ -99,7 +110,7 @@ def place(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[Daemon]:
         def at(self, path: str = "") -> str:
             return daemon.at(f"{name}/{path}")
 
-    yield Beneath(daemon.addr, daemon.root / name, daemon.key)
+    return Beneath(daemon.addr, daemon.root / name, daemon.key)
 
 
 @pytest.fixture
@@ -120,13 +131,11 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def _nothing_is_left() -> Iterator[None]:
     """No test leaves a thread or an open file behind."""
 
-    def files() -> "set[str]":
+    def files() -> set[str]:
         names = []
         for fd in os.listdir("/proc/self/fd"):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 names.append(os.readlink(f"/proc/self/fd/{fd}"))
-            except FileNotFoundError:
-                pass
         return {name for name in names if name.startswith("pipe:") or "longhaul" in name}
 
     before = files()

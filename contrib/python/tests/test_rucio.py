@@ -11,9 +11,9 @@ from conftest import Daemon
 
 pytest.importorskip("rucio", reason="rucio-clients is not here: it needs Python 3.10")
 
-from rucio.common import exception  # noqa: E402
+from rucio.common import exception
 
-from longhaul.rucio import Default  # noqa: E402
+from longhaul.rucio import Default
 
 
 @pytest.fixture(autouse=True)

@@ -109,8 +109,12 @@ def test_every_option_of_the_table_is_one_of_the_program(command: str) -> None:
 
 
 def test_the_typed_keywords_are_those_of_the_table() -> None:
-    def names(typed: Any) -> "set[str]":
-        return {name for base in (typed, *getattr(typed, "__orig_bases__", ())) for name in getattr(base, "__annotations__", {})}
+    def names(typed: Any) -> set[str]:
+        return {
+            name
+            for base in (typed, *getattr(typed, "__orig_bases__", ()))
+            for name in getattr(base, "__annotations__", {})
+        }
 
     assert names(longhaul.TransferOptions) == set(_options.TRANSFER)
     assert names(longhaul.KeyOptions) == set(_options.KEYS)

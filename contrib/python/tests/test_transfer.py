@@ -273,6 +273,20 @@ def test_only_ssh_gets_the_terminal_where_it_may_ask(source: str, shares: bool, 
     transfer.result(120)
 
 
+def test_the_fault_that_led_to_the_exit_code_is_the_one_that_is_raised(program: Any) -> None:
+    program(
+        """
+for code in ("exists", "no-space", "changed"):
+    print('{"type":"fault","code":"%s","message":"it is %s"}' % (code, code))
+print('{"type":"summary","status":"unable","exit":7}')
+sys.exit(7)
+"""
+    )
+    with pytest.raises(longhaul.UnableError, match="it is no-space") as caught:
+        longhaul.copy("a", "b").result(120)
+    assert [fault.code for fault in caught.value.faults] == ["exists", "no-space", "changed"]
+
+
 def test_the_first_faults_and_the_last_are_kept(program: Any) -> None:
     program(
         """
@@ -313,8 +327,7 @@ def test_a_program_that_ignores_the_interrupt_is_killed_after_the_grace(program:
 for one in (signal.SIGINT, signal.SIGTERM):
     signal.signal(one, signal.SIG_IGN)
 print('{"v":1,"type":"progress"}', flush=True)
-while True:
-    time.sleep(60)
+time.sleep(300)
 """
     )
     transfer = longhaul.copy("a", "b")
@@ -344,7 +357,9 @@ def test_a_pipe_that_is_left_open_holds_nothing_up(program: Any) -> None:
         """
 if os.fork() == 0:
     os.setsid()
-    while os.getppid() != 1 or not os.path.exists(sys.argv[0] + ".over"):
+    for _ in range(10000):
+        if os.path.exists(sys.argv[0] + ".over"):
+            break
         time.sleep(0.01)
     os._exit(0)
 print('%s')
@@ -366,7 +381,7 @@ print('%s')
         ("pass", longhaul.OutputError, "without a summary"),
         ("print('Hello')", longhaul.OutputError, "no event"),
         ("print('[1]')", longhaul.OutputError, "no event"),
-        ("print('{\"type\":\"summary\",\"exit\":77,\"status\":\"odd\"}'); sys.exit(77)", longhaul.LonghaulError, "odd"),
+        ('print(\'{"type":"summary","exit":77,"status":"odd"}\'); sys.exit(77)', longhaul.LonghaulError, "odd"),
         ("os.kill(os.getpid(), signal.SIGKILL)", longhaul.OutputError, "exit code 137"),
     ],
 )
@@ -407,7 +422,9 @@ def test_iterating_waits_for_events_as_they_come(program: Any, tmp_path: Path) -
     program(
         """
 print('{"v":1,"type":"progress","files_total":1}', flush=True)
-while not os.path.exists(sys.argv[0] + ".go"):
+for _ in range(10000):
+    if os.path.exists(sys.argv[0] + ".go"):
+        break
     time.sleep(0.01)
 print('%s')
 """

@@ -85,7 +85,7 @@ def location(place: Location) -> bytes:
     if not word:
         raise ValueError("a location is empty")
     local = not isinstance(place, (str, bytes))
-    if word == b"-" or local and b":" in word.split(b"/", 1)[0]:
+    if word == b"-" or (local and b":" in word.split(b"/", 1)[0]):
         return b"./" + word
     return word
 
@@ -208,7 +208,7 @@ class Words:
 
     def _list_of_files(self, names: Iterable[Location]) -> None:
         """Has names read from standard input, which is a file without a name: no pipe can fill up."""
-        self.stdin = tempfile.TemporaryFile()
+        self.stdin = tempfile.TemporaryFile()  # noqa: SIM115, the transfer closes it
         for name in names:
             self.stdin.write(os.fsencode(name) + b"\0")
         self.stdin.seek(0)

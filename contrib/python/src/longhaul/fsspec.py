@@ -41,7 +41,9 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
 
     def __init__(self, **storage_options: Any) -> None:
         super().__init__(**storage_options)
-        ours = {name: value for name, value in storage_options.items() if name in longhaul.TransferOptions.__annotations__}
+        ours = {
+            name: value for name, value in storage_options.items() if name in longhaul.TransferOptions.__annotations__
+        }
         keys = longhaul.KeyOptions.__annotations__
         extra = storage_options.get("extra_args", ())
         self._options: Dict[str, Any] = {**ours, "extra_args": extra}
@@ -276,7 +278,7 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
             if os.path.islink(name):
                 raise OSError(f"lh://{self._strip_protocol(path)} is a link, and links are not followed")
             # The open file outlives its name, and goes with it once it is closed.
-            return open(name, "rb")  # noqa: SIM115
+            return open(name, "rb")
 
     def _run(
         self,

@@ -73,9 +73,14 @@ class Default(protocol.RSEProtocol):  # type: ignore[misc, unused-ignore]
         """Fetches one file. `dest` appears once it is whole and verified."""
         with _told(exception.ServiceUnavailable):
             local = os.path.join(os.curdir, dest)
-            _wait(longhaul.pull(self.path2pfn(path), local, if_exists="replace", events=False, **self._options), transfer_timeout)
+            _wait(
+                longhaul.pull(self.path2pfn(path), local, if_exists="replace", events=False, **self._options),
+                transfer_timeout,
+            )
 
-    def put(self, source: str, target: str, source_dir: Optional[str] = None, transfer_timeout: Optional[float] = None) -> None:
+    def put(
+        self, source: str, target: str, source_dir: Optional[str] = None, transfer_timeout: Optional[float] = None
+    ) -> None:
         """Sends one file. `target` appears once it is whole, verified and on the disk."""
         local = os.path.join(os.curdir, source_dir or "", source)
         if not os.path.exists(local):
