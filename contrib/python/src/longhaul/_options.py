@@ -1,0 +1,220 @@
+"""Options: keyword arguments, and the flags that they become.
+
+In: locations and keyword arguments. Out: the words of a command line, as bytes. Must not know what
+runs it. No shell ever sees the words.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import tempfile
+from typing import IO, TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict
+else:
+    from typing import TypedDict
+
+Location = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+"""A `str` or `bytes` is a location as on the command line: `lh://HOST/ROOT/PATH`, `HOST:PATH` or a
+path. An `os.PathLike` is always a path of this host, whatever colons it has."""
+
+Size = Union[int, str]
+"""Bytes, or a text such as `256MiB`."""
+
+Rate = Union[int, float, str]
+"""Bytes per second, or a text such as `9.4Gbit/s`."""
+
+Time = Union[int, float, datetime.timedelta, str]
+"""Seconds, or a text such as `10m`."""
+
+
+class KeyOptions(TypedDict, total=False):
+    """Keyword arguments that say how a far host is reached."""
+
+    identity: Location
+    known_hosts: Location
+    trust_on_first_use: bool
+    peer_key: str
+    ssh: str
+    remote_longhaul: str
+    install: bool
+
+
+class TransferOptions(KeyOptions, total=False):
+    """Keyword arguments of `push`, `pull` and `copy`. docs/CLI.md says what each flag does."""
+
+    lanes: Union[int, str]
+    transport: str
+    congestion: str
+    path: Union[str, Sequence[str]]
+    rate: Rate
+    protect: str
+    retry_for: Time
+    stall_timeout: Time
+    port_range: str
+    chunk_size: Size
+    memory: Size
+    depth: Union[int, str]
+    io: str
+    engine: str
+    pin: str
+    target: Union[Location, Sequence[Location]]
+    layout: str
+    stripe_from: Size
+    on_missing: str
+    allow_same_device: bool
+    verify: str
+    if_exists: str
+    files_from: Union[Location, Sequence[Location]]
+    include: Union[str, Sequence[str]]
+    exclude: Union[str, Sequence[str]]
+    preserve: Union[str, Sequence[str]]
+    map_user: str
+    map_group: str
+    numeric_ids: bool
+    dry_run: bool
+    manifest: Location
+
+
+def location(place: Location) -> bytes:
+    """The word for a location. A path that would be read as something else gets `./` before it."""
+    word = os.fsencode(place)
+    if not word:
+        raise ValueError("a location is empty")
+    local = not isinstance(place, (str, bytes))
+    if word == b"-" or (local and b":" in word.split(b"/", 1)[0]):
+        return b"./" + word
+    return word
+
+
+def _text(value: object) -> bytes:
+    return os.fsencode(value) if isinstance(value, (str, bytes, os.PathLike)) else str(value).encode()
+
+
+def _size(value: Size) -> bytes:
+    return _text(value)
+
+
+def _rate(value: Rate) -> bytes:
+    return value.encode() if isinstance(value, str) else b"%dB/s" % int(value)
+
+
+def _time(value: Time) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else value
+    return b"%ds" % math.ceil(seconds)
+
+
+def _list(value: Union[str, Sequence[str]]) -> bytes:
+    return (value if isinstance(value, str) else ",".join(value)).encode()
+
+
+class Option(NamedTuple):
+    """A row of the table: the flag of a keyword, and how its value is written."""
+
+    flag: str
+    write: Optional[Callable[[Any], bytes]]
+    """`None` for a flag without a value."""
+    repeats: bool = False
+
+
+KEYS: Dict[str, Option] = {
+    "identity": Option("--identity", location),
+    "known_hosts": Option("--known-hosts", location),
+    "trust_on_first_use": Option("--trust-on-first-use", None),
+    "peer_key": Option("--peer-key", _text),
+    "ssh": Option("--ssh", _text),
+    "remote_longhaul": Option("--remote-longhaul", _text),
+    "install": Option("--install", None),
+}
+
+TRANSFER: Dict[str, Option] = {
+    **KEYS,
+    "lanes": Option("--lanes", _text),
+    "transport": Option("--transport", _text),
+    "congestion": Option("--congestion", _text),
+    "path": Option("--path", _text, repeats=True),
+    "rate": Option("--rate", _rate),
+    "protect": Option("--protect", _text),
+    "retry_for": Option("--retry-for", _time),
+    "stall_timeout": Option("--stall-timeout", _time),
+    "port_range": Option("--port-range", _text),
+    "chunk_size": Option("--chunk-size", _size),
+    "memory": Option("--memory", _size),
+    "depth": Option("--depth", _text),
+    "io": Option("--io", _text),
+    "engine": Option("--engine", _text),
+    "pin": Option("--pin", _text),
+    "target": Option("--target", location, repeats=True),
+    "layout": Option("--layout", _text),
+    "stripe_from": Option("--stripe-from", _size),
+    "on_missing": Option("--on-missing", _text),
+    "allow_same_device": Option("--allow-same-device", None),
+    "verify": Option("--verify", _text),
+    "if_exists": Option("--if-exists", _text),
+    "files_from": Option("--files-from", location),
+    "include": Option("--include", _text, repeats=True),
+    "exclude": Option("--exclude", _text, repeats=True),
+    "preserve": Option("--preserve", _list),
+    "map_user": Option("--map-user", _text),
+    "map_group": Option("--map-group", _text),
+    "numeric_ids": Option("--numeric-ids", None),
+    "dry_run": Option("--dry-run", None),
+    "manifest": Option("--manifest", location),
+}
+
+
+class Words:
+    """The words of a command line, and the standard input that they ask for."""
+
+    def __init__(self, command: str) -> None:
+        self.words: List[bytes] = [command.encode(), b"--json"]
+        self.stdin: Optional[IO[bytes]] = None
+        self.ssh = False
+        """Whether ssh leads to one of the locations: it may ask for a password at the terminal."""
+
+    def options(self, table: Dict[str, Option], given: Dict[str, Any]) -> None:
+        """Adds the flags of keyword arguments, in their order: the order of filters matters."""
+        for name, value in given.items():
+            if name not in table:
+                raise TypeError(f"there is no option '{name}'; extra_args takes flags that have no keyword")
+            if value is None:
+                continue
+            option, flag = table[name], table[name].flag.encode()
+            if option.write is None:
+                if value:
+                    self.words.append(flag)
+            elif name == "files_from" and not isinstance(value, (str, bytes, os.PathLike)):
+                self._list_of_files(value)
+            else:
+                several = option.repeats and not isinstance(value, (str, bytes, os.PathLike))
+                for one in value if several else [value]:
+                    self.words.append(flag + b"=" + option.write(one))
+
+    def extra(self, args: Iterable[Location]) -> None:
+        """Adds words as they are."""
+        self.words.extend(os.fsencode(arg) for arg in args)
+
+    def locations(self, places: Iterable[Location]) -> None:
+        """Adds locations. None of them is taken for an option."""
+        self.words.append(b"--")
+        words = [location(place) for place in places]
+        self.ssh = any(b":" in word.split(b"/", 1)[0] and not word.startswith(b"lh://") for word in words)
+        self.words.extend(words)
+
+    def _list_of_files(self, names: Iterable[Location]) -> None:
+        """Has names read from standard input, which is a file without a name: no pipe can fill up."""
+        self.stdin = tempfile.TemporaryFile()  # noqa: SIM115, the transfer closes it
+        for name in names:
+            self.stdin.write(os.fsencode(name) + b"\0")
+        self.stdin.seek(0)
+        self.words += [b"--files-from=-", b"--from0"]
+
+
+def sequence(places: Union[Location, Iterable[Location]]) -> List[Location]:
+    """One location, or several."""
+    return [places] if isinstance(places, (str, bytes, os.PathLike)) else list(places)

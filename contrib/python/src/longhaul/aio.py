@@ -1,0 +1,167 @@
+"""Transfers for asyncio: `longhaul.aio.push(...)`, `pull` and `copy`.
+
+In: what `longhaul.push` takes. Out: an `AsyncTransfer`: awaitable, an asynchronous iterable of
+events and an asynchronous context manager. Must not know how a process is run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import TYPE_CHECKING, Callable, Generator, Iterable, List, Optional, Type, Union
+
+import longhaul
+
+from ._events import Entry, Event, Progress, Summary
+from ._options import KeyOptions, Location, TransferOptions
+from ._transfer import GRACE_S, Transfer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+__all__ = ["AsyncTransfer", "copy", "ls", "pull", "push"]
+
+
+class AsyncTransfer:
+    """A transfer that runs, or ran, for asyncio.
+
+    `await transfer` gives the summary, or raises as `Transfer.result()` does. A task that is
+    cancelled while it awaits the transfer cancels the transfer, and waits for its end.
+    """
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.transfer = transfer
+        """The same transfer, for code that does not use asyncio."""
+
+    @property
+    def progress(self) -> Optional[Progress]:
+        """The latest `progress` event."""
+        return self.transfer.progress
+
+    def done(self) -> bool:
+        """Whether it ended."""
+        return self.transfer.done()
+
+    def cancel(self, grace: float = GRACE_S) -> bool:
+        """Stops it as `Transfer.cancel()` does, without waiting."""
+        return self.transfer.cancel(grace)
+
+    def __await__(self) -> Generator[object, None, Summary]:
+        return self._result().__await__()
+
+    async def _result(self) -> Summary:
+        await self._end()
+        return self.transfer.result()
+
+    async def _end(self) -> None:
+        """Waits for the end. Cancelled meanwhile, it cancels the transfer and still waits."""
+        transfer = self.transfer
+        cancelled: Optional[asyncio.CancelledError] = None
+        while not transfer.done():
+            try:
+                await _signalled(lambda tell: transfer.add_done_callback(lambda _: tell()))
+            except asyncio.CancelledError as error:
+                cancelled = error
+                transfer.cancel()
+        if cancelled is not None:
+            raise cancelled
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        transfer = self.transfer
+        while True:
+            event = transfer._next(wait=False)
+            if event is not None:
+                return event
+            spool = transfer._spool
+            if spool is None or spool.ended:
+                raise StopAsyncIteration
+            await _signalled(spool.listen)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if kind is not None:
+            self.cancel()
+        await self._end()
+        failed = self.transfer.exception()
+        if kind is None and failed is not None and not self.transfer.cancelled():
+            raise failed
+
+
+async def _signalled(register: Callable[[Callable[[], None]], None]) -> None:
+    """Waits until another thread calls what `register` is given."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def tell() -> None:
+        # A loop that was closed waits for nothing.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle)
+
+    register(tell)
+    await future
+
+
+def push(
+    sources: Union[Location, Iterable[Location]],
+    dest: Location,
+    *,
+    extra_args: Iterable[Location] = (),
+    events: bool = True,
+    **options: Unpack[TransferOptions],
+) -> AsyncTransfer:
+    """Sends local files to another host, as `longhaul.push`."""
+    return AsyncTransfer(longhaul.push(sources, dest, extra_args=extra_args, events=events, **options))
+
+
+def pull(
+    sources: Union[Location, Iterable[Location]],
+    dest: Location,
+    *,
+    extra_args: Iterable[Location] = (),
+    events: bool = True,
+    **options: Unpack[TransferOptions],
+) -> AsyncTransfer:
+    """Fetches files from another host, as `longhaul.pull`."""
+    return AsyncTransfer(longhaul.pull(sources, dest, extra_args=extra_args, events=events, **options))
+
+
+def copy(
+    sources: Union[Location, Iterable[Location]],
+    dest: Location,
+    *,
+    extra_args: Iterable[Location] = (),
+    events: bool = True,
+    **options: Unpack[TransferOptions],
+) -> AsyncTransfer:
+    """Copies within this host, or to or from another one, as `longhaul.copy`."""
+    return AsyncTransfer(longhaul.copy(sources, dest, extra_args=extra_args, events=events, **options))
+
+
+async def ls(
+    places: Union[Location, Iterable[Location]],
+    *,
+    recursive: bool = False,
+    partials: bool = False,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[KeyOptions],
+) -> List[Entry]:
+    """Lists names, sizes and times, as `longhaul.ls`."""
+    entries: List[Entry] = []
+    listing = longhaul._listing(places, recursive, partials, extra_args, dict(options))
+    async with AsyncTransfer(listing) as events:
+        async for event in events:
+            if isinstance(event, Entry):
+                entries.append(event)
+    return entries
