@@ -98,7 +98,7 @@ impl Lanes {
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id(), lane.handle(), Pulse::default());
         if let JoinedLane::Stream(lane) = &lane {
-            self.manners.joined(id, &lane.stream);
+            self.manners.joined(id, &lane.stream, self.shares.pacer());
         }
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
