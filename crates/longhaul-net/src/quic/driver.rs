@@ -107,6 +107,15 @@ impl Outgoing {
         })
     }
 
+    /// Bytes that the lane of the driver that is polled now may still send in its turn. `None` if it
+    /// has none, or no turns.
+    pub(crate) fn turn_left() -> Option<usize> {
+        OUTGOING.with_borrow(|outgoing| match outgoing.as_ref().map(|outgoing| &outgoing.of) {
+            Some(OutgoingOf::Lane(lane)) => usize::try_from(lane.end_poll().0).ok(),
+            _ => None,
+        })
+    }
+
     fn take(
         &mut self,
         socket: &Arc<dyn AsyncUdpSocket>,
@@ -195,10 +204,12 @@ impl Driver {
         let OutgoingOf::Lane(lane) = &self.outgoing.of else { return if is_woken { Next::Again } else { Next::Rest } };
         let (left, is_full) = lane.end_poll();
         if let Some(turn) = &mut self.turn {
-            turn.leave(left);
             if let Some(until) = until {
+                // Acknowledgements went before the turn began.
+                turn.leave(turn.left() + left);
                 return Next::Sleep(until.min(now + LOOK_EACH));
             }
+            turn.leave(left);
             if left <= 0 {
                 self.turn = None;
                 return Next::Again;

@@ -36,15 +36,19 @@ struct OwnPath {
 }
 
 impl OwnPaths {
-    /// Has a lane share the path that has these ends.
+    /// Has a lane share the path that has these ends. On a short path a lane keeps to itself, unless
+    /// it is polite: threads that wake late look like a queue there.
     pub(super) fn joined(&mut self, id: LaneId, lane: &LaneHandle, ends: PathEnds, share: PathShare, pacer: &Pacer) {
-        let now = Instant::now();
+        let (now, seen) = (Instant::now(), lane.counters().map(|counters| counters.round_trip).unwrap_or_default());
+        let is_short = seen.min.is_some_and(|least| least < SHORT_PATH);
+        if is_short && share != PathShare::Polite {
+            return;
+        }
         self.0.retain(|path| !path.control.is_forgotten(now));
         let path = match self.0.iter().position(|path| path.ends == ends) {
             Some(place) => &self.0[place],
             None => {
-                let round_trip = lane.counters().map(|counters| counters.round_trip.smoothed).unwrap_or_default();
-                let control = SharedControl::new(share, round_trip, pacer.clone());
+                let control = SharedControl::new(share, seen.smoothed, pacer.clone());
                 let path = SharedPath::new(Box::new(control.clone()), control.order());
                 self.0.push(OwnPath { ends, control, path, told: None });
                 &self.0[self.0.len() - 1]
@@ -143,7 +147,17 @@ impl PathControl for SharedControl {
         known.control.set_ceiling(ceiling);
         let limit = if seen.is_starved { UdpLaneLimit::Source } else { UdpLaneLimit::Path };
         known.control.observe(Timestamp(micros), lane, &sample(micros, seen), limit);
-        known.order()
+        let order = known.order();
+        tracing::trace!(
+            target: "longhaul::lanes",
+            ?seen,
+            ?order,
+            phase = ?known.control.phase(),
+            limit = ?known.control.limit(),
+            base = ?known.control.base(),
+            "a look at the path"
+        );
+        order
     }
 
     fn leave(&self, lane: LaneId) {
@@ -156,7 +170,9 @@ impl PathControl for SharedControl {
 
 impl ControlState {
     fn order(&self) -> PathOrder {
-        PathOrder { rate: self.control.rate(), flight: self.control.flight_limit() }
+        let (rate, lanes) = (self.control.rate(), self.lanes.len().max(1) as u64);
+        let turns = (rate as f64 * TURNS.as_secs_f64()) as u64;
+        PathOrder { rate, flight: self.control.flight_limit() + lanes * UNACKNOWLEDGED_BYTES + turns }
     }
 }
 
@@ -182,6 +198,12 @@ fn ceiling(pacer: &Pacer) -> Option<u64> {
     pacer.asked().map(|asked| asked.saturating_add(asked / HEADERS))
 }
 
+/// The shortest round trip from which on lanes share a path.
+const SHORT_PATH: Duration = Duration::from_millis(5);
+/// Bytes of a lane that came and wait for an acknowledgement; and the time in which bytes leave at
+/// once, as turns are so long and may begin late. They are on their way as far as this end knows.
+const UNACKNOWLEDGED_BYTES: u64 = 96 << 10;
+const TURNS: Duration = Duration::from_millis(4);
 /// Headers and repairs are a tenth (1/10) of the payload at most.
 const HEADERS: u64 = 10;
 
