@@ -9,6 +9,9 @@
 //! made before its turn: until then the driver sleeps, and what wakes it (acknowledgements, more to
 //! send) waits with it. In its turn a driver is asked again and again, as quinn makes no more than
 //! 20 datagrams at a time, and all of them leave in batches when it has done.
+//!
+//! A lane that receives rests for a moment when it has got something: else each batch that comes
+//! wakes the lane's thread, and each of its reads the driver.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -46,6 +49,7 @@ impl Runtime for TurnRuntime {
             writable: None,
             outgoing: Outgoing::default(),
             turn: None,
+            rest: (0, Instant::now()),
         });
     }
 
@@ -169,6 +173,8 @@ struct Driver {
     writable: Option<Pin<Box<dyn UdpPoller>>>,
     outgoing: Outgoing,
     turn: Option<Turn>,
+    /// Bytes that the lane had read when the driver had last nothing to do, and when that was.
+    rest: (u64, Instant),
 }
 
 /// The next step of a driver.
@@ -220,7 +226,15 @@ impl Driver {
         }
         // The other lanes of its path use their turns meanwhile.
         self.turn = None;
-        if is_full { Next::Sleep(now + FULL_EACH) } else { Next::Rest }
+        let read = lane.read();
+        let (before, since) = std::mem::replace(&mut self.rest, (read, now));
+        if is_full {
+            Next::Sleep(now + FULL_EACH)
+        } else if naps(read.saturating_sub(before), now.saturating_duration_since(since)) {
+            Next::Sleep(now + NAP)
+        } else {
+            Next::Rest
+        }
     }
 
     /// Polls quinn's driver once.
@@ -255,6 +269,11 @@ impl Driver {
         }
         sleeps
     }
+}
+
+/// Whether a lane rests that has read so many bytes in this time.
+fn naps(read: u64, elapsed: Duration) -> bool {
+    read >= NAP_BYTES && read as f64 <= NAP_RATE_MAX * elapsed.as_secs_f64()
 }
 
 impl Future for Driver {
@@ -359,6 +378,49 @@ impl Wake for TurnWaker {
 const POLLS_MAX: usize = 64;
 /// A lane that waits for its turn acknowledges what came, and sees to its timers, as often as this.
 const LOOK_EACH: Duration = Duration::from_millis(10);
+/// The time for which a lane rests that receives, if it read so many bytes since the last time. At
+/// more than the rate, in bytes/s, much comes at a time anyway, and a window would be too small for
+/// a rest.
+const NAP: Duration = Duration::from_millis(2);
+const NAP_BYTES: u64 = 32 << 10;
+const NAP_RATE_MAX: f64 = 50e6;
 /// A lane may have nothing on its way while others have all that may be: nobody wakes it when that
 /// becomes less.
 const FULL_EACH: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_rests_that_reads_more_than_a_little_and_not_too_fast() {
+        let millis = Duration::from_millis;
+        for (read, elapsed, want) in [
+            (0, millis(3), false),
+            (NAP_BYTES - 1, millis(3), false),
+            (NAP_BYTES, millis(3), true),
+            (150_000, millis(3), true),
+            (150_001, millis(3), false),
+            (NAP_BYTES, Duration::ZERO, false),
+        ] {
+            assert_eq!(naps(read, elapsed), want, "{read} in {elapsed:?}");
+        }
+    }
+
+    #[test]
+    fn calls_for_a_driver_that_is_held_are_passed_on_once_it_is_released() {
+        let (task, driver) = (Arc::<TurnWaker>::default(), Arc::<TurnWaker>::default());
+        let calls = || task.is_woken.swap(false, Ordering::SeqCst);
+        driver.hold(&Waker::from(task.clone()));
+        let waker = Waker::from(driver.clone());
+        waker.wake_by_ref();
+        assert!(!calls() && driver.is_woken.load(Ordering::SeqCst), "it is noted, and nobody is woken");
+        driver.release();
+        assert!(calls());
+        driver.is_woken.store(false, Ordering::SeqCst);
+        driver.release();
+        assert!(!calls(), "nobody called");
+        waker.wake();
+        assert!(calls(), "nothing holds it any more");
+    }
+}

@@ -61,6 +61,8 @@ pub(crate) struct Figures {
     turn: AtomicI64,
     /// Whether it sent less in it, as all that may be on its way is.
     is_full: AtomicBool,
+    /// Bytes that were read here so far.
+    read: AtomicU64,
     /// Its place on a path that lanes share.
     place: OnceLock<PathPlace>,
 }
@@ -78,6 +80,7 @@ impl Default for Figures {
             bucket: Arc::default(),
             turn: AtomicI64::new(i64::MAX),
             is_full: AtomicBool::default(),
+            read: AtomicU64::default(),
             place: OnceLock::new(),
         }
     }
@@ -146,6 +149,16 @@ impl Figures {
     /// way is.
     pub(crate) fn end_poll(&self) -> (i64, bool) {
         (self.turn.load(Ordering::Relaxed), self.is_full.load(Ordering::Relaxed))
+    }
+
+    /// Notes that so many bytes were read.
+    pub(crate) fn note_read(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes that were read so far.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// Notes that so many bytes left.

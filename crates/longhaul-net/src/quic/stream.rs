@@ -264,6 +264,7 @@ impl LaneTransport for QuicStream {
                 Some(n) => {
                     *began = true;
                     filled += n;
+                    self.shared.figures.note_read(n);
                 }
                 // A block without a byte is the end.
                 None => {
