@@ -48,8 +48,6 @@ fn what_is_written_wrongly_exits_with_2_and_moves_nothing() {
         &["copy", "--transport", "udp", "f", "g"],
         &["push", "--transport", "udp", "--protect", "safe", "f", "lh://h/data/"],
         &["push", "--transport", "quic", "--protect", "safe", "f", "lh://h/data/"],
-        &["push", "--transport", "quic", "--share", "polite", "f", "lh://h/data/"],
-        &["bench", "net", "--transport", "quic", "--share", "polite", "lh://h"],
         &["copy", "--retry-for", "10", "f", "g"],
         &["copy", "--stall-timeout", "0s", "f", "g"],
         &["copy", "--rate", "1Gb/s", "f", "g"],

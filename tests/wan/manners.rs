@@ -60,9 +60,14 @@ struct Parts {
 }
 
 /// The figures of a push of random bytes for so many seconds.
-fn measured(far: &Far, seconds: &str, share: &str) -> Value {
+fn measured(far: &Far, seconds: &str, (transport, share): (&str, &str)) -> Value {
     let words = ["bench", "net", "--json", "--seconds", seconds, "--direction", "push", "--share", share];
-    let run = far.client.run(words).args(["--peer-key", far.daemon.key()]).arg(far.daemon.url(""));
+    let run = far
+        .client
+        .run(words)
+        .args(["--transport", transport])
+        .args(["--peer-key", far.daemon.key()])
+        .arg(far.daemon.url(""));
     run.beneath(far.wan.near().prefix()).succeed().events_of("bench_net").remove(0)
 }
 
@@ -70,11 +75,11 @@ fn part_of_line(session: &Value) -> f64 {
     session["bytes_per_s"].as_f64().unwrap() * 8.0 / LINE
 }
 
-fn beside(share: &str) -> Parts {
+fn beside(transport: &str, share: &str) -> Parts {
     let far = Far::new(PATH);
     let rival = Rival::start(&far);
     let (begun, before) = (Instant::now(), rival.acked());
-    let session = measured(&far, "12", share);
+    let session = measured(&far, "12", (transport, share));
     let theirs = (rival.acked() - before) as f64 * 8.0 / begun.elapsed().as_secs_f64() / LINE;
     rival.end();
     Parts { theirs, ours: part_of_line(&session) }
@@ -83,19 +88,36 @@ fn beside(share: &str) -> Parts {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn a_session_leaves_a_stranger_its_part_and_has_its_own() {
-    let fair = beside("fair");
+    let fair = beside("tcp", "fair");
     assert!(fair.theirs > 0.2 && fair.ours > 0.2, "{fair:?}");
 }
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
+fn lanes_over_quic_leave_a_stranger_its_part_and_have_their_own() {
+    let fair = beside("quic", "fair");
+    assert!(fair.theirs > 0.2 && fair.ours > 0.1, "{fair:?}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn polite_lanes_over_quic_leave_a_stranger_most_of_a_path() {
+    let polite = beside("quic", "polite");
+    assert!(polite.theirs > 0.5, "{polite:?}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
 fn alone_a_session_fills_its_path_and_hardly_its_queue() {
-    let far = Far::new(PATH);
-    let session = measured(&far, "8", "fair");
-    // A busy machine fills it less, and BBR without manners loses a tenth and more.
-    assert!(part_of_line(&session) > 0.4, "{session}");
-    let forward = far.forward();
-    assert!(forward.dropped_queue * 20 < forward.packets, "{forward:?} {session}");
+    for transport in ["tcp", "quic"] {
+        let far = Far::new(PATH);
+        let session = measured(&far, "8", (transport, "fair"));
+        // A busy machine fills it less, and BBR without manners loses a tenth and more, as lanes over
+        // QUIC do.
+        assert!(part_of_line(&session) > 0.4, "{session}");
+        let forward = far.forward();
+        assert!(forward.dropped_queue * 20 < forward.packets, "{forward:?} {session}");
+    }
 }
 
 #[test]

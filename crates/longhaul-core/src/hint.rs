@@ -252,7 +252,6 @@ hints! {
     SuspectInterception "something between the hosts answers in the daemon's place",
     NameBothEnds "name the local and the remote address of each path",
     LeaveTransportOut "ask for no transport",
-    UseTcpOrFairShare "use lanes over TCP, or take a fair share of the path",
     EncryptOrUseTcp "ask for encrypted lanes, or for lanes over TCP",
     UpdateOrUseQuic "have the other side run a build that knows them, or ask for lanes over QUIC",
     UseTcp "ask for lanes over TCP",

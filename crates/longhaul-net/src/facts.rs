@@ -29,6 +29,17 @@ pub struct TransportFacts {
     pub congestion_control: CongestionControl,
 }
 
+impl TransportFacts {
+    /// Whether a session's lanes over it keep one rate together, of which others on the path are
+    /// left their part: the manners of `--share fair` and `polite`.
+    pub fn has_manners(&self) -> bool {
+        match self.transport {
+            Transport::Tcp | Transport::Quic | Transport::Udp => true,
+            Transport::Ssh => false,
+        }
+    }
+}
+
 /// The memory that a lane takes besides the buffer of the unit that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneMemory {

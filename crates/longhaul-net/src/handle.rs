@@ -9,8 +9,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_core::LaneId;
+
 use crate::counters::LaneCounters;
 use crate::facts::TransportFacts;
+use crate::quic::SharedPath;
 
 /// A transport's hold on one lane for other threads, which end the lane (blocked calls on it then
 /// return), ask how it fares, and steer how it sends. It does not keep the lane open.
@@ -57,6 +60,10 @@ pub trait LaneHold: fmt::Debug + Send + Sync {
     /// Marks what the lane sends from now on as of less importance than anybody else's (DSCP LE,
     /// RFC 8622). A network that does not know the mark treats it like the rest.
     fn set_scavenger(&self) {}
+
+    /// Has the lane keep the rate of `path` together with the others there, from now on. It acts on
+    /// lanes over QUIC.
+    fn share_path(&self, _path: &Arc<SharedPath>, _lane: LaneId) {}
 
     /// Lets `bytes` wait at this end, unread or not acknowledged, from now on. It acts on lanes
     /// that keep such bytes in this process: see [`crate::LaneMemory`].

@@ -55,7 +55,7 @@ pub use lane::LaneStream;
 pub use passed::{bind_pair, listen_passed};
 pub use path::{NetPath, PathError};
 pub use public_key::{BadKey, PublicKey};
-pub use quic::QuicListener;
+pub use quic::{PathControl, PathOrder, PathSeen, QuicListener, SharedPath};
 pub use reverse::{ReverseListener, first_free};
 pub use seats::{Loss, Seat, Seats, Tally};
 pub use seldom::Seldom;

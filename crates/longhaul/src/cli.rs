@@ -182,9 +182,9 @@ pub struct NetworkOptions {
     /// [default: none]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
-    /// Share of the path when others use it too: fair, about as much as one other flow (over quic,
-    /// what its congestion control takes); polite, over TCP only, what they leave; all, whatever
-    /// can be had, for a path of one's own, which the daemon must allow [default: fair]
+    /// Share of the path when others use it too: fair, about as much as one other flow; polite,
+    /// what they leave; all, whatever can be had, for a path of one's own, which the daemon must
+    /// allow [default: fair]
     #[arg(long, value_name = "SHARE")]
     pub share: Option<OsString>,
     /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified

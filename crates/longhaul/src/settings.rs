@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
-use longhaul_core::{ByteCount, ChunkSize, PathShare};
+use longhaul_core::{ByteCount, ChunkSize};
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport,
     host_memory,
@@ -134,7 +134,6 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         pin,
     };
     encrypted(engine.transport, engine.protect)?;
-    impolite(engine.transport, engine.share)?;
     Ok(TransferSettings {
         stream: stream::stream(&args.stream, engine.metadata.preserve, layers)?,
         input: stream::input(&args.stream, layers)?,
@@ -232,15 +231,6 @@ fn encrypted(transport: Transport, protect: Option<Protection>) -> Result<(), Er
         _ => return Ok(()),
     };
     Err(Error::Combination { why, hint: "leave --protect safe out, or use --transport tcp" })
-}
-
-/// Refuses lanes over QUIC that take only what others leave: their control looks for its own part.
-fn impolite(transport: Transport, share: PathShare) -> Result<(), Error> {
-    if transport == Transport::Quic && share == PathShare::Polite {
-        let why = "lanes over QUIC take about a fair share of a path, and cannot be polite";
-        return Err(Error::Combination { why, hint: "use --transport tcp, or --share fair" });
-    }
-    Ok(())
 }
 
 fn sync(args: &WriteOptions, layers: &Layers) -> Result<SyncGroup, Error> {

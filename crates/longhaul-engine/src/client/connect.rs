@@ -268,10 +268,6 @@ impl Run {
         };
         let (transport, choose) = (self.transport(), self.may_change_transport());
         let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
-        if (transport, share) == (message::Transport::Quic, PathShare::Polite) {
-            let why = "lanes over QUIC take about a fair share of a path, and cannot be polite";
-            return Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Network::UseTcpOrFairShare));
-        }
         let exact_chunks = self.settings.chunk.is_some();
         let (knows_shared, udp_beside_tcp) = (true, self.may_mix_udp());
         Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks, share, knows_shared, udp_beside_tcp })

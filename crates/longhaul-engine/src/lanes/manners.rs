@@ -4,10 +4,12 @@
 //! In: lanes that join, and handles of those that stand, each round trip. Out: the rate of the
 //! account on which all lanes draw, to each connection the rate that it may pace at, and changes
 //! for people. One control serves all lanes of a session on a path whose rate the kernel controls;
-//! those over QUIC control theirs by themselves. The account keeps the sum, so that the others take
+//! `own` has the one of those over QUIC. The account keeps the sum, so that the others take
 //! at once what a lane leaves while it repairs a loss or measures its round trip; connections pace
 //! below it, each at more than its part, so that a piece does not leave as a burst. It knows no
 //! sockets and no messages.
+
+mod own;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +20,9 @@ use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, LaneStream};
 use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::manners::{PathControl, PathPhase, PathRound};
 
+use self::own::OwnPaths;
 use super::tune::{LaneTask, TuningStep, delivered_between};
+use super::worker::pacer::Pacer;
 use crate::api::LanesChange;
 
 /// The manners of one side. See the module.
@@ -30,6 +34,8 @@ pub(crate) struct LaneManners {
     /// Paths with lanes, and those that had some a short while ago.
     paths: Vec<LanePath>,
     path_of: HashMap<LaneId, PathEnds>,
+    /// Those of lanes whose transport has a control of its own.
+    own: OwnPaths,
     /// Whether all lanes that stand are on one of them.
     are_all: bool,
     steps: Vec<TuningStep>,
@@ -107,23 +113,32 @@ impl LaneManners {
     /// The manners of a side that begins.
     pub(crate) fn new(role: Role, share: PathShare) -> LaneManners {
         let keeps = role == Role::Sender && share != PathShare::All;
-        LaneManners { keeps, share, paths: Vec::new(), path_of: HashMap::new(), are_all: false, steps: Vec::new() }
+        LaneManners {
+            keeps,
+            share,
+            paths: Vec::new(),
+            path_of: HashMap::new(),
+            own: OwnPaths::default(),
+            are_all: false,
+            steps: Vec::new(),
+        }
     }
 
-    /// Takes a lane that joined.
-    pub(crate) fn joined(&mut self, id: LaneId, stream: &LaneStream) {
-        let lane = stream.handle();
-        // Within a host there is no path, and what ssh does is its own affair. A lane whose
-        // transport has a control of its own measures round trips that begin before it waits for
-        // its turn: they are longer by that wait, which is no queue of the path.
-        let is_kernels = lane.facts().congestion_control == CongestionControl::Kernel;
-        if !self.keeps || !is_kernels || lane.is_within_host() {
+    /// Takes a lane that joined. `pacer`: has the rate that was asked for.
+    pub(crate) fn joined(&mut self, id: LaneId, stream: &LaneStream, pacer: &Pacer) {
+        let (lane, facts) = (stream.handle(), stream.handle().facts());
+        // Within a host there is no path, and what ssh does is its own affair.
+        if !self.keeps || !facts.has_manners() || lane.is_within_host() {
             return;
         }
         if self.share == PathShare::Polite {
             lane.set_scavenger();
         }
-        self.joined_path(id, (stream.interface(), stream.peer_addr().map(|peer| peer.ip())), Instant::now());
+        let ends = (stream.interface(), stream.peer_addr().map(|peer| peer.ip()));
+        match facts.congestion_control {
+            CongestionControl::Kernel => self.joined_path(id, ends, Instant::now()),
+            CongestionControl::Own => self.own.joined(id, &lane, ends, self.share, pacer),
+        }
     }
 
     /// Takes a lane over UDP that joined. Its path has a control of its own.
@@ -210,11 +225,12 @@ impl LaneManners {
 
     /// Whether others on a path leave this session less than there is.
     pub(crate) fn is_shared(&self) -> bool {
-        self.standing().any(|path| path.control.is_shared())
+        self.own.is_shared() || self.standing().any(|path| path.control.is_shared())
     }
 
     /// The changes since the last call, for people.
     pub(crate) fn take_steps(&mut self) -> Vec<TuningStep> {
+        self.steps.extend(self.own.take_steps(Instant::now()));
         std::mem::take(&mut self.steps)
     }
 }

@@ -103,7 +103,7 @@ impl Lanes {
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id(), lane.handle(), Pulse::default());
         match &lane {
-            JoinedLane::Stream(lane) => self.manners.joined(id, &lane.stream),
+            JoinedLane::Stream(lane) => self.manners.joined(id, &lane.stream, self.shares.pacer()),
             JoinedLane::Udp(_) => self.manners.joined_udp(&handle),
         }
         let over = handle.facts().transport;

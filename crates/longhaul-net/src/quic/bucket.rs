@@ -1,119 +1,181 @@
-//! A rate that one connection keeps below QUIC: the token bucket of its socket.
+//! A rate that lanes keep below QUIC, in turns.
 //!
-//! Takes the time, sizes of datagrams and a rate; says whether they may leave, or when. Opens
+//! Takes the time, bytes that were sent and a rate; gives turns, and when each begins. Opens
 //! nothing. (A generic cell rate algorithm, ITU-T I.371, as the engine's account of a whole session
-//! is: the account runs ahead of the clock by the bytes that were let through.)
+//! is: the account runs ahead of the clock by the turns that were given.)
+//!
+//! A lane reserves its next turn and sleeps until just that. If lanes waited for the account
+//! itself, all of them would wake for each turn, and all but one in vain.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The token bucket of one connection: see the module.
+/// An account of a rate: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     /// Bytes/s of UDP payload; 0 lets everything through.
     rate: AtomicU64,
-    /// The time at which all bytes that were let through are paid for.
+    /// The time at which all turns that were given are paid for.
     paid: Mutex<Option<Instant>>,
+}
+
+/// A turn to send. What was not used of it, or was sent beyond it, is settled when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    bucket: Arc<Bucket>,
+    at: Instant,
+    rate: u64,
+    /// Bytes that may still be sent; less than none if more were.
+    left: i64,
 }
 
 impl Bucket {
     /// Sets the rate in bytes/s from now on; `None` lets everything through.
-    pub(crate) fn set_rate(&self, rate: Option<u64>) {
-        self.rate.store(rate.unwrap_or(0), Ordering::Relaxed);
+    pub(crate) fn set_rate(&self, now: Instant, rate: Option<u64>) {
+        let rate = rate.unwrap_or(0);
+        let before = self.rate.swap(rate, Ordering::Relaxed);
+        if before == rate || before == 0 || rate == 0 {
+            return;
+        }
+        // What was let through at another rate is paid for at this one.
+        let mut paid = self.paid();
+        let ahead = paid.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now));
+        if !ahead.is_zero() {
+            *paid = Some(now + ahead.mul_f64((before as f64 / rate as f64).min(AHEAD_GROWS)).min(AHEAD_MAX));
+        }
     }
 
-    /// Lets `bytes` through.
-    ///
-    /// # Errors
-    /// The time at which they may leave, if that is not now.
-    pub(crate) fn take(&self, now: Instant, bytes: usize) -> Result<(), Instant> {
+    /// Gives the next turn. `None` if there is no rate.
+    pub(crate) fn turn(self: &Arc<Bucket>, now: Instant) -> Option<Turn> {
         let rate = self.rate.load(Ordering::Relaxed);
         if rate == 0 {
-            return Ok(());
+            return None;
         }
-        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-        let ahead = paid.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now)).min(AHEAD_MAX);
-        // A datagram that is not worth a wake-up leaves at once, as acknowledgements do, and is
-        // charged all the same.
-        if ahead > BURST && bytes > SMALL {
-            return Err(now + (ahead - BURST) + GATHER);
-        }
-        let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        *paid = Some(now + ahead + cost);
-        Ok(())
+        let bytes = (rate as f64 * TURN.as_secs_f64()) as u64;
+        let bytes = bytes.clamp(TURN_BYTES.0, TURN_BYTES.1);
+        let mut paid = self.paid();
+        let earliest = now.checked_sub(LATE).unwrap_or(now);
+        let at = paid.map_or(now, |paid| paid.max(earliest)).min(now + AHEAD_MAX);
+        *paid = Some(at + cost(bytes, rate));
+        Some(Turn { bucket: self.clone(), at, rate, left: bytes as i64 })
     }
 
-    /// Takes back bytes that the socket would not take: they leave later, and are charged then.
-    pub(crate) fn give_back(&self, bytes: usize) {
-        let rate = self.rate.load(Ordering::Relaxed);
-        if rate > 0 {
-            let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-            *paid = paid.and_then(|paid| paid.checked_sub(Duration::from_secs_f64(bytes as f64 / rate as f64)));
-        }
+    fn paid(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.paid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The account may run ahead of the clock by this much: timers are a millisecond coarse, and a
-/// thread that is woken late must catch up.
-const BURST: Duration = Duration::from_millis(8);
-/// A connection that is refused waits this much longer than it must: it then sends several batches
-/// at a time, and wakes up less often.
-const GATHER: Duration = Duration::from_millis(4);
-/// After the rate rises, the bytes that were let through at a lower one delay the next by at most
-/// this.
+impl Turn {
+    /// When it begins.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Bytes that may still be sent in it.
+    pub(crate) fn left(&self) -> i64 {
+        self.left
+    }
+
+    /// Notes that only so many more may be sent; less than none if too many were.
+    pub(crate) fn leave(&mut self, left: i64) {
+        self.left = left;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut paid = self.bucket.paid();
+        let change = cost(self.left.unsigned_abs(), self.rate);
+        *paid = paid.and_then(|paid| if self.left < 0 { Some(paid + change) } else { paid.checked_sub(change) });
+    }
+}
+
+fn cost(bytes: u64, rate: u64) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
+}
+
+/// The length of a turn: timers are a millisecond coarse. A burst that is longer needs more room in
+/// a path's queue, and brings little: see docs/BENCHMARKS.md.
+const TURN: Duration = Duration::from_millis(2);
+/// The least bytes of a turn, two packets of an Ethernet, and the most.
+const TURN_BYTES: (u64, u64) = (3000, 512 << 10);
+/// A thread that is woken late catches up by this much.
+const LATE: Duration = Duration::from_millis(8);
+/// Turns that were given delay the next by at most this, and by so many times as long after the
+/// rate falls.
 const AHEAD_MAX: Duration = Duration::from_millis(500);
-/// Datagrams up to this size carry acknowledgements and signs of life.
-const SMALL: usize = 200;
+const AHEAD_GROWS: f64 = 1e3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Seconds that `count` transmissions of `bytes` take when each is tried again at the time it
-    /// is told.
-    fn seconds(bucket: &Bucket, late: Duration, count: usize, bytes: usize) -> f64 {
-        let start = Instant::now();
-        let mut now = start;
-        for _ in 0..count {
-            while let Err(until) = bucket.take(now, bytes) {
-                now = until + late;
+    fn bucket(now: Instant, rate: u64) -> Arc<Bucket> {
+        let bucket = Arc::<Bucket>::default();
+        bucket.set_rate(now, Some(rate));
+        bucket
+    }
+
+    /// Seconds that a lane takes to send `bytes` in datagrams of 60,000, if it begins each turn so
+    /// late.
+    fn seconds(bucket: &Arc<Bucket>, start: Instant, late: Duration, bytes: u64) -> f64 {
+        let (mut now, mut sent) = (start, 0);
+        while sent < bytes {
+            let mut turn = bucket.turn(now).expect("a rate");
+            if turn.at() > now {
+                now = turn.at() + late;
+            }
+            while turn.left() > 0 {
+                turn.leave(turn.left() - 60_000);
+                sent += 60_000;
             }
         }
         (now - start).as_secs_f64()
     }
 
     #[test]
-    fn the_rate_is_kept_though_every_wake_up_is_late() {
+    fn the_rate_is_kept_though_every_turn_begins_late_and_ends_in_the_midst_of_a_batch() {
         for late in [0, 1, 3] {
-            let bucket = Bucket::default();
-            bucket.set_rate(Some(100_000_000));
-            let took = seconds(&bucket, Duration::from_millis(late), 2000, 60_000);
+            let now = Instant::now();
+            let took = seconds(&bucket(now, 100_000_000), now, Duration::from_millis(late), 120_000_000);
             assert!((took - 1.2).abs() < 0.03, "{late} ms late: {took} s, not 1.2");
         }
     }
 
     #[test]
-    fn without_a_rate_nothing_waits_and_small_datagrams_never_do() {
-        let bucket = Bucket::default();
-        assert_eq!(seconds(&bucket, Duration::ZERO, 1000, 60_000), 0.0);
-        bucket.set_rate(Some(1000));
+    fn each_lane_has_a_turn_of_its_own_and_what_it_does_not_use_is_for_the_next() {
         let now = Instant::now();
-        assert!(bucket.take(now, 60_000).is_ok(), "the first may go");
-        assert!(bucket.take(now, 60_000).is_err());
-        assert!(bucket.take(now, 40).is_ok());
+        let bucket = bucket(now, 1_000_000_000);
+        let at = |turn: &Turn| turn.at().saturating_duration_since(now).as_micros();
+        let turns = [(); 3].map(|()| bucket.turn(now).expect("a rate"));
+        // A turn has 512 KiB.
+        assert_eq!(turns.each_ref().map(at), [0, 524, 1048]);
+        drop(turns);
+        assert_eq!(at(&bucket.turn(now).expect("a rate")), 0);
     }
 
     #[test]
-    fn what_the_socket_would_not_take_is_not_charged() {
-        let bucket = Bucket::default();
-        bucket.set_rate(Some(1_000_000));
+    fn without_a_rate_there_are_no_turns_and_a_pause_is_no_credit() {
         let now = Instant::now();
-        for _ in 0..1000 {
-            assert!(bucket.take(now, 60_000).is_ok());
-            bucket.give_back(60_000);
-        }
-        assert!(bucket.take(now, 60_000).is_ok());
-        assert!(bucket.take(now, 60_000).is_err(), "this one left");
+        assert!(Arc::<Bucket>::default().turn(now).is_none());
+        let bucket = bucket(now, 1_000_000);
+        bucket.turn(now).expect("a rate").leave(-100_000);
+        let later = now + Duration::from_secs(60);
+        let took = seconds(&bucket, later, Duration::ZERO, 960_000);
+        assert!((0.85..1.0).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn what_was_sent_is_paid_for_at_the_rate_of_now() {
+        let now = Instant::now();
+        let bucket = bucket(now, 1_000_000);
+        bucket.turn(now).expect("a rate").leave(-100_000);
+        let ahead = || bucket.turn(now).expect("a rate").at().saturating_duration_since(now).as_millis();
+        assert!((100..105).contains(&ahead()));
+        bucket.set_rate(now, Some(2_000_000));
+        assert!((50..53).contains(&ahead()));
+        bucket.set_rate(now, Some(1));
+        assert_eq!(ahead(), AHEAD_MAX.as_millis());
     }
 }

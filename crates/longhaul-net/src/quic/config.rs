@@ -15,7 +15,8 @@ use quinn::{
 };
 
 use super::BLOCK_BYTES;
-use super::controller::{Factory, Figures};
+use super::controller::Factory;
+use super::figures::Figures;
 use super::socket::PAYLOAD_MAX;
 use crate::error::NetError;
 
@@ -58,7 +59,7 @@ pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, Net
 /// The transport settings of one connection.
 pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
-    acks.ack_eliciting_threshold(VarInt::from_u32(packets_per_ack(payload_max)));
+    acks.ack_eliciting_threshold(VarInt::from_u32(packets_per_ack(payload_max))).max_ack_delay(Some(ACK_DELAY_MAX));
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(payload_max).interval(DISCOVER_EVERY);
     let mut transport = TransportConfig::default();
@@ -103,6 +104,9 @@ const INCOMING_MAX: usize = 1024;
 /// window has to hold the bytes that wait for one: half of the slack that [`super::rate`] adds.
 const BYTES_PER_ACK: u32 = 96 << 10;
 const PACKETS_PER_ACK_MIN: u32 = 10;
+/// The time for which the other end may wait for so many bytes. Quinn's default is 25 ms, in which
+/// a lane at a low rate, whose window holds less than an acknowledgement covers, would stand still.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
 /// A silent connection lasts as long as one over TCP.
 const IDLE_MAX: Duration =
     Duration::from_secs(KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES as u64);

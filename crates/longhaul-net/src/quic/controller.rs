@@ -1,93 +1,22 @@
 //! The controller that tells quinn how much may be on its way: one of three congestion controls,
-//! with counters, exchangeable in flight.
+//! with counters, exchangeable in flight; or the control of a path that the lanes of a session
+//! share.
 //!
-//! Owns the [`Figures`] that a lane's handle and its socket read. Takes acknowledgements and losses
-//! from quinn; gives it a window, and the socket's bucket a rate. Must not know sockets or lanes.
+//! Takes acknowledgements and losses from quinn; gives it a window, the bucket a rate, and
+//! [`Figures`] to whoever else wants to know. Outside of the lane's turns the window is closed, so
+//! that quinn makes no packet that would have to wait. Must not know sockets or lanes.
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 
-use super::bucket::Bucket;
+use super::figures::{Algorithm, Figures};
+use super::path::PathSeen;
 use super::rate::{RateControl, Round};
-
-/// A congestion control that QUIC lanes have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Algorithm {
-    /// The program's own, which holds a rate: see [`super::rate`].
-    #[default]
-    Rate,
-    /// Quinn's.
-    Bbr,
-    Cubic,
-}
-
-impl Algorithm {
-    const ALL: [Algorithm; 3] = [Algorithm::Rate, Algorithm::Bbr, Algorithm::Cubic];
-
-    /// The name that users give.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Algorithm::Rate => "rate",
-            Algorithm::Bbr => "bbr",
-            Algorithm::Cubic => "cubic",
-        }
-    }
-
-    /// The algorithm of this name.
-    pub(crate) fn named(name: &str) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|one| one.name() == name)
-    }
-}
-
-/// Counters and settings of a connection as a sender. Bytes are those of QUIC packets.
-#[derive(Debug, Default)]
-pub(crate) struct Figures {
-    /// Bytes acknowledged so far.
-    pub(crate) acked: AtomicU64,
-    /// Bytes found lost so far.
-    pub(crate) lost: AtomicU64,
-    /// Bytes that may be on their way at a time.
-    pub(crate) window: AtomicU64,
-    /// The rate limit in bytes/s; 0 means no limit.
-    ceiling: AtomicU64,
-    /// The rate in bytes/s that the rate control last asked for; 0 if it asked for none.
-    asked: AtomicU64,
-    wanted: AtomicU8,
-    /// The bucket that keeps the rate.
-    pub(crate) bucket: Arc<Bucket>,
-}
-
-impl Figures {
-    /// Asks for `algorithm` from now on.
-    pub(crate) fn want(&self, algorithm: Algorithm) {
-        let place = Algorithm::ALL.iter().position(|one| *one == algorithm).unwrap_or(0);
-        self.wanted.store(place as u8, Ordering::Relaxed);
-    }
-
-    /// The algorithm that was last asked for.
-    pub(crate) fn wanted(&self) -> Algorithm {
-        Algorithm::ALL[usize::from(self.wanted.load(Ordering::Relaxed)) % Algorithm::ALL.len()]
-    }
-
-    /// Limits the rate to `ceiling` bytes/s from now on; `None` takes the limit away.
-    pub(crate) fn set_ceiling(&self, ceiling: Option<u64>) {
-        self.ceiling.store(ceiling.unwrap_or(0), Ordering::Relaxed);
-        // Also where no acknowledgement comes that would bring the rate here.
-        if ceiling.is_some() || self.wanted() != Algorithm::Rate {
-            let asked = Some(self.asked.load(Ordering::Relaxed)).filter(|asked| *asked > 0);
-            self.bucket.set_rate(ceiling.into_iter().chain(asked).min());
-        }
-    }
-
-    fn ceiling(&self) -> Option<u64> {
-        Some(self.ceiling.load(Ordering::Relaxed)).filter(|ceiling| *ceiling > 0)
-    }
-}
 
 /// Makes the [`Watched`] of one connection.
 #[derive(Debug)]
@@ -105,6 +34,15 @@ struct Watched {
     algorithm: Algorithm,
     inner: Inner,
     mtu: u16,
+    sight: Sight,
+}
+
+/// The sight that the connection has of its path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sight {
+    seen: PathSeen,
+    /// The smoothed round trip at the last look.
+    smoothed: Duration,
 }
 
 enum Inner {
@@ -128,7 +66,8 @@ struct Paced {
 impl Watched {
     fn new(figures: Arc<Figures>, now: Instant, mtu: u16) -> Watched {
         let algorithm = figures.wanted();
-        let watched = Watched { inner: Inner::new(algorithm, now, mtu), figures, algorithm, mtu };
+        let inner = Inner::new(algorithm, now, mtu);
+        let watched = Watched { inner, figures, algorithm, mtu, sight: Sight::default() };
         watched.tell();
         watched
     }
@@ -141,13 +80,60 @@ impl Watched {
             self.inner = Inner::new(wanted, now, self.mtu);
             if wanted != Algorithm::Rate {
                 self.figures.asked.store(0, Ordering::Relaxed);
-                self.figures.bucket.set_rate(self.figures.ceiling());
+                self.figures.bucket.set_rate(now, self.figures.ceiling());
             }
         }
     }
 
     fn tell(&self) {
-        self.figures.window.store(self.window(), Ordering::Relaxed);
+        self.figures.window.store(self.span(), Ordering::Relaxed);
+    }
+
+    /// Bytes that may be on their way.
+    fn span(&self) -> u64 {
+        match (&self.inner, self.figures.place()) {
+            (Inner::Quinn(inner), _) => inner.window(),
+            (Inner::Rate(_), Some(place)) => place.flight(),
+            (Inner::Rate(paced), None) => paced.window(self.figures.ceiling()),
+        }
+        .max(2 * u64::from(self.mtu))
+    }
+}
+
+impl Sight {
+    fn sent(&mut self, bytes: u64, mtu: u16) {
+        self.seen.sent += bytes.div_ceil(u64::from(mtu).max(1));
+        self.seen.flying += bytes;
+    }
+
+    /// `smoothed` and `least`: the round trip as quinn has it.
+    fn acked(&mut self, bytes: u64, (smoothed, least): (Duration, Duration)) {
+        self.seen.packets += 1;
+        self.seen.bytes += bytes;
+        // Quinn tells the smoothed round trip alone, which goes an eighth of the way to each new
+        // one (RFC 9002, section 5.3). A new one is heard of at the next acknowledgement.
+        let (before, after) = (self.smoothed, smoothed);
+        if before.is_zero() {
+            self.smoothed = after;
+        } else if before != after {
+            let newest = (after * 8).saturating_sub(before * 7);
+            (self.smoothed, self.seen.round_trip) = (after, Some(newest.max(least)));
+        }
+    }
+
+    fn lost(&mut self, bytes: u64, mtu: u16) {
+        if bytes == 0 {
+            self.seen.marked = self.seen.marked.saturating_add(1);
+        }
+        let packets = bytes.div_ceil(u64::from(mtu).max(1));
+        self.seen.lost = self.seen.lost.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
+    }
+
+    /// All that was seen. The news are taken.
+    fn take(&mut self, mtu: u16) -> PathSeen {
+        let seen = PathSeen { packet_bytes: mtu, ..self.seen };
+        self.seen = PathSeen { round_trip: None, lost: 0, is_starved: false, ..seen };
+        seen
     }
 }
 
@@ -172,6 +158,8 @@ impl Inner {
 
 impl Controller for Watched {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.sight.sent(bytes, self.mtu);
+        self.figures.place().into_iter().for_each(|place| place.sent(bytes));
         if let Inner::Quinn(inner) = &mut self.inner {
             inner.on_sent(now, bytes, last_packet_number);
         }
@@ -180,6 +168,7 @@ impl Controller for Watched {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.figures.acked.fetch_add(bytes, Ordering::Relaxed);
         self.follow(now);
+        self.sight.acked(bytes, (rtt.get(), rtt.min()));
         match &mut self.inner {
             Inner::Quinn(inner) => inner.on_ack(now, sent, bytes, app_limited, rtt),
             Inner::Rate(paced) => {
@@ -191,6 +180,11 @@ impl Controller for Watched {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        self.sight.seen.flying = in_flight;
+        self.sight.seen.is_starved |= app_limited;
+        if let Some(place) = self.figures.place() {
+            place.observe(now, &self.sight.take(self.mtu));
+        }
         match &mut self.inner {
             Inner::Quinn(inner) => inner.on_end_acks(now, in_flight, app_limited, largest),
             Inner::Rate(paced) => paced.look(now, &self.figures),
@@ -200,6 +194,7 @@ impl Controller for Watched {
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
         self.figures.lost.fetch_add(lost_bytes, Ordering::Relaxed);
+        self.sight.lost(lost_bytes, self.mtu);
         match &mut self.inner {
             Inner::Quinn(inner) => inner.on_congestion_event(now, sent, is_persistent, lost_bytes),
             Inner::Rate(paced) => {
@@ -220,15 +215,26 @@ impl Controller for Watched {
     }
 
     fn window(&self) -> u64 {
+        let figures = &self.figures;
+        if !figures.has_turn() {
+            return CLOSED;
+        }
+        let place = figures.place();
+        if place.is_some_and(|place| !place.has_room()) {
+            figures.note_full();
+            return CLOSED;
+        }
+        // Quinn paces by a window that is not open. The turns do that already.
+        let span = self.span();
         match &self.inner {
-            Inner::Quinn(inner) => inner.window(),
-            Inner::Rate(paced) => paced.window(self.figures.ceiling()).max(2 * u64::from(self.mtu)),
+            Inner::Rate(_) if place.is_some() || self.sight.seen.flying + NEAR_BYTES < span => OPEN,
+            _ => span,
         }
     }
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = ControllerMetrics::default();
-        metrics.congestion_window = self.window();
+        metrics.congestion_window = self.span();
         metrics
     }
 
@@ -237,7 +243,8 @@ impl Controller for Watched {
             Inner::Rate(paced) => Inner::Rate(paced.clone()),
             Inner::Quinn(inner) => Inner::Quinn(inner.clone_box()),
         };
-        Box::new(Watched { figures: self.figures.clone(), algorithm: self.algorithm, inner, mtu: self.mtu })
+        let Watched { figures, algorithm, mtu, sight, .. } = self;
+        Box::new(Watched { figures: figures.clone(), algorithm: *algorithm, inner, mtu: *mtu, sight: *sight })
     }
 
     fn initial_window(&self) -> u64 {
@@ -287,11 +294,16 @@ impl Paced {
         control.round(&round, ceiling);
         let rate = ceiling.map_or(control.rate(), |ceiling| control.rate().min(ceiling));
         figures.asked.store(control.rate() as u64, Ordering::Relaxed);
-        figures.bucket.set_rate(Some(rate as u64));
+        figures.bucket.set_rate(now, Some(rate as u64));
         (self.since, self.acked, self.lost, self.starved) = (now, 0, 0, false);
     }
 }
 
+/// A window that admits nothing, and one that admits all: beyond 4 GiB quinn does not pace.
+const CLOSED: u64 = 1;
+const OPEN: u64 = 1 << 40;
+/// So many bytes below its window a connection is held to just that: quinn makes no more at a time.
+const NEAR_BYTES: u64 = 256 << 10;
 /// The phase of its cycle in which the next controller begins.
 static DICE: AtomicUsize = AtomicUsize::new(0);
 /// The first window in packets of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR
@@ -302,22 +314,18 @@ const ROUND_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::LaneId;
+
+    use super::super::path::{PathControl, PathOrder, SharedPath};
     use super::*;
 
-    /// MB that the bucket lets through in a second that begins `after` this many seconds. `None` if
-    /// the bucket has no rate.
+    /// MB/s that the bucket lets through some seconds from now. `None` if it has no rate.
     fn lets_through(figures: &Figures, after: u64) -> Option<f64> {
-        let mut now = Instant::now() + Duration::from_secs(after);
-        let end = now + Duration::from_secs(1);
-        let mut megabytes = 0.0;
-        while megabytes < 1000.0 {
-            match figures.bucket.take(now, 10_000) {
-                Ok(()) => megabytes += 0.01,
-                Err(until) if until > end => return Some(megabytes),
-                Err(until) => now = until,
-            }
-        }
-        None
+        let now = Instant::now() + Duration::from_secs(after);
+        let first = figures.bucket().turn(now)?;
+        let next = figures.bucket().turn(now)?;
+        let seconds = (next.at() - first.at()).as_secs_f64();
+        Some(first.left() as f64 / 1e6 / seconds)
     }
 
     #[test]
@@ -341,12 +349,62 @@ mod tests {
     fn what_the_rate_control_asked_for_is_forgotten_with_it() {
         let figures = Arc::new(Figures::default());
         figures.asked.store(1_000_000, Ordering::Relaxed);
-        figures.bucket.set_rate(Some(1_000_000));
+        figures.bucket.set_rate(Instant::now(), Some(1_000_000));
         let mut watched = Watched::new(figures.clone(), Instant::now(), 1200);
         figures.want(Algorithm::Cubic);
         watched.follow(Instant::now());
         assert_eq!(lets_through(&figures, 0), None, "quinn's own window is what limits");
         figures.set_ceiling(Some(50_000_000));
         assert!(lets_through(&figures, 10).is_some_and(|rate| (49.0..51.0).contains(&rate)));
+    }
+    #[test]
+    fn a_connection_sends_in_its_turns_alone_and_while_its_path_has_room() {
+        let figures = Arc::new(Figures::default());
+        let mut watched = Watched::new(figures.clone(), Instant::now(), 1200);
+        assert!(watched.window() > 1200, "nobody gives turns yet");
+        figures.begin_poll(1000);
+        assert!(watched.window() > 1200);
+        figures.charge(1500);
+        assert_eq!((watched.window(), figures.end_poll()), (CLOSED, (-500, false)));
+        let path = SharedPath::new(Box::new(Same), ORDER);
+        figures.share(&path, LaneId(1));
+        figures.begin_poll(1 << 20);
+        assert_eq!(watched.window(), OPEN);
+        watched.on_sent(Instant::now(), 20_000, 9);
+        assert_eq!((watched.window(), figures.end_poll().1), (CLOSED, true), "10,000 may be on their way");
+        watched.on_end_acks(Instant::now(), 5000, false, Some(3));
+        assert_eq!((watched.window(), watched.span()), (OPEN, 10_000));
+        let rate = lets_through(&figures, 0).expect("the path's");
+        assert!((49.0..51.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn what_acknowledgements_say_is_told_once_and_a_new_round_trip_is_found_in_the_smoothed_one() {
+        let mut sight = Sight::default();
+        sight.sent(4000, 1200);
+        let (least, later) = (Duration::from_millis(100), Duration::from_millis(132));
+        for smoothed in [least, least, (least * 7 + later) / 8] {
+            sight.acked(1200, (smoothed, least));
+        }
+        sight.lost(1300, 1200);
+        let seen = sight.take(1200);
+        assert_eq!((seen.packets, seen.bytes, seen.sent, seen.lost, seen.flying), (3, 3600, 4, 2, 4000));
+        assert!(seen.round_trip.is_some_and(|rtt| rtt.abs_diff(Duration::from_millis(132)) < Duration::from_micros(1)));
+        let next = sight.take(1200);
+        assert_eq!((next.round_trip, next.lost, next.packets), (None, 0, 3));
+    }
+
+    const ORDER: PathOrder = PathOrder { rate: 50_000_000, flight: 10_000 };
+
+    /// Says always the same.
+    #[derive(Debug)]
+    struct Same;
+
+    impl PathControl for Same {
+        fn observe(&self, _lane: LaneId, _seen: &PathSeen) -> PathOrder {
+            ORDER
+        }
+
+        fn leave(&self, _lane: LaneId) {}
     }
 }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quinn::{Connection, Endpoint, TokioRuntime, VarInt};
+use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::config;
-use super::controller::Figures;
+use super::driver::TurnRuntime;
+use super::figures::Figures;
 use super::socket::{self, PacedSocket};
 use super::stream::{QuicStream, Shared, algorithm, outlive};
 use super::{DONE, GIVEN_UP};
@@ -52,7 +53,7 @@ pub(crate) fn dial(
         };
         runtime.block_on(async move {
             let made = PacedSocket::new(udp).and_then(|socket| {
-                let (socket, runtime) = (Arc::new(socket), Arc::new(TokioRuntime));
+                let (socket, runtime) = (Arc::new(socket), Arc::new(TurnRuntime));
                 let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), None, socket.clone(), runtime)?;
                 Ok((endpoint, socket))
             });

@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use longhaul_core::LaneId;
+
 use super::FACTS;
-use super::controller::Algorithm;
+use super::figures::Algorithm;
+use super::path::SharedPath;
 use super::stream::Shared;
 use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 use crate::facts::TransportFacts;
@@ -110,6 +113,12 @@ impl LaneHold for QuicHold {
     fn set_pace(&self, bytes_per_s: Option<u64>) {
         if let Some(shared) = self.shared.upgrade() {
             shared.figures.set_ceiling(bytes_per_s);
+        }
+    }
+
+    fn share_path(&self, path: &Arc<SharedPath>, lane: LaneId) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.figures.share(path, lane);
         }
     }
 

@@ -10,15 +10,16 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 
-use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt};
+use quinn::{Endpoint, Incoming, ServerConfig, VarInt};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::GIVEN_UP;
 use super::config;
-use super::controller::Figures;
 use super::dial::peer_key;
+use super::driver::TurnRuntime;
+use super::figures::Figures;
 use super::socket::{self, PacedSocket};
 use super::stream::{QuicStream, Shared, outlive};
 use crate::crowd::Source;
@@ -66,7 +67,7 @@ impl QuicListener {
             let _inside = threads.enter();
             let (socket, knocks) = PacedSocket::shared(udp).map_err(failed("set a UDP socket up"))?;
             let socket = Arc::new(socket);
-            let runtime = Arc::new(TokioRuntime);
+            let runtime = Arc::new(TurnRuntime);
             let server = Some(server.clone());
             let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), server, socket.clone(), runtime);
             (endpoint.map_err(failed("set a UDP socket up"))?, socket, knocks)

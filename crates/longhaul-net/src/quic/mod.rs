@@ -9,19 +9,26 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `rate` | the congestion control of our own, pure |
-//! | `controller` | that or quinn's, counted |
-//! | `bucket`, `socket` | the rate, kept below QUIC; segments and MTU |
+//! | `path` | the rate that all lanes of a session keep together |
+//! | `rate` | the congestion control of our own for a lane alone, pure |
+//! | `controller` | one of these or quinn's, counted |
+//! | `bucket`, `driver` | the rate, kept in turns |
+//! | `figures` | what all of these share of a connection |
+//! | `batch`, `socket` | segments and MTU |
 //! | `config` | what both ends agree on |
 //! | `dial`, `listen` | connections |
 //! | `stream` | the byte stream; `wait` blocks on it; `handle` steers it from elsewhere |
 
+mod batch;
 mod bucket;
 mod config;
 mod controller;
 mod dial;
+mod driver;
+mod figures;
 mod handle;
 mod listen;
+mod path;
 mod rate;
 mod socket;
 mod stream;
@@ -29,6 +36,7 @@ mod wait;
 
 pub(crate) use dial::dial;
 pub use listen::QuicListener;
+pub use path::{PathControl, PathOrder, PathSeen, SharedPath};
 pub(crate) use socket::{adopted, listening};
 use stream::algorithm;
 

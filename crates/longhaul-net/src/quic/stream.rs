@@ -15,7 +15,7 @@ use quinn::{Connection, ConnectionError, ReadError, RecvStream, SendStream, VarI
 use tokio::sync::oneshot;
 
 use super::config::{FIRST_WINDOW_BYTES, STRANGERS_WINDOW_BYTES, blocks, varint};
-use super::controller::{Algorithm, Figures};
+use super::figures::{Algorithm, Figures};
 use super::handle::QuicHold;
 use super::socket::PacedSocket;
 use super::wait::wait;
@@ -73,7 +73,7 @@ impl Shared {
         socket: Arc<PacedSocket>,
     ) -> Arc<Shared> {
         let addr = connection.remote_address();
-        socket.pace(addr, figures.bucket.clone());
+        socket.pace(addr, figures.clone());
         Arc::new(Shared {
             connection,
             figures,
@@ -93,14 +93,15 @@ impl Shared {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != addr {
             *known = addr;
-            socket.forget(&self.figures.bucket);
-            socket.pace(addr, self.figures.bucket.clone());
+            socket.forget(&self.figures);
+            socket.pace(addr, self.figures.clone());
         }
     }
 
     /// Ends the lane from any thread.
     pub(crate) fn give_up(&self) {
         self.closed.store(true, Ordering::Release);
+        self.figures.leave_path();
         self.connection.close(VarInt::from_u32(GIVEN_UP), b"given up");
     }
 
@@ -142,7 +143,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.paced.0.forget(&self.figures.bucket);
+        self.paced.0.forget(&self.figures);
+        self.figures.leave_path();
         let received = self.connection.stats().udp_rx.bytes;
         self.carried.store(self.figures.acked.load(Ordering::Relaxed) + received, Ordering::Release);
     }
@@ -262,6 +264,7 @@ impl LaneTransport for QuicStream {
                 Some(n) => {
                     *began = true;
                     filled += n;
+                    self.shared.figures.note_read(n);
                 }
                 // A block without a byte is the end.
                 None => {

@@ -179,7 +179,6 @@ fn network(hint: &Network) -> Cow<'static, str> {
         }
         Network::NameBothEnds => "write --path LOCAL=REMOTE for each path",
         Network::LeaveTransportOut => "leave --transport out",
-        Network::UseTcpOrFairShare => "use --transport tcp, or --share fair",
         Network::EncryptOrUseTcp => "leave --protect safe out, or use --transport tcp",
         Network::UpdateOrUseQuic => "install this version on the other side, or use --transport quic",
         Network::UseTcp => "use --transport tcp",

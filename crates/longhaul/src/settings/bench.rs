@@ -12,7 +12,7 @@ use std::time::Duration;
 use longhaul_core::ByteCount;
 use longhaul_engine::{Congestion, Protection, Settings, Transport, Way};
 
-use super::{Keys, Layers, buffers, devices, encrypted, impolite, keys};
+use super::{Keys, Layers, buffers, devices, encrypted, keys};
 use crate::cli::{BenchMatrixArgs, BenchNetArgs, BufferOptions};
 use crate::config::ClientFile;
 use crate::error::{Error, Flaw};
@@ -72,7 +72,7 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
     let share = layers.parsed("share", &args.sending.share, values::share)?.unwrap_or_default();
     let mut cases = Vec::new();
     for &way in &ways {
-        for &transport in transports.iter().filter(|&&transport| impolite(transport, share).is_ok()) {
+        for &transport in &transports {
             // Only the combinations that exist.
             for &protect in protections.iter().filter(|&&protect| exists(transport, protect)) {
                 for &lanes in &lanes {
@@ -83,7 +83,6 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
     }
     if cases.is_empty() {
         let first = transports.first().copied().unwrap_or_default();
-        impolite(first, share)?;
         encrypted(first, Some(Protection::Safe))?;
     }
     if cases.len() > CASES_MAX {

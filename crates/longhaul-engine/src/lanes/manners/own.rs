@@ -1,0 +1,280 @@
+//! The manners of lanes whose transport has a congestion control of its own, QUIC's: one control
+//! for all of them on a path.
+//!
+//! In: lanes that join, and what acknowledgements say of each, on the threads that drive them. Out:
+//! the rate and the bytes on their way that all of them keep together below QUIC, and changes for
+//! people. `proto`'s control of UDP lanes decides. It knows no sockets and no messages.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{LaneId, PathShare};
+use longhaul_net::{LaneHandle, PathControl, PathOrder, PathSeen, SharedPath};
+use longhaul_proto::time::Timestamp;
+use longhaul_proto::tuning::Why;
+use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase, UdpRateLimit};
+use longhaul_proto::udp::sending::UdpSample;
+use longhaul_proto::udp::status::Counts;
+
+use super::{PathEnds, REMEMBERED_FOR, TELL_EVERY, ToldState};
+use crate::api::LanesChange;
+use crate::lanes::tune::{LaneTask, TuningStep};
+use crate::lanes::worker::pacer::Pacer;
+
+/// The paths of such lanes.
+#[derive(Debug, Default)]
+pub(super) struct OwnPaths(Vec<OwnPath>);
+
+#[derive(Debug)]
+struct OwnPath {
+    ends: PathEnds,
+    control: SharedControl,
+    path: Arc<SharedPath>,
+    /// The last state that was told, and when.
+    told: Option<(ToldState, Instant)>,
+}
+
+impl OwnPaths {
+    /// Has a lane share the path that has these ends. On a short path a lane keeps to itself, unless
+    /// it is polite: threads that wake late look like a queue there.
+    pub(super) fn joined(&mut self, id: LaneId, lane: &LaneHandle, ends: PathEnds, share: PathShare, pacer: &Pacer) {
+        let (now, seen) = (Instant::now(), lane.counters().map(|counters| counters.round_trip).unwrap_or_default());
+        let is_short = seen.min.is_some_and(|least| least < SHORT_PATH);
+        if is_short && share != PathShare::Polite {
+            return;
+        }
+        self.0.retain(|path| !path.control.is_forgotten(now));
+        let path = match self.0.iter().position(|path| path.ends == ends) {
+            Some(place) => &self.0[place],
+            None => {
+                let control = SharedControl::new(share, seen.smoothed, pacer.clone());
+                let path = SharedPath::new(Box::new(control.clone()), control.order());
+                self.0.push(OwnPath { ends, control, path, told: None });
+                &self.0[self.0.len() - 1]
+            }
+        };
+        path.control.lock().lanes.insert(id);
+        lane.share_path(&path.path, id);
+    }
+
+    /// Whether others on a path leave this session less than there is.
+    pub(super) fn is_shared(&self) -> bool {
+        self.0.iter().any(|path| path.control.state() == Some(ToldState::Shared))
+    }
+
+    /// The changes since the last call, for people.
+    pub(super) fn take_steps(&mut self, now: Instant) -> Vec<TuningStep> {
+        self.0.iter_mut().filter_map(|path| path.change(now)).collect()
+    }
+}
+
+impl OwnPath {
+    fn change(&mut self, now: Instant) -> Option<TuningStep> {
+        let state = self.control.state()?;
+        if self.told.is_some_and(|(was, at)| state == was || now - at < TELL_EVERY) {
+            return None;
+        }
+        self.told = Some((state, now));
+        let (rate, most) = {
+            let known = self.control.lock();
+            (known.control.rate(), known.control.capacity())
+        };
+        let reason = match state {
+            ToldState::Full => Why::PathFull { most },
+            ToldState::Shared => Why::PathShared { most },
+        };
+        Some(TuningStep { task: LaneTask::Nothing, change: LanesChange::Paced(rate), reason })
+    }
+}
+
+/// The control of a path. Clones share it.
+#[derive(Clone, Debug)]
+struct SharedControl(Arc<Mutex<ControlState>>);
+
+#[derive(Debug)]
+struct ControlState {
+    began: Instant,
+    control: UdpControl,
+    /// Has the rate that was asked for.
+    pacer: Pacer,
+    lanes: BTreeSet<LaneId>,
+    /// When the last lane has gone.
+    left: Instant,
+}
+
+impl SharedControl {
+    fn new(share: PathShare, round_trip: Duration, pacer: Pacer) -> SharedControl {
+        let config = UdpControlConfig { share, ceiling: ceiling(&pacer), known: None, round_trip };
+        let (began, control) = (Instant::now(), UdpControl::new(Timestamp(0), config));
+        SharedControl(Arc::new(Mutex::new(ControlState { began, control, pacer, lanes: BTreeSet::new(), left: began })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self) -> PathOrder {
+        self.lock().order()
+    }
+
+    /// Whether its last lane went long ago.
+    fn is_forgotten(&self, now: Instant) -> bool {
+        let known = self.lock();
+        known.lanes.is_empty() && now.saturating_duration_since(known.left) >= REMEMBERED_FOR
+    }
+
+    /// The state of the path as people are told of it. `None` while its rate is looked for, and
+    /// where something else than the path holds the lanes up.
+    fn state(&self) -> Option<ToldState> {
+        let known = self.lock();
+        if known.lanes.is_empty() || matches!(known.control.phase(), UdpPhase::Start | UdpPhase::Drain) {
+            return None;
+        }
+        match known.control.limit() {
+            UdpRateLimit::Shared => Some(ToldState::Shared),
+            UdpRateLimit::Path => Some(ToldState::Full),
+            _ => None,
+        }
+    }
+}
+
+impl PathControl for SharedControl {
+    fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
+        let mut known = self.lock();
+        let micros = u64::try_from(known.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let ceiling = ceiling(&known.pacer);
+        known.control.set_ceiling(ceiling);
+        let limit = if seen.is_starved { UdpLaneLimit::Source } else { UdpLaneLimit::Path };
+        known.control.observe(Timestamp(micros), lane, &sample(micros, seen), limit);
+        let order = known.order();
+        tracing::trace!(
+            target: "longhaul::lanes",
+            ?seen,
+            ?order,
+            phase = ?known.control.phase(),
+            limit = ?known.control.limit(),
+            base = ?known.control.base(),
+            "a look at the path"
+        );
+        order
+    }
+
+    fn leave(&self, lane: LaneId) {
+        let mut known = self.lock();
+        known.control.remove_lane(lane);
+        known.lanes.remove(&lane);
+        known.left = Instant::now();
+    }
+}
+
+impl ControlState {
+    fn order(&self) -> PathOrder {
+        let (rate, lanes) = (self.control.rate(), self.lanes.len().max(1) as u64);
+        let turns = (rate as f64 * TURNS.as_secs_f64()) as u64;
+        PathOrder { rate, flight: self.control.flight_limit() + lanes * UNACKNOWLEDGED_BYTES + turns }
+    }
+}
+
+/// The sample that a status of a UDP lane would have been. Acknowledgements say when they came and
+/// not when packets did, so the round trip stands for the delay, and the clock of this end for that
+/// of the other.
+fn sample(micros: u64, seen: &PathSeen) -> UdpSample {
+    UdpSample {
+        round_trip: seen.round_trip,
+        arrived_us: Some(micros as u32),
+        delay: seen.round_trip.map(|round_trip| (round_trip.as_micros() / 100) as u16),
+        counts: Counts { packets: seen.packets, bytes: seen.bytes, marked: seen.marked, ..Counts::default() },
+        lost: seen.lost,
+        sent: seen.sent,
+        datagram_bytes: seen.packet_bytes,
+        flying_bytes: seen.flying,
+    }
+}
+
+/// The rate that was asked for, as packets of QUIC have it: the account of all lanes counts
+/// payload, and keeps what was asked for.
+fn ceiling(pacer: &Pacer) -> Option<u64> {
+    pacer.asked().map(|asked| asked.saturating_add(asked / HEADERS))
+}
+
+/// The shortest round trip from which on lanes share a path.
+const SHORT_PATH: Duration = Duration::from_millis(5);
+/// Bytes of a lane that came and wait for an acknowledgement; and the time in which bytes leave at
+/// once, as turns are so long and may begin late. They are on their way as far as this end knows.
+const UNACKNOWLEDGED_BYTES: u64 = 96 << 10;
+const TURNS: Duration = Duration::from_millis(4);
+/// Headers and repairs are a tenth (1/10) of the payload at most.
+const HEADERS: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lane that delivers so many bytes/s over a path of 20 ms with a queue of so many.
+    fn deliver(control: &SharedControl, seen: &mut PathSeen, rate: u64, queue_ms: u64) {
+        let bytes = rate / 100;
+        seen.round_trip = Some(Duration::from_millis(20 + queue_ms));
+        seen.packets += bytes / 1200;
+        seen.sent += bytes / 1200;
+        seen.bytes += bytes;
+        control.observe(LaneId(1), seen);
+    }
+
+    fn control(asked: Option<u64>) -> SharedControl {
+        let control = SharedControl::new(PathShare::Fair, Duration::from_millis(20), Pacer::new(asked));
+        control.lock().lanes.insert(LaneId(1));
+        control
+    }
+
+    /// Ten milliseconds pass.
+    fn pass(control: &SharedControl) {
+        let mut known = control.lock();
+        known.began -= Duration::from_millis(10);
+    }
+
+    #[test]
+    fn acknowledgements_raise_the_rate_of_all_lanes_until_a_queue_stands() {
+        let control = control(None);
+        let first = control.order();
+        let mut seen = PathSeen { packet_bytes: 1200, flying: 1 << 20, ..PathSeen::default() };
+        for _ in 0..100 {
+            pass(&control);
+            let rate = control.order().rate.min(50_000_000);
+            deliver(&control, &mut seen, rate, u64::from(rate == 50_000_000) * 8);
+        }
+        let order = control.order();
+        assert!(order.rate > 4 * first.rate && order.flight > 4 * first.flight, "{first:?} {order:?}");
+        assert!(order.rate < 60_000_000, "{order:?}");
+        assert_eq!(control.lock().control.phase(), UdpPhase::Steady);
+        assert!(control.state().is_some());
+        control.leave(LaneId(1));
+        assert!(control.state().is_none() && !control.is_forgotten(Instant::now()));
+        assert!(control.is_forgotten(Instant::now() + REMEMBERED_FOR));
+    }
+
+    #[test]
+    fn a_rate_that_was_asked_for_is_a_ceiling_and_leaves_room_for_headers() {
+        let control = control(Some(10_000_000));
+        let mut seen = PathSeen { packet_bytes: 1200, flying: 1 << 20, ..PathSeen::default() };
+        for _ in 0..100 {
+            pass(&control);
+            deliver(&control, &mut seen, 10_500_000, 0);
+        }
+        assert_eq!(control.order().rate, 11_000_000);
+        assert_eq!(control.state(), None, "neither the path nor others hold it back");
+    }
+
+    #[test]
+    fn lanes_on_one_path_have_one_control_and_those_on_another_have_their_own() {
+        let (stream, _other) = longhaul_net::LaneStream::pair().expect("a pair");
+        let (handle, pacer) = (stream.handle(), Pacer::new(None));
+        let mut paths = OwnPaths::default();
+        for (id, interface) in [(1, 1), (2, 1), (3, 2)] {
+            paths.joined(LaneId(id), &handle, (Some(interface), None), PathShare::Fair, &pacer);
+        }
+        let lanes: Vec<_> = paths.0.iter().map(|path| path.control.lock().lanes.len()).collect();
+        assert_eq!(lanes, [2, 1]);
+        assert!(!paths.is_shared() && paths.take_steps(Instant::now()).is_empty(), "nothing is known yet");
+    }
+}

@@ -1,0 +1,195 @@
+//! The path of a session's lanes over QUIC: one rate, and one limit of bytes on their way, for all
+//! of them.
+//!
+//! Owns the account on which these lanes draw, and what each of them has on its way. Takes what
+//! acknowledgements say from the controllers of the lanes, and asks a [`PathControl`] of the layer
+//! above, which decides. Must not know what decides, nor quinn.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::LaneId;
+
+use super::bucket::Bucket;
+
+/// A control of the rate of all lanes over QUIC of a path.
+pub trait PathControl: fmt::Debug + Send + Sync {
+    /// Takes what a lane's acknowledgements said, and gives what all lanes may send from now on.
+    fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder;
+
+    /// A lane is over.
+    fn leave(&self, lane: LaneId);
+}
+
+/// The order of a [`PathControl`] to all lanes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathOrder {
+    /// Bytes/s of UDP payload.
+    pub rate: u64,
+    /// Bytes that may be on their way.
+    pub flight: u64,
+}
+
+/// The sight that a lane has of its path. Bytes are those of QUIC packets, and totals count from
+/// when the lane came to the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathSeen {
+    /// The last round trip that was measured, without the time for which the other end waited. `None`
+    /// if none was since the last time.
+    pub round_trip: Option<Duration>,
+    /// Packets acknowledged so far.
+    pub packets: u64,
+    /// Bytes acknowledged so far.
+    pub bytes: u64,
+    /// Acknowledgements so far that told of marks of congestion (ECN).
+    pub marked: u32,
+    /// Packets found lost since the last time.
+    pub lost: u32,
+    /// Packets sent so far.
+    pub sent: u64,
+    /// Bytes of the largest packets.
+    pub packet_bytes: u16,
+    /// Bytes on their way.
+    pub flying: u64,
+    /// Whether the lane had nothing to send at times since the last time.
+    pub is_starved: bool,
+}
+
+/// A path that lanes over QUIC share. See the module.
+#[derive(Debug)]
+pub struct SharedPath {
+    control: Box<dyn PathControl>,
+    bucket: Arc<Bucket>,
+    flying: AtomicU64,
+    flight: AtomicU64,
+}
+
+impl SharedPath {
+    /// A path without lanes, that begins as `first` says.
+    pub fn new(control: Box<dyn PathControl>, first: PathOrder) -> Arc<SharedPath> {
+        let bucket = Arc::<Bucket>::default();
+        bucket.set_rate(Instant::now(), Some(first.rate.max(1)));
+        Arc::new(SharedPath { control, bucket, flying: AtomicU64::new(0), flight: AtomicU64::new(first.flight) })
+    }
+}
+
+/// The place of a lane on a path. It leaves at the latest when this is dropped.
+#[derive(Debug)]
+pub(crate) struct PathPlace {
+    path: Arc<SharedPath>,
+    lane: LaneId,
+    flying: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl PathPlace {
+    /// Takes a place for a lane.
+    pub(crate) fn new(path: &Arc<SharedPath>, lane: LaneId) -> PathPlace {
+        PathPlace { path: path.clone(), lane, flying: AtomicU64::new(0), is_over: AtomicBool::new(false) }
+    }
+
+    /// The account of all lanes.
+    pub(crate) fn bucket(&self) -> &Arc<Bucket> {
+        &self.path.bucket
+    }
+
+    /// Bytes that may be on their way on all lanes.
+    pub(crate) fn flight(&self) -> u64 {
+        self.path.flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether fewer are.
+    pub(crate) fn has_room(&self) -> bool {
+        self.path.flying.load(Ordering::Relaxed) < self.flight() || self.is_over()
+    }
+
+    /// Notes that so many bytes were sent.
+    pub(crate) fn sent(&self, bytes: u64) {
+        if self.is_over() {
+            return;
+        }
+        self.flying.fetch_add(bytes, Ordering::Relaxed);
+        self.path.flying.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes what acknowledgements said.
+    pub(crate) fn observe(&self, now: Instant, seen: &PathSeen) {
+        if self.is_over() {
+            return;
+        }
+        self.fly(seen.flying);
+        let order = self.path.control.observe(self.lane, seen);
+        self.path.flight.store(order.flight, Ordering::Relaxed);
+        self.path.bucket.set_rate(now, Some(order.rate.max(1)));
+    }
+
+    /// Leaves the path to the others. What is still to be sent keeps its rate.
+    pub(crate) fn leave(&self) {
+        if !self.is_over.swap(true, Ordering::Relaxed) {
+            self.fly(0);
+            self.path.control.leave(self.lane);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Sets the bytes that this lane has on its way.
+    fn fly(&self, bytes: u64) {
+        let before = self.flying.swap(bytes, Ordering::Relaxed);
+        // One addition, so that no other lane sees a sum in between.
+        self.path.flying.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Drop for PathPlace {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Says what it is told to say, and notes what it hears.
+    #[derive(Debug, Default)]
+    struct Told(Arc<Mutex<Vec<(LaneId, Option<u64>)>>>);
+
+    impl PathControl for Told {
+        fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
+            self.0.lock().expect("nobody panics").push((lane, Some(seen.bytes)));
+            PathOrder { rate: 1000, flight: 20_000 }
+        }
+
+        fn leave(&self, lane: LaneId) {
+            self.0.lock().expect("nobody panics").push((lane, None));
+        }
+    }
+
+    #[test]
+    fn lanes_of_a_path_share_what_may_be_on_its_way_and_leave_it_to_the_others_at_their_end() {
+        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let path = SharedPath::new(Box::new(Told(heard.clone())), PathOrder { rate: 1000, flight: 10_000 });
+        let (one, other) = (PathPlace::new(&path, LaneId(1)), PathPlace::new(&path, LaneId(2)));
+        one.sent(6000);
+        assert!(other.has_room());
+        other.sent(6000);
+        assert!(!one.has_room() && !other.has_room());
+        one.observe(Instant::now(), &PathSeen { bytes: 2000, flying: 15_000, ..PathSeen::default() });
+        assert!(!other.has_room(), "it has 15,000 now, and the limit is 20,000");
+        one.leave();
+        one.sent(1 << 20);
+        assert!(other.has_room() && one.has_room());
+        drop(one);
+        drop(other);
+        assert_eq!(path.flying.load(Ordering::Relaxed), 0);
+        let heard = heard.lock().expect("nobody panics");
+        assert_eq!(*heard, [(LaneId(1), Some(2000)), (LaneId(1), None), (LaneId(2), None)]);
+    }
+}
