@@ -175,16 +175,6 @@ fn a_path_that_becomes_longer_or_slower_is_filled_again() {
 }
 
 #[test]
-fn a_known_rate_is_begun_with_at_half_and_left_if_the_path_is_another() {
-    let case = Case { rtt: 0.1, from: 0.0, to: 1.0, ..Case::ALONE };
-    let (known, unknown) = (play(Case { known: Some(120_000_000), ..case }), play(case));
-    assert!(known.full_after <= 4.0 && known.ours[0] > 2.0 * unknown.ours[0], "{known:?} {unknown:?}");
-    let event = Some((0.0, f64::INFINITY, LineEvent::Slower(12.5e6)));
-    let figures = play(Case { known: Some(120_000_000), event, from: 5.0, to: 15.0, ..case });
-    assert!(figures.ours[0] > 80.0 && figures.lost < 0.02, "{figures:?}");
-}
-
-#[test]
 fn a_rate_that_was_asked_for_is_a_ceiling_and_under_all_it_is_held() {
     for rtt in [0.02, 0.1] {
         let ceiling = Some(50_000_000);

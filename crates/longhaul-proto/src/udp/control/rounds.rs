@@ -52,8 +52,8 @@ pub(super) struct LaneRounds {
     /// The smoothed round trip, and the shortest of late.
     smoothed: f64,
     shortest: SlidingLeast,
-    /// Whether a round trip was measured: that of the join is not trusted any longer then.
-    is_measured: bool,
+    /// The first ones. `None` before one was measured.
+    first: Option<FirstTrips>,
     /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by
     /// it.
     queue: (f64, Timestamp),
@@ -64,6 +64,17 @@ pub(super) struct LaneRounds {
     ended: VecDeque<LaneId>,
     /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
+}
+
+/// The round trips that were measured first. That of the join is not trusted any longer then: a busy
+/// handshake made it longer, or a queue of this session's own lanes over another transport.
+#[derive(Clone, Copy, Debug)]
+struct FirstTrips {
+    /// The shortest of the first round trip, and when that is over.
+    early: f64,
+    until: Timestamp,
+    /// The shortest of all since, and since the path has become longer.
+    least: f64,
 }
 
 /// One lane as its last sample had it.
@@ -131,7 +142,7 @@ impl LaneRounds {
             step: sums,
             smoothed,
             shortest,
-            is_measured: false,
+            first: None,
             queue: (0.0, now),
             heard: now,
             pardoned: None,
@@ -203,14 +214,19 @@ impl LaneRounds {
         }
     }
 
-    /// Takes a measured round trip. The first one takes the place of that of the join, which a busy
-    /// handshake made longer, or another path shorter.
+    /// Takes a measured round trip. The first one takes the place of that of the join.
     fn time(&mut self, now: Timestamp, round_trip: Option<Duration>) {
         let Some(round_trip) = round_trip else { return };
         let round_trip = round_trip.as_secs_f64().max(SHORTEST_RTT);
-        if !self.is_measured {
-            (self.is_measured, self.smoothed) = (true, round_trip);
+        if self.first.is_none() {
+            self.smoothed = round_trip;
             self.shortest = SlidingLeast::new(now, round_trip);
+        }
+        let until = now.after(Duration::from_secs_f64(round_trip));
+        let first = self.first.get_or_insert(FirstTrips { early: round_trip, until, least: round_trip });
+        first.least = first.least.min(round_trip);
+        if now <= first.until {
+            first.early = first.least;
         }
         self.smoothed += (round_trip - self.smoothed) / 8.0;
         self.shortest.add(now, round_trip);
@@ -245,10 +261,24 @@ impl LaneRounds {
         self.shortest.least().min(self.smoothed)
     }
 
+    /// The shortest round trip of the first one, in which next to nothing of this session's was in a
+    /// queue; that of the join before one was measured.
+    pub(super) fn first(&self) -> f64 {
+        self.first.map_or(self.smoothed, |first| first.early)
+    }
+
+    /// The shortest round trip of the path as it is.
+    pub(super) fn least(&self) -> f64 {
+        self.first.map_or(self.smoothed, |first| first.least)
+    }
+
     /// The path has become longer: the delays of now stand for an empty queue.
     pub(super) fn renew_base(&mut self, now: Timestamp) {
         self.shortest = SlidingLeast::new(now, self.smoothed);
         self.shortest.add(now, self.smoothed);
+        if let Some(first) = &mut self.first {
+            first.least = self.smoothed;
+        }
         for lane in self.lanes.values_mut() {
             if let Some(delay) = &mut lane.delay {
                 delay.least = SlidingLeast::new(now, self.smoothed);
