@@ -78,7 +78,7 @@ impl Lanes {
                 first_transport: rules.transport,
                 transport: rules.transport,
             },
-            shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.share),
+            shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.path),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
@@ -417,6 +417,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::super::StreamLane;
+    use super::super::udp::path::UdpPath;
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
@@ -432,6 +433,7 @@ mod tests {
             tuning: None,
             rates,
             share: PathShare::Fair,
+            path: UdpPath::new(PathShare::Fair),
             peer_knows_shared: true,
             stall_after,
             replacement: Replacement::Never,

@@ -4,7 +4,7 @@
 //! In: the rates asked for, and the lanes that stand. Out: to each connection its share. It knows
 //! no threads, and not why lanes come and go.
 
-use longhaul_core::{PathShare, Role};
+use longhaul_core::Role;
 use longhaul_net::{LaneHandle, LaneMemory};
 
 use super::manners::AccountSeen;
@@ -25,10 +25,10 @@ pub(crate) struct LaneShares {
 }
 
 impl LaneShares {
-    /// `windows`: bytes that the windows of all lanes together may take in this process; `share`:
-    /// the one that they take of their path.
-    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, share: PathShare) -> LaneShares {
-        let (pacer, path) = (Pacer::new(pace(role, rates)), UdpPath::new(share));
+    /// `windows`: bytes that the windows of all lanes together may take in this process; `path`: that
+    /// of UDP lanes.
+    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, path: UdpPath) -> LaneShares {
+        let pacer = Pacer::new(pace(role, rates));
         LaneShares { role, rates, pacer, paced: false, windows, path }
     }
 

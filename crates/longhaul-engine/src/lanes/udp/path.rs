@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{LaneId, PathShare};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
-use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit};
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit};
 use longhaul_proto::udp::sending::UdpSample;
 
 use crate::lanes::worker::pacer::Pacer;
@@ -21,6 +21,8 @@ use crate::lanes::worker::pacer::Pacer;
 #[derive(Clone, Debug)]
 pub(crate) struct UdpPath {
     share: PathShare,
+    /// The path as an earlier session left it. `None` if it is not known.
+    known: Option<KnownPath>,
     state: Arc<Mutex<Option<PathState>>>,
 }
 
@@ -47,9 +49,20 @@ pub(crate) enum PathLeave {
 }
 
 impl UdpPath {
-    /// One of which the session takes this share, and that has no lane yet.
+    /// One of which the session takes this share, of which nothing is known, and that has no lane
+    /// yet.
     pub(crate) fn new(share: PathShare) -> UdpPath {
-        UdpPath { share, state: Arc::default() }
+        UdpPath { share, known: None, state: Arc::default() }
+    }
+
+    /// The same, as an earlier session left it.
+    pub(crate) fn known(self, known: Option<KnownPath>) -> UdpPath {
+        UdpPath { known, ..self }
+    }
+
+    /// The path as this session leaves it. `None` if it has found out nothing about it.
+    pub(crate) fn finding(&self) -> Option<KnownPath> {
+        self.lock().as_ref().and_then(|state| state.control.finding())
     }
 
     /// A lane begins, over a path with this round trip.
@@ -57,7 +70,7 @@ impl UdpPath {
         let mut guard = self.lock();
         let state = guard.get_or_insert_with(|| {
             let (now, ceiling) = (Timestamp(0), pacer.asked());
-            let config = UdpControlConfig { share: self.share, ceiling, known: None, round_trip };
+            let config = UdpControlConfig { share: self.share, ceiling, known: self.known, round_trip };
             PathState {
                 began: Instant::now(),
                 control: UdpControl::new(now, config),
@@ -179,9 +192,20 @@ mod tests {
         assert_eq!(path.leave(&pacer), PathLeave::Full, "the other one's count too");
         path.end(LaneId(2));
         assert_eq!(path.leave(&pacer), PathLeave::Data);
+        assert_eq!(path.finding().map(|found| found.round_trip), Some(ROUND_TRIP), "what arrived is known");
         // Somebody asks for less than the path has.
         pacer.set_rate(Some(first / 2));
         path.observe(LaneId(1), &sample(20, 1000), UdpLaneLimit::Path, &pacer);
         assert!(!pacer.is_by_path() && pacer.rate() == Some(first / 2));
+    }
+
+    #[test]
+    fn half_of_a_rate_that_an_earlier_session_left_is_begun_with_if_the_round_trip_is_the_same() {
+        for (rtt_ms, expected) in [(20, Some(50_000_000)), (40, None)] {
+            let known = KnownPath { rate: 100_000_000, round_trip: Duration::from_millis(rtt_ms) };
+            let (path, pacer) = (UdpPath::new(PathShare::Fair).known(Some(known)), Pacer::new(None));
+            path.begin(LaneId(1), ROUND_TRIP, &pacer);
+            assert_eq!(pacer.rate().filter(|rate| *rate > 10_000_000), expected, "{rtt_ms} ms");
+        }
     }
 }
