@@ -326,7 +326,9 @@ impl UdpControl {
         self.delay.edge_age += round.seconds;
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
-        let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
+        // Among cubic flows each loss counts, as each of theirs does to them.
+        let spare = if self.phase == UdpPhase::Equal { SPARE_EQUAL } else { SPARE };
+        let verdict = self.losses.judge(round, judged, self.may_learn(), (borne, spare));
         self.others.pass(round.seconds);
         if verdict == LossVerdict::Excess && self.pace.rate < FLOOR_NEAR * self.least() {
             self.pace.floor = FLOOR_CUT * self.least();
@@ -441,6 +443,9 @@ const PRESSED: f64 = 0.5;
 const BORNE: f64 = 0.01;
 const BORNE_START: f64 = 0.08;
 const BORNE_ALL: f64 = 0.05;
+/// Packets whose loss is chance beside the path's own: three deviations of this are 3 and 0.5.
+const SPARE: f64 = 1.0;
+const SPARE_EQUAL: f64 = 0.03;
 /// Steps of a rate that is held, as in tsunami-udp: a twenty-fifth slower, a sixth faster; the
 /// delivered rate and a little more than the acceptable loss; the part of the rate that is sent
 /// however much is lost.

@@ -107,7 +107,7 @@ fn two_sessions_share_a_path() {
     }
 }
 
-/// It has more than its part: that is not solved.
+/// It has up to twice its part in a queue of 20 ms, and more in others: that is not solved.
 #[test]
 fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {
     for (rtt, queue) in QUEUES {
@@ -117,7 +117,8 @@ fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {
             // The long one is long to play.
             for case in [ten, long].into_iter().take(if seed == 1 { 2 } else { 1 }) {
                 let ours = play(case).ours[0];
-                assert!((0.7 * FAIR_OF_ELEVEN..TAKEN_MOST).contains(&ours), "{rtt} s, {queue}, seed {seed}: {ours}");
+                let most = if queue < 1.0 || rtt > 0.05 { TAKEN_MOST } else { 2.0 * FAIR_OF_ELEVEN };
+                assert!((0.7 * FAIR_OF_ELEVEN..most).contains(&ours), "{rtt} s, {queue}, seed {seed}: {ours}");
             }
         }
     }
@@ -204,4 +205,4 @@ const QUEUES: [(f64, f64); 4] = [(0.02, 0.25), (0.1, 0.25), (0.02, 1.0), (0.1, 1
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// A fair part beside ten others, and what a session has at most, in Mbit/s.
 const FAIR_OF_ELEVEN: f64 = 1000.0 / 11.0;
-const TAKEN_MOST: f64 = 500.0;
+const TAKEN_MOST: f64 = 450.0;

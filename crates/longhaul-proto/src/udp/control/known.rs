@@ -129,10 +129,11 @@ impl KnownTrial {
         self.stage == TrialStage::Unvalidated && self.arrived() > self.train + BEYOND * self.rate * round_trip
     }
 
-    /// Whether more than this part of the packets was lost so far.
+    /// Whether more than this part of the packets was lost so far, beyond chance.
     pub(super) fn loses_more_than(&self, part: f64) -> bool {
-        let packets: u64 = self.lanes.values().map(|lane| lane.packets).sum();
-        self.lost >= LOST_LEAST && self.lost > part * (packets as f64 + self.lost)
+        let came: u64 = self.lanes.values().map(|lane| lane.packets).sum();
+        let expected = part * (came as f64 + self.lost);
+        self.lost >= LOST_LEAST && self.lost > expected + SIGMAS * expected.sqrt()
     }
 
     /// Takes a sample of a lane. Gives the finding of the train, once.
@@ -243,9 +244,11 @@ const CAME_AT: f64 = 0.6;
 const AT_ONCE: f64 = 0.25;
 /// The shortest time of arrival that is reckoned with, in seconds.
 const SPAN_LEAST: f64 = 2e-5;
-/// The part of a train that may be lost, and packets that may be: some paths lose by themselves.
+/// The part of a train that may be lost, packets that may be, and deviations of a Poisson process:
+/// some paths lose by themselves.
 const LOST_MOST: f64 = 0.02;
 const LOST_LEAST: f64 = 3.0;
+const SIGMAS: f64 = 3.0;
 /// A train is incomplete if it is so a round trip and this much after its first packet.
 const LATE: Duration = Duration::from_millis(25);
 /// The round trips of the tried rate that arrive before that is proven.

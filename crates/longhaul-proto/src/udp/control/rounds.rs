@@ -11,7 +11,7 @@
 //! last ten seconds stands for an empty one. So a path that becomes longer is taken for a queue for
 //! ten seconds and not for good, and clocks that drift apart by 100 ppm make an error of 1 ms.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
@@ -19,6 +19,7 @@ use longhaul_core::LaneId;
 use super::UdpLaneLimit;
 use crate::time::Timestamp;
 use crate::udp::drops::DropBalance;
+use crate::udp::ended::EndedLanes;
 use crate::udp::sending::UdpSample;
 use crate::udp::status::Counts;
 
@@ -61,7 +62,7 @@ pub(super) struct LaneRounds {
     heard: Timestamp,
     pardoned: Option<Timestamp>,
     /// The last lanes that ended.
-    ended: VecDeque<LaneId>,
+    ended: EndedLanes,
     /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
 }
@@ -146,7 +147,7 @@ impl LaneRounds {
             queue: (0.0, now),
             heard: now,
             pardoned: None,
-            ended: VecDeque::new(),
+            ended: EndedLanes::default(),
             datagram_bytes: DATAGRAM,
         }
     }
@@ -156,8 +157,7 @@ impl LaneRounds {
         self.datagram_bytes = f64::from(sample.datagram_bytes).max(1.0);
         self.time(now, sample.round_trip);
         self.resume(now, lane, sample);
-        let returns = self.ended.iter().any(|ended| *ended == lane);
-        self.ended.retain(|ended| *ended != lane);
+        let returns = self.ended.take(lane);
         let totals = self.lanes.entry(lane).or_insert_with(|| LaneTotals::new(now, returns.then_some(sample)));
         // A lane that is new, or was silent, finds the queue that the others see.
         let seen = if now.since(self.queue.1).as_secs_f64() < self.smoothed + SEEN_LEAST { self.queue.0 } else { 0.0 };
@@ -235,10 +235,7 @@ impl LaneRounds {
     /// A lane is over.
     pub(super) fn remove(&mut self, lane: LaneId) {
         self.lanes.remove(&lane);
-        self.ended.push_back(lane);
-        if self.ended.len() > ENDED_KEPT {
-            self.ended.pop_front();
-        }
+        self.ended.push(lane);
     }
 
     /// A quarter of a round that is over.
@@ -440,7 +437,5 @@ const SILENT_ROUNDS: f64 = 1.5;
 const SILENT_LEAST: f64 = 0.2;
 /// Seconds beside a round trip for which the queue that a lane saw is that of another one.
 const SEEN_LEAST: f64 = 0.1;
-/// Lanes that ended and are remembered, as a last sample of theirs may be on its way.
-const ENDED_KEPT: usize = 64;
 /// Bytes of a datagram before the first sample.
 const DATAGRAM: f64 = 1232.0;
