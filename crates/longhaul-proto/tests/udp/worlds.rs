@@ -133,6 +133,21 @@ fn the_round_trip_of_the_join_is_forgotten_at_the_first_that_is_measured() {
     }
 }
 
+/// A session that was there first claims half of the path when a cubic flow comes, though its join
+/// took longer than the path: that is no queue of others.
+#[test]
+fn a_join_that_took_long_is_no_sign_of_others_who_were_there_before() {
+    for (rtt, queue) in [(0.02, 1.0), (0.1, 1.0)] {
+        for join in [1.0, 1.5, 3.0] {
+            let twist = Some(LineTwist::Join(join));
+            let case = Case { rtt, queue, twist, cubics: 1, cubic_begin: 10.0, ..Case::ALONE };
+            let figures = play(Case { from: 15.0, to: 60.0, ..case });
+            let (ours, theirs) = (figures.ours[0], figures.cubic);
+            assert!(ours >= 300.0 && theirs >= 330.0, "{rtt} s, {queue}, {join}: {figures:?}");
+        }
+    }
+}
+
 #[test]
 fn a_lane_that_comes_late_or_is_idle_hides_no_other_flow_and_large_datagrams_take_no_more() {
     for rtt in [0.02, 0.1] {

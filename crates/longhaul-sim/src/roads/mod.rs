@@ -2,8 +2,9 @@
 //! earlier one left of it. What is told may be a lie: the line became slower or longer, others are
 //! on it by now, or the record was never true.
 //!
-//! The control of UDP lanes (`longhaul_proto::udp::control`) is the real one; line, receiver and
-//! record are those of the world. Takes seeds; gives counts, or the first broken promise.
+//! In: seeds. Out: counts, or the first broken promise. The control of UDP lanes
+//! (`longhaul_proto::udp::control`) is the real one; line, receiver and record are those of the
+//! world. It knows no files and no lanes but one.
 
 mod check;
 mod mutants;
