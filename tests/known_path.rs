@@ -49,3 +49,24 @@ fn a_run_over_a_known_path_begins_with_the_lanes_that_did_best_unless_the_user_g
     fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(lanes(&push(&[], "damaged")), first);
 }
+
+#[test]
+fn a_push_over_udp_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_nothing() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 8 << 20);
+    let (path, _) = known(&site);
+    let push = |name: &str| {
+        let to = site.daemon.url(&format!("data/{name}"));
+        site.client.run(["push", "--json", "--transport", "udp", "f", &to]).succeed();
+        let text = fs::read_to_string(&path).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let mut left = push("first");
+    let rate = |left: &serde_json::Value| left["paths"][0]["rate"]["is"]["bytes_per_second"].as_u64().unwrap();
+    assert!(rate(&left) > 0, "{left}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    left["paths"][0]["rate"]["is"]["bytes_per_second"] = u64::MAX.into();
+    fs::write(&path, left.to_string()).unwrap();
+    let again = push("again");
+    assert!(rate(&again) > 0, "{again}");
+}

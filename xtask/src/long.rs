@@ -35,8 +35,9 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
     println!("seeds begin with {from}");
     let checks = [
         ("medium", medium::run(&MediumArgs { worlds: WORLDS, from, seed: None })),
-        ("sim", sim::run(&SimArgs { seeds: SEEDS, from, trace: false, sets: false })),
-        ("sets", sim::run(&SimArgs { seeds: SET_SEEDS, from, trace: false, sets: true })),
+        ("sim", sim::run(&SimArgs { seeds: SEEDS, from, trace: false, sets: false, roads: false })),
+        ("sets", sim::run(&SimArgs { seeds: SET_SEEDS, from, trace: false, sets: true, roads: false })),
+        ("roads", sim::run(&SimArgs { seeds: ROAD_SEEDS, from, trace: false, sets: false, roads: true })),
         ("cuts", cuts::run(&CutsArgs { cuts: CUTS, seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
         ("fuzz", fuzz(args.fuzz)),
@@ -64,6 +65,8 @@ const WORLDS: u64 = 5_000;
 const SEEDS: u64 = 200_000;
 /// Seeds of `sim --sets`: minutes on 2 cores.
 const SET_SEEDS: u64 = 1_000_000;
+/// Seeds of `sim --roads`: minutes on 2 cores.
+const ROAD_SEEDS: u64 = 2_000;
 const KILLS: u64 = 100;
 /// Seconds of each case of `swaps`.
 const SWAP_SECONDS: u64 = 15;

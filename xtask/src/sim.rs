@@ -5,7 +5,9 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use longhaul_sim::{Options, SetOptions, play, play_many, play_many_sets, play_set};
+use longhaul_sim::{
+    Options, RoadOptions, SetOptions, play, play_many, play_many_roads, play_many_sets, play_road, play_set,
+};
 
 /// What `sim` takes.
 #[derive(Args)]
@@ -22,6 +24,9 @@ pub(crate) struct SimArgs {
     /// Play worlds of target sets: how striped files are written to targets that fail
     #[arg(long)]
     pub(crate) sets: bool,
+    /// Play worlds of roads: what is remembered of paths, and lies
+    #[arg(long, conflicts_with = "sets")]
+    pub(crate) roads: bool,
 }
 
 /// Plays the worlds.
@@ -30,9 +35,11 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
         return told(args);
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let said = match args.sets {
-        true => play_many_sets(args.from, args.seeds, threads, SetOptions::default()).map(|seen| format!("{seen:?}")),
-        false => play_many(args.from, args.seeds, threads, Options::default()).map(|seen| format!("{seen:?}")),
+    let (from, seeds) = (args.from, args.seeds);
+    let said = match (args.sets, args.roads) {
+        (true, _) => play_many_sets(from, seeds, threads, SetOptions::default()).map(|seen| format!("{seen:?}")),
+        (_, true) => play_many_roads(from, seeds, threads, RoadOptions::default()).map(|seen| format!("{seen:?}")),
+        _ => play_many(from, seeds, threads, Options::default()).map(|seen| format!("{seen:?}")),
     };
     match said {
         Ok(seen) => println!("{} seeds from {} keep every promise: {seen}", args.seeds, args.from),
@@ -44,10 +51,12 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
 /// Plays one world after the other, and prints all that happens.
 fn told(args: &SimArgs) -> Result<()> {
     for seed in args.from..args.from.saturating_add(args.seeds) {
-        let said = match args.sets {
-            true => play_set(seed, SetOptions { trace: true, ..SetOptions::default() })
+        let said = match (args.sets, args.roads) {
+            (true, _) => play_set(seed, SetOptions { trace: true, ..SetOptions::default() })
                 .map(|played| (played.trace, format!("{:?}", played.seen))),
-            false => play(seed, Options { trace: true, ..Options::default() })
+            // A world of a road is told by its figures.
+            (_, true) => play_road(seed, RoadOptions::default()).map(|seen| (Vec::new(), format!("{seen:?}"))),
+            _ => play(seed, Options { trace: true, ..Options::default() })
                 .map(|played| (played.trace, format!("{:?}", played.seen))),
         };
         match said {

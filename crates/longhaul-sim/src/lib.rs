@@ -7,7 +7,8 @@
 //! case at the destination, and what may go wrong besides; the receiver's orders are held to their
 //! rules there (`watched`).
 //!
-//! Worlds of sets ([`play_set`]) play how striped files are written to several targets.
+//! Worlds of sets ([`play_set`]) play how striped files are written to several targets; worlds of
+//! roads ([`play_road`]) what is remembered of paths, and lies.
 //!
 //! Takes seeds. Gives the result of each: a world that ended as it should, or the first broken
 //! promise with the events that led to it. For development only: nothing of the product depends on
@@ -28,6 +29,7 @@ mod plan;
 mod play;
 mod receiving;
 mod rng;
+mod roads;
 mod scene;
 mod sending;
 mod session;
@@ -44,6 +46,7 @@ mod world;
 pub use exhaust::{Exhausted, crash_everywhere, fail_everywhere};
 pub use mutants::Mutant;
 pub use play::{Failure, Options, Played, play, play_many};
+pub use roads::{RoadMutant, RoadOptions, RoadTallies, play_many_roads, play_road};
 pub use session::play_session;
 pub use sets::{SetMutant, SetOptions, SetPlayed, SetTallies, play_many_sets, play_set};
 pub use tallies::Tallies;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::limits::LANES_MAX;
-use longhaul_engine::{PathFacts, PathKey, PathMemory};
+use longhaul_engine::{PathFacts, PathKey, PathMemory, PathRate};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
@@ -42,6 +42,15 @@ struct StoredPath {
     lanes: Option<Dated<u32>>,
     #[serde(default)]
     congestion: Option<Dated<String>>,
+    #[serde(default)]
+    rate: Option<Dated<StoredRate>>,
+}
+
+/// A rate, and the round trip with which it was found.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct StoredRate {
+    bytes_per_second: u64,
+    rtt_us: u64,
 }
 
 /// A fact, and when it was found out, in seconds of Unix time.
@@ -106,14 +115,16 @@ impl StoredPath {
             rtt_us: facts.rtt.as_micros() as u64,
             lanes: facts.lanes.map(|(is, at)| Dated { is, at: seconds(at) }),
             congestion: facts.congestion.clone().map(|(is, at)| Dated { is, at: seconds(at) }),
+            rate: facts.rate.map(|(rate, at)| Dated { is: StoredRate::new(rate), at: seconds(at) }),
         }
     }
 
     /// The path with what is of use at the time `now`. `None` if nothing is.
     fn young(self, now: u64) -> Option<StoredPath> {
         let (lanes, congestion) = (self.lanes.filter(|l| l.is_young(now)), self.congestion.filter(|c| c.is_young(now)));
-        let is_of_use = lanes.is_some() || congestion.is_some();
-        is_of_use.then_some(StoredPath { lanes, congestion, ..self })
+        let rate = self.rate.filter(|rate| rate.is_young(now));
+        let is_of_use = lanes.is_some() || congestion.is_some() || rate.is_some();
+        is_of_use.then_some(StoredPath { lanes, congestion, rate, ..self })
     }
 
     fn is_of(&self, path: &PathKey) -> bool {
@@ -126,7 +137,19 @@ impl StoredPath {
             rtt: Duration::from_micros(self.rtt_us),
             lanes: self.lanes.as_ref().map(|lanes| (lanes.is.clamp(1, LANES_MAX), time(lanes.at))),
             congestion: self.congestion.clone().map(|congestion| (congestion.is, time(congestion.at))),
+            rate: self.rate.as_ref().map(|rate| (rate.is.rate(), time(rate.at))),
         }
+    }
+}
+
+impl StoredRate {
+    fn new(rate: PathRate) -> StoredRate {
+        StoredRate { bytes_per_second: rate.bytes_per_second, rtt_us: rate.rtt.as_micros() as u64 }
+    }
+
+    fn rate(self) -> PathRate {
+        let bytes_per_second = self.bytes_per_second.clamp(1, PATH_RATE_MAX);
+        PathRate { bytes_per_second, rtt: Duration::from_micros(self.rtt_us) }
     }
 }
 
@@ -184,9 +207,11 @@ fn time(seconds: u64) -> SystemTime {
 const VERSION: u32 = 1;
 /// How long facts are of use: traffic of a network repeats itself from day to day at best.
 const GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
+/// The highest rate that is believed, bytes per second: 100 Gbit/s.
+const PATH_RATE_MAX: u64 = 12_500_000_000;
 /// The most paths that are kept; the oldest give way.
 const PATHS_MAX: usize = 128;
-/// The longest file that is read: some 300 bytes a path.
+/// The longest file that is read: some 500 bytes a path.
 const KNOWN_PATHS_BYTES_MAX: u64 = 128 << 10;
 
 #[cfg(test)]
@@ -208,6 +233,7 @@ mod tests {
             rtt: Duration::from_millis(100),
             lanes: Some((lanes, time(at))),
             congestion: Some(("bbr".to_owned(), time(at))),
+            rate: Some((PathRate { bytes_per_second: 100_000_000, rtt: Duration::from_millis(99) }, time(at))),
         }
     }
 
@@ -246,7 +272,24 @@ mod tests {
         file.remember_at(&key(2), &both, NOW).unwrap();
         assert_eq!(file.recall_at(&key(2), NOW + 1), Some(both.clone()));
         let later = file.recall_at(&key(2), NOW + DAY / 2);
-        assert_eq!(later, Some(PathFacts { congestion: None, ..both }));
+        assert_eq!(later, Some(PathFacts { congestion: None, rate: None, ..both }));
+        let rate = PathFacts { lanes: None, congestion: None, ..facts(8, NOW) };
+        file.remember_at(&key(3), &rate, NOW).unwrap();
+        assert_eq!(file.recall_at(&key(3), NOW + 1), Some(rate), "a rate is of use alone");
+    }
+
+    #[test]
+    fn a_file_of_a_build_that_knew_no_rates_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("paths.json");
+        let file = PathFile::at(path.clone());
+        let known = PathFacts { rate: None, ..facts(8, NOW) };
+        file.remember_at(&key(2), &known, NOW).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let older = text.replace(",\n      \"rate\": null", "");
+        assert_ne!(text, older);
+        fs::write(&path, older).unwrap();
+        assert_eq!(file.recall_at(&key(2), NOW), Some(known));
     }
 
     #[test]
@@ -291,6 +334,13 @@ mod tests {
         for (written, read) in [(0, 1), (7, 7), (u32::MAX, LANES_MAX)] {
             file.remember_at(&key(2), &facts(written, NOW), NOW).unwrap();
             assert_eq!(file.recall_at(&key(2), NOW).and_then(|facts| facts.lanes).map(|l| l.0), Some(read));
+        }
+        for (written, read) in [(0, 1), (7, 7), (u64::MAX, PATH_RATE_MAX)] {
+            let rate = PathRate { bytes_per_second: written, rtt: Duration::ZERO };
+            file.remember_at(&key(2), &PathFacts { rate: Some((rate, time(NOW))), ..facts(8, NOW) }, NOW).unwrap();
+            let recalled =
+                file.recall_at(&key(2), NOW).and_then(|facts| facts.rate).map(|found| found.0.bytes_per_second);
+            assert_eq!(recalled, Some(read));
         }
     }
 }

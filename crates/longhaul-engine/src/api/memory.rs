@@ -31,6 +31,18 @@ pub struct PathFacts {
     pub lanes: Option<(u32, SystemTime)>,
     /// The kernel's congestion control that the search chose, and when.
     pub congestion: Option<(String, SystemTime)>,
+    /// The rate that it carried for lanes whose rate this program decides, and when.
+    pub rate: Option<(PathRate, SystemTime)>,
+}
+
+/// The rate that a path carried for lanes whose rate this program decides: those over UDP. Half of
+/// it is begun with, once a train of packets has shown that the path carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathRate {
+    /// Bytes per second.
+    pub bytes_per_second: u64,
+    /// The shortest round trip of these lanes.
+    pub rtt: Duration,
 }
 
 /// Keeps the facts of paths from one run to the next. It is asked once in a session and told once

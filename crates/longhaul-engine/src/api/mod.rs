@@ -21,7 +21,7 @@ pub use job::{
     StreamDest, StreamPlace, Trust,
 };
 pub use losses::{LossAt, MetadataLoss};
-pub use memory::{PathFacts, PathKey, PathMemory};
+pub use memory::{PathFacts, PathKey, PathMemory, PathRate};
 pub use report::{Report, WayFigures};
 pub use settings::{Metadata, RATE_MIN, Settings, Transport, Verify};
 pub(crate) use stop::KICKED;

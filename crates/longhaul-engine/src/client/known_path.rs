@@ -1,21 +1,25 @@
 //! Uses what earlier pushes found out about a path, and finds out for later ones.
 //!
-//! In: the control connection of each session, and the decisions of the search for lanes. Out: the
-//! number of lanes and the congestion control to begin with, to `connect` and `session`; at the end
-//! of the run the facts of the path, to the program's [`PathMemory`]. It knows no lanes and no
-//! files.
+//! In: the control connection of each session, the decisions of the search for lanes, and the rate
+//! that lanes over UDP found. Out: the number of lanes and the congestion control to begin with, to
+//! `connect` and `session`, and the path of UDP lanes with the rate that is known; at the end of
+//! the run the facts of the path, to the program's [`PathMemory`]. It knows no lanes and no files.
 //!
-//! Only a push finds anything out: in a pull the daemon searches. Only lanes over TCP count, as the
-//! search judges their number and their control; and only what it decided, as a second in which
-//! something else than the path was the limit says nothing about the path.
+//! Only a push finds anything out: in a pull the daemon searches. Of lanes over TCP, the search
+//! judges number and control; and only what it decided counts, as a second in which something else
+//! than the path was the limit says nothing about the path. Of lanes over UDP, the rate is known, as
+//! it is this program that decides it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::PathShare;
 use longhaul_net::Control;
 use longhaul_proto::tuning::Why;
+use longhaul_proto::udp::control;
 
-use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, PathFacts, PathKey, PathMemory};
+use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, PathFacts, PathKey, PathMemory, PathRate};
+use crate::lanes::udp::path::UdpPath;
 
 /// The path of a run to its daemon. Clones share it.
 #[derive(Clone, Default)]
@@ -32,6 +36,9 @@ struct State {
     /// judged them; the inner: what was known is not so any more.
     lanes: Option<u32>,
     congestion: Option<Option<String>>,
+    /// The path of the UDP lanes of the last session, and the rate that one before it found.
+    udp: Option<UdpPath>,
+    rate: Option<PathRate>,
     /// Whether lanes run over something else than TCP.
     is_mixed: bool,
 }
@@ -83,6 +90,18 @@ impl KnownPath {
         self.lock().recalled.as_ref()?.congestion.as_ref().map(|(name, _)| name.clone())
     }
 
+    /// The path of the UDP lanes of a session that begins, of which it takes this share.
+    pub(crate) fn udp_path(&self, share: PathShare) -> UdpPath {
+        let mut state = self.lock();
+        state.rate = state.rate_found();
+        let recalled = || state.recalled.as_ref().and_then(|facts| facts.rate).map(|(rate, _)| rate);
+        let known = state.rate.or_else(recalled);
+        let known = known.map(|rate| control::KnownPath { rate: rate.bytes_per_second, round_trip: rate.rtt });
+        let path = UdpPath::new(share).known(known);
+        state.udp = Some(path.clone());
+        path
+    }
+
     /// Has the memory keep what this run found out. What it did not find out stays as it is known.
     pub(crate) async fn remember(&self) {
         let (Some(memory), Some((key, facts))) = (self.memory.clone(), self.lock().news(SystemTime::now())) else {
@@ -97,20 +116,30 @@ impl KnownPath {
 }
 
 impl State {
+    /// The rate that the run found last.
+    fn rate_found(&self) -> Option<PathRate> {
+        let found = self.udp.as_ref().and_then(UdpPath::finding);
+        let found = found.map(|found| PathRate { bytes_per_second: found.rate, rtt: found.round_trip });
+        found.or(self.rate)
+    }
+
     /// The facts of the path, if the run has found any out.
     fn news(&self, now: SystemTime) -> Option<(PathKey, PathFacts)> {
         let (key, rtt) = self.met.clone()?;
-        if self.lanes.is_none() && self.congestion.is_none() {
+        let found = self.rate_found();
+        if self.lanes.is_none() && self.congestion.is_none() && found.is_none() {
             return None;
         }
         let before = self.recalled.clone();
-        let (lanes, congestion) = before.map_or((None, None), |facts| (facts.lanes, facts.congestion));
+        let before = before.map_or((None, None, None), |facts| (facts.lanes, facts.congestion, facts.rate));
+        let (lanes, congestion, rate) = before;
+        let rate = found.map(|rate| (rate, now)).or(rate);
         let lanes = self.lanes.map(|lanes| (lanes, now)).or(lanes);
         let congestion = match &self.congestion {
             Some(chosen) => chosen.clone().map(|name| (name, now)),
             None => congestion,
         };
-        Some((key, PathFacts { rtt, lanes, congestion }))
+        Some((key, PathFacts { rtt, lanes, congestion, rate }))
     }
 
     fn tuned(&mut self, tuned: &LanesTuned) {
@@ -161,9 +190,11 @@ const RTT_SLACK: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::LaneId;
     use longhaul_net::PublicKey;
 
     use super::*;
+    use crate::lanes::worker::pacer::Pacer;
 
     struct Nobody;
 
@@ -178,7 +209,7 @@ mod tests {
 
     fn facts(lanes: u32, congestion: Option<&str>) -> PathFacts {
         let congestion = congestion.map(|name| (name.to_owned(), SystemTime::UNIX_EPOCH));
-        PathFacts { rtt: RTT, lanes: Some((lanes, SystemTime::UNIX_EPOCH)), congestion }
+        PathFacts { rtt: RTT, lanes: Some((lanes, SystemTime::UNIX_EPOCH)), congestion, rate: None }
     }
 
     fn tuned(lanes: u32, change: LanesChange, why: Why) -> Event {
@@ -259,5 +290,29 @@ mod tests {
         assert!(path.lock().news(SystemTime::now()).is_some(), "the same path again");
         path.met(key(3), RTT, None);
         assert_eq!(path.lock().news(SystemTime::now()), None);
+    }
+
+    #[test]
+    fn the_rate_of_udp_lanes_is_kept_and_begun_with_at_half_by_the_next_session() {
+        let rate = |bytes_per_second| PathRate { bytes_per_second, rtt: RTT };
+        let begun_with = |path: &KnownPath| {
+            let pacer = Pacer::new(None);
+            path.udp_path(PathShare::Fair).begin(LaneId(1), RTT, &pacer);
+            pacer.rate()
+        };
+        let known = PathFacts { rate: Some((rate(100_000_000), SystemTime::UNIX_EPOCH)), ..facts(8, None) };
+        let path = KnownPath::default();
+        path.met(key(2), RTT, Some(known.clone()));
+        assert_eq!(begun_with(&path), Some(50_000_000));
+        assert_eq!(path.lock().news(SystemTime::now()), None, "nothing arrived");
+        // A session found another one; the next session of the run has it.
+        path.lock().rate = Some(rate(40_000_000));
+        assert_eq!(begun_with(&path), Some(20_000_000));
+        let (_, kept) = path.lock().news(SystemTime::now()).expect("news");
+        assert_eq!((kept.rate.map(|found| found.0), kept.lanes), (Some(rate(40_000_000)), known.lanes));
+        // Another round trip of the control connection: it is not the path that is known.
+        let path = KnownPath::default();
+        path.met(key(2), 2 * RTT, Some(known));
+        assert!(begun_with(&path) < Some(10_000_000));
     }
 }

@@ -83,7 +83,7 @@ impl Lanes {
                 transport: rules.transport,
                 mixes_udp: rules.changes.mixes_udp,
             },
-            shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.share),
+            shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.path),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
@@ -432,6 +432,7 @@ mod tests {
 
     use super::super::StreamLane;
     use super::super::rules::TransportChanges;
+    use super::super::udp::path::UdpPath;
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
@@ -447,6 +448,7 @@ mod tests {
             tuning: None,
             rates,
             share: PathShare::Fair,
+            path: UdpPath::new(PathShare::Fair),
             peer_knows_shared: true,
             stall_after,
             replacement: Replacement::Never,

@@ -32,6 +32,8 @@ pub(crate) struct LaneRules {
     pub(crate) rates: LaneRates,
     /// The share of the path that a sending side takes.
     pub(crate) share: PathShare,
+    /// The path of UDP lanes, as an earlier session left it.
+    pub(crate) path: UdpPath,
     /// Whether the other side knows [`Limit::NetworkShared`].
     ///
     /// [`Limit::NetworkShared`]: longhaul_proto::wire::message::Limit::NetworkShared

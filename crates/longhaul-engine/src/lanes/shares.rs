@@ -4,7 +4,7 @@
 //! In: the rates asked for, and the lanes that stand. Out: to each connection its share. It knows
 //! no threads, and not why lanes come and go.
 
-use longhaul_core::{PathShare, Role};
+use longhaul_core::Role;
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::Transport;
 
@@ -31,15 +31,15 @@ pub(crate) struct LaneShares {
 }
 
 impl LaneShares {
-    /// `windows`: bytes that the windows of all lanes together may take in this process; `share`:
-    /// the one that they take of their path.
-    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, share: PathShare) -> LaneShares {
+    /// `windows`: bytes that the windows of all lanes together may take in this process; `path`: that
+    /// of UDP lanes.
+    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, path: UdpPath) -> LaneShares {
         let pacer = Pacer::new(pace(role, rates));
         let udp_pacer = match role {
             Role::Sender => Pacer::new(pace(role, rates)),
             Role::Receiver => pacer.clone(),
         };
-        let (path, slots) = (UdpPath::new(share, pacer.clone()), SlotSharers::default());
+        let (path, slots) = (path.beside_lanes_of(pacer.clone()), SlotSharers::default());
         LaneShares { role, rates, pacer, paced: false, windows, path, udp_pacer, slots }
     }
 

@@ -29,6 +29,7 @@ use crate::budget::{self, SessionBuffers};
 use crate::lanes::replace::Replacement;
 use crate::lanes::rules::{LaneRules, TransportChanges};
 use crate::lanes::tune::TuningRules;
+use crate::lanes::udp::path::UdpPath;
 use crate::lanes::worker::pacer::LaneRates;
 
 /// One side's plan of a session.
@@ -169,6 +170,7 @@ impl Plan {
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
             share: lanes.share.0,
+            path: UdpPath::new(lanes.share.0),
             peer_knows_shared: lanes.share.1,
             stall_after: lanes.stall_after,
             replacement,

@@ -19,7 +19,9 @@
 //!    once it is heard of again. Something is heard if a status says that a packet came, or was
 //!    found lost: statuses that only repeat themselves while bytes are on their way are none.
 //! 2. More than a tenth beyond the path's own loss in three intervals in a row, while less than a
-//!    quarter of the best rate of the last minute arrives; or in five, whatever arrives.
+//!    quarter of the best rate of the last minute arrives; or in five, whatever arrives, unless
+//!    no more is sent in the last than a few TCP connections would send there (the equation of RFC
+//!    8083) and half of it comes: that is a slow line, and harms nobody.
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
@@ -32,6 +34,7 @@ use std::time::Duration;
 use longhaul_core::LaneId;
 
 use super::drops::DropBalance;
+use super::ended::EndedLanes;
 use super::receiving::report_interval;
 use super::sending::UdpSample;
 use super::status::Counts;
@@ -81,7 +84,7 @@ pub struct UdpBreaker {
 #[derive(Clone, Debug, Default)]
 struct BreakerLanes {
     known: BTreeMap<LaneId, BreakerLane>,
-    ended: VecDeque<LaneId>,
+    ended: EndedLanes,
 }
 
 /// When and how often the breaker was opened.
@@ -135,7 +138,7 @@ impl UdpBreaker {
             (self.heard, self.halved) = (now, 0);
         }
         self.is_idle = false;
-        self.lanes.ended.retain(|ended| *ended != lane);
+        self.lanes.ended.take(lane);
         self.lanes.known.entry(lane).or_default();
     }
 
@@ -144,8 +147,7 @@ impl UdpBreaker {
         (self.round_trip, self.is_idle) = (round_trip, false);
         let next = sample.counts;
         // The totals of a lane that ended were counted already.
-        let returns = self.lanes.ended.iter().any(|ended| *ended == lane);
-        self.lanes.ended.retain(|ended| *ended != lane);
+        let returns = self.lanes.ended.take(lane);
         let first = if returns {
             BreakerLane { counts: next, drops: DropBalance::new(now, next.dropped) }
         } else {
@@ -185,10 +187,7 @@ impl UdpBreaker {
     pub fn remove_lane(&mut self, lane: LaneId) {
         self.lanes.known.remove(&lane);
         self.is_idle |= self.lanes.known.is_empty();
-        self.lanes.ended.push_back(lane);
-        if self.lanes.ended.len() > ENDED_KEPT {
-            self.lanes.ended.pop_front();
-        }
+        self.lanes.ended.push(lane);
     }
 
     /// The order of now. It is asked for each few milliseconds, and before a lane is dialled.
@@ -268,14 +267,25 @@ impl UdpBreaker {
             }
             return;
         }
+        let is_slow = lost < LOST_MUCH && self.is_slow(&interval, seconds, lost - self.own);
         (self.bad, self.opening.good_since) = ((self.bad.0 + 1, now), now);
         let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let is_down = rate < best * DOWN;
-        if self.bad.0 >= BAD_ANYHOW || self.bad.0 >= BAD_DOWN && is_down {
+        if self.bad.0 >= BAD_ANYHOW && !is_slow || self.bad.0 >= BAD_DOWN && is_down {
             let span = (OPEN_FIRST * 2_u32.saturating_pow(self.opening.times)).min(OPEN_MOST);
             self.opening.times = (self.opening.times + 1).min(TIMES_MOST);
             self.opening.open = Some((now, span));
         }
+    }
+
+    /// Whether no more was sent in an interval than a few TCP connections would send there that lose
+    /// this part of their packets.
+    fn is_slow(&self, interval: &BreakerInterval, seconds: Duration, lost: f64) -> bool {
+        let packets = interval.packets.saturating_add(interval.lost) as f64;
+        let round_trip = self.round_trip.as_secs_f64().max(1e-4);
+        // Packets in a round trip: 1 / sqrt(2 p / 3), of which one for a packet's bytes drops out.
+        let of_one = seconds.as_secs_f64() / (round_trip * (2.0 / 3.0 * lost).sqrt());
+        packets <= TCP_CONNECTIONS * of_one
     }
 
     /// Lets everything through again.
@@ -303,6 +313,10 @@ const LOST_BORNE: f64 = 0.1;
 /// ... of which an interval shows this much, and which is no more than this.
 const OWN_STEP: f64 = 0.1;
 const OWN_MOST: f64 = 0.1;
+/// The part of all packets whose loss breaks a slow line too, and the TCP connections as much as
+/// which one may send that is slow.
+const LOST_MUCH: f64 = 0.45;
+const TCP_CONNECTIONS: f64 = 3.0;
 /// The part that is lost when a session no longer takes all that it can have.
 const ALL_LOST: f64 = 0.5;
 /// The part of the best rate below which a rate is down, and how long rates are kept.
@@ -317,5 +331,3 @@ const OPEN_MOST: Duration = Duration::from_secs(900);
 const TIMES_MOST: u32 = 5;
 /// Time without a bad interval after which it opens half as long.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
-/// Lanes that ended and are remembered, as a last status of theirs may be on its way.
-const ENDED_KEPT: usize = 64;

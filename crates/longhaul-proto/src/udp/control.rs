@@ -22,6 +22,7 @@
 mod alone;
 mod carried;
 mod equal;
+mod known;
 mod losses;
 mod others;
 mod receiver;
@@ -35,6 +36,7 @@ use longhaul_core::{LaneId, PathShare};
 
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
+pub use self::known::{KnownPath, KnownRate};
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
@@ -55,15 +57,6 @@ pub struct UdpControlConfig {
     /// The path as an earlier session left it. `None` if it is not known.
     pub known: Option<KnownPath>,
     /// The round trip of the join.
-    pub round_trip: Duration,
-}
-
-/// A path as an earlier session left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KnownPath {
-    /// Bytes/s that it carried.
-    pub rate: u64,
-    /// Its round trip then.
     pub round_trip: Duration,
 }
 
@@ -125,6 +118,9 @@ pub struct UdpControl {
     lanes: LaneRounds,
     carried: CarriedMost,
     start: StartSearch,
+    known: KnownRate,
+    /// Bytes/s that an earlier session left. 0 if it left none.
+    left: u64,
     losses: LossJudge,
     delay: DelaySteps,
     equal: EqualWindow,
@@ -192,11 +188,13 @@ impl UdpControl {
             },
             lanes: LaneRounds::new(now, config.round_trip),
             carried: CarriedMost::default(),
+            known: if start.trial.is_some() { KnownRate::Tried } else { KnownRate::Unused },
+            left: config.known.map_or(0, |known| known.rate),
             start,
             losses: LossJudge::new(),
             delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
             equal: EqualWindow::default(),
-            others: OtherFlows::new(round_trip),
+            others: OtherFlows::new(),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
         }
     }
@@ -215,6 +213,7 @@ impl UdpControl {
     pub fn flight_limit(&self) -> u64 {
         let rtt = self.lanes.round_trip();
         let bytes = match self.phase {
+            UdpPhase::Start if self.start.is_train() => return self.start.flight(self.pace.rate, rtt) as u64,
             UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
             UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
             UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * WINDOW_PACKET,
@@ -297,6 +296,7 @@ impl UdpControl {
     /// Takes a lane's sample, and whatever kept that lane from sending more since the one before.
     pub fn observe(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) {
         self.lanes.add(now, lane, sample, limit);
+        self.try_known(now, lane, sample);
         if let Some(step) = self.lanes.step(now).filter(|_| self.phase == UdpPhase::Start) {
             self.start_step(&step);
         }
@@ -326,7 +326,9 @@ impl UdpControl {
         self.delay.edge_age += round.seconds;
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
-        let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
+        // Among cubic flows each loss counts, as each of theirs does to them.
+        let spare = if self.phase == UdpPhase::Equal { SPARE_EQUAL } else { SPARE };
+        let verdict = self.losses.judge(round, judged, self.may_learn(), (borne, spare));
         self.others.pass(round.seconds);
         if verdict == LossVerdict::Excess && self.pace.rate < FLOOR_NEAR * self.least() {
             self.pace.floor = FLOOR_CUT * self.least();
@@ -363,7 +365,7 @@ impl UdpControl {
     fn may_learn(&self) -> (f64, f64) {
         let part = self.pace.rate / self.full_rate().max(1.0);
         match self.phase {
-            UdpPhase::Start if self.start.is_growing() => (OWN_STEP_START, 0.0),
+            UdpPhase::Start => (self.start.learns(), 0.0),
             UdpPhase::Steady | UdpPhase::Equal if part < FAR_BELOW => (OWN_STEP_BELOW, OWN_STEP_BELOW),
             UdpPhase::Steady | UdpPhase::Equal if part < BELOW => (OWN_STEP_BELOW, 0.0),
             _ => (0.0, 0.0),
@@ -428,11 +430,10 @@ const POLITE_QUEUE: (f64, f64) = (0.04, 0.001);
 /// Round trips in which the path is full for the same reason.
 const EDGE_ROUNDS: f64 = 4.0;
 /// Below this part of it, what is lost without a queue is the path's own, of which this part of a
-/// round is learned; and of one in the beginning.
+/// round is learned.
 const BELOW: f64 = 0.93;
 const FAR_BELOW: f64 = 0.8;
 const OWN_STEP_BELOW: f64 = 0.25;
-const OWN_STEP_START: f64 = 0.2;
 /// Lanes that deliver less than this part of it do not, if one of them had nothing to send.
 const USED: f64 = 0.9;
 /// From this share of rounds on, others share the path.
@@ -442,6 +443,9 @@ const PRESSED: f64 = 0.5;
 const BORNE: f64 = 0.01;
 const BORNE_START: f64 = 0.08;
 const BORNE_ALL: f64 = 0.05;
+/// Packets whose loss is chance beside the path's own: three deviations of this are 3 and 0.5.
+const SPARE: f64 = 1.0;
+const SPARE_EQUAL: f64 = 0.03;
 /// Steps of a rate that is held, as in tsunami-udp: a twenty-fifth slower, a sixth faster; the
 /// delivered rate and a little more than the acceptable loss; the part of the rate that is sent
 /// however much is lost.

@@ -8,6 +8,7 @@
 pub mod breaker;
 pub mod control;
 mod drops;
+mod ended;
 pub mod join;
 pub mod mtu;
 pub mod packet;

@@ -107,7 +107,7 @@ fn two_sessions_share_a_path() {
     }
 }
 
-/// It has more than its part: that is not solved.
+/// It has up to twice its part in a queue of 20 ms, and more in others: that is not solved.
 #[test]
 fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {
     for (rtt, queue) in QUEUES {
@@ -117,7 +117,8 @@ fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {
             // The long one is long to play.
             for case in [ten, long].into_iter().take(if seed == 1 { 2 } else { 1 }) {
                 let ours = play(case).ours[0];
-                assert!((0.7 * FAIR_OF_ELEVEN..TAKEN_MOST).contains(&ours), "{rtt} s, {queue}, seed {seed}: {ours}");
+                let most = if queue < 1.0 || rtt > 0.05 { TAKEN_MOST } else { 2.0 * FAIR_OF_ELEVEN };
+                assert!((0.7 * FAIR_OF_ELEVEN..most).contains(&ours), "{rtt} s, {queue}, seed {seed}: {ours}");
             }
         }
     }
@@ -175,16 +176,6 @@ fn a_path_that_becomes_longer_or_slower_is_filled_again() {
 }
 
 #[test]
-fn a_known_rate_is_begun_with_at_half_and_left_if_the_path_is_another() {
-    let case = Case { rtt: 0.1, from: 0.0, to: 1.0, ..Case::ALONE };
-    let (known, unknown) = (play(Case { known: Some(120_000_000), ..case }), play(case));
-    assert!(known.full_after <= 4.0 && known.ours[0] > 2.0 * unknown.ours[0], "{known:?} {unknown:?}");
-    let event = Some((0.0, f64::INFINITY, LineEvent::Slower(12.5e6)));
-    let figures = play(Case { known: Some(120_000_000), event, from: 5.0, to: 15.0, ..case });
-    assert!(figures.ours[0] > 80.0 && figures.lost < 0.02, "{figures:?}");
-}
-
-#[test]
 fn a_rate_that_was_asked_for_is_a_ceiling_and_under_all_it_is_held() {
     for rtt in [0.02, 0.1] {
         let ceiling = Some(50_000_000);
@@ -214,4 +205,4 @@ const QUEUES: [(f64, f64); 4] = [(0.02, 0.25), (0.1, 0.25), (0.02, 1.0), (0.1, 1
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// A fair part beside ten others, and what a session has at most, in Mbit/s.
 const FAIR_OF_ELEVEN: f64 = 1000.0 / 11.0;
-const TAKEN_MOST: f64 = 500.0;
+const TAKEN_MOST: f64 = 450.0;

@@ -140,6 +140,10 @@ pub(crate) struct LineFigures {
     pub(crate) queue: f64,
     /// The part of the sessions' packets that was lost.
     pub(crate) lost: f64,
+    /// The longest queue in seconds.
+    pub(crate) longest: f64,
+    /// Packets of the sessions that were lost.
+    pub(crate) packets_lost: f64,
     /// Round trips until the first session carried 90 % of the line in one of them.
     pub(crate) full_after: f64,
 }
@@ -237,6 +241,8 @@ impl Line {
             cubic: self.sums.cubic * scale,
             queue: self.sums.queue / seconds,
             lost: self.sums.lost / self.sent.max(1.0),
+            longest: self.sums.longest,
+            packets_lost: self.sums.lost,
             full_after: self.sums.full_after,
         }
     }
@@ -356,11 +362,13 @@ impl Line {
 
     fn measure(&mut self) {
         if (self.case.from..self.case.to).contains(&self.now) {
-            self.sums.queue += self.backlog * PACKET / line_of(self.event()) * self.step;
+            let queue = self.backlog * PACKET / line_of(self.event());
+            self.sums.queue += queue * self.step;
+            self.sums.longest = self.sums.longest.max(queue);
         }
         let round = ((self.now - self.case.begin) / self.case.rtt) as u32;
         if round > self.round {
-            if self.arrived * PACKET > 0.9 * LINE * self.case.rtt * (1.0 - self.case.loss)
+            if self.arrived * PACKET > 0.9 * line_of(self.event()) * self.case.rtt * (1.0 - self.case.loss)
                 && self.sums.full_after.is_infinite()
             {
                 self.sums.full_after = f64::from(round);

@@ -4,6 +4,7 @@
 mod breaker;
 mod control;
 mod hands;
+mod known;
 mod line;
 mod mutants;
 mod receiving;

@@ -19,7 +19,6 @@ fn play(case: Case) -> LineFigures {
     line.figures()
 }
 
-/// One at 20 ms and 1 Mbit/s, with a bucket of ten packets, still opens the breaker.
 #[test]
 fn a_policer_of_few_packets_is_kept_too() {
     for rtt in [0.001, 0.005, 0.02, 0.1] {
@@ -30,17 +29,20 @@ fn a_policer_of_few_packets_is_kept_too() {
             assert!(is_kept, "{rtt} s, {} Mbit/s: {figures:?}", rate * MBIT);
         }
     }
-    for rtt in [0.001, 0.005, 0.1] {
+    for rtt in [0.001, 0.005, 0.02, 0.1] {
         let event = Some((0.0, ALWAYS, LineEvent::Policed(0.125e6)));
         let figures = play(Case { rtt, event, ..Case::ALONE });
-        assert!(figures.ours[0] > 0.7 && figures.lost < 0.1, "{rtt} s, 1 Mbit/s: {figures:?}");
+        let most = if rtt == 0.02 { 0.4 } else { 0.1 };
+        assert!(figures.ours[0] > 0.7 && figures.lost < most, "{rtt} s, 1 Mbit/s: {figures:?}");
     }
 }
 
 #[test]
 fn a_slow_line_with_a_queue_of_ten_packets_is_filled() {
     for rtt in [0.005, 0.02, 0.1] {
-        for (rate, loss) in [(0.25e6, 0.0), (1.25e6, 0.0), (1.25e6, 0.01), (12.5e6, 0.0), (12.5e6, 0.01)] {
+        for (rate, loss) in
+            [(0.25e6, 0.0), (0.25e6, 0.01), (1.25e6, 0.0), (1.25e6, 0.01), (12.5e6, 0.0), (12.5e6, 0.01)]
+        {
             let event = Some((0.0, ALWAYS, LineEvent::Slower(rate)));
             let case = Case { rtt, loss, queue: rate / LINE, event, from: 20.0, to: 60.0, ..Case::ALONE };
             let figures = play(case);
@@ -127,6 +129,21 @@ fn the_round_trip_of_the_join_is_forgotten_at_the_first_that_is_measured() {
             let figures = play(Case { rtt, twist, from: 1.5, to: 11.5, ..Case::ALONE });
             let is_good = figures.ours[0] > 960.0 && figures.queue < 0.3 * rtt && figures.lost < 0.01;
             assert!(is_good, "{rtt} s, {join}: {figures:?}");
+        }
+    }
+}
+
+/// A session that was there first claims half of the path when a cubic flow comes, though its join
+/// took longer than the path: that is no queue of others.
+#[test]
+fn a_join_that_took_long_is_no_sign_of_others_who_were_there_before() {
+    for (rtt, queue) in [(0.02, 1.0), (0.1, 1.0)] {
+        for join in [1.0, 1.5, 3.0] {
+            let twist = Some(LineTwist::Join(join));
+            let case = Case { rtt, queue, twist, cubics: 1, cubic_begin: 10.0, ..Case::ALONE };
+            let figures = play(Case { from: 15.0, to: 60.0, ..case });
+            let (ours, theirs) = (figures.ours[0], figures.cubic);
+            assert!(ours >= 300.0 && theirs >= 330.0, "{rtt} s, {queue}, {join}: {figures:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{LaneId, PathShare};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
-use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit};
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit};
 use longhaul_proto::udp::sending::UdpSample;
 
 use crate::lanes::worker::pacer::Pacer;
@@ -22,6 +22,8 @@ use crate::lanes::worker::pacer::Pacer;
 #[derive(Clone, Debug)]
 pub(crate) struct UdpPath {
     share: PathShare,
+    /// The path as an earlier session left it. `None` if it is not known.
+    known: Option<KnownPath>,
     state: Arc<Mutex<Option<PathState>>>,
     beside: Arc<Beside>,
 }
@@ -60,10 +62,26 @@ pub(crate) enum PathLeave {
 }
 
 impl UdpPath {
-    /// One of which the session takes this share, and that has no lane yet. Lanes over TCP draw on
-    /// the account `pacer`.
-    pub(crate) fn new(share: PathShare, pacer: Pacer) -> UdpPath {
-        UdpPath { share, state: Arc::default(), beside: Arc::new(Beside { pacer, stands: AtomicBool::new(false) }) }
+    /// One of which the session takes this share, of which nothing is known, and that has no lane
+    /// yet.
+    pub(crate) fn new(share: PathShare) -> UdpPath {
+        let beside = Arc::new(Beside { pacer: Pacer::new(None), stands: AtomicBool::new(false) });
+        UdpPath { share, known: None, state: Arc::default(), beside }
+    }
+
+    /// The same, as an earlier session left it.
+    pub(crate) fn known(self, known: Option<KnownPath>) -> UdpPath {
+        UdpPath { known, ..self }
+    }
+
+    /// The same, beside lanes over TCP that draw on the account `pacer`.
+    pub(crate) fn beside_lanes_of(self, pacer: Pacer) -> UdpPath {
+        UdpPath { beside: Arc::new(Beside { pacer, stands: AtomicBool::new(false) }), ..self }
+    }
+
+    /// The path as this session leaves it. `None` if it has found out nothing about it.
+    pub(crate) fn finding(&self) -> Option<KnownPath> {
+        self.lock().as_ref().and_then(|state| state.control.finding())
     }
 
     /// Says how many lanes over TCP stand.
@@ -88,7 +106,7 @@ impl UdpPath {
         let mut guard = self.lock();
         let state = guard.get_or_insert_with(|| {
             let (now, ceiling) = (Timestamp(0), pacer.asked());
-            let config = UdpControlConfig { share: self.share, ceiling, known: None, round_trip };
+            let config = UdpControlConfig { share: self.share, ceiling, known: self.known, round_trip };
             PathState {
                 began: Instant::now(),
                 control: UdpControl::new(now, config),
@@ -200,7 +218,7 @@ mod tests {
 
     #[test]
     fn lanes_of_a_path_share_its_rate_and_what_may_be_on_its_way() {
-        let (path, pacer) = (UdpPath::new(PathShare::Fair, Pacer::new(None)), Pacer::new(None));
+        let (path, pacer) = (UdpPath::new(PathShare::Fair), Pacer::new(None));
         assert_eq!(path.leave(&pacer), PathLeave::Data, "it has no lane");
         path.begin(LaneId(1), ROUND_TRIP, &pacer);
         path.begin(LaneId(2), ROUND_TRIP, &pacer);
@@ -214,6 +232,7 @@ mod tests {
         assert_eq!(path.leave(&pacer), PathLeave::Full, "the other one's count too");
         path.end(LaneId(2));
         assert_eq!(path.leave(&pacer), PathLeave::Data);
+        assert_eq!(path.finding().map(|found| found.round_trip), Some(ROUND_TRIP), "what arrived is known");
         // Somebody asks for less than the path has.
         pacer.set_rate(Some(first / 2));
         path.observe(LaneId(1), &sample(20, 1000), UdpLaneLimit::Path, &pacer);
@@ -223,12 +242,22 @@ mod tests {
     #[test]
     fn lanes_over_tcp_count_beside_those_over_udp_only_while_they_stand_and_a_rate_was_asked_for() {
         let of_tcp = Pacer::new(None);
-        let path = UdpPath::new(PathShare::Fair, of_tcp.clone());
+        let path = UdpPath::new(PathShare::Fair).beside_lanes_of(of_tcp.clone());
         path.set_beside(8);
         assert!(path.beside().is_none());
         of_tcp.set_rate(Some(1000));
         assert!(path.beside().is_some());
         path.set_beside(0);
         assert!(path.beside().is_none());
+    }
+
+    #[test]
+    fn half_of_a_rate_that_an_earlier_session_left_is_begun_with_if_the_round_trip_is_the_same() {
+        for (rtt_ms, expected) in [(20, Some(50_000_000)), (40, None)] {
+            let known = KnownPath { rate: 100_000_000, round_trip: Duration::from_millis(rtt_ms) };
+            let (path, pacer) = (UdpPath::new(PathShare::Fair).known(Some(known)), Pacer::new(None));
+            path.begin(LaneId(1), ROUND_TRIP, &pacer);
+            assert_eq!(pacer.rate().filter(|rate| *rate > 10_000_000), expected, "{rtt_ms} ms");
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::api;
 use crate::budget::{MemoryPlan, SessionBuffers};
 use crate::lanes::replace::Replacement;
 use crate::lanes::rules::TransportChanges;
+use crate::lanes::udp::path::UdpPath;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
@@ -95,6 +96,7 @@ fn rules(role: Role) -> LaneRules {
         tuning: None,
         rates: LaneRates::default(),
         share: PathShare::Fair,
+        path: UdpPath::new(PathShare::Fair),
         peer_knows_shared: true,
         stall_after: Duration::from_secs(20),
         replacement: Replacement::Never,

@@ -71,19 +71,20 @@ impl LossJudge {
 
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
     /// is aimed at; `learns`: how much of a round is learned for the path's own loss of late, and
-    /// for that of longer. While one stands, losses add up from round to round (a CUSUM, Page
+    /// for that of longer; `borne` is a part of all packets and `spare` a number of them that may be
+    /// lost besides. While one stands, losses add up from round to round (a CUSUM, Page
     /// 1954): its overflow costs each flow few packets at a time.
     pub(super) fn judge(
         &mut self,
         round: &UdpRound,
         queue: f64,
         (learns, uneven): (f64, f64),
-        borne: f64,
+        (borne, spare): (f64, f64),
     ) -> LossVerdict {
         let packets = round.packets + round.lost;
         let share = round.lost / packets.max(1.0);
         let expected = OWN_LOSS_ROOM * self.own * packets;
-        let noise = SIGMAS * (expected + 1.0).sqrt();
+        let noise = SIGMAS * (expected + spare).sqrt();
         // A loss is found a round trip or more after the queue overflowed.
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;

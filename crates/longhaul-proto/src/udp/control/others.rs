@@ -13,31 +13,29 @@ pub(super) struct OtherFlows {
     pub(super) alone: u32,
     /// Seconds since others were known to be there.
     since: f64,
-    /// The first round trip: that of the join.
-    first: f64,
     /// The rate that arrived when much was lost for the first time. 0 if that never was.
     met: f64,
     /// Whether it is known that others were there before this session.
     is_late: bool,
-    /// The bytes on their way and the round trip at first, and when the path was full.
-    begun: (f64, f64),
+    /// The round trip at first, when next to nothing was on its way; and the bytes that were and the
+    /// round trip when the path was full.
+    first: f64,
     ended: (f64, f64),
     /// The rate that was had among others last, and the seconds since.
     had: (f64, f64),
 }
 
 impl OtherFlows {
-    /// None are known. The first round trip is that of the join.
-    pub(super) fn new(first: f64) -> OtherFlows {
+    /// None are known.
+    pub(super) fn new() -> OtherFlows {
         OtherFlows {
             pressed: 0.0,
             calm: 0.0,
             alone: 0,
             since: f64::INFINITY,
-            first,
             met: 0.0,
             is_late: false,
-            begun: (0.0, first),
+            first: 0.0,
             ended: (0.0, 0.0),
             had: (0.0, f64::INFINITY),
         }
@@ -66,7 +64,9 @@ impl OtherFlows {
 
     /// Notes whether others were there before this session: the queue that stood has become
     /// shorter, or it overflowed though this session had but a part of what the path carries.
-    pub(super) fn note_first(&mut self, base: f64, capacity: f64) {
+    /// `first` and `base` are the round trip at first, and the shortest of late.
+    pub(super) fn note_first(&mut self, first: f64, base: f64, capacity: f64) {
+        self.first = first;
         let had_queue = base < self.first * CAME_LATE - CAME_LATE_LEAST;
         self.is_late |= had_queue || self.met > 0.0 && self.met < MET * capacity;
     }
@@ -88,8 +88,8 @@ impl OtherFlows {
     /// The rate of a path whose queue stood all the while: what was added to it, for the time by
     /// which it became longer.
     fn whole(&self) -> f64 {
-        let longer = self.ended.1 - self.begun.1;
-        if longer < LONGER * self.begun.1 { 0.0 } else { (self.ended.0 - self.begun.0) / longer }
+        let longer = self.ended.1 - self.first;
+        if longer < LONGER * self.first { 0.0 } else { self.ended.0 / longer }
     }
 
     /// They are gone.

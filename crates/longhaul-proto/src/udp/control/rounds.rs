@@ -11,7 +11,7 @@
 //! last ten seconds stands for an empty one. So a path that becomes longer is taken for a queue for
 //! ten seconds and not for good, and clocks that drift apart by 100 ppm make an error of 1 ms.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
@@ -19,6 +19,7 @@ use longhaul_core::LaneId;
 use super::UdpLaneLimit;
 use crate::time::Timestamp;
 use crate::udp::drops::DropBalance;
+use crate::udp::ended::EndedLanes;
 use crate::udp::sending::UdpSample;
 use crate::udp::status::Counts;
 
@@ -52,8 +53,8 @@ pub(super) struct LaneRounds {
     /// The smoothed round trip, and the shortest of late.
     smoothed: f64,
     shortest: SlidingLeast,
-    /// Whether a round trip was measured: that of the join is not trusted any longer then.
-    is_measured: bool,
+    /// The first ones. `None` before one was measured.
+    first: Option<FirstTrips>,
     /// The queue of a sample, and when it was seen: a lane that is new or was silent is judged by
     /// it.
     queue: (f64, Timestamp),
@@ -61,9 +62,20 @@ pub(super) struct LaneRounds {
     heard: Timestamp,
     pardoned: Option<Timestamp>,
     /// The last lanes that ended.
-    ended: VecDeque<LaneId>,
+    ended: EndedLanes,
     /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
+}
+
+/// The round trips that were measured first. That of the join is not trusted any longer then: a busy
+/// handshake made it longer, or a queue of this session's own lanes over another transport.
+#[derive(Clone, Copy, Debug)]
+struct FirstTrips {
+    /// The shortest of the first round trip, and when that is over.
+    early: f64,
+    until: Timestamp,
+    /// The shortest of all since, and since the path has become longer.
+    least: f64,
 }
 
 /// One lane as its last sample had it.
@@ -131,11 +143,11 @@ impl LaneRounds {
             step: sums,
             smoothed,
             shortest,
-            is_measured: false,
+            first: None,
             queue: (0.0, now),
             heard: now,
             pardoned: None,
-            ended: VecDeque::new(),
+            ended: EndedLanes::default(),
             datagram_bytes: DATAGRAM,
         }
     }
@@ -145,8 +157,7 @@ impl LaneRounds {
         self.datagram_bytes = f64::from(sample.datagram_bytes).max(1.0);
         self.time(now, sample.round_trip);
         self.resume(now, lane, sample);
-        let returns = self.ended.iter().any(|ended| *ended == lane);
-        self.ended.retain(|ended| *ended != lane);
+        let returns = self.ended.take(lane);
         let totals = self.lanes.entry(lane).or_insert_with(|| LaneTotals::new(now, returns.then_some(sample)));
         // A lane that is new, or was silent, finds the queue that the others see.
         let seen = if now.since(self.queue.1).as_secs_f64() < self.smoothed + SEEN_LEAST { self.queue.0 } else { 0.0 };
@@ -203,14 +214,19 @@ impl LaneRounds {
         }
     }
 
-    /// Takes a measured round trip. The first one takes the place of that of the join, which a busy
-    /// handshake made longer, or another path shorter.
+    /// Takes a measured round trip. The first one takes the place of that of the join.
     fn time(&mut self, now: Timestamp, round_trip: Option<Duration>) {
         let Some(round_trip) = round_trip else { return };
         let round_trip = round_trip.as_secs_f64().max(SHORTEST_RTT);
-        if !self.is_measured {
-            (self.is_measured, self.smoothed) = (true, round_trip);
+        if self.first.is_none() {
+            self.smoothed = round_trip;
             self.shortest = SlidingLeast::new(now, round_trip);
+        }
+        let until = now.after(Duration::from_secs_f64(round_trip));
+        let first = self.first.get_or_insert(FirstTrips { early: round_trip, until, least: round_trip });
+        first.least = first.least.min(round_trip);
+        if now <= first.until {
+            first.early = first.least;
         }
         self.smoothed += (round_trip - self.smoothed) / 8.0;
         self.shortest.add(now, round_trip);
@@ -219,10 +235,7 @@ impl LaneRounds {
     /// A lane is over.
     pub(super) fn remove(&mut self, lane: LaneId) {
         self.lanes.remove(&lane);
-        self.ended.push_back(lane);
-        if self.ended.len() > ENDED_KEPT {
-            self.ended.pop_front();
-        }
+        self.ended.push(lane);
     }
 
     /// A quarter of a round that is over.
@@ -245,10 +258,24 @@ impl LaneRounds {
         self.shortest.least().min(self.smoothed)
     }
 
+    /// The shortest round trip of the first one, in which next to nothing of this session's was in a
+    /// queue; that of the join before one was measured.
+    pub(super) fn first(&self) -> f64 {
+        self.first.map_or(self.smoothed, |first| first.early)
+    }
+
+    /// The shortest round trip of the path as it is.
+    pub(super) fn least(&self) -> f64 {
+        self.first.map_or(self.smoothed, |first| first.least)
+    }
+
     /// The path has become longer: the delays of now stand for an empty queue.
     pub(super) fn renew_base(&mut self, now: Timestamp) {
         self.shortest = SlidingLeast::new(now, self.smoothed);
         self.shortest.add(now, self.smoothed);
+        if let Some(first) = &mut self.first {
+            first.least = self.smoothed;
+        }
         for lane in self.lanes.values_mut() {
             if let Some(delay) = &mut lane.delay {
                 delay.least = SlidingLeast::new(now, self.smoothed);
@@ -410,7 +437,5 @@ const SILENT_ROUNDS: f64 = 1.5;
 const SILENT_LEAST: f64 = 0.2;
 /// Seconds beside a round trip for which the queue that a lane saw is that of another one.
 const SEEN_LEAST: f64 = 0.1;
-/// Lanes that ended and are remembered, as a last sample of theirs may be on its way.
-const ENDED_KEPT: usize = 64;
 /// Bytes of a datagram before the first sample.
 const DATAGRAM: f64 = 1232.0;

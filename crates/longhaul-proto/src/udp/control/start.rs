@@ -1,19 +1,23 @@
 //! The beginning: the rate nearly triples each round trip until the path is full.
 //!
-//! In: quarters of rounds, and rounds. Out: a rate, and when the path is full. What an earlier
-//! session left is begun with, at half, and trusted until the first loss or queue.
+//! In: quarters of rounds, and rounds. Out: a rate, and when the path is full. Where an earlier
+//! session left a rate, `control/known.rs` tries that first.
 
 use longhaul_core::PathShare;
 
+use super::known::KnownTrial;
 use super::losses::LossVerdict;
 use super::rounds::UdpRound;
-use super::{KnownPath, UdpControl, UdpControlConfig, UdpPhase};
+use super::{KnownRate, UdpControl, UdpControlConfig, UdpPhase};
 
 /// The search for the path's rate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct StartSearch {
-    /// The rate that an earlier session gives. `None` if there is none, or it is proven.
-    known: Option<f64>,
+    /// The trial of the rate that an earlier session left. `None` if there is none, or it is over.
+    pub(super) trial: Option<KnownTrial>,
+    was_tried: bool,
+    /// Seconds for which the rate stays as it is, after such a rate turned out wrong.
+    hold: f64,
     /// The delivered rate when it last grew by a quarter, and the rounds since.
     grown: (f64, u32),
     /// The most that arrived in a quarter of a round.
@@ -34,15 +38,12 @@ pub(super) struct StartSearch {
 impl StartSearch {
     /// Nothing is known but what an earlier session left.
     pub(super) fn new(config: &UdpControlConfig) -> StartSearch {
-        let is_same = |known: &KnownPath| {
-            let (then, now) = (known.round_trip.as_secs_f64(), config.round_trip.as_secs_f64());
-            (then - now).abs() <= SAME_ROUND_TRIP * then
-        };
-        let known = config.known.filter(is_same).map(|known| KNOWN_PART * known.rate as f64);
-        let is_polite = config.share == PathShare::Polite;
+        let (is_polite, trial) = (config.share == PathShare::Polite, KnownTrial::new(config));
         let (patience, gain, flight) = if is_polite { POLITE } else { USUAL };
         StartSearch {
-            known,
+            was_tried: trial.is_some(),
+            trial,
+            hold: 0.0,
             grown: (0.0, 0),
             most: 0.0,
             queued: 0,
@@ -56,18 +57,40 @@ impl StartSearch {
 
     /// The rate at first.
     pub(super) fn first_rate(&self, round_trip: f64) -> f64 {
-        let usual = FIRST_PACKETS * FIRST_PACKET / round_trip.max(super::rounds::ROUND_SHORTEST);
-        self.known.unwrap_or(usual).max(usual)
+        self.trial.as_ref().map_or_else(|| self.usual_rate(round_trip), KnownTrial::rate)
     }
 
-    /// Whether each round carries a quarter more than the one before.
-    pub(super) fn is_growing(&self) -> bool {
-        self.grown.1 == 0
+    /// The rate at first on a path that is not known.
+    pub(super) fn usual_rate(&self, round_trip: f64) -> f64 {
+        FIRST_PACKETS * FIRST_PACKET / round_trip.max(super::rounds::ROUND_SHORTEST)
+    }
+
+    /// How fast the path's own loss is learned while each round carries a quarter more than the one
+    /// before. Where a known rate is, or was, tried there are few such rounds, of many packets each.
+    pub(super) fn learns(&self) -> f64 {
+        match self.was_tried {
+            _ if self.hold > 0.0 || self.grown.1 > 0 => 0.0,
+            true => OWN_STEP_KNOWN,
+            false => OWN_STEP,
+        }
+    }
+
+    /// Begins as if nothing had been known, once so many seconds are over.
+    pub(super) fn begin_again(&mut self, hold: f64) {
+        (self.trial, self.hold, self.grown, self.queued) = (None, hold, (0.0, 0), 0);
+    }
+
+    /// Whether no more may be on its way than the train of a known rate.
+    pub(super) fn is_train(&self) -> bool {
+        self.trial.as_ref().is_some_and(|trial| trial.train().is_some())
     }
 
     /// Bytes that may be on their way.
     pub(super) fn flight(&self, rate: f64, base: f64) -> f64 {
-        let first = if self.most == 0.0 || self.known.is_some() { rate } else { 0.0 };
+        if let Some(train) = self.trial.as_ref().and_then(KnownTrial::train) {
+            return train;
+        }
+        let first = if self.most == 0.0 || self.trial.is_some() { rate } else { 0.0 };
         first.max(self.flight * self.most) * base
     }
 }
@@ -80,20 +103,47 @@ impl UdpControl {
         let limit = self.full_queue();
         let packets = step.packets + step.lost;
         let share = step.lost / packets.max(1.0);
+        if self.start.trial.is_some() || self.start.hold > 0.0 {
+            return self.trial_step(step, queue > limit / 2.0);
+        }
         self.others.look(step.rate, self.lanes.round_trip(), share);
         let is_lossy = step.lost >= LOST_LEAST
             && (share > LOST_START || queue > limit / 2.0 && share > LOST_QUEUED + OWN_ROOM * self.losses.own);
-        let is_known = self.start.known.is_some();
-        let is_doubted = is_known && (queue > limit / 2.0 || step.lost >= 3.0 && share > LOST_QUEUED);
         self.start.queued = if queue > limit { self.start.queued + 1 } else { 0 };
-        if self.start.queued > self.start.patience || is_lossy || is_doubted {
+        if self.start.queued > self.start.patience || is_lossy {
             return self.leave_start();
         }
-        if self.start.known.is_some_and(|known| step.rate > PROVEN * known) {
-            self.start.known = None;
-        }
+        self.grow(step);
+    }
+
+    fn grow(&mut self, step: &UdpRound) {
         if step.limited.is_none() || step.rate > USED * self.pace.rate {
             self.pace.rate = self.pace.rate.max(self.start.gain * step.rate).min(self.pace.ceiling);
+        }
+    }
+
+    /// A quarter of a round is over in which a known rate is tried, or was just now. `queued`: whether
+    /// a queue begins to stand.
+    fn trial_step(&mut self, step: &UdpRound, queued: bool) {
+        let Some(trial) = &self.start.trial else {
+            self.start.hold -= step.seconds;
+            return;
+        };
+        let (is_sent, is_lossy) = (trial.train().is_none(), trial.loses_more_than(LOST_QUEUED));
+        if is_sent {
+            self.others.look(step.rate, self.lanes.round_trip(), step.lost / (step.packets + step.lost).max(1.0));
+        }
+        if is_sent && (queued || trial.loses_more_than(LOST_START)) {
+            // It arrives as fast as the path carries it.
+            return self.leave_start();
+        }
+        if queued || is_lossy {
+            let arrived = if is_sent { trial.rate() } else { step.rate };
+            return self.retreat(arrived);
+        }
+        if trial.is_beyond_train(self.lanes.base()) && step.rate > PROVEN * trial.rate() {
+            (self.start.trial, self.known) = (None, KnownRate::Proven);
+            self.grow(step);
         }
     }
 
@@ -101,6 +151,11 @@ impl UdpControl {
     pub(super) fn start_round(&mut self, round: &UdpRound, queue: f64, verdict: LossVerdict) {
         let (rate, rounds) = self.start.grown;
         self.start.own = [self.losses.own, self.start.own[0]];
+        if self.start.hold > 0.0 {
+            // It does not grow because it is not let.
+            self.start.grown = (0.0, 0);
+            return;
+        }
         let grows = round.rate > GROWTH * rate;
         self.start.grown = match (grows, self.pace.limited) {
             (true, _) => (round.rate, 0),
@@ -120,11 +175,18 @@ impl UdpControl {
     /// The ceiling is reached: there is nothing to drain.
     fn carried_on(&mut self) {
         self.pace.rate = self.pace.ceiling;
+        if self.start.trial.take().is_some() {
+            self.known = KnownRate::Proven;
+        }
         self.enter(UdpPhase::Steady);
     }
 
     fn leave_start(&mut self) {
         self.start.is_over = true;
+        if self.start.trial.take().is_some() {
+            self.known = KnownRate::Wrong;
+            self.losses.bound_own(0.0);
+        }
         // The last rounds may have lost in a queue that is too short to be seen.
         self.losses.bound_own(self.start.own[1]);
         self.pace.rate = self.carried.most().max(self.start.most.min(self.pace.rate)) * super::steady::DRAIN;
@@ -142,13 +204,13 @@ impl UdpControl {
 /// is sent: 2 / ln 2 as BBR has it, nearly; bytes on their way, as a multiple of what arrived.
 const USUAL: (u32, f64, f64) = (1, 2.77, 2.4);
 const POLITE: (u32, f64, f64) = (0, 1.25, 1.2);
+/// The part of a round's loss that is learned for the path's own.
+const OWN_STEP: f64 = 0.2;
+const OWN_STEP_KNOWN: f64 = 0.6;
 /// Packets of the first round trip, and their bytes.
-const FIRST_PACKETS: f64 = 32.0;
-const FIRST_PACKET: f64 = 1232.0;
-/// The part of a known rate that is begun with, the change of the round trip up to which the path
-/// is taken for the same, and the part of it that must arrive.
-const KNOWN_PART: f64 = 0.5;
-const SAME_ROUND_TRIP: f64 = 0.25;
+pub(super) const FIRST_PACKETS: f64 = 32.0;
+pub(super) const FIRST_PACKET: f64 = 1232.0;
+/// The part of a known rate that must arrive.
 const PROVEN: f64 = 0.8;
 /// The rate still grows if it does by a quarter, and the path is full after so many rounds in which
 /// it does not.

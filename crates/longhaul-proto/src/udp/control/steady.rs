@@ -46,7 +46,7 @@ impl UdpControl {
             let overflow = if is_lost { OVERFLOW_ROUNDS } else { 0.0 };
             self.others.press(f64::from(u8::from(stands)) + overflow);
         }
-        self.others.note_first(self.lanes.base(), self.carried.highest());
+        self.others.note_first(self.lanes.first(), self.lanes.base(), self.carried.highest());
         // A window of few packets is none.
         let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST * WINDOW_PACKET;
         let is_free = self.pace.limited.is_none() && is_wide;

@@ -24,6 +24,8 @@ pub(crate) enum ControlMutant {
     IgnoresLoss,
     /// An open breaker stops nothing.
     NeverOpens,
+    /// Half of a known rate is sent for the first round trips, whatever arrives.
+    TrustsKnown,
 }
 
 /// The session.
@@ -42,6 +44,8 @@ pub(crate) struct LineSession {
     pub(crate) probed: f64,
     pub(crate) broken: f64,
     mutant: Option<ControlMutant>,
+    /// Bytes/s that a planted bug sends whatever the control says.
+    trusted: f64,
     config: UdpControlConfig,
     probe: f64,
     lanes: Vec<SessionLane>,
@@ -129,6 +133,7 @@ impl LineSession {
             probed: f64::INFINITY,
             broken: f64::INFINITY,
             mutant,
+            trusted: 0.0,
             config,
             probe: 0.0,
             lanes: (0..lanes).map(lane).collect(),
@@ -208,6 +213,10 @@ impl LineSession {
             BreakerOrder::Probe => self.probed = self.probed.min(now),
             BreakerOrder::Lost | BreakerOrder::Open(_) => self.broken = self.broken.min(now),
         }
+        let is_new = now - self.begin < 2.0 * self.config.round_trip.as_secs_f64();
+        let trusts = self.mutant == Some(ControlMutant::TrustsKnown) && is_new && now >= self.begin;
+        let known = self.config.known.filter(|_| trusts);
+        self.trusted = known.map_or(0.0, |known| known.rate as f64 / 2.0);
         if self.mutant == Some(ControlMutant::NeverLeavesStart) && self.control.phase() != UdpPhase::Start {
             let known = Some(KnownPath { rate: self.control.capacity(), round_trip: self.config.round_trip });
             self.control = UdpControl::new(at(now), UdpControlConfig { known, ..self.config });
@@ -221,9 +230,15 @@ impl LineSession {
     /// Bytes/s that may be sent.
     pub(crate) fn rate(&self) -> f64 {
         match self.order {
-            BreakerOrder::Go(halved) => self.control.rate() as f64 / f64::from(1 << halved),
+            BreakerOrder::Go(halved) => (self.control.rate() as f64).max(self.trusted) / f64::from(1 << halved),
             _ => 0.0,
         }
+    }
+
+    /// Bytes that may be on their way.
+    fn flight_limit(&self) -> f64 {
+        let trusted = self.trusted * self.config.round_trip.as_secs_f64();
+        (self.control.flight_limit() as f64).max(trusted)
     }
 
     /// Sends by turns on all lanes.
@@ -234,7 +249,7 @@ impl LineSession {
         let rate = self.rate() / PACKET;
         self.credit = (self.credit + rate * step).min((rate * 0.002).max(10.0));
         let flying: i64 = self.lanes.iter().map(|lane| lane.flying).sum();
-        let room = self.control.flight_limit() as f64 / PACKET - flying as f64;
+        let room = self.flight_limit() / PACKET - flying as f64;
         let mut packets = self.credit.min(room).max(0.0).floor();
         // A lane that hears nothing asks, whatever the limit.
         let probes = self.order == BreakerOrder::Probe && now > self.probe;

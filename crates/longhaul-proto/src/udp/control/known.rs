@@ -1,0 +1,259 @@
+//! The rate that an earlier session left, until the path has shown whether it still carries it.
+//!
+//! In: the samples of all lanes. Out: the rate to begin with, the bytes that may be on their way,
+//! and a finding; at the end the rate that is left to the next session. The search of the start
+//! (`control/start.rs`) asks it.
+//!
+//! This is careful resume (draft-ietf-tsvwg-careful-resume), with one step more. Half of the rate
+//! is tried, and first with a train: an eighth of a round trip of it, and no more until that has
+//! arrived. A line that is slower stretches a train, and the receiver's clock says by how much, so
+//! that a rate that is ten times too high costs a short queue and not five round trips of packets.
+//! A train that came as it was sent lets half of the rate go, unvalidated: it does not grow until a
+//! part of that has arrived as well, at that rate and without a queue.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_core::{LaneId, PathShare};
+
+use super::rounds::ROUND_SHORTEST;
+use super::start::{FIRST_PACKET, FIRST_PACKETS};
+use super::{UdpControl, UdpControlConfig, UdpPhase};
+use crate::time::Timestamp;
+use crate::udp::sending::UdpSample;
+
+/// A path as an earlier session left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownPath {
+    /// Bytes/s that it carried.
+    pub rate: u64,
+    /// Its round trip then.
+    pub round_trip: Duration,
+}
+
+/// The outcome of the rate that an earlier session left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownRate {
+    /// None was left, or the path has another round trip now, or it is no more than what an unknown
+    /// path is begun with.
+    Unused,
+    /// It is tried.
+    Tried,
+    /// Half of it arrived as it was sent.
+    Proven,
+    /// It did not, or a queue or losses came of it.
+    Wrong,
+}
+
+/// The trial of a known rate.
+#[derive(Clone, Debug)]
+pub(super) struct KnownTrial {
+    /// The rate that is tried, bytes/s, and the bytes of the train.
+    rate: f64,
+    train: f64,
+    stage: TrialStage,
+    lanes: BTreeMap<LaneId, TrialLane>,
+    /// When the first bytes were heard of.
+    begun: Option<Timestamp>,
+    /// Packets found lost.
+    lost: f64,
+}
+
+/// The stage of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrialStage {
+    /// The train is on its way.
+    Train,
+    /// It came as it was sent: the rate is sent.
+    Unvalidated,
+}
+
+/// One lane of a trial: its bytes and packets, and when the last of them arrived, in microseconds
+/// of the receiver's clock; at its first sample and at its last one.
+#[derive(Clone, Copy, Debug, Default)]
+struct TrialLane {
+    first: Option<(u64, u32)>,
+    last: (u64, u32),
+    packets: u64,
+}
+
+/// The finding of a train.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum TrainFinding {
+    /// It came as it was sent.
+    Came,
+    /// It came at so many bytes/s, or in part.
+    Slower(f64),
+}
+
+impl KnownTrial {
+    /// The trial of the rate that is known. `None` if none is known, if the path has another round
+    /// trip now, if an unknown path is begun as fast, or if a rate is held whatever is known.
+    pub(super) fn new(config: &UdpControlConfig) -> Option<KnownTrial> {
+        let is_same = |known: &KnownPath| {
+            let (then, now) = (known.round_trip.as_secs_f64(), config.round_trip.as_secs_f64());
+            (then - now).abs() <= SAME_ROUND_TRIP * then
+        };
+        let known = config.known.filter(is_same)?;
+        if config.share == PathShare::All && config.ceiling.is_some() {
+            return None;
+        }
+        let ceiling = config.ceiling.map_or(f64::INFINITY, |ceiling| ceiling as f64);
+        let rate = (KNOWN_PART * known.rate as f64).min(super::rounds::RATE_MOST).min(ceiling);
+        let round_trip = config.round_trip.as_secs_f64().max(ROUND_SHORTEST);
+        let least = FIRST_PACKETS * FIRST_PACKET;
+        let rounds = if config.share == PathShare::Polite { TRAIN_ROUNDS_POLITE } else { TRAIN_ROUNDS };
+        let train = (rounds * round_trip * rate).min(TRAIN_MOST).max(least);
+        (rate * round_trip > least).then_some(KnownTrial {
+            rate,
+            train,
+            stage: TrialStage::Train,
+            lanes: BTreeMap::new(),
+            begun: None,
+            lost: 0.0,
+        })
+    }
+
+    /// The rate that is tried.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Bytes of a train that may be on their way, and no more. `None` once it came.
+    pub(super) fn train(&self) -> Option<f64> {
+        (self.stage == TrialStage::Train).then_some(self.train)
+    }
+
+    /// Whether so much has arrived beyond the train that the rate of now is not that of the train.
+    pub(super) fn is_beyond_train(&self, round_trip: f64) -> bool {
+        self.stage == TrialStage::Unvalidated && self.arrived() > self.train + BEYOND * self.rate * round_trip
+    }
+
+    /// Whether more than this part of the packets was lost so far, beyond chance.
+    pub(super) fn loses_more_than(&self, part: f64) -> bool {
+        let came: u64 = self.lanes.values().map(|lane| lane.packets).sum();
+        let expected = part * (came as f64 + self.lost);
+        self.lost >= LOST_LEAST && self.lost > expected + SIGMAS * expected.sqrt()
+    }
+
+    /// Takes a sample of a lane. Gives the finding of the train, once.
+    fn take(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, round_trip: f64) -> Option<TrainFinding> {
+        let lane = self.lanes.entry(lane).or_default();
+        if let Some(at) = sample.arrived_us.filter(|_| sample.counts.bytes > lane.last.0) {
+            lane.last = (sample.counts.bytes, at);
+            lane.packets = sample.counts.packets;
+            lane.first.get_or_insert(lane.last);
+            self.begun.get_or_insert(now);
+        }
+        self.lost += f64::from(sample.lost);
+        if self.stage == TrialStage::Unvalidated {
+            return None;
+        }
+        let is_lossy = self.loses_more_than(LOST_MOST);
+        let rate = self.train_rate();
+        let is_late = self.begun.is_some_and(|begun| now.since(begun) > Duration::from_secs_f64(round_trip) + LATE);
+        if is_lossy || is_late {
+            return Some(TrainFinding::Slower(rate.min(self.arrived() / round_trip.max(ROUND_SHORTEST))));
+        }
+        if self.arrived() < COMPLETE * self.train {
+            return None;
+        }
+        Some(if rate >= CAME_AT * self.rate { TrainFinding::Came } else { TrainFinding::Slower(rate) })
+    }
+
+    /// Bytes that arrived.
+    fn arrived(&self) -> f64 {
+        self.lanes.values().map(|lane| lane.last.0 as f64).sum()
+    }
+
+    /// The rate of the train by the receiver's clock, without the first packets of each lane, of
+    /// which it is not known since when they came. Infinite if next to nothing came after them.
+    fn train_rate(&self) -> f64 {
+        let mut later = 0.0;
+        let rate: f64 = self
+            .lanes
+            .values()
+            .filter_map(|lane| {
+                let (bytes, at) = lane.first?;
+                let (more, span_us) = ((lane.last.0 - bytes) as f64, lane.last.1.wrapping_sub(at));
+                later += more;
+                (more > 0.0).then(|| more / (f64::from(span_us) / 1e6).max(SPAN_LEAST))
+            })
+            .sum();
+        if later < AT_ONCE * self.train { f64::INFINITY } else { rate }
+    }
+}
+
+impl UdpControl {
+    /// The outcome of the rate that an earlier session left.
+    pub fn known_rate(&self) -> KnownRate {
+        self.known
+    }
+
+    /// The path as this session leaves it to the next one: the most that it carried and its
+    /// shortest round trip. `None` if that says less than what was known: the path was never full,
+    /// and what was known of it may still be so.
+    pub fn finding(&self) -> Option<KnownPath> {
+        let was_full = self.start.is_over || self.delay.edge_age.is_finite();
+        let is_all = was_full && self.share != PathShare::Polite || self.known == KnownRate::Wrong;
+        let rate = self.capacity();
+        (rate > 0 && (is_all || rate > self.left))
+            .then(|| KnownPath { rate, round_trip: Duration::from_secs_f64(self.lanes.least()) })
+    }
+
+    /// Takes a sample while a known rate is tried.
+    pub(super) fn try_known(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample) {
+        let round_trip = self.lanes.round_trip();
+        let Some(trial) = self.start.trial.as_mut().filter(|_| self.phase == UdpPhase::Start) else { return };
+        match trial.take(now, lane, sample, round_trip) {
+            None => {}
+            Some(TrainFinding::Came) => trial.stage = TrialStage::Unvalidated,
+            Some(TrainFinding::Slower(rate)) => self.retreat(rate),
+        }
+    }
+
+    /// The known rate is not what the path carries: what is known is that this much arrived. Half of
+    /// it is sent for a round trip, until what was sent before is out of the way, and then the path
+    /// is looked for as if nothing had been known.
+    pub(super) fn retreat(&mut self, arrived: f64) {
+        let usual = self.start.usual_rate(self.lanes.round_trip());
+        let rate = if arrived.is_finite() { RETREAT * arrived } else { 0.0 };
+        self.pace.rate = rate.clamp(usual, self.pace.rate.max(usual)).min(self.pace.ceiling);
+        self.start.begin_again(HOLD * self.lanes.round_trip());
+        self.known = KnownRate::Wrong;
+        self.losses.pardon = HOLD as u32;
+        self.losses.bound_own(0.0);
+    }
+}
+
+/// The part of a known rate that is tried, and the change of the round trip up to which the path is
+/// taken for the same.
+const KNOWN_PART: f64 = 0.5;
+const SAME_ROUND_TRIP: f64 = 0.25;
+/// Round trips of the tried rate that a train has: with a rate that is ten times too high it takes
+/// more than half a round trip to arrive, in which there are two statuses.
+const TRAIN_ROUNDS: f64 = 0.125;
+const TRAIN_ROUNDS_POLITE: f64 = 0.03125;
+/// Bytes of the longest train: as many cost little on any path, whatever is known of it.
+const TRAIN_MOST: f64 = 2097152.0;
+/// The part of a train that is judged: as much may be the headers of small datagrams.
+const COMPLETE: f64 = 0.75;
+/// A train that arrives at this part of the tried rate came as it was sent: packets come in bunches.
+const CAME_AT: f64 = 0.6;
+/// If less than this part of a train came after the first packets, it came at once.
+const AT_ONCE: f64 = 0.25;
+/// The shortest time of arrival that is reckoned with, in seconds.
+const SPAN_LEAST: f64 = 2e-5;
+/// The part of a train that may be lost, packets that may be, and deviations of a Poisson process:
+/// some paths lose by themselves.
+const LOST_MOST: f64 = 0.02;
+const LOST_LEAST: f64 = 3.0;
+const SIGMAS: f64 = 3.0;
+/// A train is incomplete if it is so a round trip and this much after its first packet.
+const LATE: Duration = Duration::from_millis(25);
+/// The round trips of the tried rate that arrive before that is proven.
+const BEYOND: f64 = 0.2;
+/// Round trips until what was sent before a retreat is out of the way.
+const HOLD: f64 = 1.25;
+/// The part of what arrived that is sent after a known rate turned out wrong.
+const RETREAT: f64 = 0.5;
