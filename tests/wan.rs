@@ -4,6 +4,7 @@
 mod ends;
 mod manners;
 mod quic;
+mod road;
 mod short;
 mod udp;
 

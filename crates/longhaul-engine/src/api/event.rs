@@ -12,7 +12,7 @@ use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
 use serde::{Deserialize, Serialize};
 
-use super::{FilesAtRisk, MetadataLoss, TargetFigures};
+use super::{FilesAtRisk, MetadataLoss, RoadFigures, TargetFigures};
 
 /// Hears events while the engine works. It is called from the session loop, and must return
 /// quickly.
@@ -382,6 +382,8 @@ pub struct Progress {
     pub files_done_without: u64,
     /// The part that limited the last second, as far as known.
     pub limited_by: Option<Limited>,
+    /// What the session did to its path since the last report. `None` where it is not known.
+    pub road: Option<RoadFigures>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
     /// Bytes of skipped files that were read at the destination for their roots

@@ -7,6 +7,7 @@ use longhaul_disk::EngineReport;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Limited, PathFigures, SshFigures};
+use super::road::RoadReport;
 use super::targets::TroubledTarget;
 use crate::cpu::Stage;
 
@@ -70,6 +71,9 @@ pub struct Report {
     pub io: Option<EngineReport>,
     /// The ways that its data took, where there was more than one.
     pub ways: WayFigures,
+    /// What the run did to its path, and how long it took to begin and to end. `None` where no
+    /// lane went to another host.
+    pub road: Option<RoadReport>,
     /// Targets of the destination that were slow, full or failed for some time, by their numbers.
     pub troubled_targets: Vec<TroubledTarget>,
     /// Files that were committed on targets of this side that failed afterwards; a striped file is

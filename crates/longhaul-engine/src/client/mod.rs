@@ -207,7 +207,8 @@ fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Insta
     if let Some(fault) = &totals.fault {
         observer.event(Event::Fault(fault.clone()));
     }
-    totals.into_report(begun.elapsed().as_secs_f64())
+    let road = totals.road(begun);
+    Report { road, ..totals.into_report(begun.elapsed().as_secs_f64()) }
 }
 
 pub(crate) struct Run {

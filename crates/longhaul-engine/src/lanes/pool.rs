@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, LaneId, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
-use longhaul_proto::wire::message::Transport;
+use longhaul_proto::wire::message::{Limit, Transport};
 
 use super::JoinedLane;
-use super::bottleneck::PathUse;
+use super::bottleneck::{PathUse, PathView};
 use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::manners::LaneManners;
 use super::replace::Replacement;
+use super::road::LaneRoad;
 use super::rules::{LaneControls, LaneRules};
 use super::search::LaneSearch;
 use super::shares::LaneShares;
@@ -63,6 +64,8 @@ pub(crate) struct Lanes {
     vacancy: Vacancy,
     /// Pieces and units that retired lanes moved.
     retired_lanes: (u64, u64),
+    /// Their road.
+    retired_road: LaneRoad,
 }
 
 impl Lanes {
@@ -86,6 +89,7 @@ impl Lanes {
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
             retired_lanes: (0, 0),
+            retired_road: LaneRoad::default(),
         }
     }
 
@@ -203,6 +207,7 @@ impl Lanes {
     /// Closes this side's end of a lane; its thread ends soon.
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
+        lane.add_to(&mut self.retired_road);
         let (leaving, reading) = lane.close();
         self.shares.pacer().wake();
         self.retired_lanes = (self.retired_lanes.0 + reading.pieces, self.retired_lanes.1 + reading.units);
@@ -273,9 +278,20 @@ impl Lanes {
         self.manners.look_at().map_or(self.next_sample, |at| at.min(self.next_sample))
     }
 
-    /// The users of the path.
-    pub(crate) fn path_use(&self) -> PathUse {
-        if self.manners.is_shared() { PathUse::Shared } else { PathUse::Alone }
+    /// The path, as its control sees it.
+    pub(crate) fn path(&self) -> PathView {
+        let limit = self.shares.path().limit();
+        let is_shared = self.manners.is_shared() || limit == Some(Limit::NetworkShared);
+        PathView { users: if is_shared { PathUse::Shared } else { PathUse::Alone }, limit }
+    }
+
+    /// The road of all lanes so far.
+    pub(crate) fn road(&self) -> LaneRoad {
+        let mut road = self.retired_road;
+        self.running.values().for_each(|lane| lane.add_to(&mut road));
+        road.sums = self.manners.road();
+        road.sums.add_all(&self.shares.path().road());
+        road
     }
 
     /// The handles of the lanes that stand.

@@ -32,6 +32,7 @@ mod dip;
 mod history;
 mod losses;
 mod reroute;
+mod road;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use self::history::{BaseRoundTrip, CarriedRates, Shows};
 use self::losses::{Loss, Losses};
 use self::reroute::SameRoundTrip;
 use self::round::OpenRound;
+use super::road::RoadSums;
 
 pub use self::round::PathRound;
 
@@ -75,6 +77,7 @@ pub struct PathControl {
     delay: DelayRule,
     floor: Floor,
     others: Others,
+    road: RoadSums,
 }
 
 /// The rate that is kept.
@@ -139,6 +142,7 @@ impl PathControl {
             delay: DelayRule { step: STEP_FIRST, aim: 1.0, unused: 0.0 },
             floor: Floor::default(),
             others: Others { are_here: false, were_here: false, calm: 0.0, left: f64::INFINITY, pressed: 0.0 },
+            road: RoadSums::default(),
         }
     }
 
@@ -231,6 +235,7 @@ impl PathControl {
             PathPhase::Drain => self.drain(queue),
             PathPhase::Steady => self.steer(queue, loss, round),
         }
+        self.note_road(round);
     }
 
     fn shows(&self, queue: f64) -> Shows {

@@ -25,6 +25,7 @@ mod equal;
 mod losses;
 mod others;
 mod receiver;
+mod road;
 mod rounds;
 mod start;
 mod steady;
@@ -38,6 +39,7 @@ use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
+use self::road::UdpRoad;
 use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
@@ -130,6 +132,7 @@ pub struct UdpControl {
     equal: EqualWindow,
     others: OtherFlows,
     dip: QueueDip,
+    road: UdpRoad,
 }
 
 /// The rate, and what bounds it.
@@ -198,6 +201,7 @@ impl UdpControl {
             equal: EqualWindow::default(),
             others: OtherFlows::new(round_trip),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
+            road: UdpRoad::default(),
         }
     }
 
@@ -327,6 +331,7 @@ impl UdpControl {
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
         let verdict = self.losses.judge(round, judged, self.may_learn(), borne);
+        self.note_road(round, queue, verdict);
         self.others.pass(round.seconds);
         if verdict == LossVerdict::Excess && self.pace.rate < FLOOR_NEAR * self.least() {
             self.pace.floor = FLOOR_CUT * self.least();

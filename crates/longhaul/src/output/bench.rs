@@ -19,8 +19,8 @@ use longhaul_core::{ByteCount, Fault};
 use longhaul_engine::{LaneFigures, Limited, NetReport, SentFigures, Stage, Way};
 use serde::Serialize;
 
-use super::events::{CpuPerGb, as_map, limits, millis, protection};
-use super::{JsonLines, Talker, units, words};
+use super::events::{CpuPerGb, RoadReportBody, as_map, limits, millis, protection};
+use super::{JsonLines, Talker, road, units, words};
 use crate::exit::Exit;
 use crate::settings::{NetCase, Talk};
 
@@ -127,6 +127,10 @@ struct NetBody<'a> {
     /// The figures of all lanes together.
     #[serde(flatten)]
     path: BenchPathBody,
+    /// What the run did to its path, by the fields of the `summary` of a transfer. The field is
+    /// absent where no lane went to another host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    road: Option<RoadReportBody>,
     /// One object for each lane, in the order in which they joined.
     per_lane: Vec<LaneBody<'a>>,
 }
@@ -210,7 +214,10 @@ impl NetTelling {
         let header = if self.done == 1 { HEADER } else { "" };
         let mut out = io::stdout().lock();
         out.write_all(format!("{header}{}\n", row(case, report)).as_bytes())?;
-        out.flush()
+        out.flush()?;
+        drop(out);
+        report.road.iter().for_each(|taken| self.talker.note(road::line(taken)));
+        Ok(())
     }
 
     /// Writes the last line, with the fault if one ended the measurement.
@@ -282,6 +289,7 @@ fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run,
         limits: &report.limits,
         stages: &report.stages,
         path: path(&report.lanes),
+        road: report.road.as_ref().map(RoadReportBody::of),
         per_lane: report.lanes.iter().map(lane_body).collect(),
     }
 }

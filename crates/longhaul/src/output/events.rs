@@ -7,6 +7,7 @@
 mod bodies;
 mod not_kept;
 mod printable;
+mod road;
 mod ways;
 
 use std::io::{self, Write};
@@ -34,10 +35,12 @@ use bodies::{
     PartialBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
 };
 use printable::Printable;
+use road::RoadBody;
 use ways::{PathsBody, WaysBody, path_bodies};
 
 pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
+pub(super) use road::RoadReportBody;
 
 /// Writes events. Each line is flushed: a script reads along.
 pub struct JsonLines<W: Write> {
@@ -92,6 +95,7 @@ impl<W: Write> JsonLines<W> {
             bytes_arrived: progress.bytes_arrived,
             bytes_resumed: progress.bytes_resumed,
             silent_s: millis(progress.silent_s),
+            road: progress.road.as_ref().map(RoadBody::of),
         };
         self.say("progress", body)
     }
@@ -257,6 +261,7 @@ impl Summary<'_> {
             stages: &[],
             io: None,
             ways: WaysBody::default(),
+            road: None,
             troubled_targets: Vec::new(),
             files_at_risk: 0,
         }
@@ -292,6 +297,7 @@ impl Summary<'_> {
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             ways: WaysBody::of(report),
+            road: report.road.as_ref().map(RoadReportBody::of),
             troubled_targets: report.troubled_targets.iter().map(troubled_body).collect(),
             files_at_risk: report.files_at_risk,
             ..Summary::nothing(exit)

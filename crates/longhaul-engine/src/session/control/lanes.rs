@@ -20,9 +20,10 @@ use super::clock::SessionClock;
 use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::lanes::JoinedLane;
-use crate::lanes::bottleneck::PathUse;
+use crate::lanes::bottleneck::PathView;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::Lanes;
+use crate::lanes::road::LaneRoad;
 use crate::lanes::rules::{LaneControls, LaneRules};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
@@ -265,9 +266,14 @@ impl SessionLanes {
         if self.peer_knows_shared { by } else { by.map(Limited::without_shared) }
     }
 
-    /// The users of the path.
-    pub(super) fn path_use(&self) -> PathUse {
-        self.pool.path_use()
+    /// The path, as its control sees it.
+    pub(super) fn path(&self) -> PathView {
+        self.pool.path()
+    }
+
+    /// The road of all lanes so far.
+    pub(super) fn road(&self) -> LaneRoad {
+        self.pool.road()
     }
 
     /// When the next call of [`SessionLanes::sample`] is due.

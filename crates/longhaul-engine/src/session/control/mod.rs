@@ -47,6 +47,7 @@ use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
+use crate::lanes::road::LaneRoad;
 use crate::lanes::rules::{LaneControls, LaneRules};
 
 /// The parts of a session once the handshake is over.
@@ -239,7 +240,7 @@ impl ControlLink {
     /// the loop's state, and looks at the lanes, if it is time to.
     pub(crate) fn settle(&mut self, state: RoundState) {
         self.connection.free_room();
-        self.limits.set_state(state.waits_for, self.lanes.path_use());
+        self.limits.set_state(state.waits_for);
         self.movement.settle(&state);
         self.lanes.set_remaining(state.remaining);
         if let Some(doing) = self.lanes.sample() {
@@ -377,7 +378,7 @@ impl ControlLink {
     /// Closes a second (or half of one, or the session): names the part that limited it, and tells
     /// the other side.
     pub(crate) fn judge(&mut self) {
-        let Some(by) = self.limits.second(self.lanes.handles()) else { return };
+        let Some(by) = self.limits.second(self.lanes.handles(), self.lanes.path()) else { return };
         // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
         // brings those about.
         if !self.end.is_begun() {
@@ -405,6 +406,11 @@ impl ControlLink {
     /// The part that limited the last second. `None` if it is not known.
     pub(crate) fn limited(&self) -> Option<Limited> {
         self.limits.limited()
+    }
+
+    /// The road of all lanes so far.
+    pub(crate) fn road(&self) -> LaneRoad {
+        self.lanes.road()
     }
 
     /// How long each part limited the session.
