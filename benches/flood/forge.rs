@@ -209,7 +209,7 @@ impl Attacker {
         packet.extend(to.ip().octets());
         packet.extend([from.port(), to.port(), bytes - 20, 0].iter().flat_map(|field| field.to_be_bytes()));
         packet.extend(datagram);
-        if sendto(&self.raw, &packet, SendFlags::DONTWAIT, to).is_ok() {
+        if sendto(&self.raw, &packet, SendFlags::DONTWAIT, &to).is_ok() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -133,9 +133,10 @@ impl Place<'_> {
         };
         let leave_s = self.seconds as f64;
         at(leave_s)?;
-        let (until, left) = (Instant::now(), far.forward()?.delivered_bytes);
+        let until = Instant::now();
         let carried: Vec<Carried> =
             flows.into_iter().map(|flow| flow.end(begun + MEETS, until)).collect::<Result<_>>()?;
+        let left = far.forward()?.delivered_bytes;
         let mut after = None;
         if more_s > 0 {
             // It has half of that time to find out.
@@ -155,9 +156,13 @@ impl Place<'_> {
         self.row(meeting, session, alone, (others, &all), (&event, forward), after)
     }
 
-    /// What a session had beside others, of what it told: it had so many bytes without them.
+    /// What a session had beside others, of what it told: it had so many bytes on the wire without
+    /// them.
     fn beside_rate(&self, event: &Value, alone_bytes: f64) -> f64 {
-        let bytes = event["bytes"].as_f64().unwrap_or(0.0) - alone_bytes;
+        let of = |field: &str| event[field].as_f64().unwrap_or(0.0);
+        // Chunks are counted when they are whole, which is too coarse for a part of the time.
+        let wire = of("wire_bytes_sent") - of("wire_bytes_resent") - alone_bytes;
+        let bytes = if alone_bytes > 0.0 { wire } else { of("bytes") };
         (bytes * 8.0 / self.seconds as f64).max(0.0)
     }
 

@@ -7,6 +7,7 @@ mod hands;
 mod line;
 mod mutants;
 mod receiving;
+mod roads;
 mod sending;
 mod signals;
 mod world;

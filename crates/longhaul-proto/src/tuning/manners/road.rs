@@ -28,3 +28,49 @@ impl PathControl {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use longhaul_core::PathShare;
+
+    use super::*;
+
+    fn look(rtt: u64, lost: u64) -> PathRound {
+        let ms = Duration::from_millis;
+        PathRound {
+            elapsed: ms(200),
+            delivered: 900_000,
+            lost,
+            rtt: ms(rtt),
+            packet_bytes: 1000,
+            lanes: 1,
+            ..PathRound::default()
+        }
+    }
+
+    #[test]
+    fn each_round_counts_with_its_queue_and_its_packets() {
+        let mut control = PathControl::new(PathShare::Fair);
+        control.look(&look(100, 0));
+        (0..3).for_each(|_| control.look(&look(110, 0)));
+        let road = control.road();
+        assert_eq!(
+            (road.queue(), road.round_trip()),
+            (Some(Duration::from_micros(7500)), Some(Duration::from_millis(100)))
+        );
+        assert_eq!((road.loss_beyond(), road.share_beside()), (Some(0.0), None));
+        control.look(&look(110, 100_000));
+        let (own, beyond) = (control.road().own_loss(), control.road().loss_beyond());
+        let all = own.zip(beyond).map(|(own, beyond)| own + beyond);
+        assert!(all.is_some_and(|all| (all - 100.0 / 4600.0).abs() < 1e-6), "{own:?} {beyond:?}");
+    }
+
+    #[test]
+    fn who_takes_all_keeps_no_account() {
+        let mut control = PathControl::new(PathShare::All);
+        control.look(&look(100, 0));
+        assert_eq!(control.road(), &RoadSums::default());
+    }
+}

@@ -1,7 +1,7 @@
 //! The figures of the road of UDP lanes, and whether it is the losses of the path that hold their
 //! rate down.
 //!
-//! In: rounds that were judged. Out: their sums, and a judgement of the last twenty. It sets no
+//! In: rounds that were judged. Out: their sums, and a judgement of the last forty. It sets no
 //! rate.
 
 use super::losses::LossVerdict;
@@ -49,7 +49,7 @@ impl UdpControl {
 }
 
 /// Rounds over which that share is a mean.
-const MEAN_ROUNDS: f64 = 20.0;
-/// From this share on it is the losses: two of twenty rounds. A rate that is cut by a seventh needs
-/// five to ten rounds to be had again.
-const LOSSY: f64 = 0.08;
+const MEAN_ROUNDS: f64 = 40.0;
+/// From this share on it is the losses: three of forty rounds within a short time. In the model, a
+/// policer's drops come once in twelve rounds, as a rate that was cut is had again after these.
+const LOSSY: f64 = 0.06;
