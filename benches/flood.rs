@@ -94,7 +94,7 @@ fn main() -> Result<()> {
 struct Flood {
     what: &'static str,
     waves: Waves,
-    /// What is forged of a lane over UDP. `None` for a push over TCP.
+    /// The forgeries of a lane over UDP. `None` for a push over TCP.
     forged: Option<ForgedWaves>,
 }
 

@@ -1,5 +1,5 @@
-//! Attacks on lanes over UDP by somebody who sees every datagram of theirs and may send in anybody's
-//! name: forged packets, copies of honest ones, and joins whose proof is wrong.
+//! Attacks on lanes over UDP by somebody who sees every datagram of theirs and may send in
+//! anybody's name: forged packets, copies of honest ones, and joins whose proof is wrong.
 //!
 //! In: a daemon's address, over loopback, and root. Out: a [`Forgery`] that goes on until it is
 //! dropped, and its counts. The bench `flood` and a test play it; it judges nothing.

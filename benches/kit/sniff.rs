@@ -43,9 +43,9 @@ pub(crate) struct Passed {
 /// The packets that are seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen {
-    /// Those that leave and those that come.
+    /// All that leave and all that come.
     Both,
-    /// Those that come: on loopback all, once.
+    /// All that come: on loopback each one once.
     Coming,
 }
 

@@ -17,7 +17,7 @@ use crate::far::Far;
 use crate::flow::{Carried, Flow};
 use crate::kit::{Bench, Longhaul, Running, run, table};
 
-/// Who meets on a path.
+/// A meeting on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Meeting {
@@ -102,7 +102,7 @@ impl Place<'_> {
         Far::with_queue(self.longhaul, &self.case, self.queue_bdp, self.target)
     }
 
-    /// What one flow has with nothing beside it.
+    /// Measures one flow with nothing beside it.
     fn alone(&self) -> Result<Carried> {
         let far = self.far()?;
         let flow = Flow::start(&far)?;
@@ -156,8 +156,8 @@ impl Place<'_> {
         self.row(meeting, session, alone, (others, &all), (&event, forward), after)
     }
 
-    /// What a session had beside others, of what it told: it had so many bytes on the wire without
-    /// them.
+    /// The rate of a session beside others, of what it told: it had so many bytes on the wire
+    /// without them.
     fn beside_rate(&self, event: &Value, alone_bytes: f64) -> f64 {
         let of = |field: &str| event[field].as_f64().unwrap_or(0.0);
         // Chunks are counted when they are whole, which is too coarse for a part of the time.

@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     pub(crate) with: Vec<String>,
 }
 
-/// What sessions beside others are measured with.
+/// The paths and shares of sessions beside others.
 #[derive(Debug)]
 pub(crate) struct BesideChoice {
     pub(crate) rate: Rate,
@@ -100,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// What sessions beside others are measured with. `None` if they are not.
+    /// The paths and shares of sessions beside others. `None` if they are not to be measured.
     pub(crate) fn beside(&self) -> Option<BesideChoice> {
         let shares = ["fair", "polite", "all"].map(str::to_owned);
         self.beside.then(|| BesideChoice {

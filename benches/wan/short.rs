@@ -1,6 +1,6 @@
 //! Owns the short transfers: the round trips that each takes from the start of the program to its
-//! exit, over a path whose round trip is long against everything else; and 0.3 GB over a path that is
-//! met for the first time, and once more.
+//! exit, over a path whose round trip is long against everything else; and 0.3 GB over a path that
+//! is met for the first time, and once more.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Somebody who sees every datagram of a lane over UDP and may send in anybody's name: forged
 //! packets, copies of honest ones, and joins with wrong proofs, all while a file moves. It arrives
-//! whole over the lane that it began on, strangers hear nothing, and the daemon takes no more memory.
+//! whole over the lane that it began on, strangers hear nothing, and the daemon takes no more
+//! memory.
 
 use std::sync::atomic::Ordering;
 

@@ -35,7 +35,7 @@ fn a_run_tells_what_it_did_to_its_path_and_how_long_it_took_to_begin_and_to_end(
         assert!(lies(&road["last_byte_rtts"], 0.4, 60.0), "{transport}: {road}");
         assert!(lies(&road["queue_us"], 0.0, 100_000.0) && road["queue_bdp"].is_f64(), "{transport}: {road}");
         assert!(lies(&road["own_loss"], 0.0, 0.2) && lies(&road["loss_beyond_own"], 0.0, 0.5), "{transport}: {road}");
-        let told = outcome.events_of("progress").into_iter().filter(|event| event["road"]["queue_us"].is_u64());
+        let told = outcome.events_of("road").into_iter().filter(|event| event["queue_us"].is_u64());
         assert!(told.count() >= 1, "{transport}: {outcome}");
     }
     let pull = far.run("pull").arg(far.daemon.url("data/f")).arg("g").finish();

@@ -1,9 +1,9 @@
-//! `cargo xtask handshakes`: pushes a file over an emulated path with each transport, looks at every
-//! packet at the client's end, and prints the table of round trips that docs/WIRE.md quotes.
+//! `cargo xtask handshakes`: pushes a file over an emulated path with each transport, looks at
+//! every packet at the client's end, and prints the table of round trips that docs/WIRE.md quotes.
 //!
 //! In: a built program and root, for namespaces and a look at packets. Out: a table for each
-//! transport on standard output. It judges nothing, and must not know what is in a packet: all of it
-//! is encrypted but the kind of a datagram of a lane over UDP.
+//! transport on standard output. It judges nothing, and must not know what is in a packet: all of
+//! it is encrypted but the kind of a datagram of a lane over UDP.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -122,7 +122,7 @@ fn rows(passed: &[Passed]) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-/// What left or came together on one connection.
+/// Packets that left or came together on one connection.
 struct Group {
     at: Duration,
     last: Duration,
@@ -160,7 +160,7 @@ fn round_trips(time: Duration) -> String {
 }
 
 const ROUND_TRIP: Duration = Duration::from_secs(1);
-/// What leaves within so short a time leaves together.
+/// Packets that leave within so short a time leave together.
 const TOGETHER: Duration = Duration::from_millis(50);
 const SYN: u8 = 2;
 const FIN: u8 = 1;

@@ -93,8 +93,8 @@ pub use longhaul_sys::signals::outlive_signals;
 pub use longhaul_sys::{accounts, ignores_hangup, privileges, take_sockets};
 pub use measure::lab;
 pub use measure::{
-    CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, UdpReport, UdpRun, Way,
-    bench_cell, bench_net, io_mode, receive_over_udp, send_over_udp,
+    CellReport, CellRun, HalfReport, LaneFigures, LanesStood, NOISE_NAME, NetReport, NetRun, SentFigures, UdpReport,
+    UdpRun, Way, bench_cell, bench_net, io_mode, receive_over_udp, send_over_udp,
 };
 
 /// Prepares the process: as many open files as the system allows, and limits on file sizes that

@@ -167,7 +167,6 @@ pub(crate) mod tests {
             stages: Vec::new(),
             io: None,
             ways: WayFigures::default(),
-            road: None,
             troubled_targets: Vec::new(),
             files_at_risk: 0,
         }

@@ -50,6 +50,9 @@ pub enum Event {
     Redial(Redial),
     /// Another session stands in its place: its id, hex.
     Redialled(String),
+    /// About once a second, where this side sends and knows it: what the session did to its path
+    /// since the last time.
+    Road(RoadFigures),
     /// About once a second, where there are several paths: what each has carried.
     Paths(Vec<PathFigures>),
     /// About once a second, where this side receives into several targets: how each does.
@@ -382,8 +385,6 @@ pub struct Progress {
     pub files_done_without: u64,
     /// The part that limited the last second, as far as known.
     pub limited_by: Option<Limited>,
-    /// What the session did to its path since the last report. `None` where it is not known.
-    pub road: Option<RoadFigures>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
     /// Bytes of skipped files that were read at the destination for their roots

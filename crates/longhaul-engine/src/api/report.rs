@@ -71,9 +71,6 @@ pub struct Report {
     pub io: Option<EngineReport>,
     /// The ways that its data took, where there was more than one.
     pub ways: WayFigures,
-    /// What the run did to its path, and how long it took to begin and to end. `None` where no
-    /// lane went to another host.
-    pub road: Option<RoadReport>,
     /// Targets of the destination that were slow, full or failed for some time, by their numbers.
     pub troubled_targets: Vec<TroubledTarget>,
     /// Files that were committed on targets of this side that failed afterwards; a striped file is
@@ -86,6 +83,9 @@ pub struct Report {
 pub struct WayFigures {
     /// The figures of each of several paths. Empty where there was one.
     pub paths: Vec<PathFigures>,
+    /// The effect of the run on its path, and how long it took to begin and to end. `None` where no
+    /// lane went to another host.
+    pub road: Option<RoadReport>,
     /// The cost of ssh. `None` where it led nowhere in this run.
     pub ssh: Option<SshFigures>,
 }

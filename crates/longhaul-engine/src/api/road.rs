@@ -9,8 +9,8 @@ use std::time::Duration;
 use longhaul_proto::tuning::road::RoadSums;
 use serde::{Deserialize, Serialize};
 
-/// What a session did to its path. Each figure is `None` where it is not known: only the sending
-/// side knows any, and only where one control keeps the rate of all lanes.
+/// The effect of a session on its path. Each figure is `None` where it is not known: only the
+/// sending side knows any, and only where one control keeps the rate of all lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoadFigures {
     /// The mean time by which the queue of the path made round trips longer.
@@ -32,7 +32,7 @@ pub struct RoadFigures {
 pub struct RoadReport {
     /// The shortest round trip of any lane, at this end.
     pub round_trip: Duration,
-    /// What its sessions did to the path.
+    /// The effect of its sessions on the path.
     pub figures: RoadFigures,
     /// From the start of the run until the first payload left this side or came. `None` if none
     /// did.

@@ -137,8 +137,9 @@ pub async fn run(
     if result.is_ok() {
         known.remember().await;
     }
-    let ways = WayFigures { paths: paths.figures(), ssh: costs.figures() };
-    Report { ways, ..conclude(result, &*observer, begun) }
+    let report = conclude(result, &*observer, begun);
+    let ways = WayFigures { paths: paths.figures(), ssh: costs.figures(), ..report.ways };
+    Report { ways, ..report }
 }
 
 /// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any
@@ -208,7 +209,8 @@ fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Insta
         observer.event(Event::Fault(fault.clone()));
     }
     let road = totals.road(begun);
-    Report { road, ..totals.into_report(begun.elapsed().as_secs_f64()) }
+    let ways = WayFigures { road, ..WayFigures::default() };
+    Report { ways, ..totals.into_report(begun.elapsed().as_secs_f64()) }
 }
 
 pub(crate) struct Run {

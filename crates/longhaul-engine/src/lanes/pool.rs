@@ -62,10 +62,16 @@ pub(crate) struct Lanes {
     manners: LaneManners,
     next_sample: Instant,
     vacancy: Vacancy,
-    /// Pieces and units that retired lanes moved.
-    retired_lanes: (u64, u64),
-    /// Their road.
-    retired_road: LaneRoad,
+    retired: RetiredLanes,
+}
+
+/// The sums over lanes that do not stand any more.
+#[derive(Debug, Default)]
+struct RetiredLanes {
+    /// Pieces and units that they moved.
+    pieces: u64,
+    units: u64,
+    road: LaneRoad,
 }
 
 impl Lanes {
@@ -88,8 +94,7 @@ impl Lanes {
             manners: LaneManners::new(rules.role, rules.share),
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
-            retired_lanes: (0, 0),
-            retired_road: LaneRoad::default(),
+            retired: RetiredLanes::default(),
         }
     }
 
@@ -207,10 +212,11 @@ impl Lanes {
     /// Closes this side's end of a lane; its thread ends soon.
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
-        lane.add_to(&mut self.retired_road);
+        lane.add_to(&mut self.retired.road);
         let (leaving, reading) = lane.close();
         self.shares.pacer().wake();
-        self.retired_lanes = (self.retired_lanes.0 + reading.pieces, self.retired_lanes.1 + reading.units);
+        self.retired.pieces += reading.pieces;
+        self.retired.units += reading.units;
         self.leaving.push(leaving);
         self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
@@ -287,7 +293,7 @@ impl Lanes {
 
     /// The road of all lanes so far.
     pub(crate) fn road(&self) -> LaneRoad {
-        let mut road = self.retired_road;
+        let mut road = self.retired.road;
         self.running.values().for_each(|lane| lane.add_to(&mut road));
         road.sums = self.manners.road();
         road.sums.add_all(&self.shares.path().road());
@@ -366,7 +372,7 @@ impl Lanes {
             Doing::Paced => self.role == Role::Receiver,
             Doing::Nothing | Doing::Moving | Doing::Held => false,
         });
-        (self.retired_lanes.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
+        (self.retired.pieces + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
 
     /// Payload bytes moved so far of units that are under way.
@@ -376,7 +382,7 @@ impl Lanes {
 
     /// The ids to grant in place of lost lanes.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
-        let units = self.retired_lanes.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
+        let units = self.retired.units + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
         self.replacement.grant(Instant::now(), self.running.len(), self.wanted.count, units)
     }
 

@@ -15,7 +15,7 @@ use longhaul_proto::receiver::Landing;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::Far;
 
-use super::{LaneFigures, LaneWatch};
+use super::{LaneFigures, LaneWatch, LanesStood};
 use crate::api::{Event, FileStatus, Limited, Observer, Remote, RoadReport, Settings, Start, Stop, Verify};
 use crate::budget;
 use crate::client::Run;
@@ -83,14 +83,12 @@ pub struct NetReport {
     pub stages: Vec<(Stage, f64)>,
     /// The parts that limited, with shares of the time in which that is known: the largest first.
     pub limits: Vec<Limited>,
-    /// What the run did to its path, and how long it took to begin and to end.
+    /// The effect of the run on its path, and how long it took to begin and to end.
     pub road: Option<RoadReport>,
     /// The lanes, in the order in which they joined.
     pub lanes: Vec<LaneFigures>,
-    /// Lanes that stood at once, at most.
-    pub lanes_most: u32,
-    /// Lanes that stood at the end.
-    pub lanes_last: u32,
+    /// The number of lanes that stood.
+    pub stood: LanesStood,
 }
 
 /// Measures. `settings` count as far as they concern the network and memory.
@@ -246,8 +244,7 @@ fn report(
         limits: report.limits,
         road,
         lanes: watch.figures(),
-        lanes_most: watch.standing().most,
-        lanes_last: watch.standing().last,
+        stood: watch.standing(),
     }
 }
 

@@ -77,7 +77,6 @@ pub struct PathControl {
     delay: DelayRule,
     floor: Floor,
     others: Others,
-    road: RoadSums,
 }
 
 /// The rate that is kept.
@@ -98,6 +97,8 @@ struct Rounds {
     open: OpenRound,
     /// Rounds whose counts still show that the lanes lacked work, or the other host room.
     lacking: u32,
+    /// The sums of all rounds, of whatever phase.
+    road: RoadSums,
 }
 
 /// Others that fill the queue of the path.
@@ -142,7 +143,6 @@ impl PathControl {
             delay: DelayRule { step: STEP_FIRST, aim: 1.0, unused: 0.0 },
             floor: Floor::default(),
             others: Others { are_here: false, were_here: false, calm: 0.0, left: f64::INFINITY, pressed: 0.0 },
-            road: RoadSums::default(),
         }
     }
 

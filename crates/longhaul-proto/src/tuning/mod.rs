@@ -1,7 +1,7 @@
 //! The tuning of lanes while data flows: their number, their congestion control, and their
 //! transport ([`transport`]), judged by the bytes that they deliver; the rate that they keep
-//! together ([`manners`]); the part that limits the transfer ([`limit`]); and what a session does to
-//! its path ([`road`]).
+//! together ([`manners`]); the part that limits the transfer ([`limit`]); and what a session does
+//! to its path ([`road`]).
 //!
 //! In: samples of each lane, once a second. Out: decisions, each with its reason. Sans-I/O: the
 //! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no

@@ -40,7 +40,7 @@ pub struct RoadSums {
     base: f64,
     packets: f64,
     lost: f64,
-    /// Of the last round.
+    /// The one of the last round.
     own_loss: f64,
     /// Seconds beside others, bytes that arrived in them, and bytes that the path would have
     /// carried.

@@ -39,7 +39,6 @@ use self::equal::EqualWindow;
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
-use self::road::UdpRoad;
 use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
@@ -132,7 +131,6 @@ pub struct UdpControl {
     equal: EqualWindow,
     others: OtherFlows,
     dip: QueueDip,
-    road: UdpRoad,
 }
 
 /// The rate, and what bounds it.
@@ -201,7 +199,6 @@ impl UdpControl {
             equal: EqualWindow::default(),
             others: OtherFlows::new(round_trip),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
-            road: UdpRoad::default(),
         }
     }
 

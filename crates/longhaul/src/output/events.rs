@@ -18,8 +18,8 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     DeviceDepth, EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed,
-    ListedKind, ListedPartial, MetadataLoss, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures,
-    SyncMethod, TargetFigures, TroubledTarget,
+    ListedKind, ListedPartial, MetadataLoss, PathFigures, Progress, Protection, Report, RoadFigures, Stage, Start,
+    StreamFigures, SyncMethod, TargetFigures, TroubledTarget,
 };
 use serde::Serialize;
 
@@ -95,9 +95,13 @@ impl<W: Write> JsonLines<W> {
             bytes_arrived: progress.bytes_arrived,
             bytes_resumed: progress.bytes_resumed,
             silent_s: millis(progress.silent_s),
-            road: progress.road.as_ref().map(RoadBody::of),
         };
         self.say("progress", body)
+    }
+
+    /// Tells what the session did to its path of late.
+    pub(super) fn road(&mut self, figures: &RoadFigures) -> io::Result<()> {
+        self.say("road", RoadBody::of(figures))
     }
 
     /// Tells the bytes that each of several paths has carried.
@@ -261,7 +265,6 @@ impl Summary<'_> {
             stages: &[],
             io: None,
             ways: WaysBody::default(),
-            road: None,
             troubled_targets: Vec::new(),
             files_at_risk: 0,
         }
@@ -297,7 +300,6 @@ impl Summary<'_> {
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             ways: WaysBody::of(report),
-            road: report.road.as_ref().map(RoadReportBody::of),
             troubled_targets: report.troubled_targets.iter().map(troubled_body).collect(),
             files_at_risk: report.files_at_risk,
             ..Summary::nothing(exit)

@@ -20,7 +20,6 @@ pub struct Speaker {
 
 struct Ear(SyncSender<Heard>);
 
-#[expect(clippy::large_enum_variant, reason = "nearly all are events, and a box would cost each an allocation")]
 enum Heard {
     Event(Event),
     Note(&'static str),

@@ -37,12 +37,17 @@ struct Beats {
     unit: AtomicU64,
     /// Whether that unit was sent before.
     is_again: AtomicBool,
-    /// When the first payload of all moved, and when a unit was last through: so many microseconds
-    /// after it was made, plus one. 0 if that never was.
-    first: AtomicU64,
-    last: AtomicU64,
+    payload: PayloadBeats,
     doing: AtomicU8,
     closed: AtomicBool,
+}
+
+/// When the first payload of all moved, and when a unit was last through: so many microseconds
+/// after the counters were made, plus one. 0 if that never was.
+#[derive(Debug, Default)]
+struct PayloadBeats {
+    first: AtomicU64,
+    last: AtomicU64,
 }
 
 impl Default for Beats {
@@ -57,8 +62,7 @@ impl Default for Beats {
             open: AtomicU32::new(0),
             unit: AtomicU64::new(0),
             is_again: AtomicBool::new(false),
-            first: AtomicU64::new(0),
-            last: AtomicU64::new(0),
+            payload: PayloadBeats::default(),
             doing: AtomicU8::new(NOTHING),
             closed: AtomicBool::new(false),
         }
@@ -72,7 +76,7 @@ impl Beats {
 
     /// A unit was sent, or came.
     fn is_through(&self) {
-        self.last.store(self.micros() + 1, Ordering::Relaxed);
+        self.payload.last.store(self.micros() + 1, Ordering::Relaxed);
     }
 }
 
@@ -135,8 +139,8 @@ impl Pulse {
     pub(crate) fn carried(&self, bytes: usize) {
         self.0.in_hand.fetch_add(bytes as u64, Ordering::Relaxed);
         // The clock is read once: a lane may count a million pieces a second.
-        if self.0.first.load(Ordering::Relaxed) == 0 {
-            self.0.first.store(self.0.micros() + 1, Ordering::Relaxed);
+        if self.0.payload.first.load(Ordering::Relaxed) == 0 {
+            self.0.payload.first.store(self.0.micros() + 1, Ordering::Relaxed);
         }
     }
 
@@ -175,7 +179,7 @@ impl Pulse {
             0 => None,
             micros => Some(self.0.made + Duration::from_micros(micros - 1)),
         };
-        PayloadTimes { first: at(&self.0.first), last: at(&self.0.last) }
+        PayloadTimes { first: at(&self.0.payload.first), last: at(&self.0.payload.last) }
     }
 
     /// The time so far in which the lane had nothing in hand.

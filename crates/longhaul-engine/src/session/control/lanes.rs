@@ -313,6 +313,11 @@ impl SessionLanes {
 }
 
 impl ControlLink {
+    /// The road of all lanes so far.
+    pub(crate) fn road(&self) -> LaneRoad {
+        self.lanes.road()
+    }
+
     /// Whether any lane keeps the buffer of a unit until that is whole at the other end.
     pub(crate) fn any_holding(&self) -> bool {
         self.lanes.any_holding()

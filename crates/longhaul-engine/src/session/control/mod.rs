@@ -47,7 +47,6 @@ use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::road::LaneRoad;
 use crate::lanes::rules::{LaneControls, LaneRules};
 
 /// The parts of a session once the handshake is over.
@@ -406,11 +405,6 @@ impl ControlLink {
     /// The part that limited the last second. `None` if it is not known.
     pub(crate) fn limited(&self) -> Option<Limited> {
         self.limits.limited()
-    }
-
-    /// The road of all lanes so far.
-    pub(crate) fn road(&self) -> LaneRoad {
-        self.lanes.road()
     }
 
     /// How long each part limited the session.

@@ -56,8 +56,6 @@ impl SenderLoop<'_> {
         let arrived = self.course.totals.arrived_of(&tally);
         let sent = self.machine.bytes_sent().0 + self.link.in_hand();
         let sent = if self.verdict.is_some() { sent } else { self.figures.most_sent(sent) };
-        let road = self.link.road().sums;
-        let lately = road.since(&std::mem::replace(&mut self.figures.road, road));
         let progress = self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
             counted_s: self.figures.counted_s,
@@ -71,11 +69,15 @@ impl SenderLoop<'_> {
             files_committed: tally.files,
             bytes_digested: tally.standing,
             limited_by: self.link.limited().map(Into::into),
-            road: RoadFigures::of(&lately),
             ..Progress::default()
         });
         self.link.observer().lanes(self.link.lanes());
         self.link.observer().event(api::Event::Progress(progress));
+        let road = self.link.road().sums;
+        let lately = road.since(&std::mem::replace(&mut self.figures.road, road));
+        if let Some(figures) = RoadFigures::of(&lately) {
+            self.link.observer().event(api::Event::Road(figures));
+        }
     }
 
     /// Ends everything in order: the lanes' queue, the lanes, the reads.

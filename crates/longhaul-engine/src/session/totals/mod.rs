@@ -168,7 +168,6 @@ impl Totals {
             bytes_done_without: without.bytes,
             files_done_without: without.files,
             limited_by: session.limited_by,
-            road: session.road,
             silent_s: session.silent_s,
             bytes_digested: before.digested.saturating_add(session.bytes_digested),
         }
@@ -213,7 +212,6 @@ impl Totals {
             stages: self.costs.stages().to_vec(),
             io: self.costs.io().map(|io| EngineReport { stream: self.stream, ..io }),
             ways: WayFigures::default(),
-            road: None,
             troubled_targets: self.troubles.into_report(),
             files_at_risk: self.files_at_risk,
         }

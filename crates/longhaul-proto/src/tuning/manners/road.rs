@@ -8,23 +8,24 @@ use crate::tuning::road::{RoadRound, RoadSums};
 impl PathControl {
     /// The sums of all rounds of this path.
     pub fn road(&self) -> &RoadSums {
-        &self.road
+        &self.rounds.road
     }
 
     /// Adds a round that is over and judged.
     pub(super) fn note_road(&mut self, round: &PathRound) {
         let (seconds, base) = (round.elapsed.as_secs_f64(), self.base.shortest);
         let size = f64::from(round.packet_bytes.max(1));
-        self.road.add(&RoadRound {
+        let (own_loss, carries, is_shared) = (self.losses.own, self.capacity(), self.is_shared());
+        self.rounds.road.add(&RoadRound {
             seconds,
             base,
             queue: Some(round.rtt.as_secs_f64() - base),
             packets: (round.delivered + round.lost) as f64 / size,
             lost: round.lost as f64 / size,
-            own_loss: self.losses.own,
+            own_loss,
             delivered: round.delivered as f64,
-            carries: self.capacity(),
-            is_shared: self.is_shared(),
+            carries,
+            is_shared,
         });
     }
 }

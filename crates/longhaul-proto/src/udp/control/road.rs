@@ -20,23 +20,24 @@ pub(super) struct UdpRoad {
 impl UdpControl {
     /// The sums of all rounds of this path.
     pub fn road(&self) -> &RoadSums {
-        &self.road.sums
+        &self.lanes.road.sums
     }
 
     /// Whether the path holds the rate down by what it loses, and not by a queue that is full: it
     /// loses unevenly, or something there drops what is above a rate.
     pub fn is_held_by_loss(&self) -> bool {
-        self.road.lossy > LOSSY
+        self.lanes.road.lossy > LOSSY
     }
 
     /// Adds a round that is over and judged.
     pub(super) fn note_road(&mut self, round: &UdpRound, queue: f64, verdict: LossVerdict) {
         let is_lossy = verdict == LossVerdict::Excess && queue < self.target();
-        self.road.lossy += (f64::from(u8::from(is_lossy)) - self.road.lossy) / MEAN_ROUNDS;
+        self.lanes.road.lossy += (f64::from(u8::from(is_lossy)) - self.lanes.road.lossy) / MEAN_ROUNDS;
         let is_shared = self.phase == UdpPhase::Equal || self.others.pressed > super::PRESSED;
-        self.road.sums.add(&RoadRound {
+        let base = self.lanes.base();
+        self.lanes.road.sums.add(&RoadRound {
             seconds: round.seconds,
-            base: self.lanes.base(),
+            base,
             queue: round.queue,
             packets: round.packets + round.lost,
             lost: round.lost,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use longhaul_core::LaneId;
 
 use super::UdpLaneLimit;
+use super::road::UdpRoad;
 use crate::time::Timestamp;
 use crate::udp::drops::DropBalance;
 use crate::udp::sending::UdpSample;
@@ -64,6 +65,8 @@ pub(super) struct LaneRounds {
     ended: VecDeque<LaneId>,
     /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
+    /// The sums of all rounds.
+    pub(super) road: UdpRoad,
 }
 
 /// One lane as its last sample had it.
@@ -136,6 +139,7 @@ impl LaneRounds {
             heard: now,
             pardoned: None,
             ended: VecDeque::new(),
+            road: UdpRoad::default(),
             datagram_bytes: DATAGRAM,
         }
     }

@@ -10,7 +10,6 @@ use longhaul_core::Rights;
 use longhaul_engine::{Limited, Stage};
 use serde::Serialize;
 
-use super::road::{RoadBody, RoadReportBody};
 use super::ways::WaysBody;
 use super::{as_map, limits};
 
@@ -85,11 +84,6 @@ pub struct Summary<'a> {
     /// The ways that data took, where there was more than one.
     #[serde(flatten)]
     pub(super) ways: WaysBody,
-    /// The path that the lanes took, and how long the run took to begin and to end. The field is
-    /// absent where no lane went to another host. Those of its own that `progress` has too are
-    /// absent where they are there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) road: Option<RoadReportBody>,
     /// One object for each target of the destination that was slow, full or failed for some time.
     /// The field is absent where all were well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -279,11 +273,6 @@ pub(super) struct ProgressBody {
     pub(super) bytes_resumed: u64,
     /// Seconds since the other side was last heard of.
     pub(super) silent_s: f64,
-    /// What the session did to its path since the event before. Only the sending side knows it, and
-    /// only where one control keeps the rate of all lanes: over TCP with `--share fair` or `polite`,
-    /// and over UDP. The field is absent where nothing of it is known, and so is each of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) road: Option<RoadBody>,
 }
 
 /// The figures of each target, about once a second, where a side receives into several.

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::millis;
 
-/// What a session did to its path. Only the sending side knows it, and only where one control keeps
-/// the rate of all lanes: over TCP with `--share fair` or `polite`, and over UDP. A field is absent
-/// where it is not known.
+/// The effect of a session on its path since the event before, about once a second. Only the
+/// sending side knows it, and only where one control keeps the rate of all lanes: over TCP with
+/// `--share fair` or `polite`, and over UDP. A field is absent where it is not known.
 #[derive(Debug, Serialize)]
 pub(in crate::output) struct RoadBody {
     /// The mean time by which the queue of the path made round trips longer, in microseconds: over
@@ -60,7 +60,7 @@ pub(in crate::output) struct RoadReportBody {
     /// The same in round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::output) last_byte_rtts: Option<f64>,
-    /// What the sessions of the run did to the path.
+    /// The effect of the sessions of the run on the path.
     #[serde(flatten)]
     pub(in crate::output) figures: RoadBody,
 }
