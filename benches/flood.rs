@@ -1,6 +1,7 @@
 //! `flood`: what a client at a rate of 500 Mbit/s keeps of it while strangers flood its daemon:
 //! 10,000 silent connections, 1,000 a second that say rubbish, 50,000 forged first packets of QUIC
-//! a second, and all of them together.
+//! a second, and all of them together; and what it keeps over UDP while somebody who sees its lane
+//! forges packets as fast as he can, copies them, and says 100,000 wrong joins a second.
 //!
 //! Attackers, client and daemon share the processors of this machine; over a network only the
 //! daemon would bear the flood. See docs/BENCHMARKS.md.
@@ -9,7 +10,11 @@
 
 #[path = "flood/attack.rs"]
 mod attack;
+#[path = "flood/forge.rs"]
+mod forge;
 mod kit;
+#[path = "kit/sniff.rs"]
+mod sniff;
 
 use std::fs;
 use std::path::Path;
@@ -19,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use attack::{Attack, Waves, captured_initials};
+use forge::{ForgedWaves, Forgery};
 use kit::{Bench, Daemon, Longhaul, Options, Running, machine_busy_s, table};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -38,6 +44,9 @@ struct Flooded {
     silent: u64,
     rubbish: u64,
     initials: u64,
+    forged: u64,
+    replayed: u64,
+    joins: u64,
     said_bytes: u64,
     heard_bytes: u64,
 }
@@ -52,6 +61,7 @@ fn main() -> Result<()> {
     let file = bench.scratch.file("file", bench.options.amount(SECONDS, 3) * RATE_BITS / 8)?;
     let (silent, rubbish, initials) = (10_000, 1000, 50_000);
     let none = Waves::default();
+    let (fast, nobody) = (1_000_000, ForgedWaves::default());
     let floods = [
         ("none", none),
         ("silent connections", Waves { silent, ..none }),
@@ -61,21 +71,51 @@ fn main() -> Result<()> {
     ];
     let mut rows = Vec::new();
     for (what, waves) in floods {
-        let flooded = push(&bench, &longhaul, (what, waves), &captured, &file.path)?;
-        bench.recorder.record(&flooded)?;
-        eprintln!("  {what}: {:.0} Mbit/s", flooded.bits_per_s / 1e6);
-        rows.push(flooded);
+        let flood = Flood { what, waves, forged: None };
+        rows.push(measure(&bench, &longhaul, flood, &captured, &file.path)?);
+    }
+    let forgeries = [
+        ("none, over UDP", nobody),
+        ("forged packets", ForgedWaves { forged: fast, ..nobody }),
+        ("copied packets", ForgedWaves { replayed: fast, ..nobody }),
+        ("wrong joins", ForgedWaves { joins: 100_000, ..nobody }),
+        ("all of these", ForgedWaves { forged: fast / 10, replayed: fast / 10, joins: 100_000 }),
+    ];
+    for (what, forged) in forgeries {
+        let flood = Flood { what, waves: none, forged: Some(forged) };
+        rows.push(measure(&bench, &longhaul, flood, &captured, &file.path)?);
     }
     print(&rows);
     bench.finish();
     Ok(())
 }
 
+/// A flood.
+struct Flood {
+    what: &'static str,
+    waves: Waves,
+    /// The forgeries of a lane over UDP. `None` for a push over TCP.
+    forged: Option<ForgedWaves>,
+}
+
+fn measure(
+    bench: &Bench,
+    longhaul: &Longhaul,
+    flood: Flood,
+    captured: &Arc<Vec<Vec<u8>>>,
+    source: &Path,
+) -> Result<Flooded> {
+    let flooded = push(bench, longhaul, flood, captured, source)?;
+    bench.recorder.record(&flooded)?;
+    eprintln!("  {}: {:.0} Mbit/s", flooded.what, flooded.bits_per_s / 1e6);
+    Ok(flooded)
+}
+
 /// Pushes to a daemon of its own, beneath a flood that goes on meanwhile.
 fn push(
     bench: &Bench,
     longhaul: &Longhaul,
-    (what, waves): (&'static str, Waves),
+    Flood { what, waves, forged }: Flood,
     captured: &Arc<Vec<Vec<u8>>>,
     source: &Path,
 ) -> Result<Flooded> {
@@ -88,9 +128,14 @@ fn push(
         let all = [&counts.silent, &counts.rubbish, &counts.initials, &counts.said, &counts.heard];
         all.map(|count| count.load(Ordering::Relaxed))
     };
+    let forgery = match forged {
+        Some(waves) => Some(Forgery::start(daemon.addr().parse()?, waves).context("forging needs root")?),
+        None => None,
+    };
     let (before, daemon_cpu, machine_cpu) = (count(), daemon.cpu_s()?, machine_busy_s()?);
     let begun = Instant::now();
     let mut command = longhaul.push(&daemon, "private", source, "");
+    command.args(["--transport", if forged.is_some() { "udp" } else { "tcp" }]);
     let client = Running::start(command.args(["--rate", RATE, "--json"]))?;
     let mut connected = None;
     client.look_until(Duration::from_secs(600), |client| {
@@ -103,6 +148,10 @@ fn push(
     let connected = connected.context("a push without a session")?;
     let (over, seconds) = (count(), begun.elapsed().as_secs_f64());
     let [silent, rubbish, initials, said_bytes, heard_bytes] = std::array::from_fn(|n| over[n] - before[n]);
+    let [forged, replayed, joins, answered] = forgery.as_ref().map_or([0; 4], |forgery| {
+        let counts = forgery.counts();
+        [&counts.forged, &counts.replayed, &counts.joins, &counts.heard].map(|count| count.load(Ordering::Relaxed))
+    });
     let carried = fs::metadata(source)?.len() as f64 * 8.0 / (seconds - connected.as_secs_f64());
     let flooded = Flooded {
         what,
@@ -116,10 +165,13 @@ fn push(
         silent,
         rubbish,
         initials,
+        forged,
+        replayed,
+        joins,
         said_bytes,
-        heard_bytes,
+        heard_bytes: heard_bytes + answered,
     };
-    drop((attack, daemon));
+    drop((attack, forgery, daemon));
     fs::remove_dir_all(&target)?;
     Ok(flooded)
 }
@@ -141,11 +193,18 @@ fn print(rows: &[Flooded]) {
         "silent",
         "rubbish/s",
         "packets/s",
+        "forged/s",
+        "copied/s",
+        "joins/s",
         "answered",
     ];
     let row = |flooded: &Flooded| {
         let per_s = |count: u64| format!("{:.0}", count as f64 / flooded.seconds);
-        let answered = flooded.heard_bytes as f64 / flooded.said_bytes.max(1) as f64;
+        // Of lanes over UDP strangers hear nothing at all: what they hear is told in bytes.
+        let answered = match flooded.said_bytes {
+            0 => format!("{} B", flooded.heard_bytes),
+            said => format!("{:.2}", flooded.heard_bytes as f64 / said as f64),
+        };
         vec![
             flooded.what.to_owned(),
             format!("{:.2}", flooded.connected_s),
@@ -158,7 +217,10 @@ fn print(rows: &[Flooded]) {
             flooded.silent.to_string(),
             per_s(flooded.rubbish),
             per_s(flooded.initials),
-            format!("{answered:.2}"),
+            per_s(flooded.forged),
+            per_s(flooded.replayed),
+            per_s(flooded.joins),
+            answered,
         ]
     };
     let rows: Vec<Vec<String>> =

@@ -1,7 +1,7 @@
 //! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against
 //! the path's rate; and a tree of small files over a long path against the same tree over none; and
-//! QUIC at a rate, beside a TCP connection; the round trips of short transfers; and sessions beside
-//! a TCP connection, with each of their shares.
+//! QUIC at a rate, beside a TCP connection; the round trips of short transfers, and what a known
+//! path is worth; and sessions beside TCP connections and each other, with each of their shares.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
-    let beside = plan.beside;
+    let (beside, transport) = (plan.beside(), plan.transport.clone());
     let bytes = plan.bytes;
     let short = plan.has_short_transfers();
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
@@ -54,13 +54,13 @@ fn main() -> Result<()> {
         small::measure(&bench, &longhaul)?;
     }
     if short {
-        short::measure(&bench, &longhaul)?;
+        short::measure(&bench, &longhaul, transport.as_deref())?;
     }
     if !quic.is_empty() {
         quic::measure(&bench, &longhaul, &quic, &with)?;
     }
-    if beside {
-        beside::measure(&bench, &longhaul, "tcp")?;
+    if let Some(choice) = &beside {
+        beside::measure(&bench, &longhaul, choice)?;
     }
     bench.finish();
     Ok(())

@@ -5,6 +5,7 @@ mod auto;
 mod ends;
 mod manners;
 mod quic;
+mod road;
 mod short;
 mod udp;
 

@@ -40,13 +40,33 @@ pub(crate) struct Plan {
     /// only
     #[arg(long)]
     quic: bool,
-    /// Only sessions beside a TCP connection, with each share that they may take
+    /// Only sessions beside others: one TCP connection with each share, ten of them, and another
+    /// session; with --rtt, --rate, --queue or --share, at these only
     #[arg(long)]
-    pub(crate) beside: bool,
+    beside: bool,
+    /// Queues, in round trips at the rate, for --beside [default: 0.25,1]
+    #[arg(long, value_name = "BDP", value_delimiter = ',')]
+    queue: Vec<f64>,
+    /// Shares, for --beside [default: fair,polite,all]
+    #[arg(long, value_name = "SHARE", value_delimiter = ',')]
+    share: Vec<String>,
+    /// The transport [default: for --beside tcp, for --short as the program chooses]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) transport: Option<String>,
     /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be
     /// repeated [default: none]
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) with: Vec<String>,
+}
+
+/// The paths and shares of sessions beside others.
+#[derive(Debug)]
+pub(crate) struct BesideChoice {
+    pub(crate) rate: Rate,
+    pub(crate) rtts: Vec<Duration>,
+    pub(crate) queues: Vec<f64>,
+    pub(crate) shares: Vec<String>,
+    pub(crate) transport: String,
 }
 
 /// A path to measure; its queue is one BDP.
@@ -78,6 +98,22 @@ impl Plan {
             true if self.loss.is_empty() => LOSS_QUIC.to_vec(),
             true => self.loss.clone(),
         }
+    }
+
+    /// The paths and shares of sessions beside others. `None` if they are not to be measured.
+    pub(crate) fn beside(&self) -> Option<BesideChoice> {
+        let shares = ["fair", "polite", "all"].map(str::to_owned);
+        self.beside.then(|| BesideChoice {
+            rate: self.rate.first().copied().unwrap_or(Rate::bits(GIGABIT)),
+            rtts: if self.rtt.is_empty() {
+                RTT_MS[..2].iter().copied().map(Duration::from_millis).collect()
+            } else {
+                self.rtt.clone()
+            },
+            queues: if self.queue.is_empty() { QUEUES_BDP.to_vec() } else { self.queue.clone() },
+            shares: if self.share.is_empty() { shares.to_vec() } else { self.share.clone() },
+            transport: self.transport.clone().unwrap_or_else(|| "tcp".to_owned()),
+        })
     }
 
     /// The paths for the large file, those of one rate together.
@@ -159,6 +195,7 @@ const GIGABIT: u64 = 1_000_000_000;
 const JUMBO: u32 = 9000;
 const RTT_MS: [u64; 3] = [20, 100, 300];
 const LOSS: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
+const QUEUES_BDP: [f64; 2] = [0.25, 1.0];
 const LOSS_QUIC: [f64; 2] = [0.0, 1e-2];
 /// The target shares, by round trip, then by loss.
 const TARGETS: [[f64; 4]; 3] = [[0.95, 0.95, 0.93, 0.90], [0.93, 0.93, 0.90, 0.88], [0.88, 0.88, 0.85, 0.80]];

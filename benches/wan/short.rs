@@ -1,6 +1,9 @@
 //! Owns the short transfers: the round trips that each takes from the start of the program to its
-//! exit, over a path whose round trip is long against everything else.
+//! exit, over a path whose round trip is long against everything else; and 0.3 GB over a path that
+//! is met for the first time, and once more.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,7 +13,7 @@ use serde::Serialize;
 
 use crate::case::Case;
 use crate::far::Far;
-use crate::kit::{Bench, Longhaul, median, run, table};
+use crate::kit::{Bench, FileData, Longhaul, make_cold, median, run, table};
 
 /// One run of a command.
 #[derive(Serialize)]
@@ -22,8 +25,84 @@ struct Short {
     round_trips: f64,
 }
 
-/// Runs and prints all rounds, with packets of both usual sizes.
-pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul) -> Result<()> {
+/// One run of a push that is over in a few seconds.
+#[derive(Serialize)]
+struct Brief {
+    #[serde(flatten)]
+    case: Case,
+    /// Whether the path was met before.
+    is_known: bool,
+    round: usize,
+    /// The part of the rate that payload had, from the start of the program to its exit.
+    of_line: f64,
+}
+
+/// Runs and prints all rounds, with packets of both usual sizes, over `transport` or whatever the
+/// program chooses.
+pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, transport: Option<&str>) -> Result<()> {
+    let over: Vec<&str> = transport.iter().flat_map(|kind| ["--transport", kind]).collect();
+    trips(bench, longhaul, &over)?;
+    let source = bench.scratch.file("brief", bench.options.amount(BYTES, BYTES / 3))?;
+    let mut rows = vec![["of the line", "first visit", "known peer", "all"].map(str::to_owned).to_vec()];
+    for loss in [0.0, 1e-3, 1e-2] {
+        let case = Case { rate: Rate::mbit(1000), rtt: Duration::from_millis(100), loss, mtu: 9000 };
+        let mut runs: Vec<Brief> = Vec::new();
+        for round in 0..bench.options.rounds() {
+            runs.extend(visits(bench, longhaul, (&case, &over), &source, round)?);
+        }
+        let of = |is_known| -> Vec<f64> {
+            runs.iter().filter(|run| run.is_known == is_known).map(|run| run.of_line).collect()
+        };
+        let all: Vec<String> = runs.iter().map(|run| format!("{:.2}", run.of_line)).collect();
+        let [first, known] = [of(false), of(true)].map(|all| format!("{:.2}", median(&all)));
+        rows.push(vec![case.name(), first, known, all.join(" ")]);
+    }
+    fs::remove_file(&source.path)?;
+    print!("\n{} MB, from the start of the program to its exit\n{}", source.bytes / 1_000_000, table(&rows));
+    Ok(())
+}
+
+/// Pushes a file over a path that nobody met before, and once more.
+fn visits(
+    bench: &Bench,
+    longhaul: &Longhaul,
+    (case, over): (&Case, &[&str]),
+    source: &FileData,
+    round: usize,
+) -> Result<[Brief; 2]> {
+    let target = bench.scratch.subdir("visits")?;
+    let memory = bench.scratch.subdir("memory")?;
+    let far = Far::new(longhaul, case, &target)?;
+    let visit = |is_known: bool| {
+        make_cold(&source.path)?;
+        run(&mut longhaul.warm_up().context("a program")?)?;
+        let begun = Instant::now();
+        run(far.push(longhaul, &source.path).args(over).env("XDG_STATE_HOME", &memory))?.good()?;
+        let bits_per_s = source.bytes as f64 * 8.0 / begun.elapsed().as_secs_f64();
+        remove_files(&target)?;
+        let brief = Brief { case: *case, is_known, round, of_line: bits_per_s / case.rate.as_bits() as f64 };
+        bench.recorder.record(&brief)?;
+        Ok::<_, anyhow::Error>(brief)
+    };
+    let both = [visit(false)?, visit(true)?];
+    drop(far);
+    fs::remove_dir_all(&target)?;
+    fs::remove_dir_all(&memory)?;
+    Ok(both)
+}
+
+/// Removes what arrived, so that it comes again.
+fn remove_files(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn trips(bench: &Bench, longhaul: &Longhaul, over: &[&str]) -> Result<()> {
     let small = bench.scratch.file("1-KB", 1000)?;
     let large = bench.scratch.file("1-MB", 1_000_000)?;
     for mtu in [9000, 1500] {
@@ -42,6 +121,9 @@ pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul) -> Result<()> {
                 (WHAT[4].0, far.near(pull)),
             ];
             for (what, mut command) in commands {
+                if what != WHAT[3].0 {
+                    command.args(over);
+                }
                 let begun = Instant::now();
                 run(&mut command)?.good()?;
                 let round_trips = begun.elapsed().div_duration_f64(ROUND_TRIP);
@@ -75,3 +157,5 @@ const WHAT: [(&str, Option<f64>); 5] = [
     ("pull 1 KB", None),
 ];
 const ROUND_TRIP: Duration = Duration::from_secs(1);
+/// Bytes of the push that is over in a few seconds.
+const BYTES: u64 = 300_000_000;

@@ -22,7 +22,7 @@ fn descriptors(pid: i32) -> usize {
 }
 
 /// The most memory that a process ever had, in MiB.
-fn peak_mib(pid: i32) -> u64 {
+pub(super) fn peak_mib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() / 1024

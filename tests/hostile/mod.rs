@@ -15,6 +15,7 @@ mod durable;
 mod escapes;
 mod flood;
 mod folding;
+mod forgery;
 mod forty;
 mod frames;
 mod full;

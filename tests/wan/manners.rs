@@ -16,14 +16,14 @@ const LINE: f64 = 200e6;
 const PATH: &str = "rate=200Mbit/s,rtt=20ms,queue=0.6bdp";
 
 /// A connection under cubic that sends as much as it can from near to far.
-struct Rival {
+pub(super) struct Rival {
     near: TcpStream,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Rival {
     /// Begins, and waits until it is past its slow start.
-    fn start(far: &Far) -> Rival {
+    pub(super) fn start(far: &Far) -> Rival {
         let (at, there) = (far.wan.far().address(0), far.wan.far());
         let listener = there.run(|| TcpListener::bind((at, 0)).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -46,7 +46,7 @@ impl Rival {
         tcp::state(&self.near).unwrap().acked
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.near.shutdown(Shutdown::Both).unwrap();
         self.threads.into_iter().for_each(|one| one.join().unwrap());
     }

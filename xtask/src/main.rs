@@ -5,6 +5,7 @@
 mod cuts;
 mod deb;
 mod dist;
+mod handshakes;
 mod kills;
 #[path = "../../benches/kit/mod.rs"]
 mod kit;
@@ -12,6 +13,8 @@ mod long;
 mod medium;
 mod peers;
 mod sim;
+#[path = "../../benches/kit/sniff.rs"]
+mod sniff;
 mod ssh;
 mod swaps;
 
@@ -30,6 +33,9 @@ enum Xtask {
     /// Build the program as it is handed out: stripped, with its debug information in a file beside
     /// it
     Dist,
+    /// Look at the packets of each transport's handshakes over an emulated path, and print their
+    /// round trips (needs root)
+    Handshakes(handshakes::HandshakesArgs),
     /// Kill real clients and daemons in mid-transfer at random moments, and see that what they
     /// promised is kept
     Kills(kills::KillsArgs),
@@ -56,6 +62,7 @@ fn main() -> Result<()> {
         Xtask::Cuts(args) => cuts::run(&args),
         Xtask::Deb(args) => deb::run(&args),
         Xtask::Dist => dist::run(),
+        Xtask::Handshakes(args) => handshakes::run(&args),
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Long(args) => long::run(&args),
         Xtask::Medium(args) => medium::run(&args),

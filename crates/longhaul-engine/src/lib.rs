@@ -58,8 +58,9 @@ pub use api::{
     Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
     LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, Metadata, MetadataLoss, Observer,
     OwnFacts, PathFacts, PathFigures, PathKey, PathMemory, PathRate, Progress, RATE_MIN, Reach, Redial, Remote,
-    RemotePath, Report, Settings, SkipReason, SshFigures, SshHost, Start, StartNote, Stop, StopTrigger, StreamDest,
-    StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify, WayFigures,
+    RemotePath, Report, RoadFigures, RoadReport, Settings, SkipReason, SshFigures, SshHost, Start, StartNote, Stop,
+    StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
+    WayFigures,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -93,8 +94,8 @@ pub use longhaul_sys::signals::outlive_signals;
 pub use longhaul_sys::{accounts, ignores_hangup, privileges, take_sockets};
 pub use measure::lab;
 pub use measure::{
-    CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, UdpReport, UdpRun, Way,
-    bench_cell, bench_net, io_mode, receive_over_udp, send_over_udp,
+    CellReport, CellRun, HalfReport, LaneFigures, LanesStood, NOISE_NAME, NetReport, NetRun, SentFigures, UdpReport,
+    UdpRun, Way, bench_cell, bench_net, io_mode, receive_over_udp, send_over_udp,
 };
 
 /// Prepares the process: as many open files as the system allows, and limits on file sizes that

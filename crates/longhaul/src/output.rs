@@ -21,6 +21,7 @@ mod meter;
 mod narrator;
 mod plot;
 mod progress;
+mod road;
 mod screen;
 mod set;
 mod slow;

@@ -12,7 +12,7 @@ use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
 use serde::{Deserialize, Serialize};
 
-use super::{FilesAtRisk, MetadataLoss, TargetFigures};
+use super::{FilesAtRisk, MetadataLoss, RoadFigures, TargetFigures};
 
 /// Hears events while the engine works. It is called from the session loop, and must return
 /// quickly.
@@ -50,6 +50,9 @@ pub enum Event {
     Redial(Redial),
     /// Another session stands in its place: its id, hex.
     Redialled(String),
+    /// About once a second, where this side sends and knows it: what the session did to its path
+    /// since the last time.
+    Road(RoadFigures),
     /// About once a second, where there are several paths: what each has carried.
     Paths(Vec<PathFigures>),
     /// About once a second, where this side receives into several targets: how each does.

@@ -8,6 +8,7 @@ mod job;
 mod losses;
 mod memory;
 mod report;
+mod road;
 mod settings;
 mod stop;
 mod targets;
@@ -23,6 +24,7 @@ pub use job::{
 pub use losses::{LossAt, MetadataLoss};
 pub use memory::{PathFacts, PathKey, PathMemory, PathRate};
 pub use report::{Report, WayFigures};
+pub use road::{RoadFigures, RoadReport};
 pub use settings::{Metadata, RATE_MIN, Settings, Transport, Verify};
 pub(crate) use stop::KICKED;
 pub use stop::{Stop, StopTrigger};

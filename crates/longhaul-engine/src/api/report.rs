@@ -7,6 +7,7 @@ use longhaul_disk::EngineReport;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Limited, PathFigures, SshFigures};
+use super::road::RoadReport;
 use super::targets::TroubledTarget;
 use crate::cpu::Stage;
 
@@ -82,6 +83,9 @@ pub struct Report {
 pub struct WayFigures {
     /// The figures of each of several paths. Empty where there was one.
     pub paths: Vec<PathFigures>,
+    /// The effect of the run on its path, and how long it took to begin and to end. `None` where no
+    /// lane went to another host.
+    pub road: Option<RoadReport>,
     /// The cost of ssh. `None` where it led nowhere in this run.
     pub ssh: Option<SshFigures>,
 }

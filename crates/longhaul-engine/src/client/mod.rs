@@ -137,8 +137,9 @@ pub async fn run(
     if result.is_ok() {
         known.remember().await;
     }
-    let ways = WayFigures { paths: paths.figures(), ssh: costs.figures() };
-    Report { ways, ..conclude(result, &*observer, begun) }
+    let report = conclude(result, &*observer, begun);
+    let ways = WayFigures { paths: paths.figures(), ssh: costs.figures(), ..report.ways };
+    Report { ways, ..report }
 }
 
 /// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any
@@ -207,7 +208,9 @@ fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Insta
     if let Some(fault) = &totals.fault {
         observer.event(Event::Fault(fault.clone()));
     }
-    totals.into_report(begun.elapsed().as_secs_f64())
+    let road = totals.road(begun);
+    let ways = WayFigures { road, ..WayFigures::default() };
+    Report { ways, ..totals.into_report(begun.elapsed().as_secs_f64()) }
 }
 
 pub(crate) struct Run {

@@ -40,6 +40,15 @@ pub(crate) enum PathUse {
     Shared,
 }
 
+/// A path, as the control of its lanes' rate sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PathView {
+    /// Its users.
+    pub(crate) users: PathUse,
+    /// The part of the network that limits. `None` if the control does not know, or there is none.
+    pub(crate) limit: Option<Limit>,
+}
+
 /// The bottleneck search. See the module.
 #[derive(Debug)]
 pub(crate) struct Limiter {
@@ -53,7 +62,7 @@ pub(crate) struct Limiter {
     peer_limit: Option<(Instant, Option<Limited>)>,
     /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
-    path_use: PathUse,
+    path: PathView,
     spent: Spent,
 }
 
@@ -100,7 +109,7 @@ impl Limiter {
             cpu: CpuSeen::now(&StageTimes::default()),
             peer_limit: None,
             limited: None,
-            path_use: PathUse::Alone,
+            path: PathView { users: PathUse::Alone, limit: None },
             spent: Spent::default(),
         }
     }
@@ -112,9 +121,9 @@ impl Limiter {
         }
     }
 
-    /// Records who uses the path.
-    pub(crate) fn set_path_use(&mut self, path_use: PathUse) {
-        self.path_use = path_use;
+    /// Records how the control of its rate sees the path.
+    pub(crate) fn set_path(&mut self, path: PathView) {
+        self.path = path;
     }
 
     /// Records the other side's report of what limits it.
@@ -141,15 +150,16 @@ impl Limiter {
         }
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now)).as_secs_f64();
         let looks = std::mem::take(&mut self.looks);
-        let (path, count) = self.path(lanes);
+        let (path, count) = self.counted(lanes);
         let processors = self.processors(CpuSeen::now(times), elapsed, count);
         let heard =
             self.peer_limit.filter(|(at, _)| now.saturating_duration_since(*at) < STALE_AFTER).map(|(_, by)| by);
         let own = match self.role {
             Role::Sender => {
                 let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
-                let (held, shared) = (looks.share(looks.held), self.path_use == PathUse::Shared);
-                let sending = Sending { source, unwanted, paced, held, shared, path, processors };
+                let (held, shared) = (looks.share(looks.held), self.path.users == PathUse::Shared);
+                let named = self.path.limit;
+                let sending = Sending { source, unwanted, paced, held, shared, named, path, processors };
                 of_transfer(&sending, heard.map_or(Heard::Silence, Heard::Says))
             }
             Role::Receiver => {
@@ -187,7 +197,7 @@ impl Limiter {
     }
 
     /// The lanes' counts since the last second, and the number of lanes.
-    fn path<'a>(&mut self, lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>) -> (Option<Path>, usize) {
+    fn counted<'a>(&mut self, lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>) -> (Option<Path>, usize) {
         let (mut sum, mut count, mut seen) = (Sum::default(), 0, HashMap::new());
         for (id, handle) in lanes {
             count += 1;

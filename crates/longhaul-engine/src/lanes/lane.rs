@@ -11,6 +11,7 @@ use longhaul_core::LaneId;
 use longhaul_net::{LaneHandle, TransportFacts};
 
 use super::manners::LaneMet;
+use super::road::LaneRoad;
 use super::tune::RunningLane;
 use super::worker::pulse::{Doing, Pulse, PulseReading};
 
@@ -130,6 +131,11 @@ impl StandingLane {
         };
         let still = self.starved.is_some_and(|(since, _)| now - since >= after);
         still && self.handle.quiet().is_some_and(|quiet| quiet >= after)
+    }
+
+    /// Adds the lane to the road of all.
+    pub(crate) fn add_to(&self, road: &mut LaneRoad) {
+        road.add_lane(&self.handle, self.pulse.payload_times());
     }
 
     /// Closes this side's end; the thread ends soon. Also returns the counters at that time.

@@ -19,6 +19,7 @@ use longhaul_core::{LaneId, PathShare, Role};
 use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, LaneStream};
 use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::manners::{PathControl, PathPhase, PathRound};
+use longhaul_proto::tuning::road::RoadSums;
 
 use self::own::OwnPaths;
 use super::tune::{LaneTask, TuningStep, delivered_between};
@@ -39,6 +40,8 @@ pub(crate) struct LaneManners {
     /// Whether all lanes that stand are on one of them.
     are_all: bool,
     steps: Vec<TuningStep>,
+    /// The road of paths that were forgotten.
+    past: RoadSums,
 }
 
 /// A lane that stands.
@@ -113,15 +116,8 @@ impl LaneManners {
     /// The manners of a side that begins.
     pub(crate) fn new(role: Role, share: PathShare) -> LaneManners {
         let keeps = role == Role::Sender && share != PathShare::All;
-        LaneManners {
-            keeps,
-            share,
-            paths: Vec::new(),
-            path_of: HashMap::new(),
-            own: OwnPaths::default(),
-            are_all: false,
-            steps: Vec::new(),
-        }
+        let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::default(), HashMap::new(), Vec::new());
+        LaneManners { keeps, share, paths, path_of, own, are_all: false, steps, past: RoadSums::default() }
     }
 
     /// Takes a lane that joined. `pacer`: has the rate that was asked for.
@@ -179,7 +175,14 @@ impl LaneManners {
             let has_lanes = self.path_of.values().any(|ends| *ends == path.ends);
             path.left = if has_lanes { None } else { path.left.or(Some(now)) };
         }
-        self.paths.retain(|path| path.left.is_none_or(|left| now - left < REMEMBERED_FOR));
+        let past = &mut self.past;
+        self.paths.retain(|path| {
+            let stays = path.left.is_none_or(|left| now - left < REMEMBERED_FOR);
+            if !stays {
+                past.add_all(path.control.road());
+            }
+            stays
+        });
         let keeper = if self.are_all && self.standing().count() == 1 { SumKeeper::Account } else { SumKeeper::Nobody };
         let path_of = &self.path_of;
         for path in self.paths.iter_mut().filter(|path| now >= path.next) {
@@ -226,6 +229,14 @@ impl LaneManners {
     /// Whether others on a path leave this session less than there is.
     pub(crate) fn is_shared(&self) -> bool {
         self.own.is_shared() || self.standing().any(|path| path.control.is_shared())
+    }
+
+    /// The road so far, over all paths.
+    pub(crate) fn road(&self) -> RoadSums {
+        let mut sums = self.past;
+        sums.add_all(&self.own.road());
+        self.paths.iter().for_each(|path| sums.add_all(path.control.road()));
+        sums
     }
 
     /// The changes since the last call, for people.

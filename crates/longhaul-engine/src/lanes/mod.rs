@@ -18,6 +18,7 @@ mod manners;
 pub(crate) mod pool;
 pub(crate) mod registry;
 pub(crate) mod replace;
+pub(crate) mod road;
 pub(crate) mod rules;
 mod search;
 mod shares;

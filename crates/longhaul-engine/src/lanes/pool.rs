@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, LaneId, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
-use longhaul_proto::wire::message::Transport;
+use longhaul_proto::wire::message::{Limit, Transport};
 
 use super::JoinedLane;
-use super::bottleneck::PathUse;
+use super::bottleneck::{PathUse, PathView};
 use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::manners::LaneManners;
 use super::replace::Replacement;
+use super::road::LaneRoad;
 use super::rules::{LaneControls, LaneRules};
 use super::search::LaneSearch;
 use super::shares::LaneShares;
@@ -65,8 +66,16 @@ pub(crate) struct Lanes {
     manners: LaneManners,
     next_sample: Instant,
     vacancy: Vacancy,
-    /// Pieces and units that retired lanes moved.
-    retired_lanes: (u64, u64),
+    retired: RetiredLanes,
+}
+
+/// The sums over lanes that do not stand any more.
+#[derive(Debug, Default)]
+struct RetiredLanes {
+    /// Pieces and units that they moved.
+    pieces: u64,
+    units: u64,
+    road: LaneRoad,
 }
 
 impl Lanes {
@@ -90,7 +99,7 @@ impl Lanes {
             manners: LaneManners::new(rules.role, rules.share),
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
-            retired_lanes: (0, 0),
+            retired: RetiredLanes::default(),
         }
     }
 
@@ -210,9 +219,11 @@ impl Lanes {
     /// Closes this side's end of a lane; its thread ends soon.
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
+        lane.add_to(&mut self.retired.road);
         let (leaving, reading) = lane.close();
         self.shares.wake();
-        self.retired_lanes = (self.retired_lanes.0 + reading.pieces, self.retired_lanes.1 + reading.units);
+        self.retired.pieces += reading.pieces;
+        self.retired.units += reading.units;
         self.leaving.push(leaving);
         self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
@@ -281,9 +292,20 @@ impl Lanes {
         self.manners.look_at().map_or(self.next_sample, |at| at.min(self.next_sample))
     }
 
-    /// The users of the path.
-    pub(crate) fn path_use(&self) -> PathUse {
-        if self.manners.is_shared() { PathUse::Shared } else { PathUse::Alone }
+    /// The path, as its control sees it.
+    pub(crate) fn path(&self) -> PathView {
+        let limit = self.shares.path().limit();
+        let is_shared = self.manners.is_shared() || limit == Some(Limit::NetworkShared);
+        PathView { users: if is_shared { PathUse::Shared } else { PathUse::Alone }, limit }
+    }
+
+    /// The road of all lanes so far.
+    pub(crate) fn road(&self) -> LaneRoad {
+        let mut road = self.retired.road;
+        self.running.values().for_each(|lane| lane.add_to(&mut road));
+        road.sums = self.manners.road();
+        road.sums.add_all(&self.shares.path().road());
+        road
     }
 
     /// The handles of the lanes that stand.
@@ -364,7 +386,7 @@ impl Lanes {
             Doing::Paced => self.role == Role::Receiver,
             Doing::Nothing | Doing::Moving | Doing::Held => false,
         });
-        (self.retired_lanes.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
+        (self.retired.pieces + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
 
     /// Payload bytes moved so far of units that are under way.
@@ -374,7 +396,7 @@ impl Lanes {
 
     /// The ids to grant in place of lost lanes.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
-        let units = self.retired_lanes.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
+        let units = self.retired.units + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
         self.replacement.grant(Instant::now(), self.running.len(), self.wanted.count, units)
     }
 

@@ -15,4 +15,4 @@ pub use matrix::{CellReport, CellRun, HalfReport, NOISE_NAME, bench_cell, io_mod
 pub use net::{NetReport, NetRun, Way, bench_net};
 pub use udp::{UdpReport, UdpRun, receive_over_udp, send_over_udp};
 pub(crate) use watch::LaneWatch;
-pub use watch::{LaneFigures, SentFigures};
+pub use watch::{LaneFigures, LanesStood, SentFigures};

@@ -15,8 +15,8 @@ use longhaul_proto::receiver::Landing;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::Far;
 
-use super::{LaneFigures, LaneWatch};
-use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, Stop, Verify};
+use super::{LaneFigures, LaneWatch, LanesStood};
+use crate::api::{Event, FileStatus, Limited, Observer, Remote, RoadReport, Settings, Start, Stop, Verify};
 use crate::budget;
 use crate::client::Run;
 use crate::client::connect::Agreed;
@@ -83,12 +83,12 @@ pub struct NetReport {
     pub stages: Vec<(Stage, f64)>,
     /// The parts that limited, with shares of the time in which that is known: the largest first.
     pub limits: Vec<Limited>,
+    /// The effect of the run on its path, and how long it took to begin and to end.
+    pub road: Option<RoadReport>,
     /// The lanes, in the order in which they joined.
     pub lanes: Vec<LaneFigures>,
-    /// Lanes that stood at once, at most.
-    pub lanes_most: u32,
-    /// Lanes that stood at the end.
-    pub lanes_last: u32,
+    /// The number of lanes that stood.
+    pub stood: LanesStood,
 }
 
 /// Measures. `settings` count as far as they concern the network and memory.
@@ -226,7 +226,7 @@ fn report(
     let chunk = heard.start.as_ref().map_or(0, |(_, start)| start.chunk.bytes());
     // The last chunk of a file that ends before its time may be shorter.
     let in_time = moving.map_or(0, |moving| moving.units.saturating_mul(chunk)).min(bytes_moved);
-    let report = totals.into_report(0.0);
+    let (road, report) = (totals.road(ear.begun), totals.into_report(0.0));
     // That a source whose time is over changes is how it ends.
     let is_over = |time: Duration| moving.is_some_and(|moving| moving.begun().elapsed() >= time);
     let ended = |fault: &Fault| fault.code == FaultCode::Changed && time.is_some_and(is_over);
@@ -242,9 +242,9 @@ fn report(
         receiver_cpu: report.receiver_cpu,
         stages: report.stages,
         limits: report.limits,
+        road,
         lanes: watch.figures(),
-        lanes_most: watch.standing().most,
-        lanes_last: watch.standing().last,
+        stood: watch.standing(),
     }
 }
 

@@ -51,11 +51,11 @@ pub struct SentFigures {
 
 /// The number of lanes that stood.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Standing {
+pub struct LanesStood {
     /// The most at one time.
-    pub(crate) most: u32,
+    pub most: u32,
     /// The number at the last look that found any.
-    pub(crate) last: u32,
+    pub last: u32,
 }
 
 /// The lanes of one run. See the module.
@@ -68,7 +68,7 @@ pub(crate) struct LaneWatch {
 #[derive(Debug, Default)]
 struct WatchState {
     lanes: BTreeMap<LaneId, WatchedLane>,
-    standing: Standing,
+    standing: LanesStood,
     /// Whether payload is through, so that looks count no more.
     is_over: bool,
 }
@@ -111,11 +111,11 @@ impl LaneWatch {
         }
         let standing = seen.lanes.values_mut().filter_map(WatchedLane::look).count() as u32;
         if standing > 0 {
-            seen.standing = Standing { most: seen.standing.most.max(standing), last: standing };
+            seen.standing = LanesStood { most: seen.standing.most.max(standing), last: standing };
         }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> LanesStood {
         self.lock().standing
     }
 

@@ -38,6 +38,9 @@ pub struct Sending {
     pub held: f64,
     /// Whether others on the path leave this session less than there is.
     pub shared: bool,
+    /// The part of the network that the control of the lanes' rate names. `None` if there is no
+    /// such control, or it does not know.
+    pub named: Option<Limit>,
     /// The counts of the kernel. `None` within a host.
     pub path: Option<Path>,
     /// The load of this side's processors.
@@ -104,7 +107,7 @@ pub fn of_receiver(seen: &Receiving) -> Option<Limited> {
 
 /// The limit of the transfer. `None` if it is not known.
 pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
-    let Sending { source, unwanted, paced, held, shared, path, processors } = *seen;
+    let Sending { source, unwanted, paced, held, shared, named, path, processors } = *seen;
     let mut shares = Shares::default();
     shares.add(Limit::Source, source);
     shares.add(Limit::NetworkRate, paced);
@@ -128,7 +131,8 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
         // Within a host, nothing else is left, once the receiver was heard.
         (None, None) if heard == Heard::Silence => {}
         (None, None) => shares.add(processors.most, rest),
-        (None, Some(path)) => match path.line(heard) {
+        // Who sets the rate knows why; the counters of its lanes do not tell.
+        (None, Some(path)) => match named.unwrap_or_else(|| path.line(heard)) {
             Limit::NetworkRate | Limit::NetworkLoss if shared => shares.add(Limit::NetworkShared, rest),
             line => shares.add(line, rest),
         },
@@ -262,6 +266,27 @@ mod tests {
             ("hardly a loss", over(Path { resent: 0.0009, ..FREE }), WELL, Limit::NetworkRate, 1.0),
             ("losses of a full queue", over(Path { stretch: 1.3, ..lossy }), WELL, Limit::NetworkRate, 1.0),
             ("others on the path", Sending { shared: true, ..over(lossy) }, WELL, Limit::NetworkShared, 1.0),
+            (
+                "losses that a control bears",
+                Sending { named: Some(Limit::NetworkRate), ..over(Path { resent: 0.02, ..FREE }) },
+                WELL,
+                Limit::NetworkRate,
+                1.0,
+            ),
+            (
+                "losses that hold a control down",
+                Sending { named: Some(Limit::NetworkLoss), ..over(FREE) },
+                WELL,
+                Limit::NetworkLoss,
+                1.0,
+            ),
+            (
+                "others, as a control finds",
+                Sending { named: Some(Limit::NetworkRate), shared: true, ..over(FREE) },
+                WELL,
+                Limit::NetworkShared,
+                1.0,
+            ),
             ("a share is kept", Sending { shared: true, held: 0.9, ..sending }, WELL, Limit::NetworkShared, 1.0),
             (
                 "a share is kept by a busy host",

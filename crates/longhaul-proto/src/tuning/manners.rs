@@ -32,6 +32,7 @@ mod dip;
 mod history;
 mod losses;
 mod reroute;
+mod road;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use self::history::{BaseRoundTrip, CarriedRates, Shows};
 use self::losses::{Loss, Losses};
 use self::reroute::SameRoundTrip;
 use self::round::OpenRound;
+use super::road::RoadSums;
 
 pub use self::round::PathRound;
 
@@ -95,6 +97,8 @@ struct Rounds {
     open: OpenRound,
     /// Rounds whose counts still show that the lanes lacked work, or the other host room.
     lacking: u32,
+    /// The sums of all rounds, of whatever phase.
+    road: RoadSums,
 }
 
 /// Others that fill the queue of the path.
@@ -231,6 +235,7 @@ impl PathControl {
             PathPhase::Drain => self.drain(queue),
             PathPhase::Steady => self.steer(queue, loss, round),
         }
+        self.note_road(round);
     }
 
     fn shows(&self, queue: f64) -> Shows {

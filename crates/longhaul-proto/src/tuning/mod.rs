@@ -1,6 +1,7 @@
 //! The tuning of lanes while data flows: their number, their congestion control, and their
 //! transport ([`transport`]), judged by the bytes that they deliver; the rate that they keep
-//! together ([`manners`]); and the part that limits the transfer ([`limit`]).
+//! together ([`manners`]); the part that limits the transfer ([`limit`]); and what a session does
+//! to its path ([`road`]).
 //!
 //! In: samples of each lane, once a second. Out: decisions, each with its reason. Sans-I/O: the
 //! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no
@@ -10,6 +11,7 @@ mod algorithm;
 mod lanes;
 pub mod limit;
 pub mod manners;
+pub mod road;
 #[cfg(test)]
 mod tests;
 pub mod transport;

@@ -26,6 +26,7 @@ mod known;
 mod losses;
 mod others;
 mod receiver;
+mod road;
 mod rounds;
 mod start;
 mod steady;
@@ -329,6 +330,7 @@ impl UdpControl {
         // Among cubic flows each loss counts, as each of theirs does to them.
         let spare = if self.phase == UdpPhase::Equal { SPARE_EQUAL } else { SPARE };
         let verdict = self.losses.judge(round, judged, self.may_learn(), (borne, spare));
+        self.note_road(round, queue, verdict);
         self.others.pass(round.seconds);
         if verdict == LossVerdict::Excess && self.pace.rate < FLOOR_NEAR * self.least() {
             self.pace.floor = FLOOR_CUT * self.least();

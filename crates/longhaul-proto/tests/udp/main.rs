@@ -8,6 +8,7 @@ mod known;
 mod line;
 mod mutants;
 mod receiving;
+mod roads;
 mod sending;
 mod signals;
 mod world;

@@ -19,8 +19,8 @@ use longhaul_core::{ByteCount, Fault};
 use longhaul_engine::{LaneFigures, Limited, NetReport, SentFigures, Stage, Way};
 use serde::Serialize;
 
-use super::events::{CpuPerGb, as_map, limits, millis, protection};
-use super::{JsonLines, Talker, units, words};
+use super::events::{CpuPerGb, RoadReportBody, as_map, limits, millis, protection};
+use super::{JsonLines, Talker, road, units, words};
 use crate::exit::Exit;
 use crate::settings::{NetCase, Talk};
 
@@ -152,6 +152,10 @@ struct BenchPathBody {
     path_mtu_bytes: Option<u32>,
     /// The payload of one TCP segment, in bytes. Only the sending side knows it.
     segment_bytes: Option<u32>,
+    /// The effect of the run on its path, by the fields of the `summary` of a transfer. The field
+    /// is absent where no lane went to another host, and of a single lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    road: Option<RoadReportBody>,
 }
 
 /// The figures of a lane.
@@ -210,7 +214,10 @@ impl NetTelling {
         let header = if self.done == 1 { HEADER } else { "" };
         let mut out = io::stdout().lock();
         out.write_all(format!("{header}{}\n", row(case, report)).as_bytes())?;
-        out.flush()
+        out.flush()?;
+        drop(out);
+        report.road.iter().for_each(|taken| self.talker.note(road::line(taken)));
+        Ok(())
     }
 
     /// Writes the last line, with the fault if one ended the measurement.
@@ -267,9 +274,9 @@ fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run,
         bytes_allowed: report.bytes_allowed,
         chunk_bytes: start.map(|start| start.chunk.bytes()),
         session: start.map(|start| start.session.as_str()),
-        lanes: report.lanes_most,
+        lanes: report.stood.most,
         lanes_first: start.map_or(0, |start| start.lanes),
-        lanes_last: report.lanes_last,
+        lanes_last: report.stood.last,
         congestion: (!sent.is_empty()).then_some(congestion),
         bytes: report.bytes,
         seconds: millis(report.seconds),
@@ -281,7 +288,7 @@ fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run,
         limited_share: report.limits.first().map(|limited| millis(limited.share)),
         limits: &report.limits,
         stages: &report.stages,
-        path: path(&report.lanes),
+        path: BenchPathBody { road: report.road.as_ref().map(RoadReportBody::of), ..path(&report.lanes) },
         per_lane: report.lanes.iter().map(lane_body).collect(),
     }
 }
@@ -316,6 +323,7 @@ fn path(lanes: &[LaneFigures]) -> BenchPathBody {
         jitter_us: mean(|lane| lane.jitter),
         path_mtu_bytes: sent.iter().filter_map(|lane| lane.path_mtu).min(),
         segment_bytes: sent.iter().filter_map(|lane| lane.segment_bytes).min(),
+        road: None,
     }
 }
 
@@ -328,8 +336,8 @@ fn row(case: &NetCase, report: &NetReport) -> String {
     let ms = |us: Option<u64>| or_dash(us.map(|us| format!("{:.2}", us as f64 / 1e3)));
     let cpu = |seconds: Option<f64>| or_dash(seconds.map(|s| format!("{s:.2}")));
     let lanes = match case.lanes {
-        Some(_) => report.lanes_most.to_string(),
-        None => format!("auto:{}", report.lanes_most),
+        Some(_) => report.stood.most.to_string(),
+        None => format!("auto:{}", report.stood.most),
     };
     let limited = report.limits.first().map(|limited| format!("{} {:.0} %", limited.by.name(), limited.share * 100.0));
     let CpuPerGb { sender, receiver } = per_gb(report);

@@ -7,6 +7,7 @@
 mod bodies;
 mod not_kept;
 mod printable;
+mod road;
 mod ways;
 
 use std::io::{self, Write};
@@ -17,8 +18,8 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     DeviceDepth, EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed,
-    ListedKind, ListedPartial, MetadataLoss, PathFigures, Progress, Protection, Report, Stage, Start, StreamFigures,
-    SyncMethod, TargetFigures, TroubledTarget,
+    ListedKind, ListedPartial, MetadataLoss, PathFigures, Progress, Protection, Report, RoadFigures, Stage, Start,
+    StreamFigures, SyncMethod, TargetFigures, TroubledTarget,
 };
 use serde::Serialize;
 
@@ -34,10 +35,12 @@ use bodies::{
     PartialBody, ProgressBody, StartBody, StreamBody, Target, TargetBody, TargetsBody, TroubledBody, WarningBody,
 };
 use printable::Printable;
+use road::RoadBody;
 use ways::{PathsBody, WaysBody, path_bodies};
 
 pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
+pub(super) use road::RoadReportBody;
 
 /// Writes events. Each line is flushed: a script reads along.
 pub struct JsonLines<W: Write> {
@@ -94,6 +97,11 @@ impl<W: Write> JsonLines<W> {
             silent_s: millis(progress.silent_s),
         };
         self.say("progress", body)
+    }
+
+    /// Tells what the session did to its path of late.
+    pub(super) fn road(&mut self, figures: &RoadFigures) -> io::Result<()> {
+        self.say("road", RoadBody::of(figures))
     }
 
     /// Tells the bytes that each of several paths has carried.

@@ -19,7 +19,7 @@ use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
 use super::slow::{self, SlowTargets};
-use super::{JsonLines, Summary, Talker, units, words};
+use super::{JsonLines, Summary, Talker, road, units, words};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -129,6 +129,7 @@ impl Narrator {
             }
             Event::Lanes(tuned) => self.lanes(&tuned),
             Event::Paths(figures) => self.paths(&figures),
+            Event::Road(figures) if self.telling.json => self.print(|json| json.road(&figures)),
             Event::Targets(figures) => self.targets(&figures),
             Event::AtRisk(files) => self.at_risk(&files),
             Event::NotKept(loss) => self.not_kept(&loss),
@@ -194,6 +195,9 @@ impl Narrator {
         }
         if end.report.files_at_risk > 0 {
             talker.hint(closing::CHECK_FILES_AT_RISK);
+        }
+        if let Some(taken) = end.report.ways.road.as_ref().filter(|_| talker.names_files()) {
+            talker.say(road::line(taken));
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));

@@ -12,11 +12,12 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 48] = [
+const EVENTS: [Event; 49] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
     ("lanes", None, "LanesBody"),
+    ("road", None, "RoadBody"),
     ("paths", None, "PathsBody"),
     ("targets", None, "TargetsBody"),
     ("at_risk", None, "AtRiskBody"),

@@ -13,6 +13,7 @@ use longhaul_core::{LaneId, PathShare};
 use longhaul_net::{LaneHandle, PathControl, PathOrder, PathSeen, SharedPath};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::tuning::Why;
+use longhaul_proto::tuning::road::RoadSums;
 use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase, UdpRateLimit};
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
@@ -24,7 +25,11 @@ use crate::lanes::worker::pacer::Pacer;
 
 /// The paths of such lanes.
 #[derive(Debug, Default)]
-pub(super) struct OwnPaths(Vec<OwnPath>);
+pub(super) struct OwnPaths {
+    paths: Vec<OwnPath>,
+    /// The road of paths that were forgotten.
+    past: RoadSums,
+}
 
 #[derive(Debug)]
 struct OwnPath {
@@ -44,14 +49,21 @@ impl OwnPaths {
         if is_short && share != PathShare::Polite {
             return;
         }
-        self.0.retain(|path| !path.control.is_forgotten(now));
-        let path = match self.0.iter().position(|path| path.ends == ends) {
-            Some(place) => &self.0[place],
+        let past = &mut self.past;
+        self.paths.retain(|path| {
+            let stays = !path.control.is_forgotten(now);
+            if !stays {
+                past.add_all(path.control.lock().control.road());
+            }
+            stays
+        });
+        let path = match self.paths.iter().position(|path| path.ends == ends) {
+            Some(place) => &self.paths[place],
             None => {
                 let control = SharedControl::new(share, seen.smoothed, pacer.clone());
                 let path = SharedPath::new(Box::new(control.clone()), control.order());
-                self.0.push(OwnPath { ends, control, path, told: None });
-                &self.0[self.0.len() - 1]
+                self.paths.push(OwnPath { ends, control, path, told: None });
+                &self.paths[self.paths.len() - 1]
             }
         };
         path.control.lock().lanes.insert(id);
@@ -60,12 +72,19 @@ impl OwnPaths {
 
     /// Whether others on a path leave this session less than there is.
     pub(super) fn is_shared(&self) -> bool {
-        self.0.iter().any(|path| path.control.state() == Some(ToldState::Shared))
+        self.paths.iter().any(|path| path.control.state() == Some(ToldState::Shared))
+    }
+
+    /// The road so far, over all paths.
+    pub(super) fn road(&self) -> RoadSums {
+        let mut sums = self.past;
+        self.paths.iter().for_each(|path| sums.add_all(path.control.lock().control.road()));
+        sums
     }
 
     /// The changes since the last call, for people.
     pub(super) fn take_steps(&mut self, now: Instant) -> Vec<TuningStep> {
-        self.0.iter_mut().filter_map(|path| path.change(now)).collect()
+        self.paths.iter_mut().filter_map(|path| path.change(now)).collect()
     }
 }
 
@@ -273,7 +292,7 @@ mod tests {
         for (id, interface) in [(1, 1), (2, 1), (3, 2)] {
             paths.joined(LaneId(id), &handle, (Some(interface), None), PathShare::Fair, &pacer);
         }
-        let lanes: Vec<_> = paths.0.iter().map(|path| path.control.lock().lanes.len()).collect();
+        let lanes: Vec<_> = paths.paths.iter().map(|path| path.control.lock().lanes.len()).collect();
         assert_eq!(lanes, [2, 1]);
         assert!(!paths.is_shared() && paths.take_steps(Instant::now()).is_empty(), "nothing is known yet");
     }

@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{LaneId, PathShare};
 use longhaul_proto::time::Timestamp;
+use longhaul_proto::tuning::road::RoadSums;
 use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
-use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit};
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpRateLimit};
 use longhaul_proto::udp::sending::UdpSample;
+use longhaul_proto::wire::message::Limit;
 
 use crate::lanes::worker::pacer::Pacer;
 
@@ -164,6 +166,27 @@ impl UdpPath {
                 PathLeave::Over("the path loses too much of what UDP lanes send")
             }
         }
+    }
+
+    /// The part of the network that limits, as the control sees it. `None` if it does not know, or
+    /// something else limits.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        let guard = self.lock();
+        let control = &guard.as_ref()?.control;
+        match control.limit() {
+            UdpRateLimit::Shared => Some(Limit::NetworkShared),
+            UdpRateLimit::Path if control.is_held_by_loss() => Some(Limit::NetworkLoss),
+            UdpRateLimit::Path => Some(Limit::NetworkRate),
+            // Nothing of what was sent is heard of, or far too little.
+            UdpRateLimit::Breaker => Some(Limit::NetworkLoss),
+            UdpRateLimit::Receiver => Some(Limit::Receiver),
+            UdpRateLimit::Search | UdpRateLimit::Ceiling | UdpRateLimit::Source | UdpRateLimit::Credit => None,
+        }
+    }
+
+    /// The road so far.
+    pub(crate) fn road(&self) -> RoadSums {
+        self.lock().as_ref().map_or_else(RoadSums::default, |state| *state.control.road())
     }
 
     /// A lane is over.

@@ -37,8 +37,17 @@ struct Beats {
     unit: AtomicU64,
     /// Whether that unit was sent before.
     is_again: AtomicBool,
+    payload: PayloadBeats,
     doing: AtomicU8,
     closed: AtomicBool,
+}
+
+/// When the first payload of all moved, and when a unit was last through: so many microseconds
+/// after the counters were made, plus one. 0 if that never was.
+#[derive(Debug, Default)]
+struct PayloadBeats {
+    first: AtomicU64,
+    last: AtomicU64,
 }
 
 impl Default for Beats {
@@ -53,6 +62,7 @@ impl Default for Beats {
             open: AtomicU32::new(0),
             unit: AtomicU64::new(0),
             is_again: AtomicBool::new(false),
+            payload: PayloadBeats::default(),
             doing: AtomicU8::new(NOTHING),
             closed: AtomicBool::new(false),
         }
@@ -62,6 +72,11 @@ impl Default for Beats {
 impl Beats {
     fn micros(&self) -> u64 {
         u64::try_from(self.made.elapsed().as_micros()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// A unit was sent, or came.
+    fn is_through(&self) {
+        self.payload.last.store(self.micros() + 1, Ordering::Relaxed);
     }
 }
 
@@ -78,6 +93,23 @@ pub(crate) enum Doing {
     Paced,
     /// A unit waits so that others on the path have their part of it.
     Held,
+}
+
+/// When the payload of lanes moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PayloadTimes {
+    /// When the first of it left, or came. `None` if none did.
+    pub(crate) first: Option<Instant>,
+    /// When the last unit had left, or come. `None` if none did.
+    pub(crate) last: Option<Instant>,
+}
+
+impl PayloadTimes {
+    /// Adds those of other lanes.
+    pub(crate) fn add(&mut self, other: PayloadTimes) {
+        self.first = self.first.into_iter().chain(other.first).min();
+        self.last = self.last.max(other.last);
+    }
 }
 
 /// A lane's counters at one moment.
@@ -106,6 +138,10 @@ impl Pulse {
     /// Counts payload bytes that moved of the unit that is under way.
     pub(crate) fn carried(&self, bytes: usize) {
         self.0.in_hand.fetch_add(bytes as u64, Ordering::Relaxed);
+        // The clock is read once: a lane may count a million pieces a second.
+        if self.0.payload.first.load(Ordering::Relaxed) == 0 {
+            self.0.payload.first.store(self.0.micros() + 1, Ordering::Relaxed);
+        }
     }
 
     /// Begins a unit.
@@ -134,6 +170,16 @@ impl Pulse {
         self.0.in_hand.store(0, Ordering::Release);
         self.0.doing.store(NOTHING, Ordering::Relaxed);
         self.0.idle_since.store(self.0.micros() + 1, Ordering::Relaxed);
+        self.0.is_through();
+    }
+
+    /// When its payload moved.
+    pub(crate) fn payload_times(&self) -> PayloadTimes {
+        let at = |micros: &AtomicU64| match micros.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(self.0.made + Duration::from_micros(micros - 1)),
+        };
+        PayloadTimes { first: at(&self.0.payload.first), last: at(&self.0.payload.last) }
     }
 
     /// The time so far in which the lane had nothing in hand.
@@ -158,6 +204,7 @@ impl Pulse {
     /// One of several units was begun with `fresh`, was sent, and is reported: the session counts
     /// its bytes from now on, of which so many were counted here.
     pub(crate) fn reported(&self, fresh: u64, carried: u64) {
+        self.0.is_through();
         // In this order, as in `done`.
         subtract(&self.0.unit, fresh);
         subtract(&self.0.in_hand, carried);
@@ -166,12 +213,17 @@ impl Pulse {
     /// Ends a unit that was whole at once, and never under way.
     pub(crate) fn done_at_once(&self) {
         self.beat();
+        self.0.is_through();
         self.0.units.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends one of several units, of which so many bytes were counted.
     pub(crate) fn done_with_one(&self, bytes: u64) {
         self.beat();
+        // Of a unit that this side sent, no bytes are counted any more: it was through before.
+        if bytes > 0 {
+            self.0.is_through();
+        }
         self.0.units.fetch_add(1, Ordering::Relaxed);
         subtract(&self.0.in_hand, bytes);
         let before = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
@@ -324,6 +376,26 @@ pub(crate) const OVERDUE: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn payload_moves_from_the_first_piece_to_the_last_unit_that_is_through() {
+        let pulse = Pulse::default();
+        assert_eq!(pulse.payload_times(), PayloadTimes::default());
+        pulse.begin();
+        pulse.carried(1);
+        let first = pulse.payload_times();
+        assert!(first.first.is_some() && first.last.is_none(), "{first:?}");
+        pulse.carried(1);
+        pulse.done();
+        let done = pulse.payload_times();
+        assert!(done.first == first.first && done.last >= done.first, "{done:?}");
+        // A unit that was reported before is whole at the other end.
+        pulse.done_with_one(0);
+        assert_eq!(pulse.payload_times(), done);
+        let mut both = PayloadTimes { last: None, ..first };
+        both.add(done);
+        assert_eq!(both, done);
+    }
 
     #[test]
     fn the_time_without_a_unit_adds_up() {

@@ -21,9 +21,10 @@ use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::budget::UDP_LANE_BYTES;
 use crate::lanes::JoinedLane;
-use crate::lanes::bottleneck::PathUse;
+use crate::lanes::bottleneck::PathView;
 use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::Lanes;
+use crate::lanes::road::LaneRoad;
 use crate::lanes::rules::{LaneControls, LaneRules, TransportChanges};
 use crate::lanes::tune::{Demand, LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
@@ -297,9 +298,14 @@ impl SessionLanes {
         if self.peer_knows_shared { by } else { by.map(Limited::without_shared) }
     }
 
-    /// The users of the path.
-    pub(super) fn path_use(&self) -> PathUse {
-        self.pool.path_use()
+    /// The path, as its control sees it.
+    pub(super) fn path(&self) -> PathView {
+        self.pool.path()
+    }
+
+    /// The road of all lanes so far.
+    pub(super) fn road(&self) -> LaneRoad {
+        self.pool.road()
     }
 
     /// When the next call of [`SessionLanes::sample`] is due.
@@ -342,6 +348,11 @@ impl ControlLink {
     /// Takes lanes over UDP only if `lend` has memory for them, which they give back.
     pub(crate) fn set_lane_memory(&mut self, lend: LendMemory) {
         self.lanes.set_lane_memory(lend);
+    }
+
+    /// The road of all lanes so far.
+    pub(crate) fn road(&self) -> LaneRoad {
+        self.lanes.road()
     }
 
     /// Whether any lane keeps the buffer of a unit until that is whole at the other end.

@@ -14,7 +14,7 @@ use longhaul_proto::wire::message::{Limited, TargetReport};
 use super::far_targets::FarTargets;
 use crate::api::TargetFigures;
 use crate::cpu::StageTimes;
-use crate::lanes::bottleneck::{Limiter, PathUse, WaitsFor};
+use crate::lanes::bottleneck::{Limiter, PathView, WaitsFor};
 use crate::lanes::worker::pulse::Doing;
 use crate::session::totals::TargetTroubles;
 
@@ -65,11 +65,9 @@ impl SessionLimits {
         &self.times
     }
 
-    /// Sets the reason for which a lane of this side has nothing to do from now on, and who uses
-    /// the path.
-    pub(super) fn set_state(&mut self, waits_for: WaitsFor, path_use: PathUse) {
+    /// Sets the reason for which a lane of this side has nothing to do from now on.
+    pub(super) fn set_state(&mut self, waits_for: WaitsFor) {
         self.waits_for = waits_for;
-        self.limiter.set_path_use(path_use);
     }
 
     /// Counts a look at what the lanes do.
@@ -82,11 +80,13 @@ impl SessionLimits {
         self.limiter.hear(now, by);
     }
 
-    /// Closes a second. See [`Limiter::second`].
+    /// Closes a second on a path that its control sees so. See [`Limiter::second`].
     pub(super) fn second<'a>(
         &mut self,
         lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>,
+        path: PathView,
     ) -> Option<Option<Limited>> {
+        self.limiter.set_path(path);
         self.limiter.second(lanes, &self.times)
     }
 

@@ -239,7 +239,7 @@ impl ControlLink {
     /// the loop's state, and looks at the lanes, if it is time to.
     pub(crate) fn settle(&mut self, state: RoundState) {
         self.connection.free_room();
-        self.limits.set_state(state.waits_for, self.lanes.path_use());
+        self.limits.set_state(state.waits_for);
         self.movement.settle(&state);
         self.lanes.set_remaining(state.remaining);
         if let Some(doing) = self.lanes.sample() {
@@ -377,7 +377,7 @@ impl ControlLink {
     /// Closes a second (or half of one, or the session): names the part that limited it, and tells
     /// the other side.
     pub(crate) fn judge(&mut self) {
-        let Some(by) = self.limits.second(self.lanes.handles()) else { return };
+        let Some(by) = self.limits.second(self.lanes.handles(), self.lanes.path()) else { return };
         // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
         // brings those about.
         if !self.end.is_begun() {

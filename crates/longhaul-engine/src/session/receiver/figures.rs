@@ -163,6 +163,7 @@ impl ReceiverLoop<'_> {
         });
         totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
         totals.costs.add_receiver(self.link.cpu_us());
+        totals.road.add(&self.link.road());
         totals.troubles.add(std::mem::take(&mut self.figures.troubles));
         self.intake.close();
         let ReceiverLoop { link, workers: writing, .. } = self;

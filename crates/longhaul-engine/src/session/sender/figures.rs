@@ -5,10 +5,11 @@
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_disk::ChunkIo;
+use longhaul_proto::tuning::road::RoadSums;
 use longhaul_proto::wire::message::Tally;
 
 use super::SenderLoop;
-use crate::api::{self, Progress};
+use crate::api::{self, Progress, RoadFigures};
 use crate::session::course::UnsettledEntry;
 use crate::session::totals::Moved;
 
@@ -21,6 +22,8 @@ pub(super) struct SendFigures {
     counted_s: f64,
     /// The most payload bytes that were handed to lanes so far, pieces of units included.
     sent_most: u64,
+    /// The road as it was last reported.
+    road: RoadSums,
 }
 
 impl SendFigures {
@@ -70,6 +73,11 @@ impl SenderLoop<'_> {
         });
         self.link.observer().lanes(self.link.lanes());
         self.link.observer().event(api::Event::Progress(progress));
+        let road = self.link.road().sums;
+        let lately = road.since(&std::mem::replace(&mut self.figures.road, road));
+        if let Some(figures) = RoadFigures::of(&lately) {
+            self.link.observer().event(api::Event::Road(figures));
+        }
     }
 
     /// Ends everything in order: the lanes' queue, the lanes, the reads.
@@ -89,6 +97,7 @@ impl SenderLoop<'_> {
         let (tally, seconds) = (self.machine.tally(), self.link.seconds());
         totals.costs.add_session(self.link.limits(), self.link.times().seconds(), io.report());
         totals.costs.add_sender(self.link.cpu_us());
+        totals.road.add(&self.link.road());
         totals.troubles.add(self.link.take_troubles());
         let (machine, (unsettled, dirs)) = (&self.machine, self.offered.into_parts());
         let unsettled = unsettled.map(|(id, known)| {

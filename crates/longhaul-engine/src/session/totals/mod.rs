@@ -14,6 +14,8 @@ mod moving;
 mod sessions;
 mod troubles;
 
+use std::time::Instant;
+
 use longhaul_core::{Entry, EntryKind, Fault};
 use longhaul_disk::{EngineReport, StreamFigures};
 use longhaul_proto::wire::message::Tally;
@@ -25,7 +27,8 @@ pub(crate) use self::moving::MovingUnits;
 pub(crate) use self::sessions::Moved;
 use self::sessions::SessionSums;
 pub(crate) use self::troubles::TargetTroubles;
-use crate::api::{FileStatus, Progress, Report, WayFigures};
+use crate::api::{FileStatus, Progress, Report, RoadFigures, RoadReport, WayFigures};
+use crate::lanes::road::LaneRoad;
 
 /// The counters of one side of a transfer.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +47,8 @@ pub(crate) struct Totals {
     pub(crate) troubles: TargetTroubles,
     /// Files that were committed on targets that failed afterwards.
     pub(crate) files_at_risk: u64,
+    /// The road that its lanes took.
+    pub(crate) road: LaneRoad,
     /// Metadata that could not be kept.
     pub(crate) losses: TransferLosses,
     entries: EntryCounts,
@@ -168,7 +173,15 @@ impl Totals {
         }
     }
 
-    /// The report of a run, on the side that was observed.
+    /// The road of a run that began then and is over now. `None` where no lane went to another
+    /// host.
+    pub(crate) fn road(&self, begun: Instant) -> Option<RoadReport> {
+        let (first_byte, last_byte) = self.road.around(begun, Instant::now());
+        let figures = RoadFigures::of(&self.road.sums).unwrap_or_default();
+        Some(RoadReport { round_trip: self.road.round_trip?, figures, first_byte, last_byte })
+    }
+
+    /// The report of a run, on the side that was observed. Its road is told apart.
     pub(crate) fn into_report(self, seconds: f64) -> Report {
         let (moved, failures) = (self.sessions.all(), self.entries.failures());
         let (found, committed, skipped) = (self.entries.found(), self.entries.committed(), self.entries.skipped());

@@ -17,6 +17,7 @@ use std::time::Duration;
 use longhaul_core::LaneId;
 
 use super::UdpLaneLimit;
+use super::road::UdpRoad;
 use crate::time::Timestamp;
 use crate::udp::drops::DropBalance;
 use crate::udp::ended::EndedLanes;
@@ -65,6 +66,8 @@ pub(super) struct LaneRounds {
     ended: EndedLanes,
     /// Bytes of the largest datagrams of late.
     pub(super) datagram_bytes: f64,
+    /// The sums of all rounds.
+    pub(super) road: UdpRoad,
 }
 
 /// The round trips that were measured first. That of the join is not trusted any longer then: a busy
@@ -148,6 +151,7 @@ impl LaneRounds {
             heard: now,
             pardoned: None,
             ended: EndedLanes::default(),
+            road: UdpRoad::default(),
             datagram_bytes: DATAGRAM,
         }
     }

@@ -6,6 +6,7 @@ use longhaul_engine::{PathFigures, Report, SshFigures};
 use serde::Serialize;
 
 use super::millis;
+use super::road::RoadReportBody;
 
 /// The figures of each network path, where a run has several (`--path`).
 #[derive(Serialize)]
@@ -34,6 +35,11 @@ pub(super) struct WaysBody {
     /// One object for each network path. The field is absent where the run had one path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) paths: Vec<PathBody>,
+    /// The path that the lanes took, and how long the run took to begin and to end. The field is
+    /// absent where no lane went to another host, and those of its own that the event `road` has
+    /// too are absent where they are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) road: Option<RoadReportBody>,
     /// The cost of ssh. The field is absent where the other host was not reached by ssh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ssh: Option<SshBody>,
@@ -54,7 +60,8 @@ impl WaysBody {
     /// The ways of a run.
     pub(super) fn of(report: &Report) -> WaysBody {
         let ssh = |SshFigures { bytes, cpu_s }| SshBody { bytes, cpu_s: cpu_s.map(millis) };
-        WaysBody { paths: path_bodies(&report.ways.paths), ssh: report.ways.ssh.map(ssh) }
+        let road = report.ways.road.as_ref().map(RoadReportBody::of);
+        WaysBody { paths: path_bodies(&report.ways.paths), road, ssh: report.ways.ssh.map(ssh) }
     }
 }
 

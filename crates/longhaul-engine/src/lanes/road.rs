@@ -1,0 +1,49 @@
+//! Gathers the figures of the road of a side's lanes: round trips, when payload moved first and
+//! last, and the sums of the controls of their paths.
+//!
+//! In: readings of lanes that end or stand. Out: to the session, once a second and at its end. It
+//! decides nothing, and knows no messages.
+
+use std::time::{Duration, Instant};
+
+use longhaul_net::LaneHandle;
+use longhaul_proto::tuning::road::RoadSums;
+
+use super::worker::pulse::PayloadTimes;
+
+/// The road of some lanes so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaneRoad {
+    /// The sums of the controls.
+    pub(crate) sums: RoadSums,
+    /// The shortest round trip. `None` within a host, and before the first.
+    pub(crate) round_trip: Option<Duration>,
+    /// When payload moved.
+    pub(crate) payload: PayloadTimes,
+}
+
+impl LaneRoad {
+    /// Adds a lane, as it is now.
+    pub(crate) fn add_lane(&mut self, handle: &LaneHandle, payload: PayloadTimes) {
+        // Within a host there is no road.
+        if handle.is_within_host() {
+            return;
+        }
+        let seen = handle.counters().and_then(|counters| counters.round_trip.min).filter(|rtt| !rtt.is_zero());
+        self.round_trip = self.round_trip.into_iter().chain(seen).min();
+        self.payload.add(payload);
+    }
+
+    /// Adds the road of another session of the run.
+    pub(crate) fn add(&mut self, other: &LaneRoad) {
+        self.sums.add_all(&other.sums);
+        self.round_trip = self.round_trip.into_iter().chain(other.round_trip).min();
+        self.payload.add(other.payload);
+    }
+
+    /// When payload moved first and last, as times from `begun` and until `ended`.
+    pub(crate) fn around(&self, begun: Instant, ended: Instant) -> (Option<Duration>, Option<Duration>) {
+        let first = self.payload.first.map(|first| first.saturating_duration_since(begun));
+        (first, self.payload.last.map(|last| ended.saturating_duration_since(last)))
+    }
+}
