@@ -3,11 +3,16 @@
 //! In: files of this program, of a later one and of others. Out: stores and errors. Must not know
 //! rows.
 
-use longhaul_jobs::Store;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use longhaul_jobs::left::left;
+use longhaul_jobs::queue::{Ask, Outcome, Report, claim, finish, lead, schedule};
+use longhaul_jobs::{ClaimId, Fence, MoverId, ShardId, Store};
 use longhaul_jobs_sqlite::{SqliteError, SqliteStore};
 use rusqlite::Connection;
 
-use crate::random::begin;
+use crate::random::{Random, begin};
 
 #[test]
 fn a_commit_is_seen_by_others_who_have_the_file_open() {
@@ -55,4 +60,46 @@ fn files_of_other_programs_and_of_newer_ones_are_refused_and_left_as_they_are() 
     std::fs::write(&text, "no database at all, but a text that is long enough").unwrap();
     let refused = SqliteStore::open(&text).err().unwrap();
     assert!(refused.to_string().contains("not a database"), "{refused}");
+}
+
+#[test]
+fn movers_that_share_the_file_get_each_shard_once() {
+    const SHARDS: usize = 40;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("queue.db");
+    let (link, campaigns) = SqliteStore::open(&path).unwrap().transact(|rows| begin(rows, 1, SHARDS as u64)).unwrap();
+    let finished = AtomicUsize::new(0);
+    let work = &|number: u64| {
+        let mut store = SqliteStore::open(&path).unwrap();
+        let mut random = Random(number);
+        let me = MoverId(random.id());
+        let mut claims = Vec::new();
+        for _ in 0..10_000 {
+            if finished.load(Ordering::Relaxed) == SHARDS {
+                break;
+            }
+            if let Some(term) = store.transact(|rows| lead(rows, me)).unwrap() {
+                store.transact(|rows| schedule(rows, term)).unwrap();
+            }
+            let ask = Ask { mover: me, links: &[link], id: ClaimId(random.id()) };
+            let Some(granted) = store.transact(|rows| claim(rows, &ask)).unwrap() else { continue };
+            let shard = granted.shard;
+            let done = shard.total;
+            let report =
+                Report { shard: shard.id, claim: shard.claim, done, outcome: Outcome::Through(vec![]), chance: 0 };
+            store.transact(|rows| finish(rows, &report)).unwrap();
+            claims.push((shard.id, shard.claim.fence));
+            finished.fetch_add(1, Ordering::Relaxed);
+        }
+        claims
+    };
+    let claims: Vec<_> = std::thread::scope(|scope| {
+        let movers: Vec<_> = (0..4).map(|number| scope.spawn(move || work(number))).collect();
+        movers.into_iter().flat_map(|mover| mover.join().unwrap()).collect()
+    });
+    let shards: BTreeSet<ShardId> = claims.iter().map(|(shard, _)| *shard).collect();
+    assert_eq!((claims.len(), shards.len()), (SHARDS, SHARDS));
+    assert!(claims.iter().all(|(_, fence)| *fence == Fence(1)), "{claims:?}");
+    let sums = SqliteStore::open(&path).unwrap().transact(|rows| left(rows, campaigns[0])).unwrap();
+    assert_eq!((sums.done, sums.left.files), (sums.total, 0));
 }
