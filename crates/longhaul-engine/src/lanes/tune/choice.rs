@@ -78,7 +78,7 @@ impl Tuning {
                 let (start, max) = (stay as u32, stay as u32);
                 let config = TuningConfig { start, max, unit: self.unit, algorithms: Vec::new(), chosen: None };
                 let tuner = self.tuner.replace(Tuner::new(config));
-                self.parked = (rival == Rival::Udp).then(|| ParkedSearch { tuner, lanes: over_tcp.len() as u32 });
+                self.parked = (rival == Rival::Udp).then_some(ParkedSearch { tuner, lanes: over_tcp.len() as u32 });
                 let change = match (rival, alone) {
                     (Rival::Udp, _) => LanesChange::Udp,
                     (Rival::Quic, true) => LanesChange::Quic,
