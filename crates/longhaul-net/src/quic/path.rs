@@ -69,7 +69,7 @@ pub struct SharedPath {
 impl SharedPath {
     /// A path without lanes, that begins as `first` says.
     pub fn new(control: Box<dyn PathControl>, first: PathOrder) -> Arc<SharedPath> {
-        let bucket = Arc::<Bucket>::default();
+        let bucket = Bucket::of_path();
         bucket.set_rate(Instant::now(), Some(first.rate.max(1)));
         Arc::new(SharedPath { control, bucket, flying: AtomicU64::new(0), flight: AtomicU64::new(first.flight) })
     }
