@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An account of a rate: see the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bucket {
+    /// The length of a turn.
+    each: Duration,
     /// Bytes/s of UDP payload; 0 lets everything through.
     rate: AtomicU64,
     /// The time at which all turns that were given are paid for.
@@ -31,6 +33,20 @@ pub(crate) struct Turn {
 }
 
 impl Bucket {
+    /// An account of one lane, without a rate.
+    pub(crate) fn of_lane() -> Arc<Bucket> {
+        Bucket::new(LANE_TURN)
+    }
+
+    /// An account of all lanes of a path, without a rate.
+    pub(crate) fn of_path() -> Arc<Bucket> {
+        Bucket::new(PATH_TURN)
+    }
+
+    fn new(each: Duration) -> Arc<Bucket> {
+        Arc::new(Bucket { each, rate: AtomicU64::default(), paid: Mutex::default() })
+    }
+
     /// Sets the rate in bytes/s from now on; `None` lets everything through.
     pub(crate) fn set_rate(&self, now: Instant, rate: Option<u64>) {
         let rate = rate.unwrap_or(0);
@@ -52,7 +68,7 @@ impl Bucket {
         if rate == 0 {
             return None;
         }
-        let bytes = (rate as f64 * TURN.as_secs_f64()) as u64;
+        let bytes = (rate as f64 * self.each.as_secs_f64()) as u64;
         let bytes = bytes.clamp(TURN_BYTES.0, TURN_BYTES.1);
         let mut paid = self.paid();
         let earliest = now.checked_sub(LATE).unwrap_or(now);
@@ -95,9 +111,12 @@ fn cost(bytes: u64, rate: u64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
 }
 
-/// The length of a turn: timers are a millisecond coarse. A burst that is longer needs more room in
-/// a path's queue, and brings little: see docs/BENCHMARKS.md.
-const TURN: Duration = Duration::from_millis(2);
+/// The length of a turn: timers are a millisecond coarse, and each turn is a wake-up. A burst that
+/// is longer needs more room in a path's queue. Lanes that share a path have their turns one after
+/// the other; those that do not may have them all at once, as they are on a short path, or have all
+/// of it.
+const PATH_TURN: Duration = Duration::from_millis(2);
+const LANE_TURN: Duration = Duration::from_millis(4);
 /// The least bytes of a turn, two packets of an Ethernet, and the most.
 const TURN_BYTES: (u64, u64) = (3000, 512 << 10);
 /// A thread that is woken late catches up by this much.
@@ -112,7 +131,7 @@ mod tests {
     use super::*;
 
     fn bucket(now: Instant, rate: u64) -> Arc<Bucket> {
-        let bucket = Arc::<Bucket>::default();
+        let bucket = Bucket::of_path();
         bucket.set_rate(now, Some(rate));
         bucket
     }
@@ -158,7 +177,7 @@ mod tests {
     #[test]
     fn without_a_rate_there_are_no_turns_and_a_pause_is_no_credit() {
         let now = Instant::now();
-        assert!(Arc::<Bucket>::default().turn(now).is_none());
+        assert!(Bucket::of_lane().turn(now).is_none());
         let bucket = bucket(now, 1_000_000);
         bucket.turn(now).expect("a rate").leave(-100_000);
         let later = now + Duration::from_secs(60);

@@ -381,7 +381,7 @@ const LOOK_EACH: Duration = Duration::from_millis(10);
 /// The time for which a lane rests that receives, if it read so many bytes since the last time. At
 /// more than the rate, in bytes/s, much comes at a time anyway, and a window would be too small for
 /// a rest.
-const NAP: Duration = Duration::from_millis(2);
+const NAP: Duration = Duration::from_millis(4);
 const NAP_BYTES: u64 = 32 << 10;
 const NAP_RATE_MAX: f64 = 50e6;
 /// A lane may have nothing on its way while others have all that may be: nobody wakes it when that

@@ -77,7 +77,7 @@ impl Default for Figures {
             ceiling: AtomicU64::default(),
             asked: AtomicU64::default(),
             wanted: AtomicU8::default(),
-            bucket: Arc::default(),
+            bucket: Bucket::of_lane(),
             turn: AtomicI64::new(i64::MAX),
             is_full: AtomicBool::default(),
             read: AtomicU64::default(),

@@ -69,7 +69,7 @@ pub struct SharedPath {
 impl SharedPath {
     /// A path without lanes, that begins as `first` says.
     pub fn new(control: Box<dyn PathControl>, first: PathOrder) -> Arc<SharedPath> {
-        let bucket = Arc::<Bucket>::default();
+        let bucket = Bucket::of_path();
         bucket.set_rate(Instant::now(), Some(first.rate.max(1)));
         Arc::new(SharedPath { control, bucket, flying: AtomicU64::new(0), flight: AtomicU64::new(first.flight) })
     }
@@ -157,9 +157,12 @@ mod tests {
 
     use super::*;
 
+    /// The words of lanes: the bytes acknowledged, or that they leave.
+    type Heard = Arc<Mutex<Vec<(LaneId, Option<u64>)>>>;
+
     /// Says what it is told to say, and notes what it hears.
     #[derive(Debug, Default)]
-    struct Told(Arc<Mutex<Vec<(LaneId, Option<u64>)>>>);
+    struct Told(Heard);
 
     impl PathControl for Told {
         fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn lanes_of_a_path_share_what_may_be_on_its_way_and_leave_it_to_the_others_at_their_end() {
-        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let heard = Heard::default();
         let path = SharedPath::new(Box::new(Told(heard.clone())), PathOrder { rate: 1000, flight: 10_000 });
         let (one, other) = (PathPlace::new(&path, LaneId(1)), PathPlace::new(&path, LaneId(2)));
         one.sent(6000);

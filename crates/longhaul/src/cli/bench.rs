@@ -81,8 +81,7 @@ pub struct SendingOptions {
     /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
     #[arg(long, value_name = "NAME", help_heading = "Network")]
     pub congestion: Option<OsString>,
-    /// Share of the path when others use it too: fair; polite, over TCP only; or all [default:
-    /// fair]
+    /// Share of the path when others use it too: fair, polite or all [default: fair]
     #[arg(long, value_name = "SHARE", help_heading = "Network")]
     pub share: Option<OsString>,
 }

@@ -220,9 +220,9 @@ fn ceiling(pacer: &Pacer) -> Option<u64> {
 /// The shortest round trip from which on lanes share a path.
 const SHORT_PATH: Duration = Duration::from_millis(5);
 /// Bytes of a lane that came and wait for an acknowledgement; and the time in which bytes leave at
-/// once, as turns are so long and may begin late. They are on their way as far as this end knows.
+/// once, as turns are so long and may begin late, and the other end looks each few milliseconds. They are on their way as far as this end knows.
 const UNACKNOWLEDGED_BYTES: u64 = 96 << 10;
-const TURNS: Duration = Duration::from_millis(4);
+const TURNS: Duration = Duration::from_millis(6);
 /// Headers and repairs are a tenth (1/10) of the payload at most.
 const HEADERS: u64 = 10;
 
