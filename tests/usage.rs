@@ -180,7 +180,7 @@ fn every_command_has_a_manual_page_and_the_completions_are_scripts() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = host.run(["completions", shell]).succeed().stdout_text().to_owned();
         assert!(script.contains("longhaul") && script.contains("protect"), "{shell}");
-        let hidden = ["archive", "checksum"].map(|option| {
+        let hidden = ["archive", "recursive"].map(|option| {
             let spelled = [format!("--{option}"), format!("-l {option}")];
             spelled.iter().any(|spelled| script.contains(spelled)) || push.contains(&format!("\\-\\-{option}"))
         });

@@ -78,16 +78,19 @@ impl Sorter {
     fn in_order(&mut self) -> Result<Vec<Item>, ManifestError> {
         self.held_bytes = 0;
         let mut held = std::mem::take(&mut self.held);
-        held.sort_by(|one, other| one.path.cmp(&other.path));
-        let mut single: Vec<Item> = Vec::with_capacity(held.len());
-        for item in held {
-            match single.pop() {
-                Some(before) if before.path == item.path => single.push(united(before, &item)?),
-                Some(before) => single.extend([before, item]),
-                None => single.push(item),
+        held.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        let mut failed = None;
+        held.dedup_by(|later, kept| {
+            if later.path != kept.path {
+                return false;
             }
-        }
-        Ok(single)
+            match united(kept.clone(), later) {
+                Ok(item) => *kept = item,
+                Err(error) => drop(failed.get_or_insert(error)),
+            }
+            true
+        });
+        failed.map_or(Ok(held), Err)
     }
 
     fn run(&self, items: impl Iterator<Item = Result<Item, ManifestError>>) -> Result<File, ManifestError> {
