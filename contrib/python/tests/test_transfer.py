@@ -248,6 +248,25 @@ print(transfer.pid)
         os.kill(int(done.stdout), 0)
 
 
+def test_a_forked_process_that_ends_leaves_the_transfers_of_its_parent_alone(place: Daemon, tmp_path: Path) -> None:
+    lines = f"""
+import os, sys
+import longhaul
+transfer = longhaul.push({os.fspath(_large(tmp_path))!r}, {place.at()!r}, rate=16_000_000)
+next(event for event in transfer if isinstance(event, longhaul.Progress))
+child = os.fork()
+if child == 0:
+    # It waits for none of them as it ends, either.
+    print(len(longhaul._transfer._running), flush=True)
+    sys.exit(0)
+os.waitpid(child, 0)
+print(transfer.exception())
+"""
+    args = [sys.executable, "-W", "ignore", "-c", lines]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "0\nNone\n"
+
+
 def test_a_job_in_the_background_that_ignores_interrupts_can_cancel_too(place: Daemon, tmp_path: Path) -> None:
     lines = f"""
 import signal

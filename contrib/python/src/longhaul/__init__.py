@@ -112,7 +112,7 @@ def push(
     `extra_args` are words of the command line that have no keyword. With `events=False` no event
     is kept for reading, only what `result()` and `progress` need.
     """
-    return _transfer("push", sources, dest, extra_args, events, dict(options))
+    return _start("push", sources, dest, extra_args, events, dict(options))
 
 
 def pull(
@@ -124,7 +124,7 @@ def pull(
     **options: Unpack[TransferOptions],
 ) -> Transfer:
     """Fetches files and directories from another host. The arguments are those of `push`."""
-    return _transfer("pull", sources, dest, extra_args, events, dict(options))
+    return _start("pull", sources, dest, extra_args, events, dict(options))
 
 
 def copy(
@@ -136,7 +136,7 @@ def copy(
     **options: Unpack[TransferOptions],
 ) -> Transfer:
     """Copies within this host, or to or from another one. The arguments are those of `push`."""
-    return _transfer("copy", sources, dest, extra_args, events, dict(options))
+    return _start("copy", sources, dest, extra_args, events, dict(options))
 
 
 def ls(
@@ -165,7 +165,7 @@ def version() -> Version:
     return event
 
 
-def _transfer(
+def _start(
     command: str, sources: Sources, dest: Location, extra: Iterable[Location], events: bool, options: Dict[str, Any]
 ) -> Transfer:
     words = _options.Words(command)

@@ -74,7 +74,13 @@ class Transfer:
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._run, name="longhaul-transfer", daemon=True)
         _running.add(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            _running.discard(self)
+            self._process.kill()
+            self._process.wait()
+            raise
 
     def _start(self, stdin: Optional[IO[bytes]]) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
@@ -339,6 +345,10 @@ def _pidfd(pid: int) -> Optional[int]:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
+
+
+# A process that was forked off ends without the transfers of the one that it came from.
+os.register_at_fork(after_in_child=_running.clear)
 
 
 @atexit.register
