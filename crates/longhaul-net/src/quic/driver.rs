@@ -111,8 +111,8 @@ impl Outgoing {
         })
     }
 
-    /// Bytes that the lane of the driver that is polled now may still send in its turn. `None` if it
-    /// has none, or no turns.
+    /// Bytes that the lane of the driver that is polled now may still send in its turn. `None` if
+    /// it has none, or no turns.
     pub(crate) fn turn_left() -> Option<usize> {
         OUTGOING.with_borrow(|outgoing| match outgoing.as_ref().map(|outgoing| &outgoing.of) {
             Some(OutgoingOf::Lane(lane)) => usize::try_from(lane.end_poll().0).ok(),

@@ -36,8 +36,8 @@ pub struct PathOrder {
 /// when the lane came to the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathSeen {
-    /// The last round trip that was measured, without the time for which the other end waited. `None`
-    /// if none was since the last time.
+    /// The last round trip that was measured, without the time for which the other end waited.
+    /// `None` if none was since the last time.
     pub round_trip: Option<Duration>,
     /// Packets acknowledged so far.
     pub packets: u64,
