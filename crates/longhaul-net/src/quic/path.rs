@@ -157,9 +157,12 @@ mod tests {
 
     use super::*;
 
-    /// Says what it is told to say, and notes what it hears.
+    /// The words of lanes: bytes acknowledged so far, or that it is over.
+    type Words = Arc<Mutex<Vec<(LaneId, Option<u64>)>>>;
+
+    /// Says always the same, and notes what it hears.
     #[derive(Debug, Default)]
-    struct Told(Arc<Mutex<Vec<(LaneId, Option<u64>)>>>);
+    struct Told(Words);
 
     impl PathControl for Told {
         fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn lanes_of_a_path_share_what_may_be_on_its_way_and_leave_it_to_the_others_at_their_end() {
-        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let heard = Words::default();
         let path = SharedPath::new(Box::new(Told(heard.clone())), PathOrder { rate: 1000, flight: 10_000 });
         let (one, other) = (PathPlace::new(&path, LaneId(1)), PathPlace::new(&path, LaneId(2)));
         one.sent(6000);
