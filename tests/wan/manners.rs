@@ -112,8 +112,8 @@ fn alone_a_session_fills_its_path_and_hardly_its_queue() {
     for transport in ["tcp", "quic"] {
         let far = Far::new(PATH);
         let session = measured(&far, "8", (transport, "fair"));
-        // A busy machine fills it less, and BBR without manners loses a tenth and more, as lanes over
-        // QUIC do.
+        // A busy machine fills it less. BBR without manners loses a tenth and more, and so do lanes
+        // over QUIC.
         assert!(part_of_line(&session) > 0.4, "{session}");
         let forward = far.forward();
         assert!(forward.dropped_queue * 20 < forward.packets, "{forward:?} {session}");

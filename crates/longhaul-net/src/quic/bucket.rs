@@ -24,7 +24,7 @@ pub(crate) struct Bucket {
 
 /// A turn to send. What was not used of it, or was sent beyond it, is settled when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct SendTurn {
     bucket: Arc<Bucket>,
     at: Instant,
     rate: u64,
@@ -63,7 +63,7 @@ impl Bucket {
     }
 
     /// Gives the next turn. `None` if there is no rate.
-    pub(crate) fn turn(self: &Arc<Bucket>, now: Instant) -> Option<Turn> {
+    pub(crate) fn turn(self: &Arc<Bucket>, now: Instant) -> Option<SendTurn> {
         let rate = self.rate.load(Ordering::Relaxed);
         if rate == 0 {
             return None;
@@ -74,7 +74,7 @@ impl Bucket {
         let earliest = now.checked_sub(LATE).unwrap_or(now);
         let at = paid.map_or(now, |paid| paid.max(earliest)).min(now + AHEAD_MAX);
         *paid = Some(at + cost(bytes, rate));
-        Some(Turn { bucket: self.clone(), at, rate, left: bytes as i64 })
+        Some(SendTurn { bucket: self.clone(), at, rate, left: bytes as i64 })
     }
 
     fn paid(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -82,7 +82,7 @@ impl Bucket {
     }
 }
 
-impl Turn {
+impl SendTurn {
     /// When it begins.
     pub(crate) fn at(&self) -> Instant {
         self.at
@@ -99,7 +99,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SendTurn {
     fn drop(&mut self) {
         let mut paid = self.bucket.paid();
         let change = cost(self.left.unsigned_abs(), self.rate);
@@ -166,7 +166,7 @@ mod tests {
     fn each_lane_has_a_turn_of_its_own_and_what_it_does_not_use_is_for_the_next() {
         let now = Instant::now();
         let bucket = bucket(now, 1_000_000_000);
-        let at = |turn: &Turn| turn.at().saturating_duration_since(now).as_micros();
+        let at = |turn: &SendTurn| turn.at().saturating_duration_since(now).as_micros();
         let turns = [(); 3].map(|()| bucket.turn(now).expect("a rate"));
         // A turn has 512 KiB.
         assert_eq!(turns.each_ref().map(at), [0, 524, 1048]);

@@ -29,7 +29,7 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use tokio::time::{Sleep, sleep_until};
 
 use super::batch::Batch;
-use super::bucket::Turn;
+use super::bucket::SendTurn;
 use super::figures::Figures;
 
 /// Tokio's runtime, in which drivers have turns: see the module.
@@ -111,8 +111,8 @@ impl Outgoing {
         })
     }
 
-    /// Bytes that the lane of the driver that is polled now may still send in its turn. `None` if it
-    /// has none, or no turns.
+    /// Bytes that the lane of the driver that is polled now may still send in its turn. `None` if
+    /// it has none, or no turns.
     pub(crate) fn turn_left() -> Option<usize> {
         OUTGOING.with_borrow(|outgoing| match outgoing.as_ref().map(|outgoing| &outgoing.of) {
             Some(OutgoingOf::Lane(lane)) => usize::try_from(lane.end_poll().0).ok(),
@@ -172,14 +172,14 @@ struct Driver {
     /// Waits for the socket, if that takes no more.
     writable: Option<Pin<Box<dyn UdpPoller>>>,
     outgoing: Outgoing,
-    turn: Option<Turn>,
+    turn: Option<SendTurn>,
     /// Bytes that the lane had read when the driver had last nothing to do, and when that was.
     rest: (u64, Instant),
 }
 
 /// The next step of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum DriverStep {
     /// It has more to do at once.
     Again,
     /// It has nothing to do until it is woken.
@@ -205,35 +205,37 @@ impl Driver {
     }
 
     /// Settles what was sent in a poll. Gives what comes next.
-    fn settle(&mut self, now: Instant, until: Option<Instant>) -> Next {
+    fn settle(&mut self, now: Instant, until: Option<Instant>) -> DriverStep {
         let is_woken = self.waker.is_woken.load(Ordering::SeqCst);
-        let OutgoingOf::Lane(lane) = &self.outgoing.of else { return if is_woken { Next::Again } else { Next::Rest } };
+        let OutgoingOf::Lane(lane) = &self.outgoing.of else {
+            return if is_woken { DriverStep::Again } else { DriverStep::Rest };
+        };
         let (left, is_full) = lane.end_poll();
         if let Some(turn) = &mut self.turn {
             if let Some(until) = until {
                 // Acknowledgements went before the turn began.
                 turn.leave(turn.left() + left);
-                return Next::Sleep(until.min(now + LOOK_EACH));
+                return DriverStep::Sleep(until.min(now + LOOK_EACH));
             }
             turn.leave(left);
             if left <= 0 {
                 self.turn = None;
-                return Next::Again;
+                return DriverStep::Again;
             }
         }
         if is_woken {
-            return Next::Again;
+            return DriverStep::Again;
         }
         // The other lanes of its path use their turns meanwhile.
         self.turn = None;
         let read = lane.read();
         let (before, since) = std::mem::replace(&mut self.rest, (read, now));
         if is_full {
-            Next::Sleep(now + FULL_EACH)
+            DriverStep::Sleep(now + FULL_EACH)
         } else if naps(read.saturating_sub(before), now.saturating_duration_since(since)) {
-            Next::Sleep(now + NAP)
+            DriverStep::Sleep(now + NAP)
         } else {
-            Next::Rest
+            DriverStep::Rest
         }
     }
 
@@ -295,12 +297,12 @@ impl Future for Driver {
                 return Poll::Ready(());
             }
             match this.settle(Instant::now(), until) {
-                Next::Again => {}
-                Next::Rest => {
+                DriverStep::Again => {}
+                DriverStep::Rest => {
                     rests = true;
                     break;
                 }
-                Next::Sleep(until) => {
+                DriverStep::Sleep(until) => {
                     this.sleep = Some(Box::pin(sleep_until(until.into())));
                     if this.is_asleep(cx) {
                         let _ = this.is_blocked(cx);

@@ -36,8 +36,8 @@ pub struct PathOrder {
 /// when the lane came to the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathSeen {
-    /// The last round trip that was measured, without the time for which the other end waited. `None`
-    /// if none was since the last time.
+    /// The last round trip that was measured, without the time for which the other end waited.
+    /// `None` if none was since the last time.
     pub round_trip: Option<Duration>,
     /// Packets acknowledged so far.
     pub packets: u64,
@@ -157,12 +157,12 @@ mod tests {
 
     use super::*;
 
-    /// The words of lanes: the bytes acknowledged, or that they leave.
-    type Heard = Arc<Mutex<Vec<(LaneId, Option<u64>)>>>;
+    /// The words of lanes: bytes acknowledged so far, or that it is over.
+    type Words = Arc<Mutex<Vec<(LaneId, Option<u64>)>>>;
 
-    /// Says what it is told to say, and notes what it hears.
+    /// Says always the same, and notes what it hears.
     #[derive(Debug, Default)]
-    struct Told(Heard);
+    struct Told(Words);
 
     impl PathControl for Told {
         fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn lanes_of_a_path_share_what_may_be_on_its_way_and_leave_it_to_the_others_at_their_end() {
-        let heard = Heard::default();
+        let heard = Words::default();
         let path = SharedPath::new(Box::new(Told(heard.clone())), PathOrder { rate: 1000, flight: 10_000 });
         let (one, other) = (PathPlace::new(&path, LaneId(1)), PathPlace::new(&path, LaneId(2)));
         one.sent(6000);

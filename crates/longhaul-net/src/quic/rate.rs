@@ -247,8 +247,8 @@ const BATCH_BYTES: f64 = 65536.0;
 const CRUISE_WINDOW: f64 = 1.5;
 const CEILING_WINDOW: f64 = 2.5;
 /// Bytes added to the window: short paths, whose round trip is mostly the processors' own, must not
-/// be held back, and no sender may wait for an acknowledgement that itself waits for more packets, or
-/// for the moment for which the other end rests.
+/// be held back, and no sender may wait for an acknowledgement that itself waits for more packets,
+/// or for the moment for which the other end rests.
 const SLACK: f64 = 288.0 * 1024.0;
 /// The lowest rate in bytes/s: slow enough for any path, fast enough to notice a better one.
 const FLOOR: f64 = 32.0 * 1024.0;

@@ -105,8 +105,8 @@ impl AsyncUdpSocket for PacedSocket {
 
     /// Segments in one batch. A batch that is longer than an IP packet may be is lost as a whole,
     /// and quinn, which takes that for a path that lost its MTU, goes on with 1200 bytes. A probe
-    /// is sent alone before datagrams of its size come in batches. Nor is it longer than the turn of
-    /// its connection: seven packets of 9000 bytes are half of a short queue.
+    /// is sent alone before datagrams of its size come in batches. Nor is it longer than the turn
+    /// of its connection: seven packets of 9000 bytes are half of a short queue.
     fn max_transmit_segments(&self) -> usize {
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let in_turn = Outgoing::turn_left().unwrap_or(BATCH_BYTES_MAX).div_ceil(largest);

@@ -41,8 +41,8 @@ struct OwnPath {
 }
 
 impl OwnPaths {
-    /// Has a lane share the path that has these ends. On a short path a lane keeps to itself, unless
-    /// it is polite: threads that wake late look like a queue there.
+    /// Has a lane share the path that has these ends. On a short path a lane keeps to itself,
+    /// unless it is polite: threads that wake late look like a queue there.
     pub(super) fn joined(&mut self, id: LaneId, lane: &LaneHandle, ends: PathEnds, share: PathShare, pacer: &Pacer) {
         let (now, seen) = (Instant::now(), lane.counters().map(|counters| counters.round_trip).unwrap_or_default());
         let is_short = seen.min.is_some_and(|least| least < SHORT_PATH);
@@ -220,7 +220,8 @@ fn ceiling(pacer: &Pacer) -> Option<u64> {
 /// The shortest round trip from which on lanes share a path.
 const SHORT_PATH: Duration = Duration::from_millis(5);
 /// Bytes of a lane that came and wait for an acknowledgement; and the time in which bytes leave at
-/// once, as turns are so long and may begin late, and the other end looks each few milliseconds. They are on their way as far as this end knows.
+/// once, as turns are so long and may begin late, and the other end looks each few milliseconds.
+/// They are on their way as far as this end knows.
 const UNACKNOWLEDGED_BYTES: u64 = 96 << 10;
 const TURNS: Duration = Duration::from_millis(6);
 /// Headers and repairs are a tenth (1/10) of the payload at most.
