@@ -74,6 +74,8 @@ pub enum Mutant {
     LostNotRewritten,
     /// A file that a barrier postponed is published.
     PostponedIsPublished,
+    /// What came unasked and is not wanted is written over what stands under its name.
+    UnwantedIsWritten,
 }
 
 impl Mutant {
@@ -111,5 +113,6 @@ impl Mutant {
         Mutant::LostIsSynced,
         Mutant::LostNotRewritten,
         Mutant::PostponedIsPublished,
+        Mutant::UnwantedIsWritten,
     ];
 }

@@ -234,6 +234,7 @@ impl Plan {
         .claiming_late(rng)
         .hanging(rng)
         .overtaking(rng)
+        .saying_unasked(rng)
     }
 
     /// Lets units overtake each other on the lanes of some worlds, as in datagrams, which are

@@ -36,6 +36,7 @@ use crate::lanes::replace::Replacement;
 use crate::session;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
+use crate::session::unasked;
 
 /// A session that was agreed on, its lanes being dialled.
 pub(crate) struct Agreed {
@@ -123,7 +124,11 @@ impl Run {
             let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
-        let first = dialling.first.as_mut().map(FirstPage::take).unwrap_or_default();
+        let first = match &mut dialling.first {
+            // A quarter of a round trip more is the most that reading may cost to save a whole one.
+            Some(first) => first.take(unasked_bytes(&transfer, &control), control.rtt / 4).await,
+            None => Vec::new(),
+        };
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
@@ -258,7 +263,17 @@ impl Run {
             return Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Network::UseTcpOrFairShare));
         }
         let exact_chunks = self.settings.chunk.is_some();
-        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks, share, knows_shared: true })
+        Ok(Flow {
+            lanes_max,
+            congestion,
+            rate,
+            transport,
+            choose,
+            exact_chunks,
+            share,
+            knows_shared: true,
+            takes_unasked: true,
+        })
     }
 
     /// How lanes are connected, to whichever session they will belong.
@@ -286,6 +301,12 @@ impl Run {
             tried(LaneStream::dial((transport, protection), addr, &identity, pinned, &options)?)
         })
     }
+}
+
+/// The bytes that may go out with the first page of a push before they are asked for.
+fn unasked_bytes(transfer: &Transfer, control: &Control) -> u64 {
+    let takes = control.takes_unasked && !transfer.read_back && !transfer.dry_run;
+    if takes { unasked::bytes_max(control.rtt, control.segment_bytes) } else { 0 }
 }
 
 /// A lane whose path was tried, if that is to be done before it joins.

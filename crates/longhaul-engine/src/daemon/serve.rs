@@ -15,7 +15,7 @@ use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, VERSION, Welcome, extras_carried};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -45,7 +45,7 @@ use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
 use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
 use crate::session::totals::Totals;
-use crate::session::{receiver, sender};
+use crate::session::{receiver, sender, unasked};
 
 /// Runs a conversation to its end. It sees the daemon as that is now, whatever is served later.
 pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
@@ -219,12 +219,13 @@ async fn welcome(
     let registered = daemon.registry.expect(welcome.session, expecting);
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
+    let unasked_bytes = unasked_bytes(&admission.transfer, &welcome, &control);
     let (reader, writer, rtt) = (control.reader, control.writer, control.rtt);
     let presence = match &admission.side {
         Side::Receive(destination, _) => destination.presence.clone(),
         Side::Send(..) => Arc::default(),
     };
-    let plan = plan(daemon, admission, &welcome, (rate, rtt));
+    let plan = plan(daemon, admission, &welcome, (rate, rtt, unasked_bytes));
     let rules = plan.lane_rules(Replacement::Grant(LaneGrants::new(count, registered.opener())));
     let stop = admission.holdings.place.stop().or(daemon.stop.clone());
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
@@ -321,9 +322,22 @@ fn expecting(
     }
 }
 
+/// The bytes that may go out with the first page of this side, as a sender, before they are asked
+/// for. A receiver that writes files out in order, reads everything back or writes nothing takes
+/// none.
+fn unasked_bytes(transfer: &Transfer, welcome: &Welcome, control: &Control) -> u64 {
+    let takes = transfer.flow.takes_unasked && welcome.bundled_max > 0 && !transfer.read_back && !transfer.dry_run;
+    if takes { unasked::bytes_max(control.rtt, control.segment_bytes) } else { 0 }
+}
+
 /// The daemon's plan of a session that was admitted, over a path with this round trip; `rate` is
 /// what the daemon lets it carry, bytes/s.
-fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): (Option<u64>, Duration)) -> Plan {
+fn plan(
+    daemon: &Daemon,
+    admission: &Admission,
+    welcome: &Welcome,
+    (rate, rtt, unasked_bytes): (Option<u64>, Duration, u64),
+) -> Plan {
     let transfer = &admission.transfer;
     let policy = match &admission.side {
         Side::Receive(_, policy) => *policy,
@@ -343,6 +357,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         share: (transfer.flow.share, transfer.flow.knows_shared),
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
         cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
+        unasked_bytes,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
     Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)

@@ -82,6 +82,9 @@ pub(crate) struct LanePlan {
     pub(crate) stall_after: Duration,
     /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
     pub(crate) cuts: bool,
+    /// Bytes that the first page of a sender and small files before it, which nobody asked for, may
+    /// have together. 0: no files go before it, or the first page is out already.
+    pub(crate) unasked_bytes: u64,
 }
 
 /// How many lanes a session has.
@@ -143,6 +146,7 @@ impl Plan {
             share: (PathShare::All, true),
             stall_after: settings.stall_after,
             cuts: false,
+            unasked_bytes: 0,
         };
         Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
     }
@@ -185,7 +189,17 @@ impl Plan {
     ) -> Sending {
         let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed }
+        Sending {
+            tree,
+            slab,
+            io,
+            chunk,
+            chunk_max,
+            bundled_max,
+            wanted,
+            timed,
+            unasked_bytes: self.lanes.unasked_bytes,
+        }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
@@ -305,6 +319,7 @@ impl LanePlan {
             share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
             stall_after: settings.stall_after,
             cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
+            unasked_bytes: 0,
         }
     }
 }

@@ -34,6 +34,7 @@ mod room;
 mod session;
 mod skipped;
 mod stream;
+mod unasked;
 mod unsynced;
 mod window;
 
@@ -62,6 +63,7 @@ pub use policy::{Landing, Policy, Seen, is_same};
 pub use room::Room;
 use room::Rooms;
 use session::{Pressure, SessionPhase, SessionState};
+use unasked::Unasked;
 use unsynced::Unsynced;
 use window::Window;
 
@@ -81,6 +83,8 @@ pub struct Receiver {
     bundles: Bundles,
     /// Lanes, and the units that they brought.
     lanes: ReceivingLanes,
+    /// Small files that came before anybody asked for them.
+    unasked: Unasked,
     /// The room at the destination.
     rooms: Rooms,
     /// Bytes that are written and not durable.
@@ -106,6 +110,7 @@ impl Receiver {
             window: Window::new(config.order),
             bundles: Bundles::default(),
             lanes: ReceivingLanes::default(),
+            unasked: Unasked::default(),
             rooms: Rooms::default(),
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),

@@ -64,6 +64,16 @@ impl Manifest {
         id.0 < self.next.0 - self.page.len() as u64
     }
 
+    /// The entries of the page that is being filled, with their ids. `None` if others left before.
+    pub(super) fn first_page(&self) -> Option<impl Iterator<Item = (FileId, &Entry)>> {
+        (self.sent == 0).then(|| (0..).map(FileId).zip(&self.page))
+    }
+
+    /// The most bytes that the page that is being filled has by now.
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.page_bytes as u64
+    }
+
     fn is_full(&self) -> bool {
         self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= PAGE_BYTES_MAX || self.extras_cost >= PAGE_EXTRAS_COST
     }
@@ -149,17 +159,18 @@ impl Sender {
 
     /// Sends the open page if there is credit and it is not empty. The scan may find more when the
     /// session is over: that goes nowhere.
-    fn send_page(&mut self) {
-        let manifest = &mut self.manifest;
-        let last = manifest.scanned;
+    pub(super) fn send_page(&mut self) {
+        let last = self.manifest.scanned;
         if self.is_over
-            || manifest.last_sent
-            || manifest.sent >= manifest.credit
+            || self.manifest.last_sent
+            || self.manifest.sent >= self.manifest.credit
             || self.is_backlogged
-            || (manifest.page.is_empty() && !last)
+            || (self.manifest.page.is_empty() && !last)
+            || self.must_pack_unasked()
         {
             return;
         }
+        let manifest = &mut self.manifest;
         let mut entries = std::mem::take(&mut manifest.page);
         (manifest.page_bytes, manifest.extras_cost) = (0, 0);
         manifest.sent += 1;

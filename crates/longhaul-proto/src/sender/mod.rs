@@ -15,6 +15,7 @@ mod lost;
 mod manifest;
 mod outstanding;
 mod stream;
+mod unasked;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,6 +34,7 @@ pub use lanes::Unfinished;
 use manifest::Manifest;
 use outstanding::Outstanding;
 pub use stream::StreamInput;
+use unasked::SaidUnasked;
 
 /// An order of the sender, to be carried out once.
 #[derive(Clone, Debug)]
@@ -65,6 +67,10 @@ pub enum SenderAction {
         /// The files, in order.
         files: Vec<Small>,
     },
+    /// Read these files of the first page into a bundle and say it by a [`Message::Unasked`]. The page
+    /// waits for the report, [`Sender::handle_pack_unasked`]. Files that cannot be read at once are
+    /// left out.
+    PackUnasked(Vec<Small>),
     /// Check whether this file, of which every chunk was read, is unchanged since it was opened:
     /// [`Sender::handle_check_source`].
     CheckSource {
@@ -156,6 +162,7 @@ pub struct Sender {
     manifest: Manifest,
     /// Entries without an outcome, by id.
     entries: BTreeMap<FileId, OfferState>,
+    unasked: SaidUnasked,
     bundles: SentBundles,
     lanes: SendingLanes,
     /// Digests of units that were sent on `safe` lanes and are not declared yet.
@@ -222,6 +229,7 @@ impl Sender {
             actions: VecDeque::new(),
             manifest: Manifest::default(),
             entries: BTreeMap::new(),
+            unasked: SaidUnasked::default(),
             bundles: SentBundles::default(),
             lanes: SendingLanes::default(),
             undeclared: Vec::new(),
@@ -378,6 +386,7 @@ impl Sender {
         }
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
         steps::end(&state);
+        self.settle_unasked(file, &state, &outcome)?;
         if let OfferState::Large(large) = state {
             self.outstanding.release(&large);
             let root = match outcome {

@@ -172,6 +172,7 @@ async fn sends(link: ControlLink) -> Option<Fault> {
             accounts: Default::default(),
         },
         timed: false,
+        unasked_bytes: 0,
     };
     let mut course = SendCourse::default();
     sender::run(link, sending, &mut course).await;

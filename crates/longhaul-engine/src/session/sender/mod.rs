@@ -11,6 +11,7 @@ pub(crate) mod first_page;
 mod losses;
 mod offered;
 mod read_ahead;
+mod unasked;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub(crate) struct Sending {
     pub(crate) wanted: ScanWish,
     /// Whether the source ends by the clock. Then the bytes read by that time are delivered first.
     pub(crate) timed: bool,
+    /// Bytes of its first page and of small files that go before that, unasked. 0: no files do.
+    pub(crate) unasked_bytes: u64,
 }
 
 /// The sending side of a session. It owns the machine, and nothing else changes that.
@@ -97,7 +100,7 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, unasked_bytes } = sending;
     let preserve = wanted.preserve;
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
@@ -118,7 +121,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
             machine.handle_agreed(config);
             (machine, offered, is_last)
         }
-        None => (Sender::new(config), OfferedEntries::new(), false),
+        None => (unasked::machine(config, unasked_bytes), OfferedEntries::new(), false),
     };
     let mut this = SenderLoop {
         link,
@@ -275,6 +278,7 @@ impl SenderLoop<'_> {
             Incoming::Event(SessionEvent::Read(SourceDone::CheckSource((file, result)))) => {
                 self.machine.handle_check_source(file, result)
             }
+            Incoming::Event(SessionEvent::Read(SourceDone::PackUnasked(packed))) => self.say_unasked(packed),
             // The link handles messages about lanes and rates itself.
             Incoming::Event(
                 SessionEvent::Inbound(_)
@@ -424,6 +428,7 @@ impl SenderLoop<'_> {
                 let origin = |small: Small| self.offered.origin(small.file).map(|origin| (small, origin));
                 self.workers.bundle(bundle, attempt, files.into_iter().filter_map(origin));
             }
+            SenderAction::PackUnasked(files) => self.pack_unasked(files),
             SenderAction::CheckSource { file, root } => {
                 if let Some(stream) = &mut self.course.stream {
                     let proven = stream.prove(root);

@@ -16,7 +16,8 @@ pub struct Hello {
     /// Newest version spoken.
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
-    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`]; unknown ones mean nothing.
+    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`],
+    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED); unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -164,6 +165,10 @@ pub struct Flow {
     /// part of this on the wire, but a bit of the hello.
     #[serde(skip)]
     pub exact_chunks: bool,
+    /// Whether the initiator, if it receives, takes small files unasked. It is no part of this on the
+    /// wire, but a bit of the hello.
+    #[serde(skip)]
+    pub takes_unasked: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.
