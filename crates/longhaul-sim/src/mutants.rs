@@ -74,7 +74,7 @@ pub enum Mutant {
     LostNotRewritten,
     /// A file that a barrier postponed is published.
     PostponedIsPublished,
-    /// What came unasked and is not wanted is written over what stands under its name.
+    /// A file that came unasked and is not wanted is written over the one that stands.
     UnwantedIsWritten,
 }
 

@@ -38,8 +38,6 @@ pub(crate) struct Scene {
     /// How often a side takes in more events before it carries out the orders of its machine, in a
     /// thousand. 0: it acts behind each event, as in worlds of many sessions.
     pub(crate) hesitates: u32,
-    /// Bytes of small files that a sender may say before anybody asked for them. 0: none.
-    pub(crate) unasked_bytes: u64,
     /// The longest look at a file of the receiver's disk, in microseconds. 0: a look takes no time.
     pub(crate) look_us: u64,
 }

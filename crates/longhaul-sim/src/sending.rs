@@ -87,7 +87,10 @@ impl SendSession {
         let (chunk_min, chunk_max) = (Plan::chunk_min(), Plan::chunk_max());
         let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max: env.plan.bundled_max };
         let mut machine = Sender::new(config);
-        machine.allow_unasked(env.plan.scene.unasked_bytes);
+        if env.plan.terms.unasked_bytes > 0 {
+            machine.fit_first_page(env.plan.terms.unasked_bytes);
+        }
+        machine.allow_unasked(env.plan.terms.unasked_bytes);
         (0..env.plan.lanes).for_each(|id| machine.handle_lane_joined(LaneId(id)));
         SendSession {
             no,

@@ -27,8 +27,6 @@ pub struct Tallies {
     pub chunks_lost: u64,
     /// ... and files that barriers postponed.
     pub files_postponed: u64,
-    /// Small files that were said before anybody asked for them.
-    pub unasked: u64,
     /// Payload bytes sent.
     pub sent: u64,
     /// Bytes of the source's tree at the start.
@@ -55,7 +53,6 @@ impl Tallies {
         self.lanes_lost += other.lanes_lost;
         self.chunks_lost += other.chunks_lost;
         self.files_postponed += other.files_postponed;
-        self.unasked += other.unasked;
         self.sent += other.sent;
         self.tree += other.tree;
         self.time_us += other.time_us;

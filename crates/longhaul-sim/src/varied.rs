@@ -73,11 +73,11 @@ impl Plan {
         plan.overtaking(rng).saying_unasked(rng)
     }
 
-    /// Lets senders say small files before anybody asked for them, in half of the worlds. Nobody does
-    /// in a dry run.
+    /// Lets senders say small files before anybody asked for them, in half of the worlds. Nobody
+    /// does in a dry run.
     pub(crate) fn saying_unasked(mut self, rng: &mut Rng) -> Plan {
         let bytes = *rng.pick(&[0, 0, 1_000, 8_000]);
-        self.scene.unasked_bytes = if self.terms.dry_run { 0 } else { bytes };
+        self.terms.unasked_bytes = if self.terms.dry_run { 0 } else { bytes };
         self
     }
 }

@@ -23,7 +23,6 @@ fn worlds_crash_continue_and_compare() {
     assert!(seen.crashes > seeds / 4 && seen.sessions > 3 * seeds, "{seen:?}");
     assert!(seen.equal > seeds / 4 && seen.copied > seeds / 4, "{seen:?}");
     assert!(seen.lanes_lost > seeds / 4 && seen.ideal_us > 0, "{seen:?}");
-    assert!(seen.unasked > seeds / 4, "{seen:?}");
     assert!(seen.chunks_lost > seeds / 4 && seen.files_postponed > seeds / 4, "{seen:?}");
     assert!(seen.continued > seeds / 2 && seen.revised > seeds / 20 && seen.same > seeds / 20, "{seen:?}");
 }

@@ -14,6 +14,7 @@ use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
     dial_control_over,
 };
+use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     self, CAP_KNOWS_SHARED, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused,
 };
@@ -36,7 +37,7 @@ use crate::lanes::replace::Replacement;
 use crate::session;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
-use crate::session::unasked;
+use crate::session::unasked::FirstFlight;
 
 /// A session that was agreed on, its lanes being dialled.
 pub(crate) struct Agreed {
@@ -124,11 +125,7 @@ impl Run {
             let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
-        let first = match &mut dialling.first {
-            // A quarter of a round trip more is the most that reading may cost to save a whole one.
-            Some(first) => first.take(unasked_bytes(&transfer, &control), control.rtt / 4).await,
-            None => Vec::new(),
-        };
+        let first = say_first(dialling, &transfer, &control).await;
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
@@ -303,10 +300,20 @@ impl Run {
     }
 }
 
-/// The bytes that may go out with the first page of a push before they are asked for.
-fn unasked_bytes(transfer: &Transfer, control: &Control) -> u64 {
+/// The first page of a push, with what goes before it. No message where none is to be said.
+async fn say_first(dialling: &mut Dialling, transfer: &Transfer, control: &Control) -> Vec<Message> {
+    match &mut dialling.first {
+        // A quarter of a round trip more is the most that reading may cost to save a whole one.
+        Some(first) => first.take(first_flight(transfer, control), control.rtt / 4).await,
+        None => Vec::new(),
+    }
+}
+
+/// The flight in which the first page of a push shall fit.
+fn first_flight(transfer: &Transfer, control: &Control) -> FirstFlight {
     let takes = control.takes_unasked && !transfer.read_back && !transfer.dry_run;
-    if takes { unasked::bytes_max(control.rtt, control.segment_bytes) } else { 0 }
+    let flight = FirstFlight::over(control.rtt, control.segment_bytes);
+    if takes { flight.with_files() } else { flight }
 }
 
 /// A lane whose path was tried, if that is to be done before it joins.

@@ -45,7 +45,8 @@ use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
 use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
 use crate::session::totals::Totals;
-use crate::session::{receiver, sender, unasked};
+use crate::session::unasked::FirstFlight;
+use crate::session::{receiver, sender};
 
 /// Runs a conversation to its end. It sees the daemon as that is now, whatever is served later.
 pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
@@ -219,13 +220,13 @@ async fn welcome(
     let registered = daemon.registry.expect(welcome.session, expecting);
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
-    let unasked_bytes = unasked_bytes(&admission.transfer, &welcome, &control);
+    let flight = first_flight(&admission.transfer, &welcome, &control);
     let (reader, writer, rtt) = (control.reader, control.writer, control.rtt);
     let presence = match &admission.side {
         Side::Receive(destination, _) => destination.presence.clone(),
         Side::Send(..) => Arc::default(),
     };
-    let plan = plan(daemon, admission, &welcome, (rate, rtt, unasked_bytes));
+    let plan = plan(daemon, admission, &welcome, (rate, rtt)).beginning_in(flight);
     let rules = plan.lane_rules(Replacement::Grant(LaneGrants::new(count, registered.opener())));
     let stop = admission.holdings.place.stop().or(daemon.stop.clone());
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
@@ -322,22 +323,17 @@ fn expecting(
     }
 }
 
-/// The bytes that may go out with the first page of this side, as a sender, before they are asked
-/// for. A receiver that writes files out in order, reads everything back or writes nothing takes
-/// none.
-fn unasked_bytes(transfer: &Transfer, welcome: &Welcome, control: &Control) -> u64 {
+/// The flight in which the first page of this side, as a sender, shall fit. A receiver that writes
+/// files out in order, reads everything back or writes nothing takes no files before it.
+fn first_flight(transfer: &Transfer, welcome: &Welcome, control: &Control) -> FirstFlight {
     let takes = transfer.flow.takes_unasked && welcome.bundled_max > 0 && !transfer.read_back && !transfer.dry_run;
-    if takes { unasked::bytes_max(control.rtt, control.segment_bytes) } else { 0 }
+    let flight = FirstFlight::over(control.rtt, control.segment_bytes);
+    if takes { flight.with_files() } else { flight }
 }
 
 /// The daemon's plan of a session that was admitted, over a path with this round trip; `rate` is
 /// what the daemon lets it carry, bytes/s.
-fn plan(
-    daemon: &Daemon,
-    admission: &Admission,
-    welcome: &Welcome,
-    (rate, rtt, unasked_bytes): (Option<u64>, Duration, u64),
-) -> Plan {
+fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): (Option<u64>, Duration)) -> Plan {
     let transfer = &admission.transfer;
     let policy = match &admission.side {
         Side::Receive(_, policy) => *policy,
@@ -357,7 +353,6 @@ fn plan(
         share: (transfer.flow.share, transfer.flow.knows_shared),
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
         cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
-        unasked_bytes,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
     Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)

@@ -23,6 +23,7 @@ use super::destination::DestinationOptions;
 use super::opened::Destination;
 use super::receiver::Receiving;
 use super::sender::Sending;
+use super::unasked::FirstFlight;
 use crate::api::{Settings, Verify};
 use crate::budget::{self, SessionBuffers};
 use crate::lanes::replace::Replacement;
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     lanes: LanePlan,
     /// Rules of a receiver.
     receiving: ReceivePlan,
+    /// The flight in which the first page of a sender shall fit, unless that is out already.
+    flight: FirstFlight,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +85,6 @@ pub(crate) struct LanePlan {
     pub(crate) stall_after: Duration,
     /// Whether files are cut, as a round trip takes long and nobody asked for a chunk size.
     pub(crate) cuts: bool,
-    /// Bytes that the first page of a sender and small files before it, which nobody asked for, may
-    /// have together. 0: no files go before it, or the first page is out already.
-    pub(crate) unasked_bytes: u64,
 }
 
 /// How many lanes a session has.
@@ -125,7 +125,19 @@ impl Plan {
         lanes: LanePlan,
         receiving: ReceivePlan,
     ) -> Plan {
-        Plan { role, sizes: Sizes::of(welcome), preserve: transfer.preserve, lanes, receiving }
+        Plan {
+            role,
+            sizes: Sizes::of(welcome),
+            preserve: transfer.preserve,
+            lanes,
+            receiving,
+            flight: FirstFlight::UNBOUNDED,
+        }
+    }
+
+    /// The same plan, of a sender whose first page shall fit `flight`.
+    pub(crate) fn beginning_in(self, flight: FirstFlight) -> Plan {
+        Plan { flight, ..self }
     }
 
     /// The plan of one half of a copy within this process, over `lanes` pairs of sockets.
@@ -146,9 +158,15 @@ impl Plan {
             share: (PathShare::All, true),
             stall_after: settings.stall_after,
             cuts: false,
-            unasked_bytes: 0,
         };
-        Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
+        Plan {
+            role,
+            sizes: Sizes::of(welcome),
+            preserve: settings.metadata.preserve,
+            lanes,
+            receiving,
+            flight: FirstFlight::UNBOUNDED,
+        }
     }
 
     /// The rules of this side's lanes; lost ones are replaced as `replacement` says.
@@ -189,17 +207,7 @@ impl Plan {
     ) -> Sending {
         let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        Sending {
-            tree,
-            slab,
-            io,
-            chunk,
-            chunk_max,
-            bundled_max,
-            wanted,
-            timed,
-            unasked_bytes: self.lanes.unasked_bytes,
-        }
+        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight: self.flight }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
@@ -319,7 +327,6 @@ impl LanePlan {
             share: (settings.share, welcome.caps & CAP_KNOWS_SHARED != 0),
             stall_after: settings.stall_after,
             cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
-            unasked_bytes: 0,
         }
     }
 }

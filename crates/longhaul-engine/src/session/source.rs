@@ -426,8 +426,8 @@ impl SourceShared {
     }
 }
 
-/// Reads the files into a bundle in `unit`. Returns its length, the number of files in it, and the files
-/// that are missing.
+/// Reads the files into a bundle in `unit`. Returns its length, the number of files in it, and the
+/// files that are missing.
 pub(super) fn pack(
     tree: &dyn SourceTree,
     unit: &mut [u8],

@@ -1,9 +1,10 @@
 //! Small files that a sender says with its first page, before anybody asked for them.
 //!
-//! In: the source and the files, or a bundle that came so. Out: that bundle to whoever says it, or an
-//! [`Arrival`] for the receiver's machine, which alone decides on it. It travels over the control
-//! connection, as no lane can be there so early, and so it is short: more than the first flight of a
-//! fresh connection carries would come no sooner than what is asked for. It knows no machine.
+//! In: the source and the files, or a bundle that came so. Out: that bundle to whoever says it, or
+//! an [`Arrival`] for the receiver's machine, which alone decides on it. It travels over the
+//! control connection, as no lane can be there so early, and so it is short: more than the first
+//! flight of a fresh connection carries would come no sooner than what is asked for. Of a sender's
+//! machine it sets how it begins.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use longhaul_core::limits::UNASKED_SEGMENTS;
 use longhaul_core::{Attempt, BundleId, ChunkSize, DigestKind, Fault, FileId, FileOffset, Unit};
 use longhaul_disk::SourceTree;
 use longhaul_proto::receiver::{Landed, Ticket};
+use longhaul_proto::sender::Sender;
 use longhaul_proto::wire::bundle::{self, table_bytes};
 use longhaul_proto::wire::data::Piece;
 use longhaul_sys::{Slab, Slot};
@@ -22,12 +24,41 @@ use super::source;
 use crate::budget::FAR;
 use crate::lanes::worker::receive::{Arrival, rows_of};
 
-/// The bytes that the first page and files before it may have together, on a path with this round
-/// trip whose control connection has segments of so many bytes; 0 if that is not known. On a short
-/// path nothing is gained.
-pub(crate) fn bytes_max(rtt: Duration, segment_bytes: u32) -> u64 {
-    let flight = UNASKED_SEGMENTS * u64::from(segment_bytes);
-    if rtt >= FAR { flight.saturating_sub(SAID_BEFORE_BYTES) } else { 0 }
+/// The first flight of a fresh connection, in which the first page shall fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstFlight {
+    /// The bytes that the page, and what comes before it, may have. `None` if the path is short, or
+    /// is not known: nothing would be gained.
+    bytes: Option<u64>,
+    /// Whether small files may come before the page, as the other side takes them.
+    takes_unasked: bool,
+}
+
+impl FirstFlight {
+    /// Where the first page need not fit anything, and nothing comes before it.
+    pub(crate) const UNBOUNDED: FirstFlight = FirstFlight { bytes: None, takes_unasked: false };
+
+    /// The flight on a path with this round trip whose control connection has segments of so many
+    /// bytes, or 0 if that is not known.
+    pub(crate) fn over(rtt: Duration, segment_bytes: u32) -> FirstFlight {
+        let flight = UNASKED_SEGMENTS * u64::from(segment_bytes);
+        let bytes = (rtt >= FAR && segment_bytes > 0).then(|| flight.saturating_sub(SAID_BEFORE_BYTES));
+        FirstFlight { bytes, takes_unasked: false }
+    }
+
+    /// The same, with small files before the page.
+    pub(crate) fn with_files(self) -> FirstFlight {
+        FirstFlight { takes_unasked: true, ..self }
+    }
+
+    /// Lets a machine that has said nothing begin so.
+    pub(super) fn prepare(self, machine: &mut Sender) {
+        let Some(bytes) = self.bytes else { return };
+        machine.fit_first_page(bytes);
+        if self.takes_unasked {
+            machine.allow_unasked(bytes);
+        }
+    }
 }
 
 /// Small files in a bundle.
@@ -39,8 +70,8 @@ pub(crate) struct PackedUnasked {
     pub(crate) roots: Vec<(FileId, Hash32)>,
 }
 
-/// Reads the files. One that cannot be read is left out: if it is wanted, it is read again then, and
-/// that failure counts.
+/// Reads the files. One that cannot be read is left out: if it is wanted, it is read again then,
+/// and that failure counts.
 pub(super) fn pack(tree: &dyn SourceTree, files: &[FileOrder]) -> PackedUnasked {
     let payload_bytes: u64 = files.iter().map(|(small, _)| small.len).sum();
     let mut bundle = vec![0; table_bytes(files.len()) + payload_bytes as usize];
@@ -90,10 +121,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_go_unasked_only_over_long_paths_and_as_many_as_fit_the_first_flight() {
+    fn a_first_flight_is_reckoned_with_over_long_paths_only() {
         let (near, far) = (FAR - Duration::from_nanos(1), FAR);
-        for (rtt, segment, want) in [(near, 1448, 0), (far, 1448, 13_840), (far, 8948, 88_840), (far, 0, 0)] {
-            assert_eq!(bytes_max(rtt, segment), want, "{rtt:?} {segment}");
+        for (rtt, segment, want) in [(near, 1448, None), (far, 1448, Some(13_840)), (far, 0, None)] {
+            assert_eq!(FirstFlight::over(rtt, segment).bytes, want, "{rtt:?} {segment}");
         }
     }
 

@@ -63,7 +63,6 @@ pub use policy::{Landing, Policy, Seen, is_same};
 pub use room::Room;
 use room::Rooms;
 use session::{Pressure, SessionPhase, SessionState};
-use unasked::Unasked;
 use unsynced::Unsynced;
 use window::Window;
 
@@ -83,8 +82,6 @@ pub struct Receiver {
     bundles: Bundles,
     /// Lanes, and the units that they brought.
     lanes: ReceivingLanes,
-    /// Small files that came before anybody asked for them.
-    unasked: Unasked,
     /// The room at the destination.
     rooms: Rooms,
     /// Bytes that are written and not durable.
@@ -110,7 +107,6 @@ impl Receiver {
             window: Window::new(config.order),
             bundles: Bundles::default(),
             lanes: ReceivingLanes::default(),
-            unasked: Unasked::default(),
             rooms: Rooms::default(),
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),

@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 
 /// The files that came unasked.
 #[derive(Debug, Default)]
-pub(super) enum Unasked {
+pub(super) enum UnaskedBundle {
     /// None yet.
     #[default]
     Absent,
@@ -36,26 +36,26 @@ impl Receiver {
         if self.is_draining() || self.session.is_ending() {
             return self.actions.push(ReceiverAction::DropPayload(landed.ticket));
         }
-        let is_first = matches!(self.unasked, Unasked::Absent);
+        let is_first = matches!(self.bundles.unasked, UnaskedBundle::Absent);
         if !is_first || landed.rows.is_empty() {
             self.actions.push(ReceiverAction::DropPayload(landed.ticket));
             let what = if is_first { "that are none" } else { "twice, or behind their page" };
             return self.after(now, Err(Fault::protocol(format_args!("files that nobody asked for came {what}"))));
         }
-        self.unasked = Unasked::Held(Box::new(landed));
+        self.bundles.unasked = UnaskedBundle::Held(Box::new(landed));
         self.settle_down(now);
     }
 
     /// A page came, with or without entries. No files come unasked any more.
     pub(super) fn expect_nothing_unasked(&mut self) {
-        if matches!(self.unasked, Unasked::Absent) {
-            self.unasked = Unasked::Over;
+        if matches!(self.bundles.unasked, UnaskedBundle::Absent) {
+            self.bundles.unasked = UnaskedBundle::Over;
         }
     }
 
     /// Drops what came unasked and is not decided on.
     pub(super) fn drop_unasked(&mut self) {
-        if let Unasked::Held(landed) = std::mem::replace(&mut self.unasked, Unasked::Over) {
+        if let UnaskedBundle::Held(landed) = std::mem::replace(&mut self.bundles.unasked, UnaskedBundle::Over) {
             self.actions.push(ReceiverAction::DropPayload(landed.ticket));
         }
     }
@@ -64,7 +64,9 @@ impl Receiver {
     /// entry `first` has the first bit of `wanted`: they are wanted no more. Gives the order to
     /// write them. A file that is damaged, or not as it was offered, stays wanted.
     pub(super) fn take_unasked(&mut self, first: FileId, wanted: &mut [u8]) -> Option<ReceiverAction> {
-        let Unasked::Held(landed) = std::mem::replace(&mut self.unasked, Unasked::Over) else { return None };
+        let UnaskedBundle::Held(landed) = std::mem::replace(&mut self.bundles.unasked, UnaskedBundle::Over) else {
+            return None;
+        };
         let Landed { ticket, rows, .. } = *landed;
         let mut files: Vec<Arc<EntryRef>> = Vec::new();
         // A bundle that is read back needs a verdict, and this one has none.

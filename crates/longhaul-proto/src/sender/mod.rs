@@ -34,7 +34,6 @@ pub use lanes::Unfinished;
 use manifest::Manifest;
 use outstanding::Outstanding;
 pub use stream::StreamInput;
-use unasked::SaidUnasked;
 
 /// An order of the sender, to be carried out once.
 #[derive(Clone, Debug)]
@@ -67,9 +66,9 @@ pub enum SenderAction {
         /// The files, in order.
         files: Vec<Small>,
     },
-    /// Read these files of the first page into a bundle and say it by a [`Message::Unasked`]. The page
-    /// waits for the report, [`Sender::handle_pack_unasked`]. Files that cannot be read at once are
-    /// left out.
+    /// Read these files of the first page into a bundle and say it by a [`Message::Unasked`]. The
+    /// page waits for the report, [`Sender::handle_pack_unasked`]. Files that cannot be read at
+    /// once are left out.
     PackUnasked(Vec<Small>),
     /// Check whether this file, of which every chunk was read, is unchanged since it was opened:
     /// [`Sender::handle_check_source`].
@@ -162,7 +161,6 @@ pub struct Sender {
     manifest: Manifest,
     /// Entries without an outcome, by id.
     entries: BTreeMap<FileId, OfferState>,
-    unasked: SaidUnasked,
     bundles: SentBundles,
     lanes: SendingLanes,
     /// Digests of units that were sent on `safe` lanes and are not declared yet.
@@ -229,7 +227,6 @@ impl Sender {
             actions: VecDeque::new(),
             manifest: Manifest::default(),
             entries: BTreeMap::new(),
-            unasked: SaidUnasked::default(),
             bundles: SentBundles::default(),
             lanes: SendingLanes::default(),
             undeclared: Vec::new(),

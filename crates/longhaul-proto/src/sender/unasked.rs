@@ -29,29 +29,29 @@ enum UnaskedStep {
     /// None are said, or none any more.
     #[default]
     Over,
-    /// So many bytes of them may be, before the first page.
+    /// They and the first page may have so many bytes.
     Allowed(u64),
     /// They are being read, and the first page waits for them.
     Reading,
 }
 
 impl Sender {
-    /// Lets small files go out before the first page, if that did not leave yet: they, their table and
-    /// the page together may have so many bytes. The receiver must be one that takes them.
+    /// Lets small files go out before the first page, if that did not leave yet: they, their table
+    /// and the page together may have so many bytes. The receiver must be one that takes them.
     pub fn allow_unasked(&mut self, bytes: u64) {
         if self.manifest.first_page().is_some() {
-            self.unasked.step = UnaskedStep::Allowed(bytes.min(UNASKED_BYTES_MAX));
+            self.manifest.unasked.step = UnaskedStep::Allowed(bytes.min(UNASKED_BYTES_MAX));
         }
     }
 
     /// Whether the first page waits for files that go before it, which are ordered to be read now
     /// if they were not yet.
     pub(super) fn must_pack_unasked(&mut self) -> bool {
-        let UnaskedStep::Allowed(bytes_max) = self.unasked.step else {
-            return self.unasked.step == UnaskedStep::Reading;
+        let UnaskedStep::Allowed(bytes_max) = self.manifest.unasked.step else {
+            return self.manifest.unasked.step == UnaskedStep::Reading;
         };
         let files = self.small_files_within(bytes_max.saturating_sub(self.manifest.page_bytes()));
-        self.unasked.step = if files.is_empty() { UnaskedStep::Over } else { UnaskedStep::Reading };
+        self.manifest.unasked.step = if files.is_empty() { UnaskedStep::Over } else { UnaskedStep::Reading };
         if files.is_empty() {
             return false;
         }
@@ -59,8 +59,8 @@ impl Sender {
         true
     }
 
-    /// Small files of the first page that fit a bundle of so many bytes, in order. A further name of
-    /// a file is none: it is made a name, and not sent.
+    /// Small files of the first page that fit a bundle of so many bytes, in order. A further name
+    /// of a file is none: it is made a name, and not sent.
     fn small_files_within(&self, bytes_max: u64) -> Vec<Small> {
         let (mut files, mut bytes) = (Vec::new(), 0);
         for (file, entry) in self.manifest.first_page().into_iter().flatten() {
@@ -75,20 +75,20 @@ impl Sender {
         files
     }
 
-    /// The files of [`SenderAction::PackUnasked`] were read and said, but for those that are missing
-    /// here, with these roots. The first page follows.
+    /// The files of [`SenderAction::PackUnasked`] were read and said, but for those that are
+    /// missing here, with these roots. The first page follows.
     pub fn handle_pack_unasked(&mut self, said: Vec<(FileId, Hash32)>) {
-        if self.is_over || self.unasked.step != UnaskedStep::Reading {
+        if self.is_over || self.manifest.unasked.step != UnaskedStep::Reading {
             return;
         }
-        self.unasked = SaidUnasked { step: UnaskedStep::Over, roots: said.into_iter().collect() };
+        self.manifest.unasked = SaidUnasked { step: UnaskedStep::Over, roots: said.into_iter().collect() };
         self.send_page();
     }
 
     /// Compares the root of a file that the receiver has committed and did not ask for with the one
     /// that was said. `state` is the last of the file.
     pub(super) fn settle_unasked(&mut self, file: FileId, state: &OfferState, outcome: &Outcome) -> Result<(), Fault> {
-        let Some(said) = self.unasked.roots.remove(&file) else { return Ok(()) };
+        let Some(said) = self.manifest.unasked.roots.remove(&file) else { return Ok(()) };
         // A file that was wanted all the same has a verdict on its bundle.
         let (OfferState::Offered(OfferedContent::Bytes(len)), Outcome::Committed(root)) = (state, outcome) else {
             return Ok(());

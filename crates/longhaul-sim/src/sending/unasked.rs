@@ -14,6 +14,7 @@ use super::SendSession;
 use crate::env::Env;
 
 impl SendSession {
+    /// Says those of the files that are there to be read.
     pub(super) fn pack_unasked(&mut self, env: &mut Env, files: &[Small]) {
         let bytes = files.iter().map(|small| small.len as usize).sum::<usize>();
         let mut bundle = vec![0xee; table_bytes(files.len()) + bytes];
@@ -31,7 +32,6 @@ impl SendSession {
         let (len, kept) = packer.finish();
         if kept > 0 {
             bundle.truncate(len);
-            env.seen.unasked += kept as u64;
             self.say(env, Message::Unasked(Unasked { bundle }));
         }
         self.machine.handle_pack_unasked(said);

@@ -23,6 +23,7 @@ use crate::session::plan::destination_options;
 use crate::session::receiver::Receiving;
 use crate::session::rounds::SessionRounds;
 use crate::session::sender::Sending;
+use crate::session::unasked::FirstFlight;
 use crate::session::{receiver, sender};
 
 /// Counts the entries that are reported to it.
@@ -172,7 +173,7 @@ async fn sends(link: ControlLink) -> Option<Fault> {
             accounts: Default::default(),
         },
         timed: false,
-        unasked_bytes: 0,
+        flight: FirstFlight::UNBOUNDED,
     };
     let mut course = SendCourse::default();
     sender::run(link, sending, &mut course).await;

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::offered::OfferedEntries;
 use super::readable;
 use crate::session::course::{ScanWish, UnsettledEntry, start_scan};
-use crate::session::unasked::{self, PackedUnasked};
+use crate::session::unasked::{self, FirstFlight, PackedUnasked};
 use crate::workers::blocking;
 
 /// The first page. See the module.
@@ -66,11 +66,10 @@ impl FirstPage {
         Ok(FirstPage { tree, preserve, scan, names, next: None, said })
     }
 
-    /// The page as far as it is scanned, and before it small files that are read within `patience`,
-    /// if these and the page have no more than `unasked_bytes` together: no message if nothing is
-    /// scanned.
-    pub(crate) async fn take(&mut self, unasked_bytes: u64, patience: Duration) -> Vec<Message> {
-        self.said.machine.allow_unasked(unasked_bytes);
+    /// The page as far as it is scanned and `flight` has room for it, and before it small files
+    /// that are read within `patience`: no message if nothing is scanned.
+    pub(crate) async fn take(&mut self, flight: FirstFlight, patience: Duration) -> Vec<Message> {
+        flight.prepare(&mut self.said.machine);
         while self.next.is_none() && self.said.machine.has_room() && self.said.offered.have_room() {
             match self.scan.try_recv() {
                 Ok(Scanned::Entry { entry, source, identity }) => {

@@ -38,6 +38,7 @@ use super::sent_stream::SentStream;
 use super::settled::tell_settled;
 use super::source::{Origin, SourceDone, SourceWorkers};
 use super::timed_source::TimedSourceEnd;
+use super::unasked::FirstFlight;
 use super::{SessionEvent, unsent};
 use crate::api::OwnFacts;
 use crate::lanes::JoinedLane;
@@ -62,8 +63,8 @@ pub(crate) struct Sending {
     pub(crate) wanted: ScanWish,
     /// Whether the source ends by the clock. Then the bytes read by that time are delivered first.
     pub(crate) timed: bool,
-    /// Bytes of its first page and of small files that go before that, unasked. 0: no files do.
-    pub(crate) unasked_bytes: u64,
+    /// The flight in which its first page shall fit, unless that is out already.
+    pub(crate) flight: FirstFlight,
 }
 
 /// The sending side of a session. It owns the machine, and nothing else changes that.
@@ -100,7 +101,7 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, unasked_bytes } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight } = sending;
     let preserve = wanted.preserve;
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
@@ -121,7 +122,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
             machine.handle_agreed(config);
             (machine, offered, is_last)
         }
-        None => (unasked::machine(config, unasked_bytes), OfferedEntries::new(), false),
+        None => (unasked::machine(config, flight), OfferedEntries::new(), false),
     };
     let mut this = SenderLoop {
         link,

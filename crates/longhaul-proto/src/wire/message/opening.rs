@@ -165,8 +165,8 @@ pub struct Flow {
     /// part of this on the wire, but a bit of the hello.
     #[serde(skip)]
     pub exact_chunks: bool,
-    /// Whether the initiator, if it receives, takes small files unasked. It is no part of this on the
-    /// wire, but a bit of the hello.
+    /// Whether the initiator, if it receives, takes small files unasked. It is no part of this on
+    /// the wire, but a bit of the hello.
     #[serde(skip)]
     pub takes_unasked: bool,
 }
