@@ -64,6 +64,14 @@ pub const PAGES_UNANSWERED_MAX: u64 = 8;
 /// no round trip for the receiver's offer.
 pub const PAGES_UNASKED: u64 = 1;
 const _: () = assert!(PAGES_UNASKED <= PAGES_UNANSWERED_MAX);
+/// The most bytes of small files that a sender says unasked, with their table: it must fit a
+/// control message, and the smallest buffer of a receiver. On most paths fewer go out, as they must
+/// fit the first flight of a fresh connection, which is some 13 KB where segments have 1,448 bytes.
+pub const UNASKED_BYTES_MAX: u64 = 96 << 10;
+const _: () = assert!(UNASKED_BYTES_MAX + 16 <= MESSAGE_BYTES_MAX as u64);
+/// Segments of a fresh connection's first flight, in which files that nobody asked for must fit
+/// with their page: as many as RFC 6928 lets out.
+pub const UNASKED_SEGMENTS: u64 = 10;
 /// The bytes of names and values of the extended attributes of one entry that travel: as many as a
 /// system lets one value have.
 pub const XATTRS_BYTES_MAX: usize = 64 << 10;

@@ -23,7 +23,7 @@ use crate::interface::interface_to;
 use crate::keys::Identity;
 use crate::path::NetPath;
 use crate::public_key::PublicKey;
-use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
+use crate::tls::{CONTROL, CONTROL_UNASKED, PeerCheck, client_config, nominal_name, proved_key};
 use crate::udp::{UDP_EXPORTER_LABEL, UdpSecret};
 use crate::wire::{bind_error, canonical, connect_error, tune, tune_control};
 
@@ -48,6 +48,11 @@ pub struct Control {
     /// The round trip time that the handshake measured, smoothed by the kernel. 0 where the kernel
     /// does not say.
     pub rtt: Duration,
+    /// The payload of one of its TCP packets, in bytes. 0 where the kernel does not say.
+    pub segment_bytes: u32,
+    /// Whether the acceptor takes small files that it has not asked for, as it says in the TLS
+    /// handshake. `false` at the acceptor.
+    pub takes_unasked: bool,
 }
 
 impl Control {
@@ -61,8 +66,9 @@ impl Control {
                 Ok((canonical(peer), canonical(tcp.local_addr()?)))
             })
             .map_err(|source| NetError::Lost { peer: "a new connection".to_owned(), source })?;
-        let rtt = longhaul_sys::tcp::state(tcp).map_or(Duration::ZERO, |state| state.rtt);
-        Control::between(stream, ControlEnds { peer_addr, local_addr, rtt })
+        let (rtt, segment_bytes) =
+            longhaul_sys::tcp::state(tcp).map_or((Duration::ZERO, 0), |state| (state.rtt, state.segment_bytes));
+        Control::between(stream, ControlEnds { peer_addr, local_addr, rtt, segment_bytes })
     }
 
     /// Takes a TLS stream after its handshake, between these ends.
@@ -70,8 +76,12 @@ impl Control {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let ControlEnds { peer_addr, local_addr, rtt } = ends;
+        let ControlEnds { peer_addr, local_addr, rtt, segment_bytes } = ends;
         let peer = peer_addr.to_string();
+        let takes_unasked = match &stream {
+            TlsStream::Client(stream) => stream.get_ref().1.alpn_protocol() == Some(CONTROL_UNASKED),
+            TlsStream::Server(_) => false,
+        };
         let peer_key = proved_key(stream.get_ref().1, CONTROL).map_err(|e| NetError::tls(&peer, e))?;
         let exported = |label| match &stream {
             TlsStream::Client(s) => s.get_ref().1.export_keying_material([0; 32], label, None),
@@ -84,7 +94,18 @@ impl Control {
         let udp = udp.ok_or(NetError::Crypto { doing: "make a secret for UDP lanes" })?;
         let (reader, writer) = tokio::io::split(stream);
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        Ok(Control { reader, writer, peer_key, exporter, udp, peer_addr, local_addr, rtt })
+        Ok(Control {
+            reader,
+            writer,
+            peer_key,
+            exporter,
+            udp,
+            peer_addr,
+            local_addr,
+            rtt,
+            segment_bytes,
+            takes_unasked,
+        })
     }
 }
 
@@ -97,6 +118,8 @@ pub struct ControlEnds {
     pub local_addr: SocketAddr,
     /// See [`Control::rtt`].
     pub rtt: Duration,
+    /// See [`Control::segment_bytes`].
+    pub segment_bytes: u32,
 }
 
 impl Control {

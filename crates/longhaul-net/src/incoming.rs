@@ -93,7 +93,10 @@ impl Incoming for UnixStream {
     }
 
     fn into_control(stream: TlsStream<UnixStream>, addr: SocketAddr) -> Result<Control, NetError> {
-        Control::between(stream, ControlEnds { peer_addr: addr, local_addr: addr, rtt: Duration::ZERO })
+        Control::between(
+            stream,
+            ControlEnds { peer_addr: addr, local_addr: addr, rtt: Duration::ZERO, segment_bytes: 0 },
+        )
     }
 }
 

@@ -161,7 +161,7 @@ pub(crate) fn client_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) 
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified())));
-    config.alpn_protocols = vec![alpn.to_vec()];
+    config.alpn_protocols = names(alpn);
     config.enable_sni = false;
     config.resumption = Resumption::disabled();
     config.enable_secret_extraction = alpn == LANE;
@@ -177,11 +177,17 @@ pub(crate) fn server_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) 
         .map_err(|_| NetError::Crypto { doing: "set TLS up" })?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified())));
-    config.alpn_protocols = vec![alpn.to_vec()];
+    config.alpn_protocols = names(alpn);
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.enable_secret_extraction = alpn == LANE;
     Ok(Arc::new(config))
+}
+
+/// The names of a protocol, the one that is preferred first.
+fn names(alpn: &[u8]) -> Vec<Vec<u8>> {
+    let preferred = (alpn == CONTROL).then_some(CONTROL_UNASKED);
+    preferred.into_iter().chain([alpn]).map(<[u8]>::to_vec).collect()
 }
 
 /// A name must be given to rustls; it is neither sent nor compared.
@@ -190,9 +196,9 @@ pub(crate) fn nominal_name() -> Result<ServerName<'static>, NetError> {
 }
 
 /// Gives the key that the peer has proved, after a handshake in which it must have agreed to
-/// `alpn`.
+/// `alpn`, under whichever name.
 pub(crate) fn proved_key(connection: &CommonState, alpn: &[u8]) -> Result<PublicKey, rustls::Error> {
-    if connection.alpn_protocol() != Some(alpn) {
+    if !connection.alpn_protocol().is_some_and(|agreed| names(alpn).iter().any(|name| name == agreed)) {
         return Err(rustls::Error::NoApplicationProtocol);
     }
     match connection.peer_certificates() {
@@ -218,6 +224,9 @@ const UNPROVEN_MAX: usize = 128;
 const COMPUTED_AT_ONCE: usize = 1;
 /// The ALPN protocol of a control connection.
 pub(crate) const CONTROL: &[u8] = b"longhaul/1";
+/// The ALPN protocol of a control connection whose acceptor takes small files that it has not asked
+/// for. It is the same protocol; an acceptor that does not know this name chooses the other.
+pub(crate) const CONTROL_UNASKED: &[u8] = b"longhaul/1u";
 /// The ALPN protocol of a private lane.
 pub(crate) const LANE: &[u8] = b"longhaul-lane/1";
 

@@ -28,7 +28,7 @@ use longhaul_proto::wire::message::{
     Flow, Follows, GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed,
     ListedKind, ListedPartial, Listing, LostChunk, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request,
     RequestPart, Resume, SendAgain, Settlement, StreamEnd, Tally, TargetReport, TargetStanding, Transfer, Transport,
-    Verdict, WantChunks, WantLast, Welcome,
+    Unasked, Verdict, WantChunks, WantLast, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -71,6 +71,7 @@ fn transfer(far: Far) -> Message {
             knows_shared: false,
             udp_beside_tcp: false,
             share: PathShare::Fair,
+            takes_unasked: false,
         },
         digests: true,
     };
@@ -272,6 +273,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (extras::losses(), GOLDEN[46]),
         (extras::names(), GOLDEN[47]),
         (udp::lane_closed(), udp::LANE_CLOSED),
+        (Message::Unasked(Unasked { bundle: b"abc".to_vec() }), "050000002803616263"),
     ]
 }
 
@@ -385,8 +387,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=37).chain([39]).collect::<Vec<_>>());
-    for new in [22, 38, 40] {
+    assert_eq!(numbers, (1..=21).chain(23..=37).chain(39..=40).collect::<Vec<_>>());
+    for new in [22, 38, 41] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

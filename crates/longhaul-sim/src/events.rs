@@ -84,6 +84,8 @@ pub(crate) enum SourceJob {
     Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, expect: Option<Digest> },
     /// Reads small files into a bundle.
     Pack { bundle: BundleId, attempt: Attempt, files: Vec<Small> },
+    /// Reads small files that are said unasked.
+    PackUnasked(Vec<Small>),
     /// Looks whether a file is still the version that was offered.
     Check(FileId),
 }

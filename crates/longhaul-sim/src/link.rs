@@ -216,7 +216,8 @@ impl Lane {
     }
 }
 
-fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
+/// The files of a bundle, each hashed, and their places in it.
+pub(crate) fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
     let Unit::Bundle(_) = piece.unit else { return Default::default() };
     let rows = bundle::parse(payload).unwrap_or_default();
     rows.into_iter()

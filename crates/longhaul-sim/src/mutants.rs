@@ -74,6 +74,8 @@ pub enum Mutant {
     LostNotRewritten,
     /// A file that a barrier postponed is published.
     PostponedIsPublished,
+    /// A file that came unasked and is not wanted is written over the one that stands.
+    UnwantedIsWritten,
 }
 
 impl Mutant {
@@ -111,5 +113,6 @@ impl Mutant {
         Mutant::LostIsSynced,
         Mutant::LostNotRewritten,
         Mutant::PostponedIsPublished,
+        Mutant::UnwantedIsWritten,
     ];
 }

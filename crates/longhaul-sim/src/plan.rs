@@ -143,9 +143,10 @@ pub(crate) struct Terms {
     pub(crate) group: SyncGroup,
     /// Whether everything is read back from the medium before it is journalled or renamed.
     pub(crate) read_back: bool,
-    /// The order in which chunks are asked for. In sequence the destination writes them in that
-    /// order, and keeps what comes early.
+    /// The order in which chunks are asked for. In sequence the destination writes them in it.
     pub(crate) order: WantOrder,
+    /// Bytes of small files that a sender may say before anybody asked for them. 0: none.
+    pub(crate) unasked_bytes: u64,
 }
 
 impl Terms {
@@ -160,6 +161,7 @@ impl Terms {
             group,
             read_back: false,
             order: WantOrder::Any,
+            unasked_bytes: 0,
         }
     }
 }
@@ -234,6 +236,7 @@ impl Plan {
         .claiming_late(rng)
         .hanging(rng)
         .overtaking(rng)
+        .saying_unasked(rng)
     }
 
     /// Lets units overtake each other on the lanes of some worlds, as in datagrams, which are

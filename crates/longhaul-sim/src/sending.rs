@@ -5,6 +5,7 @@
 //! of the destination.
 
 mod lanes;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -86,6 +87,10 @@ impl SendSession {
         let (chunk_min, chunk_max) = (Plan::chunk_min(), Plan::chunk_max());
         let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max: env.plan.bundled_max };
         let mut machine = Sender::new(config);
+        if env.plan.terms.unasked_bytes > 0 {
+            machine.fit_first_page(env.plan.terms.unasked_bytes);
+        }
+        machine.allow_unasked(env.plan.terms.unasked_bytes);
         (0..env.plan.lanes).for_each(|id| machine.handle_lane_joined(LaneId(id)));
         SendSession {
             no,
@@ -198,6 +203,7 @@ impl SendSession {
                     SourceJob::Chunk { file, index, attempt, map, expect }
                 }
                 SenderAction::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
+                SenderAction::PackUnasked(files) => SourceJob::PackUnasked(files),
                 SenderAction::CheckSource { file, .. } => SourceJob::Check(file),
                 // Its sources are files, of which nothing is kept.
                 SenderAction::Release { .. } => continue,
@@ -302,6 +308,7 @@ impl SendSession {
                 self.read(env, file, index, attempt, map, expect);
             }
             SourceJob::Pack { bundle, attempt, files } => self.pack(env, bundle, attempt, &files),
+            SourceJob::PackUnasked(files) => self.pack_unasked(env, &files),
             SourceJob::Check(file) => {
                 let result = self.unchanged(env, file).and_then(|()| self.fate(env, file, FaultCode::Changed));
                 self.machine.handle_check_source(file, result);

@@ -70,7 +70,15 @@ impl Plan {
         plan.scene.hesitates = *rng.pick(&[0, 0, 100, 900]);
         plan.rates.names.unseen = if rng.permille(300) { rng.below(60) as u32 } else { 0 };
         plan.rates.hangs = HangRates::drawn(rng);
-        plan.overtaking(rng)
+        plan.overtaking(rng).saying_unasked(rng)
+    }
+
+    /// Lets senders say small files before anybody asked for them, in half of the worlds. Nobody
+    /// does in a dry run.
+    pub(crate) fn saying_unasked(mut self, rng: &mut Rng) -> Plan {
+        let bytes = *rng.pick(&[0, 0, 1_000, 8_000]);
+        self.terms.unasked_bytes = if self.terms.dry_run { 0 } else { bytes };
+        self
     }
 }
 

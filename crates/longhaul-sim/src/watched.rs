@@ -152,6 +152,14 @@ impl Watched {
         self.machine.handle_landed(now, landed);
     }
 
+    /// See [`Receiver::handle_unasked`].
+    pub(crate) fn handle_unasked(&mut self, now: Timestamp, landed: Landed) {
+        if let Some(rules) = self.rules.as_mut().filter(|_| !self.machine.is_over()) {
+            rules.landed(&landed);
+        }
+        self.machine.handle_unasked(now, landed);
+    }
+
     /// See [`Receiver::handle_survey`].
     pub(crate) fn handle_survey(&mut self, now: Timestamp, first: FileId, found: Vec<Result<Surveyed, Fault>>) {
         self.owed.came(ReportKind::Survey, 1);

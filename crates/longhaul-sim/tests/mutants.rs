@@ -63,4 +63,5 @@ caught! {
     journalling_a_chunk_whose_bytes_were_given_up_is_caught: LostIsSynced within 200,
     sealing_a_file_without_a_chunk_that_was_lost_is_caught: LostNotRewritten within 200,
     publishing_a_file_that_was_postponed_is_caught: PostponedIsPublished within 200,
+    writing_what_came_unasked_and_is_not_wanted_is_caught: UnwantedIsWritten within 200,
 }

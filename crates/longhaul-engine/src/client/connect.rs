@@ -14,6 +14,7 @@ use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
     dial_control_over,
 };
+use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     self, CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused,
 };
@@ -38,6 +39,7 @@ use crate::lanes::replace::Replacement;
 use crate::session;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
+use crate::session::unasked::FirstFlight;
 
 /// A session that was agreed on, its lanes being dialled.
 pub(crate) struct Agreed {
@@ -126,7 +128,7 @@ impl Run {
             let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
-        let first = dialling.first.as_mut().map(FirstPage::take).unwrap_or_default();
+        let first = say_first(dialling, &transfer, &control).await;
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) =
@@ -269,8 +271,19 @@ impl Run {
         let (transport, choose) = (self.transport(), self.may_change_transport());
         let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
         let exact_chunks = self.settings.chunk.is_some();
-        let (knows_shared, udp_beside_tcp) = (true, self.may_mix_udp());
-        Ok(Flow { lanes_max, congestion, rate, transport, choose, exact_chunks, share, knows_shared, udp_beside_tcp })
+        let (knows_shared, takes_unasked, udp_beside_tcp) = (true, true, self.may_mix_udp());
+        Ok(Flow {
+            lanes_max,
+            congestion,
+            rate,
+            transport,
+            choose,
+            exact_chunks,
+            share,
+            knows_shared,
+            udp_beside_tcp,
+            takes_unasked,
+        })
     }
 
     /// How lanes are connected, to whichever session they will belong.
@@ -299,6 +312,22 @@ impl Run {
             tried(LaneStream::dial((transport, protection), addr, &identity, pinned, &options)?)
         })
     }
+}
+
+/// The first page of a push, with what goes before it. No message where none is to be said.
+async fn say_first(dialling: &mut Dialling, transfer: &Transfer, control: &Control) -> Vec<Message> {
+    match &mut dialling.first {
+        // A quarter of a round trip more is the most that reading may cost to save a whole one.
+        Some(first) => first.take(first_flight(transfer, control), control.rtt / 4).await,
+        None => Vec::new(),
+    }
+}
+
+/// The flight in which the first page of a push shall fit.
+fn first_flight(transfer: &Transfer, control: &Control) -> FirstFlight {
+    let takes = control.takes_unasked && !transfer.read_back && !transfer.dry_run;
+    let flight = FirstFlight::over(control.rtt, control.segment_bytes);
+    if takes { flight.with_files() } else { flight }
 }
 
 /// A lane whose path was tried, if that is to be done before it joins.

@@ -15,7 +15,7 @@ use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, VERSION, Welcome, extras_carried};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -46,6 +46,7 @@ use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
 use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
 use crate::session::totals::Totals;
+use crate::session::unasked::FirstFlight;
 use crate::session::{receiver, sender};
 
 /// Runs a conversation to its end. It sees the daemon as that is now, whatever is served later.
@@ -220,12 +221,13 @@ async fn welcome(
     let registered = daemon.registry.expect(welcome.session, expecting);
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
+    let flight = first_flight(&admission.transfer, &welcome, &control);
     let (reader, writer, rtt) = (control.reader, control.writer, control.rtt);
     let presence = match &admission.side {
         Side::Receive(destination, _) => destination.presence.clone(),
         Side::Send(..) => Arc::default(),
     };
-    let plan = plan(daemon, admission, &welcome, (rate, rtt));
+    let plan = plan(daemon, admission, &welcome, (rate, rtt)).beginning_in(flight);
     let rules = plan.lane_rules(Replacement::Grant(LaneGrants::new(count, registered.opener())));
     let stop = admission.holdings.place.stop().or(daemon.stop.clone());
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
@@ -329,6 +331,14 @@ fn expecting(
         way_told: None,
         joining: HashMap::new(),
     }
+}
+
+/// The flight in which the first page of this side, as a sender, shall fit. A receiver that writes
+/// files out in order, reads everything back or writes nothing takes no files before it.
+fn first_flight(transfer: &Transfer, welcome: &Welcome, control: &Control) -> FirstFlight {
+    let takes = transfer.flow.takes_unasked && welcome.bundled_max > 0 && !transfer.read_back && !transfer.dry_run;
+    let flight = FirstFlight::over(control.rtt, control.segment_bytes);
+    if takes { flight.with_files() } else { flight }
 }
 
 /// The daemon's plan of a session that was admitted, over a path with this round trip; `rate` is

@@ -12,8 +12,8 @@ use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM,
-    CAP_TAKES_STREAMS, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Flow, GrantedLanes, Hello, Protect, Request, Transfer,
-    Transport, VERSION, Welcome, extras_wanted, share_of_hello, share_said, with_extras_of_hello,
+    CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Flow, GrantedLanes, Hello, Protect,
+    Request, Transfer, Transport, VERSION, Welcome, extras_wanted, share_of_hello, share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -29,7 +29,8 @@ pub(crate) fn hello(request: Request, units: Units) -> Message {
             let udp = ask_for_udp(transfer);
             let flow = &transfer.flow;
             let udp = udp | udp_beside_tcp_caps(flow);
-            extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow) | udp
+            let unasked = if flow.takes_unasked { CAP_TAKES_UNASKED } else { 0 };
+            extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow) | udp | unasked
         }
         _ => 0,
     };
@@ -170,6 +171,7 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<(Request, Units), Faul
         transfer.flow.knows_shared = hello.caps & CAP_KNOWS_SHARED != 0;
         transfer.flow.udp_beside_tcp = hello.caps & CAP_UDP_BESIDE_TCP != 0;
         transfer.flow.exact_chunks = hello.caps & CAP_EXACT_CHUNKS != 0;
+        transfer.flow.takes_unasked = hello.caps & CAP_TAKES_UNASKED != 0;
         if hello.caps & CAP_UDP_LANES != 0 {
             transfer.flow.transport = Transport::Udp;
         }
@@ -367,9 +369,9 @@ mod tests {
             let (near, far) = tokio::io::duplex(4096);
             let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
             let knows_shared = exact_chunks;
-            let udp_beside_tcp = exact_chunks;
-            let flow = Flow { exact_chunks, share, knows_shared, udp_beside_tcp, transport, ..Flow::default() };
-            let transfer = transfer(flow);
+            let (udp_beside_tcp, takes_unasked) = (exact_chunks, !exact_chunks);
+            let bits = Flow { exact_chunks, knows_shared, udp_beside_tcp, takes_unasked, ..Flow::default() };
+            let transfer = transfer(Flow { share, transport, ..bits });
             let said = Request::Transfer(Box::new(transfer));
             write_message(&mut far, &hello(said.clone(), Units::Any)).await.expect("said");
             assert_eq!(hear(&mut reader).await.expect("a hello"), (said, Units::Any));

@@ -107,6 +107,7 @@ pub(crate) fn moves(message: &Message) -> bool {
             true
         }
         Message::StreamEnd(_) | Message::WantLast(_) => true,
+        Message::Unasked(unasked) => !unasked.bundle.is_empty(),
         Message::DurableChunks(durable) => durable.count > 0,
         Message::SendAgain(again) => !again.chunks.is_empty(),
         _ => false,

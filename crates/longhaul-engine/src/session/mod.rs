@@ -37,6 +37,7 @@ mod settled;
 mod source;
 mod timed_source;
 pub(crate) mod totals;
+pub(crate) mod unasked;
 mod unsent;
 
 use longhaul_core::{Fault, FileId, Transport};

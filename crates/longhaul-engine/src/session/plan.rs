@@ -24,6 +24,7 @@ use super::destination::DestinationOptions;
 use super::opened::Destination;
 use super::receiver::Receiving;
 use super::sender::Sending;
+use super::unasked::FirstFlight;
 use crate::api::{Settings, Verify};
 use crate::budget::{self, SessionBuffers};
 use crate::lanes::replace::Replacement;
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     lanes: LanePlan,
     /// Rules of a receiver.
     receiving: ReceivePlan,
+    /// The flight in which the first page of a sender shall fit, unless that is out already.
+    flight: FirstFlight,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +127,19 @@ impl Plan {
         lanes: LanePlan,
         receiving: ReceivePlan,
     ) -> Plan {
-        Plan { role, sizes: Sizes::of(welcome), preserve: transfer.preserve, lanes, receiving }
+        Plan {
+            role,
+            sizes: Sizes::of(welcome),
+            preserve: transfer.preserve,
+            lanes,
+            receiving,
+            flight: FirstFlight::UNBOUNDED,
+        }
+    }
+
+    /// The same plan, of a sender whose first page shall fit `flight`.
+    pub(crate) fn beginning_in(self, flight: FirstFlight) -> Plan {
+        Plan { flight, ..self }
     }
 
     /// The plan of one half of a copy within this process, over `lanes` pairs of sockets.
@@ -146,7 +161,14 @@ impl Plan {
             stall_after: settings.stall_after,
             cuts: false,
         };
-        Plan { role, sizes: Sizes::of(welcome), preserve: settings.metadata.preserve, lanes, receiving }
+        Plan {
+            role,
+            sizes: Sizes::of(welcome),
+            preserve: settings.metadata.preserve,
+            lanes,
+            receiving,
+            flight: FirstFlight::UNBOUNDED,
+        }
     }
 
     /// The rules of this side's lanes; lost ones are replaced as `replacement` says.
@@ -188,7 +210,7 @@ impl Plan {
     ) -> Sending {
         let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed }
+        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight: self.flight }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries

@@ -24,6 +24,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::device_orders::PACKERS;
 use super::orders::{ChunkOrder, DeviceNumber, FileOrder, Order, Orders, Turn};
+use super::unasked::{self, PackedUnasked};
 use super::{FileResult, SessionEvent};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -39,6 +40,8 @@ pub(crate) enum SourceDone {
     Pack { bundle: BundleId, missing: Vec<(FileId, Fault)>, empty: bool },
     /// Whether a file still is the version that was listed.
     CheckSource(FileResult),
+    /// Small files that are said unasked were read.
+    PackUnasked(PackedUnasked),
 }
 
 /// The source of an entry, kept until the entry is settled.
@@ -239,6 +242,16 @@ impl SourceWorkers {
         self.orders.push(device, Order::Bundle { bundle, attempt, files }, self.pending.clone());
     }
 
+    /// Has small files read that are said unasked.
+    pub(super) fn pack_unasked(&self, files: Vec<FileOrder>) {
+        let (shared, at_disk) = (self.shared.clone(), self.shared.at_disk.clone());
+        self.shared.packers.run(move || {
+            let _at_disk = at_disk;
+            let packed = shared.times.count(Stage::Files, || unasked::pack(&*shared.tree, &files));
+            let _ = shared.sink.send(SessionEvent::Read(SourceDone::PackUnasked(packed)));
+        });
+    }
+
     /// Whether more checks wait for the disk than it answers in a moment.
     pub(crate) fn is_swamped(&self) -> bool {
         Arc::strong_count(&self.checks) > CHECKS_WAITING_MAX
@@ -391,7 +404,7 @@ impl SourceShared {
         self.packers.run(move || {
             let _at_disk = at_disk;
             let times = shared.times.clone();
-            let (len, kept, missing) = times.count(Stage::Files, || shared.pack(&mut slot, &files));
+            let (len, kept, missing) = times.count(Stage::Files, || pack(&*shared.tree, &mut slot, &files));
             drop(turn);
             let empty = kept == 0;
             let _ = shared.sink.send(SessionEvent::Read(SourceDone::Pack { bundle, missing, empty }));
@@ -411,38 +424,42 @@ impl SourceShared {
         });
         Some(())
     }
+}
 
-    /// Reads the files into the slot. Returns its length, the number of files in it, and the files
-    /// that are missing.
-    fn pack(&self, slot: &mut Slot, files: &[FileOrder]) -> (usize, usize, Vec<(FileId, Fault)>) {
-        let mut packer = Packer::new(slot, files.len());
-        let mut missing = Vec::new();
-        let mut opening = files.iter().map(|(small, origin)| {
-            let opened = self.tree.open_small(&origin.at, &origin.identity);
-            (*small, opened)
-        });
-        let mut ahead: VecDeque<_> = opening.by_ref().take(OPEN_AHEAD).collect();
-        while let Some((Small { file, len, standing_root: stands }, opened)) = ahead.pop_front() {
-            ahead.extend(opening.next());
-            let len = len as usize;
-            let Some(space) = packer.space(len) else {
-                missing.push((file, Fault::new(FaultCode::Internal, Blame::Bug, "a bundle outgrew its buffer")));
-                continue;
-            };
-            match opened.and_then(|source| source.read(space)) {
-                Ok(()) => {
-                    let root = *digest_of(space, DigestKind::Root, FileOffset(0)).bytes();
-                    match stands == Some(root) {
-                        true => packer.keep_same(file, len, root),
-                        false => packer.keep(file, len, root),
-                    }
+/// Reads the files into a bundle in `unit`. Returns its length, the number of files in it, and the
+/// files that are missing.
+pub(super) fn pack(
+    tree: &dyn SourceTree,
+    unit: &mut [u8],
+    files: &[FileOrder],
+) -> (usize, usize, Vec<(FileId, Fault)>) {
+    let mut packer = Packer::new(unit, files.len());
+    let mut missing = Vec::new();
+    let mut opening = files.iter().map(|(small, origin)| {
+        let opened = tree.open_small(&origin.at, &origin.identity);
+        (*small, opened)
+    });
+    let mut ahead: VecDeque<_> = opening.by_ref().take(OPEN_AHEAD).collect();
+    while let Some((Small { file, len, standing_root: stands }, opened)) = ahead.pop_front() {
+        ahead.extend(opening.next());
+        let len = len as usize;
+        let Some(space) = packer.space(len) else {
+            missing.push((file, Fault::new(FaultCode::Internal, Blame::Bug, "a bundle outgrew its buffer")));
+            continue;
+        };
+        match opened.and_then(|source| source.read(space)) {
+            Ok(()) => {
+                let root = *digest_of(space, DigestKind::Root, FileOffset(0)).bytes();
+                match stands == Some(root) {
+                    true => packer.keep_same(file, len, root),
+                    false => packer.keep(file, len, root),
                 }
-                Err(e) => missing.push((file, e.fault())),
             }
+            Err(e) => missing.push((file, e.fault())),
         }
-        let (len, kept) = packer.finish();
-        (len, kept, missing)
     }
+    let (len, kept) = packer.finish();
+    (len, kept, missing)
 }
 
 fn changed() -> Fault {

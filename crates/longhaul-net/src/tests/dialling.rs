@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{PATIENCE, Port, identity, meanwhile};
 use crate::control::{connect_any, dial_control_over, dial_control_within};
-use crate::tls::{CONTROL, server_config};
+use crate::tls::{CONTROL, CONTROL_UNASKED, server_config};
 use crate::{Congestion, Greeted, NetError, NetErrorKind, NetPath, Over, PeerCheck};
 
 #[test]
@@ -155,6 +155,29 @@ fn a_server_of_raw_keys_that_names_no_protocol_is_not_longhaul() {
     let dialled = port.runtime.block_on(dial_control_within(&addr, &me, PeerCheck::Pinned(server.public()), PATIENCE));
     assert_eq!(dialled.unwrap_err().kind(), NetErrorKind::NotLonghaul);
     far();
+}
+
+#[test]
+fn whether_a_daemon_takes_files_unasked_shows_in_the_name_of_its_protocol() {
+    let port = Port::open();
+    for (names, takes) in [(&[CONTROL_UNASKED, CONTROL][..], true), (&[CONTROL], false)] {
+        let server = identity();
+        let mut config = server_config(&server, PeerCheck::Observe, CONTROL).unwrap();
+        Arc::get_mut(&mut config).unwrap().alpn_protocols = names.iter().map(|name| name.to_vec()).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let far = meanwhile(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut tls = rustls::ServerConnection::new(config).unwrap();
+            while tls.is_handshaking() && tls.complete_io(&mut stream).is_ok() {}
+        });
+        let me = identity();
+        let check = PeerCheck::Pinned(server.public());
+        let dialled = port.runtime.block_on(dial_control_within(&addr, &me, check, PATIENCE)).unwrap();
+        assert_eq!(dialled.takes_unasked, takes);
+        assert!(dialled.segment_bytes > 0, "the kernel says it");
+        far();
+    }
 }
 
 #[test]

@@ -27,6 +27,11 @@ impl ActionQueue {
         self.actions.push_back(action);
     }
 
+    /// Adds an action, if there is one.
+    pub(super) fn extend(&mut self, action: Option<ReceiverAction>) {
+        self.actions.extend(action);
+    }
+
     /// Adds a message.
     pub(super) fn say(&mut self, message: Message) {
         self.push(ReceiverAction::Send(message));

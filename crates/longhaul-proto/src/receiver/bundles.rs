@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 use longhaul_core::{Attempt, BundleId, Digest};
 
+use super::unasked::UnaskedBundle;
+
 /// The bundles. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
@@ -16,6 +18,8 @@ pub(super) struct Bundles {
     again: HashMap<BundleId, Attempt>,
     /// Bundles whose files are being read back.
     unread: HashMap<BundleId, Unread>,
+    /// The one that comes before anybody asked for it.
+    pub(super) unasked: UnaskedBundle,
 }
 
 /// A bundle whose files are being read back. It has no verdict until all of them were, so that it

@@ -31,7 +31,9 @@ impl Receiver {
             self.manifest.follow(&entry)?;
             survey.push(self.hold(id, entry)?);
         }
+        self.expect_nothing_unasked();
         if survey.is_empty() {
+            self.drop_unasked();
             self.manifest.answer_page();
         } else {
             self.actions.push(ReceiverAction::Survey(survey));
@@ -95,8 +97,10 @@ impl Receiver {
                 Answered::NotWanted => {}
             }
         }
+        let unasked = self.take_unasked(first, &mut wanted);
         self.manifest.answer_page();
         self.actions.push(ReceiverAction::Send(Message::Answer(Answer { first, wanted })));
+        self.actions.extend(unasked);
         self.compare_small(compared);
         self.digest_skipped(skipped);
         self.settle_down(now);

@@ -34,6 +34,7 @@ mod room;
 mod session;
 mod skipped;
 mod stream;
+mod unasked;
 mod unsynced;
 mod window;
 

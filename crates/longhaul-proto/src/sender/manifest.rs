@@ -15,6 +15,7 @@ use longhaul_core::limits::{
 use longhaul_core::{Attempt, ChunkMap, Entry, EntryKind, Fault, FileId};
 
 use super::files::LargeSource;
+use super::unasked::SaidUnasked;
 use super::{ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, OfferedContent, Sender, SenderAction, Small};
 use crate::steps;
 use crate::wire::bundle::table_bytes;
@@ -25,6 +26,10 @@ use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit,
 pub(super) struct Manifest {
     page: Vec<Entry>,
     page_bytes: usize,
+    /// The bytes at which the first page is closed.
+    first_bytes_max: usize,
+    /// The small files that go before the first page.
+    pub(super) unasked: SaidUnasked,
     /// The cost of the extras and of the several names of its entries.
     extras_cost: usize,
     next: FileId,
@@ -42,6 +47,8 @@ impl Default for Manifest {
         Manifest {
             page: Vec::new(),
             page_bytes: 0,
+            first_bytes_max: PAGE_BYTES_MAX,
+            unasked: SaidUnasked::default(),
             extras_cost: 0,
             next: FileId(0),
             offered: false,
@@ -64,12 +71,31 @@ impl Manifest {
         id.0 < self.next.0 - self.page.len() as u64
     }
 
+    /// The entries of the page that is being filled, with their ids. `None` if others left before.
+    pub(super) fn first_page(&self) -> Option<impl Iterator<Item = (FileId, &Entry)>> {
+        (self.sent == 0).then(|| (0..).map(FileId).zip(&self.page))
+    }
+
+    /// The most bytes that the page that is being filled has by now.
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.page_bytes as u64
+    }
+
     fn is_full(&self) -> bool {
-        self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= PAGE_BYTES_MAX || self.extras_cost >= PAGE_EXTRAS_COST
+        let bytes_max = if self.sent == 0 { self.first_bytes_max } else { PAGE_BYTES_MAX };
+        self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= bytes_max || self.extras_cost >= PAGE_EXTRAS_COST
     }
 }
 
 impl Sender {
+    /// Has the first page closed when it has so many bytes: as many as go out at once on a fresh
+    /// connection. A longer one is there round trips later, and the files on it are wanted only
+    /// then.
+    pub fn fit_first_page(&mut self, bytes: u64) {
+        self.manifest.first_bytes_max =
+            usize::try_from(bytes).map_or(PAGE_BYTES_MAX, |bytes| bytes.min(PAGE_BYTES_MAX));
+    }
+
     /// Whether another scanned entry can be taken now.
     pub fn has_room(&self) -> bool {
         !self.manifest.scanned
@@ -149,17 +175,18 @@ impl Sender {
 
     /// Sends the open page if there is credit and it is not empty. The scan may find more when the
     /// session is over: that goes nowhere.
-    fn send_page(&mut self) {
-        let manifest = &mut self.manifest;
-        let last = manifest.scanned;
+    pub(super) fn send_page(&mut self) {
+        let last = self.manifest.scanned;
         if self.is_over
-            || manifest.last_sent
-            || manifest.sent >= manifest.credit
+            || self.manifest.last_sent
+            || self.manifest.sent >= self.manifest.credit
             || self.is_backlogged
-            || (manifest.page.is_empty() && !last)
+            || (self.manifest.page.is_empty() && !last)
+            || self.must_pack_unasked()
         {
             return;
         }
+        let manifest = &mut self.manifest;
         let mut entries = std::mem::take(&mut manifest.page);
         (manifest.page_bytes, manifest.extras_cost) = (0, 0);
         manifest.sent += 1;
@@ -327,6 +354,27 @@ mod tests {
         sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
         assert_eq!(pages(&mut sender), 1);
         assert!(sender.has_room());
+    }
+
+    #[test]
+    fn the_first_page_alone_is_closed_when_it_fits_no_more_into_a_flight() {
+        let chunk = ChunkSize::DEFAULT;
+        let mut sender = Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 0 });
+        sender.fit_first_page(1000);
+        sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
+        for scanned in 0..60 {
+            sender.handle_scanned(offered(&format!("a-file-of-24-letters-{scanned:03}"), 1));
+        }
+        sender.handle_scan_end();
+        let actions = std::iter::from_fn(|| sender.poll_action());
+        let pages: Vec<_> = actions
+            .filter_map(|action| match action {
+                SenderAction::Send(Message::Page(page)) => Some(page.entries.len()),
+                _ => None,
+            })
+            .collect();
+        // Each entry is reckoned with 100 bytes.
+        assert_eq!(pages, [10, 50]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod lost;
 mod manifest;
 mod outstanding;
 mod stream;
+mod unasked;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -65,6 +66,10 @@ pub enum SenderAction {
         /// The files, in order.
         files: Vec<Small>,
     },
+    /// Read these files of the first page into a bundle and say it by a [`Message::Unasked`]. The
+    /// page waits for the report, [`Sender::handle_pack_unasked`]. Files that cannot be read at
+    /// once are left out.
+    PackUnasked(Vec<Small>),
     /// Check whether this file, of which every chunk was read, is unchanged since it was opened:
     /// [`Sender::handle_check_source`].
     CheckSource {
@@ -378,6 +383,7 @@ impl Sender {
         }
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
         steps::end(&state);
+        self.settle_unasked(file, &state, &outcome)?;
         if let OfferState::Large(large) = state {
             self.outstanding.release(&large);
             let root = match outcome {

@@ -16,4 +16,5 @@ mod postponed;
 mod room;
 mod sequence;
 mod stream;
+mod unasked;
 mod victim;

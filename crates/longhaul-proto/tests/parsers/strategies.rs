@@ -289,6 +289,7 @@ fn opening_messages() -> impl Strategy<Value = Message> {
             let landed = LandedUnits { below, beyond };
             Message::UdpLaneClosed(UdpLaneClosed { lane: LaneId(lane), landed })
         }),
+        vec(any::<u8>(), 0..40).prop_map(|bundle| Message::Unasked(Unasked { bundle })),
         (vec(listed(), 0..5), any::<bool>()).prop_map(|(names, last)| Message::Listing(Listing { names, last })),
         (vec(far_sources(), 0..4), vec(any::<u8>(), 0..40), any::<bool>())
             .prop_map(|(sources, names, last)| Message::RequestPart(RequestPart { sources, names, last })),

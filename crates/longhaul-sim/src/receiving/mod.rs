@@ -14,6 +14,7 @@ mod reports;
 mod sequence;
 mod standing;
 mod temp_dirs;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -196,6 +197,7 @@ impl RecvSession {
                 self.roots.declared.insert(end.file, end.root);
                 Message::FileEnd(self.declared(env, end))
             }
+            Message::Unasked(unasked) => return self.comes_unasked(env, unasked.bundle),
             message => message,
         };
         self.machine.handle_message(env.clock.now(), message);

@@ -192,6 +192,7 @@ impl RecvSession {
         let Some(Payload { bytes: Some(bytes), rows, .. }) = self.arrivals.payloads.remove(&ticket) else {
             return env.violate(|| "a bundle without its payload".to_owned());
         };
+        self.write_unwanted(env, ticket, (&bytes, &rows), files);
         let rows: BTreeMap<_, _> = rows.into_iter().collect();
         let mut job = self.naming(Job::new(Then::Staged(files.iter().map(|held| held.id).collect())), files);
         for held in files {
@@ -231,9 +232,13 @@ impl RecvSession {
     }
 
     fn drop_payload(&mut self, env: &mut Env, ticket: Ticket) {
-        let Some(payload) = self.arrivals.payloads.remove(&ticket).filter(|_| env.is(Mutant::LateDuplicate)) else {
+        let Some(payload) = self.arrivals.payloads.remove(&ticket) else { return };
+        if let Some(bytes) = &payload.bytes {
+            self.write_unwanted(env, ticket, (bytes, &payload.rows), &[]);
+        }
+        if !env.is(Mutant::LateDuplicate) {
             return;
-        };
+        }
         if let (Unit::Chunk { file, index }, Some(bytes)) = (payload.unit, payload.bytes) {
             self.planted.dropped.push((file, index, bytes));
             self.write_late(env);

@@ -93,7 +93,7 @@ struct Spoken {
 async fn greet(tunnel: Tunnel, identity: Arc<Identity>) -> Result<Control, NetError> {
     let stream = ways::open(&tunnel, ConnectionKind::Greeted).await?;
     let nowhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-    let ends = ControlEnds { peer_addr: nowhere, local_addr: nowhere, rtt: Duration::ZERO };
+    let ends = ControlEnds { peer_addr: nowhere, local_addr: nowhere, rtt: Duration::ZERO, segment_bytes: 0 };
     control_over(stream, ends, &identity, PeerCheck::Observe).await
 }
 

@@ -69,6 +69,7 @@ pub(super) struct ControlFacts {
     peer: SocketAddr,
     here: SocketAddr,
     rtt: Duration,
+    segment_bytes: u32,
 }
 
 /// A session that may begin.
@@ -137,17 +138,36 @@ pub(super) struct SessionWish {
 impl ControlFacts {
     /// The facts of a connection.
     pub(super) fn of(control: &Control) -> ControlFacts {
-        let Control { peer_key, exporter, udp, peer_addr, local_addr, rtt, .. } = control;
+        let Control { peer_key, exporter, udp, peer_addr, local_addr, rtt, segment_bytes, .. } = control;
         let (key, peer, here) = (*peer_key.as_bytes(), *peer_addr, *local_addr);
-        ControlFacts { key, exporter: *exporter, udp: udp.clone(), peer, here, rtt: *rtt }
+        ControlFacts {
+            key,
+            exporter: *exporter,
+            udp: udp.clone(),
+            peer,
+            here,
+            rtt: *rtt,
+            segment_bytes: *segment_bytes,
+        }
     }
 
     /// The connection whose bytes come through `stream`.
     pub(super) fn over(self, stream: UnixStream) -> Control {
-        let ControlFacts { key, exporter, udp, peer, here, rtt } = self;
+        let ControlFacts { key, exporter, udp, peer, here, rtt, segment_bytes } = self;
         let (reader, writer) = stream.into_split();
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let peer_key = PublicKey::from_bytes(key);
-        Control { reader, writer, peer_key, exporter, udp, peer_addr: peer, local_addr: here, rtt }
+        Control {
+            reader,
+            writer,
+            peer_key,
+            exporter,
+            udp,
+            peer_addr: peer,
+            local_addr: here,
+            rtt,
+            segment_bytes,
+            takes_unasked: false,
+        }
     }
 }

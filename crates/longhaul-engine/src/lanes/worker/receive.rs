@@ -235,7 +235,7 @@ pub(in crate::lanes) fn digest_in(kind: DigestKind, bytes: [u8; TRAILER_BYTES]) 
 
 /// The files of a bundle, each hashed. Empty if the bundle does not parse: its digest then tells
 /// whether the sender or the path is to blame.
-pub(in crate::lanes) fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
+pub(crate) fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
     let (Unit::Bundle(_), Some(slot)) = (piece.unit, slot) else { return Default::default() };
     let unit = &slot[..piece.len as usize];
     let rows = bundle::parse(unit).unwrap_or_default();

@@ -25,6 +25,7 @@ use crate::session::plan::destination_options;
 use crate::session::receiver::Receiving;
 use crate::session::rounds::SessionRounds;
 use crate::session::sender::Sending;
+use crate::session::unasked::FirstFlight;
 use crate::session::{receiver, sender};
 
 /// Counts the entries that are reported to it.
@@ -175,6 +176,7 @@ async fn sends(link: ControlLink) -> Option<Fault> {
             accounts: Default::default(),
         },
         timed: false,
+        flight: FirstFlight::UNBOUNDED,
     };
     let mut course = SendCourse::default();
     sender::run(link, sending, &mut course).await;

@@ -21,9 +21,9 @@ use crate::lanes::worker::holes::Holes;
 use crate::lanes::worker::pulse::{ArrivalDeadline, OVERDUE};
 use crate::lanes::worker::receive::Arrival;
 use crate::lanes::{udp, worker};
-use crate::session::SessionEvent;
 use crate::session::bare::{Gate, Pass};
 use crate::session::control::ControlLink;
+use crate::session::{SessionEvent, unasked};
 
 /// The intake of a receiving session. See the module.
 pub(super) struct Intake {
@@ -95,6 +95,11 @@ impl Intake {
     pub(super) fn fit_buffers(&self, link: &ControlLink) {
         let slots = self.slab.slots();
         self.slab.set_limit(if link.any_windows() { budget::beside_windows(slots) } else { slots });
+    }
+
+    /// Takes small files that nobody asked for into a buffer. `None` if none is free.
+    pub(super) fn land_unasked(&self, bundle: &[u8]) -> Result<Option<Arrival>, Fault> {
+        unasked::land(&self.slab, self.chunk, bundle)
     }
 
     /// Takes in that a unit arrived. Its pass is kept until [`Intake::settle`].

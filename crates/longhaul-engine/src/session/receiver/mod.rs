@@ -180,6 +180,7 @@ impl ReceiverLoop<'_> {
                 let message = match message {
                     Message::Losses(rows) => return self.hear_losses(rows),
                     Message::Extras(extras) => Message::Extras(self.figures.extras.mapped(extras)),
+                    Message::Unasked(unasked) => return self.come_unasked(&unasked.bundle),
                     message => message,
                 };
                 let asked = if let Message::Page(page) = &message { self.allowed.check(&page.entries) } else { Ok(()) };
@@ -222,6 +223,19 @@ impl ReceiverLoop<'_> {
                 | SessionEvent::StreamCame
                 | SessionEvent::Read(_),
             ) => {}
+        }
+    }
+
+    /// Small files came that nobody asked for.
+    fn come_unasked(&mut self, bundle: &[u8]) {
+        match self.intake.land_unasked(bundle) {
+            Ok(Some(mut arrival)) => {
+                self.course.progressed = Some(Instant::now());
+                self.workers.hold_payload(&mut arrival);
+                self.machine.handle_unasked(self.link.now(), arrival.landed);
+            }
+            Ok(None) => {}
+            Err(fault) => self.machine.abort(fault),
         }
     }
 

@@ -3,22 +3,26 @@
 //!
 //! In: a source. Out: messages for the handshake, and then a machine that has said them, and its
 //! entries, to the course of the run. An entry that is not simply there to be read is left to the
-//! session loop, and so is everything behind it. It waits for nothing: what is not scanned when the
-//! hello leaves follows later.
+//! session loop, and so is everything behind it. It does not wait for the scan: what is not scanned
+//! when the hello leaves follows later. Small files are read and said with it, unasked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, Preserve};
 use longhaul_disk::{NamesMemory, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::EntryRef;
-use longhaul_proto::sender::{Sender, SenderAction, SenderConfig};
+use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
+use longhaul_proto::wire::message::Unasked;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::offered::OfferedEntries;
 use super::readable;
 use crate::session::course::{ScanWish, UnsettledEntry, start_scan};
+use crate::session::unasked::{self, FirstFlight, PackedUnasked};
+use crate::workers::blocking;
 
 /// The first page. See the module.
 pub(crate) struct FirstPage {
@@ -62,8 +66,10 @@ impl FirstPage {
         Ok(FirstPage { tree, preserve, scan, names, next: None, said })
     }
 
-    /// The page as far as it is scanned: no message if nothing is.
-    pub(crate) fn take(&mut self) -> Vec<Message> {
+    /// The page as far as it is scanned and `flight` has room for it, and before it small files
+    /// that are read within `patience`: no message if nothing is scanned.
+    pub(crate) async fn take(&mut self, flight: FirstFlight, patience: Duration) -> Vec<Message> {
+        flight.prepare(&mut self.said.machine);
         while self.next.is_none() && self.said.machine.has_room() && self.said.offered.have_room() {
             match self.scan.try_recv() {
                 Ok(Scanned::Entry { entry, source, identity }) => {
@@ -83,10 +89,33 @@ impl FirstPage {
             }
         }
         self.said.machine.handle_scan_idle();
-        let actions = std::iter::from_fn(|| self.said.machine.poll_action());
-        actions
-            .filter_map(|action| if let SenderAction::Send(message) = action { Some(message) } else { None })
-            .collect()
+        let mut messages = Vec::new();
+        while let Some(action) = self.said.machine.poll_action() {
+            match action {
+                SenderAction::Send(message) => messages.push(message),
+                SenderAction::PackUnasked(files) => {
+                    let PackedUnasked { bundle, roots } = self.pack(files, patience).await;
+                    if !roots.is_empty() {
+                        messages.push(Message::Unasked(Unasked { bundle }));
+                    }
+                    self.said.machine.handle_pack_unasked(roots);
+                }
+                _ => {}
+            }
+        }
+        messages
+    }
+
+    /// Reads small files. A disk that takes longer than `patience` would cost more than they gain.
+    async fn pack(&self, files: Vec<Small>, patience: Duration) -> PackedUnasked {
+        let origin = |small: Small| self.said.offered.origin(small.file).map(|origin| (small, origin));
+        let files: Vec<_> = files.into_iter().filter_map(origin).collect();
+        let tree = self.tree.clone();
+        let reading = blocking(move || Ok(unasked::pack(&*tree, &files)));
+        match tokio::time::timeout(patience, reading).await {
+            Ok(Ok(packed)) => packed,
+            _ => PackedUnasked::default(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod first_page;
 mod losses;
 mod offered;
 mod read_ahead;
+mod unasked;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use super::sent_stream::SentStream;
 use super::settled::tell_settled;
 use super::source::{Origin, SourceDone, SourceWorkers};
 use super::timed_source::TimedSourceEnd;
+use super::unasked::FirstFlight;
 use super::{SessionEvent, unsent};
 use crate::api::OwnFacts;
 use crate::lanes::JoinedLane;
@@ -61,6 +63,8 @@ pub(crate) struct Sending {
     pub(crate) wanted: ScanWish,
     /// Whether the source ends by the clock. Then the bytes read by that time are delivered first.
     pub(crate) timed: bool,
+    /// The flight in which its first page shall fit, unless that is out already.
+    pub(crate) flight: FirstFlight,
 }
 
 /// The sending side of a session. It owns the machine, and nothing else changes that.
@@ -97,7 +101,7 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight } = sending;
     let preserve = wanted.preserve;
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
@@ -118,7 +122,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
             machine.handle_agreed(config);
             (machine, offered, is_last)
         }
-        None => (Sender::new(config), OfferedEntries::new(), false),
+        None => (unasked::machine(config, flight), OfferedEntries::new(), false),
     };
     let mut this = SenderLoop {
         link,
@@ -275,6 +279,7 @@ impl SenderLoop<'_> {
             Incoming::Event(SessionEvent::Read(SourceDone::CheckSource((file, result)))) => {
                 self.machine.handle_check_source(file, result)
             }
+            Incoming::Event(SessionEvent::Read(SourceDone::PackUnasked(packed))) => self.say_unasked(packed),
             // The link handles messages about lanes and rates itself.
             Incoming::Event(
                 SessionEvent::Inbound(_)
@@ -424,6 +429,7 @@ impl SenderLoop<'_> {
                 let origin = |small: Small| self.offered.origin(small.file).map(|origin| (small, origin));
                 self.workers.bundle(bundle, attempt, files.into_iter().filter_map(origin));
             }
+            SenderAction::PackUnasked(files) => self.pack_unasked(files),
             SenderAction::CheckSource { file, root } => {
                 if let Some(stream) = &mut self.course.stream {
                     let proven = stream.prove(root);

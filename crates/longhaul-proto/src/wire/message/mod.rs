@@ -11,6 +11,7 @@ mod limiting;
 mod listing;
 mod opening;
 mod targets;
+mod unasked;
 
 use longhaul_core::{Fault, Loss};
 
@@ -20,6 +21,7 @@ pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
 pub use targets::*;
+pub use unasked::*;
 
 use self::fault::FaultBody;
 use super::frame::{self, FrameError};
@@ -194,6 +196,9 @@ messages! {
     /// Receiver, instead of `LaneClosed`, where units came of a lane over UDP beyond one that did
     /// not.
     39 UdpLaneClosed(UdpLaneClosed) Verdict,
+    /// Sender, at most once and before its first page and what belongs to that, where the receiver
+    /// takes them: small files of the page, which nobody has asked for.
+    40 Unasked(Unasked) Page,
 }
 
 impl Message {

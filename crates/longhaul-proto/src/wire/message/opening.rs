@@ -16,8 +16,8 @@ pub struct Hello {
     /// Newest version spoken.
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
-    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`]; unknown
-    /// ones mean nothing.
+    /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
+    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED); unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -175,6 +175,10 @@ pub struct Flow {
     /// but a bit of the hello.
     #[serde(skip)]
     pub udp_beside_tcp: bool,
+    /// Whether the initiator, if it receives, takes small files unasked. It is no part of this on
+    /// the wire, but a bit of the hello.
+    #[serde(skip)]
+    pub takes_unasked: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.
