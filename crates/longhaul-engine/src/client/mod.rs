@@ -92,8 +92,7 @@ pub async fn run(
     let telling = Arc::new(WithPaths { observer: telling, paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
     let (paths_of_run, udp) = (paths.clone(), UdpWay::default());
-    let ssh = SshCosts::default();
-    let costs = ssh.clone();
+    let costs = SshCosts::default();
     let run = Run {
         settings,
         observer: telling,
@@ -102,7 +101,7 @@ pub async fn run(
         known: known.clone(),
         segments,
         udp,
-        ssh,
+        ssh: costs.clone(),
         affinity,
         watch: None,
     };
