@@ -13,7 +13,7 @@ use longhaul_core::LaneId;
 
 use crate::counters::LaneCounters;
 use crate::facts::TransportFacts;
-use crate::quic::SharedPath;
+use crate::shared_path::SharedPath;
 
 /// A transport's hold on one lane for other threads, which end the lane (blocked calls on it then
 /// return), ask how it fares, and steer how it sends. It does not keep the lane open.

@@ -44,7 +44,7 @@ impl Run {
     /// The link of a session with a daemon.
     pub(crate) fn link(&self, agreed: Agreed, plan: &Plan, presence: Arc<Presence>) -> ControlLink {
         let rules = plan.lane_rules(agreed.replacement);
-        let rules = LaneRules { path: self.known.udp_path(rules.share), ..rules };
+        let rules = LaneRules { path: self.known.udp_path(rules.path.share()), ..rules };
         let (reader, writer) = (agreed.control.reader, agreed.control.writer);
         let (observer, events, stop) = (agreed.telling, agreed.events, self.stop.clone());
         ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules })

@@ -169,3 +169,14 @@ impl EndingLane {
 /// A lane whose data the other host has not acknowledged for this long does not reach it: four or
 /// five retransmissions failed by then.
 const SILENT_MAX: Duration = Duration::from_secs(20);
+
+/// The sums over lanes that do not stand any more.
+#[derive(Debug, Default)]
+pub(super) struct RetiredLanes {
+    /// Pieces that they moved.
+    pub(super) pieces: u64,
+    /// Units that they moved.
+    pub(super) units: u64,
+    /// Their road.
+    pub(super) road: LaneRoad,
+}

@@ -20,7 +20,7 @@ use super::JoinedLane;
 use super::bottleneck::{PathUse, PathView};
 use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::LaneHealth;
-use super::lane::{EndingLane, StandingLane};
+use super::lane::{EndingLane, RetiredLanes, StandingLane};
 use super::manners::LaneManners;
 use super::replace::Replacement;
 use super::road::LaneRoad;
@@ -69,17 +69,9 @@ pub(crate) struct Lanes {
     retired: RetiredLanes,
 }
 
-/// The sums over lanes that do not stand any more.
-#[derive(Debug, Default)]
-struct RetiredLanes {
-    /// Pieces and units that they moved.
-    pieces: u64,
-    units: u64,
-    road: LaneRoad,
-}
-
 impl Lanes {
     pub(crate) fn new(rules: LaneRules) -> Lanes {
+        let manners = LaneManners::new(rules.role, rules.path.share());
         Lanes {
             role: rules.role,
             running: BTreeMap::new(),
@@ -96,7 +88,7 @@ impl Lanes {
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
             search: LaneSearch::new(rules.tuning),
-            manners: LaneManners::new(rules.role, rules.share),
+            manners,
             next_sample: Instant::now() + SAMPLE_EVERY,
             vacancy: Vacancy::begin(),
             retired: RetiredLanes::default(),
@@ -469,7 +461,6 @@ mod tests {
             windows: 0,
             tuning: None,
             rates,
-            share: PathShare::Fair,
             path: UdpPath::new(PathShare::Fair),
             peer_knows_shared: true,
             stall_after,

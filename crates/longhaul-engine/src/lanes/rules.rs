@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use longhaul_core::{PathShare, Role};
+use longhaul_core::Role;
 use longhaul_proto::wire::message::Transport;
 
 use super::replace::Replacement;
@@ -30,9 +30,7 @@ pub(crate) struct LaneRules {
     pub(crate) tuning: Option<TuningRules>,
     /// The rates that all of them keep together.
     pub(crate) rates: LaneRates,
-    /// The share of the path that a sending side takes.
-    pub(crate) share: PathShare,
-    /// The path of UDP lanes, as an earlier session left it.
+    /// The path of UDP lanes, as an earlier session left it, and the share that a sending side takes.
     pub(crate) path: UdpPath,
     /// Whether the other side knows [`Limit::NetworkShared`].
     ///

@@ -191,7 +191,6 @@ impl Plan {
             windows: lanes.window_bytes,
             tuning: (self.role == Role::Sender && lanes.tunes).then_some(tuning),
             rates: lanes.rates,
-            share: lanes.share.0,
             path: UdpPath::new(lanes.share.0),
             peer_knows_shared: lanes.share.1,
             stall_after: lanes.stall_after,

@@ -106,7 +106,7 @@ const BYTES_PER_ACK: u32 = 96 << 10;
 const PACKETS_PER_ACK_MIN: u32 = 10;
 /// The time for which the other end may wait for so many bytes. Quinn's default is 25 ms, in which
 /// a lane at a low rate, whose window holds less than an acknowledgement covers, would stand still.
-const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
+const ACK_DELAY_MAX: Duration = Duration::from_micros(5_000);
 /// A silent connection lasts as long as one over TCP.
 const IDLE_MAX: Duration =
     Duration::from_secs(KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES as u64);

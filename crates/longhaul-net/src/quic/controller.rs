@@ -15,8 +15,8 @@ use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetr
 use quinn_proto::RttEstimator;
 
 use super::figures::{Algorithm, Figures};
-use super::path::PathSeen;
 use super::rate::{RateControl, Round};
+use crate::shared_path::PathSeen;
 
 /// Makes the [`Watched`] of one connection.
 #[derive(Debug)]
@@ -316,8 +316,8 @@ const ROUND_MIN: Duration = Duration::from_millis(10);
 mod tests {
     use longhaul_core::LaneId;
 
-    use super::super::path::{PathControl, PathOrder, SharedPath};
     use super::*;
+    use crate::shared_path::{PathControl, PathOrder, SharedPath};
 
     /// MB/s that the bucket lets through some seconds from now. `None` if it has no rate.
     fn lets_through(figures: &Figures, after: u64) -> Option<f64> {

@@ -29,8 +29,8 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use tokio::time::{Sleep, sleep_until};
 
 use super::batch::Batch;
-use super::bucket::SendTurn;
 use super::figures::Figures;
+use crate::shared_path::bucket::SendTurn;
 
 /// Tokio's runtime, in which drivers have turns: see the module.
 #[derive(Debug)]

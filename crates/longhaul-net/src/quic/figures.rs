@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use longhaul_core::LaneId;
 
-use super::bucket::Bucket;
-use super::path::{PathPlace, SharedPath};
+use crate::shared_path::bucket::Bucket;
+use crate::shared_path::{PathPlace, SharedPath};
 
 /// A congestion control that QUIC lanes have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use longhaul_core::LaneId;
 
 use super::FACTS;
 use super::figures::Algorithm;
-use super::path::SharedPath;
 use super::stream::Shared;
 use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 use crate::facts::TransportFacts;
 use crate::handle::LaneHold;
+use crate::shared_path::SharedPath;
 
 /// A hold on a QUIC lane: see the module. Holding one does not keep the connection open.
 pub(crate) struct QuicHold {

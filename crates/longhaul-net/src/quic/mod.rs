@@ -20,7 +20,6 @@
 //! | `stream` | the byte stream; `wait` blocks on it; `handle` steers it from elsewhere |
 
 mod batch;
-mod bucket;
 mod config;
 mod controller;
 mod dial;
@@ -28,7 +27,6 @@ mod driver;
 mod figures;
 mod handle;
 mod listen;
-mod path;
 mod rate;
 mod socket;
 mod stream;
@@ -36,7 +34,6 @@ mod wait;
 
 pub(crate) use dial::dial;
 pub use listen::QuicListener;
-pub use path::{PathControl, PathOrder, PathSeen, SharedPath};
 pub(crate) use socket::{adopted, listening};
 use stream::algorithm;
 

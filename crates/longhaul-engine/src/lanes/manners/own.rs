@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::limits::LONG_PATH_MILLISECONDS;
 use longhaul_core::{LaneId, PathShare};
 use longhaul_net::{LaneHandle, PathControl, PathOrder, PathSeen, SharedPath};
 use longhaul_proto::time::Timestamp;
@@ -218,7 +219,7 @@ fn ceiling(pacer: &Pacer) -> Option<u64> {
 }
 
 /// The shortest round trip from which on lanes share a path.
-const SHORT_PATH: Duration = Duration::from_millis(5);
+const SHORT_PATH: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
 /// Bytes of a lane that came and wait for an acknowledgement; and the time in which bytes leave at
 /// once, as turns are so long and may begin late, and the other end looks each few milliseconds.
 /// They are on their way as far as this end knows.

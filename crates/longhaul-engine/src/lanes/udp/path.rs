@@ -86,6 +86,11 @@ impl UdpPath {
         self.lock().as_ref().and_then(|state| state.control.finding())
     }
 
+    /// The share that the session takes of it.
+    pub(crate) fn share(&self) -> PathShare {
+        self.share
+    }
+
     /// Says how many lanes over TCP stand.
     pub(crate) fn set_beside(&self, streams: usize) {
         self.beside.stands.store(streams > 0, Ordering::Relaxed);

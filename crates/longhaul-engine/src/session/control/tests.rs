@@ -96,7 +96,6 @@ fn rules(role: Role) -> LaneRules {
         windows: 0,
         tuning: None,
         rates: LaneRates::default(),
-        share: PathShare::Fair,
         path: UdpPath::new(PathShare::Fair),
         peer_knows_shared: true,
         stall_after: Duration::from_secs(20),

@@ -5,6 +5,8 @@
 //! acknowledgements say from the controllers of the lanes, and asks a [`PathControl`] of the layer
 //! above, which decides. Must not know what decides, nor quinn.
 
+pub(crate) mod bucket;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 
-use super::bucket::Bucket;
+use self::bucket::Bucket;
 
 /// A control of the rate of all lanes over QUIC of a path.
 pub trait PathControl: fmt::Debug + Send + Sync {
