@@ -1,9 +1,44 @@
 //! When a session goes over from TCP to lanes over UDP by itself, and back.
 
 use super::*;
+use crate::fixture::tool_output;
 
 /// Few lanes, so that trying more lanes over TCP does not take long.
 const FEW_LANES: [&str; 2] = ["--memory", "96MiB"];
+
+/// Hosts that have no other congestion control than cubic towards each other.
+fn cubic_hosts(path: &str) -> Far {
+    let far = Far::new(path);
+    let (near, there) = (far.wan.near(), far.wan.far());
+    for (host, other) in [(near, there), (there, near)] {
+        let [nsenter, net, end] = &host.prefix();
+        let ip = |words: &[&str]| tool_output(nsenter, &[&[net, end, "ip"], words].concat());
+        let routes = ip(&["route", "show"]);
+        let device = routes.split_whitespace().skip_while(|word| *word != "dev").nth(1).expect("a route");
+        let to = format!("{}/32", other.address(0));
+        ip(&["route", "add", &to, "dev", device, "congctl", "lock", "cubic"]);
+    }
+    far
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn hosts_that_have_only_cubic_go_over_to_udp_where_losses_hold_it_back_and_carry_more() {
+    let far = cubic_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-2");
+    files::make(far.client.path("f"), 1, 600 * MIB);
+    let begun = Instant::now();
+    let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
+    decision(&running, &["+1 over udp"]);
+    let (tried, sent_by_tcp) = (begun.elapsed(), running.last_so_far("bytes_sent").unwrap_or(0));
+    decision(&running, &["udp"]);
+    let (over, sent_before) = (Instant::now(), running.last_so_far("bytes_sent").unwrap_or(0));
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+    let alone = sent_by_tcp as f64 / tried.as_secs_f64();
+    let by_udp = ((600 * MIB) as u64).saturating_sub(sent_before) as f64 / over.elapsed().as_secs_f64();
+    assert!(!was_told(&outcome, "tcp") && by_udp > alone, "{alone:.0} and {by_udp:.0} bytes/s: {outcome}");
+}
 
 /// Whether lanes were ever told of as that.
 fn was_told(outcome: &Outcome, change: &str) -> bool {
