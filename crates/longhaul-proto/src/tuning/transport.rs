@@ -194,8 +194,10 @@ impl Choice {
             return None;
         }
         let (before, _) = self.rates();
-        // TCP may reach its earlier rate again; that is for the search for lanes.
-        if (before as f64) < self.best() * FALLEN {
+        // TCP may reach its earlier rate again; that is for the search for lanes. But what it
+        // carried before its first losses it never does again, and a trial of UDP costs little.
+        let is_left_to_the_search = rival == Rival::Quic || self.elapsed < HINDERED_LONG;
+        if (before as f64) < self.best() * FALLEN && is_left_to_the_search {
             return None;
         }
         // A trial takes a while to pay, so there is none near the end.
@@ -296,6 +298,8 @@ pub const LANES: u32 = 4;
 /// TCP is held back this long before another is tried: the search for lanes and the congestion
 /// control may mend it before.
 const HINDERED_FOR: Duration = Duration::from_secs(3);
+/// TCP is held back this long before UDP is tried although TCP carried more a short while ago.
+const HINDERED_LONG: Duration = Duration::from_secs(6);
 /// A lane joins within this time if UDP passes at all.
 const JOIN_WITHIN: Duration = Duration::from_secs(4);
 /// Lanes find their speed in this time, ...

@@ -96,10 +96,10 @@ fn where_udp_does_not_pass_tcp_goes_on() {
     assert_eq!(told[1], (7, "drop: no lane over QUIC joined in 4 s: a firewall may drop UDP".to_owned()));
 }
 
-/// The second in which QUIC is tried, where TCP carries 100 MB/s for 8 s, unhindered, and then
+/// The second in which a rival is tried, where TCP carries 100 MB/s for 8 s, unhindered, and then
 /// that, hindered.
-fn tried(tcp: u64) -> Option<u64> {
-    let mut choice = Choice::new([Rival::Quic]);
+fn tried(rival: Rival, tcp: u64) -> Option<u64> {
+    let mut choice = Choice::new([rival]);
     (1..=100).find(|second| {
         let (tcp, hindered) = if *second <= 8 { (100_000_000, false) } else { (tcp, true) };
         let carried = Carried { elapsed: Duration::from_secs(1), tcp, hindered, ..Carried::default() };
@@ -109,9 +109,11 @@ fn tried(tcp: u64) -> Option<u64> {
 
 #[test]
 fn where_tcp_carried_more_a_short_while_ago_it_is_left_to_the_search() {
-    assert_eq!(tried(91_000_000), Some(11));
+    assert_eq!(tried(Rival::Quic, 91_000_000), Some(11));
     // Its rate a minute ago does not count any more.
-    assert!(tried(89_000_000).is_some_and(|second| second > 60));
+    assert!(tried(Rival::Quic, 89_000_000).is_some_and(|second| second > 60));
+    // UDP waits for it for a while.
+    assert_eq!([91_000_000, 89_000_000].map(|tcp| tried(Rival::Udp, tcp)), [Some(11), Some(14)]);
 }
 
 #[test]
