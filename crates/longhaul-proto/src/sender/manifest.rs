@@ -363,7 +363,7 @@ mod tests {
         sender.fit_first_page(1000);
         sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
         for scanned in 0..60 {
-            sender.handle_scanned(offered(&format!("a-file-of-24-letters-{scanned:03}"), 1));
+            sender.handle_scanned(offered(&format!("a-file-of-30-letters-{scanned:09}"), 1));
         }
         sender.handle_scan_end();
         let actions = std::iter::from_fn(|| sender.poll_action());
