@@ -187,7 +187,7 @@ impl KnownTrial {
 impl UdpControl {
     /// The outcome of the rate that an earlier session left.
     pub fn known_rate(&self) -> KnownRate {
-        self.known
+        self.start.known
     }
 
     /// The path as this session leaves it to the next one: the most that it carried and its
@@ -195,9 +195,9 @@ impl UdpControl {
     /// and what was known of it may still be so.
     pub fn finding(&self) -> Option<KnownPath> {
         let was_full = self.start.is_over || self.delay.edge_age.is_finite();
-        let is_all = was_full && self.share != PathShare::Polite || self.known == KnownRate::Wrong;
+        let is_all = was_full && self.share != PathShare::Polite || self.start.known == KnownRate::Wrong;
         let rate = self.capacity();
-        (rate > 0 && (is_all || rate > self.left))
+        (rate > 0 && (is_all || rate > self.start.left))
             .then(|| KnownPath { rate, round_trip: Duration::from_secs_f64(self.lanes.least()) })
     }
 
@@ -220,7 +220,7 @@ impl UdpControl {
         let rate = if arrived.is_finite() { RETREAT * arrived } else { 0.0 };
         self.pace.rate = rate.clamp(usual, self.pace.rate.max(usual)).min(self.pace.ceiling);
         self.start.begin_again(HOLD * self.lanes.round_trip());
-        self.known = KnownRate::Wrong;
+        self.start.known = KnownRate::Wrong;
         self.losses.pardon = HOLD as u32;
         self.losses.bound_own(0.0);
     }
