@@ -43,7 +43,7 @@ pub(crate) struct RoadFigures {
     pub(crate) left: Option<KnownPath>,
 }
 
-/// Whose packets these are.
+/// The sender of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RoadFlow {
     Ours,
@@ -95,7 +95,7 @@ struct LineState {
     others: f64,
 }
 
-/// What the sender knows.
+/// The state of the sender.
 #[derive(Debug, Default)]
 struct RoadSender {
     credit: f64,
@@ -106,7 +106,7 @@ struct RoadSender {
     seen: u64,
 }
 
-/// What the receiver knows.
+/// The state of the receiver.
 #[derive(Debug, Default)]
 struct RoadReceiver {
     /// Batches on their way to it.
