@@ -48,7 +48,7 @@ pub(crate) enum RoadLie {
     None,
     /// The rate is so many times as high.
     Times(f64),
-    /// So is the round trip.
+    /// The round trip is so many times as long.
     RoundTrip(f64),
     /// Nothing is told.
     Forgotten,

@@ -212,9 +212,9 @@ impl UdpControl {
         }
     }
 
-    /// The known rate is not what the path carries: what is known is that this much arrived. Half of
-    /// it is sent for a round trip, until what was sent before is out of the way, and then the path
-    /// is looked for as if nothing had been known.
+    /// The known rate is not what the path carries: what is known is that this much arrived. Half
+    /// of it is sent for a round trip, until what was sent before is out of the way, and then the
+    /// path is looked for as if nothing had been known.
     pub(super) fn retreat(&mut self, arrived: f64) {
         let usual = self.start.usual_rate(self.lanes.round_trip());
         let rate = if arrived.is_finite() { RETREAT * arrived } else { 0.0 };
@@ -238,7 +238,8 @@ const TRAIN_ROUNDS_POLITE: f64 = 0.03125;
 const TRAIN_MOST: f64 = 2097152.0;
 /// The part of a train that is judged: as much may be the headers of small datagrams.
 const COMPLETE: f64 = 0.75;
-/// A train that arrives at this part of the tried rate came as it was sent: packets come in bunches.
+/// A train that arrives at this part of the tried rate came as it was sent: packets come in
+/// bunches.
 const CAME_AT: f64 = 0.6;
 /// If less than this part of a train came after the first packets, it came at once.
 const AT_ONCE: f64 = 0.25;

@@ -70,7 +70,8 @@ impl StartSearch {
     }
 
     /// How fast the path's own loss is learned while each round carries a quarter more than the one
-    /// before. Where a known rate is, or was, tried there are few such rounds, of many packets each.
+    /// before. Where a known rate is, or was, tried there are few such rounds, of many packets
+    /// each.
     pub(super) fn learns(&self) -> f64 {
         match self.known {
             _ if self.hold > 0.0 || self.grown.1 > 0 => 0.0,
