@@ -1,5 +1,5 @@
-//! Many worlds of roads: what is known of a path helps where it is true and harms nobody where it is
-//! not, and planted bugs are found.
+//! Many worlds of roads: what is known of a path helps where it is true and harms nobody where it
+//! is not, and planted bugs are found.
 
 use longhaul_sim::{RoadMutant, RoadOptions, play_many_roads};
 

@@ -7,8 +7,8 @@
 //!
 //! Only a push finds anything out: in a pull the daemon searches. Of lanes over TCP, the search
 //! judges number and control; and only what it decided counts, as a second in which something else
-//! than the path was the limit says nothing about the path. Of lanes over UDP, the rate is known, as
-//! it is this program that decides it.
+//! than the path was the limit says nothing about the path. Of lanes over UDP, the rate is known,
+//! as it is this program that decides it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

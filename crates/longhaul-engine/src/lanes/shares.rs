@@ -31,8 +31,8 @@ pub(crate) struct LaneShares {
 }
 
 impl LaneShares {
-    /// `windows`: bytes that the windows of all lanes together may take in this process; `path`: that
-    /// of UDP lanes.
+    /// `windows`: bytes that the windows of all lanes together may take in this process; `path`:
+    /// that of UDP lanes.
     pub(crate) fn new(role: Role, rates: LaneRates, windows: u64, path: UdpPath) -> LaneShares {
         let pacer = Pacer::new(pace(role, rates));
         let udp_pacer = match role {

@@ -278,8 +278,8 @@ impl UdpBreaker {
         }
     }
 
-    /// Whether no more was sent in an interval than a few TCP connections would send there that lose
-    /// this part of their packets.
+    /// Whether no more was sent in an interval than a few TCP connections would send there that
+    /// lose this part of their packets.
     fn is_slow(&self, interval: &BreakerInterval, seconds: Duration, lost: f64) -> bool {
         let packets = interval.packets.saturating_add(interval.lost) as f64;
         let round_trip = self.round_trip.as_secs_f64().max(1e-4);

@@ -119,9 +119,6 @@ pub struct UdpControl {
     lanes: LaneRounds,
     carried: CarriedMost,
     start: StartSearch,
-    known: KnownRate,
-    /// Bytes/s that an earlier session left. 0 if it left none.
-    left: u64,
     losses: LossJudge,
     delay: DelaySteps,
     equal: EqualWindow,
@@ -189,8 +186,6 @@ impl UdpControl {
             },
             lanes: LaneRounds::new(now, config.round_trip),
             carried: CarriedMost::default(),
-            known: if start.trial.is_some() { KnownRate::Tried } else { KnownRate::Unused },
-            left: config.known.map_or(0, |known| known.rate),
             start,
             losses: LossJudge::new(),
             delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },

@@ -22,7 +22,7 @@ fn early(case: Case) -> LineFigures {
     play(Case { from: case.begin, to: case.begin + 12.0 * case.rtt, ..case })
 }
 
-/// Those of a quarter of a minute, once a first visit has found its rate.
+/// The figures of a quarter of a minute, once a first visit has found its rate.
 fn later(case: Case) -> LineFigures {
     let from = case.begin + 30.0 * case.rtt + 1.0;
     play(Case { from, to: from + 15.0, ..case })
@@ -32,8 +32,8 @@ fn first_visit(case: Case) -> Case {
     Case { known: None, ..case }
 }
 
-/// The promises to the path: hardly more is lost in the beginning than on a first visit and a train,
-/// and the queue is hardly longer.
+/// The promises to the path: hardly more is lost in the beginning than on a first visit and a
+/// train, and the queue is hardly longer.
 fn check_harm(case: Case) -> Result<(), String> {
     let (known, first) = (early(case), early(first_visit(case)));
     let train = (case.known.unwrap_or_default() as f64 / 2.0 * case.rtt / 8.0).min(TRAIN_MOST) / PACKET;

@@ -1,4 +1,5 @@
-//! The bugs that can be planted into the worlds of roads, one at a time, to see that they are found.
+//! The bugs that can be planted into the worlds of roads, one at a time, to see that they are
+//! found.
 //!
 //! Each is asked for where it strikes: where the record is read or written, or where a session
 //! sends. Nothing here acts.

@@ -9,14 +9,18 @@ use crate::rng::Rng;
 /// A world of a road.
 #[derive(Clone, Debug)]
 pub(crate) struct RoadPlan {
+    /// The sessions, in order.
     pub(crate) sessions: Vec<RoadSession>,
 }
 
 /// One session, and the line as it is meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoadSession {
+    /// The line.
     pub(crate) line: RoadLine,
+    /// The share that it takes.
     pub(crate) share: PathShare,
+    /// The way in which it is told of the path.
     pub(crate) lie: RoadLie,
     /// Seeds the losses.
     pub(crate) seed: u64,
@@ -44,13 +48,14 @@ pub(crate) enum RoadLie {
     None,
     /// The rate is so many times as high.
     Times(f64),
-    /// So is the round trip.
+    /// The round trip is so many times as long.
     RoundTrip(f64),
     /// Nothing is told.
     Forgotten,
 }
 
 impl RoadPlan {
+    /// The plan of a seed.
     pub(crate) fn random(seed: u64) -> RoadPlan {
         let mut rng = Rng::new(seed);
         let mut line = RoadLine::random(&mut rng);

@@ -25,15 +25,17 @@ const EARLY_ROUNDS: f64 = 12.0;
 /// The figures of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoadFigures {
-    /// The rate at first, and the highest while a known one was tried, bytes/s.
+    /// The rate at first, bytes/s.
     pub(crate) first_rate: f64,
+    /// The highest rate while a known one was tried, bytes/s.
     pub(crate) tried: f64,
     /// Most bytes on their way before anything was heard.
     pub(crate) unheard: f64,
     /// Packets that were lost in the beginning.
     pub(crate) lost: f64,
-    /// Bytes that arrived in the beginning, and bytes/s later on.
+    /// Bytes that arrived in the beginning.
     pub(crate) early: f64,
+    /// Bytes/s later on.
     pub(crate) later: f64,
     /// The outcome of the known rate.
     pub(crate) known: KnownRate,
@@ -41,10 +43,17 @@ pub(crate) struct RoadFigures {
     pub(crate) left: Option<KnownPath>,
 }
 
+/// The sender of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RoadFlow {
+    Ours,
+    Others,
+}
+
 /// Packets of one flow, one behind the other.
 #[derive(Clone, Copy, Debug)]
-struct Batch {
-    is_ours: bool,
+struct RoadBatch {
+    flow: RoadFlow,
     packets: u64,
     lost: u64,
     sent: f64,
@@ -52,7 +61,7 @@ struct Batch {
 
 /// A status on its way back.
 #[derive(Clone, Copy, Debug)]
-struct Report {
+struct RoadReport {
     due: f64,
     counts: Counts,
     lost: u64,
@@ -69,29 +78,48 @@ pub(crate) struct Road {
     control: UdpControl,
     now: f64,
     step: f64,
-    queue: VecDeque<Batch>,
+    line: LineState,
+    sender: RoadSender,
+    receiver: RoadReceiver,
+    back: VecDeque<RoadReport>,
+    rng: Rng,
+    figures: RoadFigures,
+}
+
+/// The queue before the line. Parts of packets are carried over from step to step.
+#[derive(Debug, Default)]
+struct LineState {
+    queue: VecDeque<RoadBatch>,
     backlog: f64,
     served: f64,
     others: f64,
-    /// Batches on their way to the receiver.
-    there: VecDeque<(f64, Batch)>,
-    back: VecDeque<Report>,
+}
+
+/// The state of the sender.
+#[derive(Debug, Default)]
+struct RoadSender {
     credit: f64,
     sent: u64,
     flying: i64,
-    /// When something was heard last, and packets the sender has heard of.
+    /// When something was heard last, and packets it has heard of.
     heard: Option<f64>,
     seen: u64,
+}
+
+/// The state of the receiver.
+#[derive(Debug, Default)]
+struct RoadReceiver {
+    /// Batches on their way to it.
+    coming: VecDeque<(f64, RoadBatch)>,
     counts: Counts,
     lost: u64,
     delay: Option<u16>,
     largest: Option<(f64, f64)>,
     reported: f64,
-    rng: Rng,
-    figures: RoadFigures,
 }
 
 impl Road {
+    /// A session that is told this of its path.
     pub(crate) fn new(plan: RoadSession, known: Option<KnownPath>, mutant: Option<RoadMutant>) -> Road {
         let round_trip = Duration::from_secs_f64(plan.line.rtt);
         let as_told = known.map(|known| match mutant {
@@ -119,22 +147,10 @@ impl Road {
             control,
             now: 0.0,
             step: (plan.line.rtt / 40.0).clamp(1e-4, 1e-3),
-            queue: VecDeque::new(),
-            backlog: 0.0,
-            served: 0.0,
-            others: 0.0,
-            there: VecDeque::new(),
+            line: LineState::default(),
+            sender: RoadSender::default(),
+            receiver: RoadReceiver::default(),
             back: VecDeque::new(),
-            credit: 0.0,
-            sent: 0,
-            flying: 0,
-            heard: None,
-            seen: 0,
-            counts: Counts::default(),
-            lost: 0,
-            delay: None,
-            largest: None,
-            reported: 0.0,
             rng: Rng::new(plan.seed),
             figures,
         }
@@ -148,7 +164,7 @@ impl Road {
         while self.now < to {
             for (mark, at) in marks.iter_mut().zip([early, from, to]) {
                 if mark.is_none() && self.now >= at - self.step {
-                    *mark = Some((self.counts.bytes as f64, self.now, self.figures.lost));
+                    *mark = Some((self.receiver.counts.bytes as f64, self.now, self.figures.lost));
                 }
             }
             self.advance();
@@ -173,9 +189,9 @@ impl Road {
     fn hear(&mut self) {
         while let Some(report) = self.back.front().copied().filter(|report| report.due <= self.now) {
             self.back.pop_front();
-            self.heard = Some(self.now);
-            let news = (report.counts.packets - self.seen) + report.lost;
-            (self.seen, self.flying) = (report.counts.packets, self.flying - news as i64);
+            self.sender.heard = Some(self.now);
+            let news = (report.counts.packets - self.sender.seen) + report.lost;
+            (self.sender.seen, self.sender.flying) = (report.counts.packets, self.sender.flying - news as i64);
             let round_trip = (self.now - report.sent).max(1e-4);
             let sample = UdpSample {
                 round_trip: Some(Duration::from_secs_f64(round_trip)),
@@ -183,9 +199,9 @@ impl Road {
                 delay: Some(report.delay),
                 counts: report.counts,
                 lost: report.lost as u32,
-                sent: self.sent,
+                sent: self.sender.sent,
                 datagram_bytes: PACKET as u16,
-                flying_bytes: (self.flying.max(0) as f64 * PACKET) as u64,
+                flying_bytes: (self.sender.flying.max(0) as f64 * PACKET) as u64,
             };
             let sample = self.planted(sample);
             self.control.observe(self.timestamp(), LaneId(0), &sample, UdpLaneLimit::Path);
@@ -210,87 +226,89 @@ impl Road {
             rate = rate.max(known.rate as f64 / 2.0);
             limit = limit.max(rate * rtt);
         }
-        self.credit = (self.credit + rate * self.step / PACKET).min((rate * 0.002 / PACKET).max(10.0));
-        let room = limit / PACKET - self.flying as f64;
-        let mut packets = self.credit.min(room).max(0.0) as u64;
-        let quiet = self.now - self.heard.unwrap_or_default();
+        self.sender.credit = (self.sender.credit + rate * self.step / PACKET).min((rate * 0.002 / PACKET).max(10.0));
+        let room = limit / PACKET - self.sender.flying as f64;
+        let mut packets = self.sender.credit.min(room).max(0.0) as u64;
+        let quiet = self.now - self.sender.heard.unwrap_or_default();
         if packets == 0 && room < 1.0 && quiet > self.control.ask_after().as_secs_f64() {
-            (packets, self.heard) = (1, Some(self.now));
+            (packets, self.sender.heard) = (1, Some(self.now));
         }
-        self.credit -= packets as f64;
-        (self.sent, self.flying) = (self.sent + packets, self.flying + packets as i64);
-        if self.heard.is_none() {
-            self.figures.unheard = self.figures.unheard.max(self.flying as f64 * PACKET);
+        self.sender.credit -= packets as f64;
+        (self.sender.sent, self.sender.flying) = (self.sender.sent + packets, self.sender.flying + packets as i64);
+        if self.sender.heard.is_none() {
+            self.figures.unheard = self.figures.unheard.max(self.sender.flying as f64 * PACKET);
         }
         if self.control.known_rate() == KnownRate::Tried {
             self.figures.tried = self.figures.tried.max(rate);
         }
-        self.others += self.plan.line.others * self.plan.line.rate * self.step / PACKET;
-        let theirs = self.others as u64;
-        self.others -= theirs as f64;
-        self.enqueue(true, packets);
-        self.enqueue(false, theirs);
+        self.line.others += self.plan.line.others * self.plan.line.rate * self.step / PACKET;
+        let theirs = self.line.others as u64;
+        self.line.others -= theirs as f64;
+        self.enqueue(RoadFlow::Ours, packets);
+        self.enqueue(RoadFlow::Others, theirs);
     }
 
-    fn enqueue(&mut self, is_ours: bool, packets: u64) {
+    fn enqueue(&mut self, flow: RoadFlow, packets: u64) {
         if packets == 0 {
             return;
         }
         let line = self.plan.line;
-        let room = (line.queue * line.rtt * line.rate / PACKET).max(10.0) - self.backlog;
+        let room = (line.queue * line.rtt * line.rate / PACKET).max(10.0) - self.line.backlog;
         let fits = packets.min(room.max(0.0) as u64);
-        self.backlog += fits as f64;
-        self.queue.push_back(Batch { is_ours, packets: fits, lost: packets - fits, sent: self.now });
+        self.line.backlog += fits as f64;
+        self.line.queue.push_back(RoadBatch { flow, packets: fits, lost: packets - fits, sent: self.now });
     }
 
     fn serve(&mut self) {
-        self.served += self.plan.line.rate * self.step / PACKET;
-        while let Some(batch) = self.queue.front_mut() {
-            let passed = batch.packets.min(self.served as u64);
+        self.line.served += self.plan.line.rate * self.step / PACKET;
+        while let Some(batch) = self.line.queue.front_mut() {
+            let passed = batch.packets.min(self.line.served as u64);
             let is_whole = passed == batch.packets;
-            let mut part = Batch { packets: passed, lost: if is_whole { batch.lost } else { 0 }, ..*batch };
+            let mut part = RoadBatch { packets: passed, lost: if is_whole { batch.lost } else { 0 }, ..*batch };
             batch.packets -= passed;
-            self.served -= passed as f64;
-            self.backlog -= passed as f64;
-            if part.is_ours && (passed > 0 || part.lost > 0) {
+            self.line.served -= passed as f64;
+            self.line.backlog -= passed as f64;
+            if part.flow == RoadFlow::Ours && (passed > 0 || part.lost > 0) {
                 let loss = (self.plan.line.loss * 1e6) as u64;
                 let lost = (0..passed).filter(|_| loss > 0 && self.rng.below(1_000_000) < loss).count() as u64;
                 (part.packets, part.lost) = (passed - lost, part.lost + lost);
                 self.figures.lost += part.lost as f64;
-                self.there.push_back((self.now + self.plan.line.rtt / 2.0, part));
+                self.receiver.coming.push_back((self.now + self.plan.line.rtt / 2.0, part));
             }
             if !is_whole {
                 return;
             }
-            self.queue.pop_front();
+            self.line.queue.pop_front();
         }
-        self.served = 0.0;
+        self.line.served = 0.0;
     }
 
     fn arrive(&mut self) {
-        while let Some((_, batch)) = self.there.front().copied().filter(|(due, _)| *due <= self.now) {
-            self.there.pop_front();
-            self.lost += batch.lost;
+        while let Some((_, batch)) = self.receiver.coming.front().copied().filter(|(due, _)| *due <= self.now) {
+            self.receiver.coming.pop_front();
+            self.receiver.lost += batch.lost;
             if batch.packets == 0 {
                 continue;
             }
-            self.counts.packets += batch.packets;
-            self.counts.bytes += batch.packets * PACKET as u64;
+            self.receiver.counts.packets += batch.packets;
+            self.receiver.counts.bytes += batch.packets * PACKET as u64;
             let delay = ((self.now - batch.sent) * 1e4) as u16;
-            self.delay = Some(self.delay.map_or(delay, |least| least.min(delay)));
-            self.largest = Some((batch.sent, self.now));
+            self.receiver.delay = Some(self.receiver.delay.map_or(delay, |least| least.min(delay)));
+            self.receiver.largest = Some((batch.sent, self.now));
         }
         let interval = (self.plan.line.rtt / 4.0).clamp(0.002, 0.025);
-        let Some((sent, arrived)) = self.largest.filter(|(_, at)| *at > self.reported) else { return };
-        if self.now - self.reported < interval && self.reported > 0.0 {
+        let Some((sent, arrived)) = self.receiver.largest.filter(|(_, at)| *at > self.receiver.reported) else {
+            return;
+        };
+        if self.now - self.receiver.reported < interval && self.receiver.reported > 0.0 {
             return;
         }
-        self.reported = self.now;
-        let (lost, delay) = (std::mem::take(&mut self.lost), self.delay.take().unwrap_or_default());
+        self.receiver.reported = self.now;
+        let (lost, delay) = (std::mem::take(&mut self.receiver.lost), self.receiver.delay.take().unwrap_or_default());
         // The wait of the largest packet is taken off its round trip.
         let sent = sent + (self.now - arrived);
         let due = self.now + self.plan.line.rtt / 2.0;
-        self.back.push_back(Report { due, counts: self.counts, lost, delay, sent, arrived });
+        self.back.push_back(RoadReport { due, counts: self.receiver.counts, lost, delay, sent, arrived });
     }
 
     fn timestamp(&self) -> Timestamp {

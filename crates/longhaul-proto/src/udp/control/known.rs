@@ -187,7 +187,7 @@ impl KnownTrial {
 impl UdpControl {
     /// The outcome of the rate that an earlier session left.
     pub fn known_rate(&self) -> KnownRate {
-        self.known
+        self.start.known
     }
 
     /// The path as this session leaves it to the next one: the most that it carried and its
@@ -195,9 +195,9 @@ impl UdpControl {
     /// and what was known of it may still be so.
     pub fn finding(&self) -> Option<KnownPath> {
         let was_full = self.start.is_over || self.delay.edge_age.is_finite();
-        let is_all = was_full && self.share != PathShare::Polite || self.known == KnownRate::Wrong;
+        let is_all = was_full && self.share != PathShare::Polite || self.start.known == KnownRate::Wrong;
         let rate = self.capacity();
-        (rate > 0 && (is_all || rate > self.left))
+        (rate > 0 && (is_all || rate > self.start.left))
             .then(|| KnownPath { rate, round_trip: Duration::from_secs_f64(self.lanes.least()) })
     }
 
@@ -212,15 +212,15 @@ impl UdpControl {
         }
     }
 
-    /// The known rate is not what the path carries: what is known is that this much arrived. Half of
-    /// it is sent for a round trip, until what was sent before is out of the way, and then the path
-    /// is looked for as if nothing had been known.
+    /// The known rate is not what the path carries: what is known is that this much arrived. Half
+    /// of it is sent for a round trip, until what was sent before is out of the way, and then the
+    /// path is looked for as if nothing had been known.
     pub(super) fn retreat(&mut self, arrived: f64) {
         let usual = self.start.usual_rate(self.lanes.round_trip());
         let rate = if arrived.is_finite() { RETREAT * arrived } else { 0.0 };
         self.pace.rate = rate.clamp(usual, self.pace.rate.max(usual)).min(self.pace.ceiling);
         self.start.begin_again(HOLD * self.lanes.round_trip());
-        self.known = KnownRate::Wrong;
+        self.start.known = KnownRate::Wrong;
         self.losses.pardon = HOLD as u32;
         self.losses.bound_own(0.0);
     }
@@ -238,7 +238,8 @@ const TRAIN_ROUNDS_POLITE: f64 = 0.03125;
 const TRAIN_MOST: f64 = 2097152.0;
 /// The part of a train that is judged: as much may be the headers of small datagrams.
 const COMPLETE: f64 = 0.75;
-/// A train that arrives at this part of the tried rate came as it was sent: packets come in bunches.
+/// A train that arrives at this part of the tried rate came as it was sent: packets come in
+/// bunches.
 const CAME_AT: f64 = 0.6;
 /// If less than this part of a train came after the first packets, it came at once.
 const AT_ONCE: f64 = 0.25;

@@ -71,9 +71,9 @@ impl LossJudge {
 
     /// Whether more was lost than the path loses by itself. `queue`: as a multiple of the one that
     /// is aimed at; `learns`: how much of a round is learned for the path's own loss of late, and
-    /// for that of longer; `borne` is a part of all packets and `spare` a number of them that may be
-    /// lost besides. While one stands, losses add up from round to round (a CUSUM, Page
-    /// 1954): its overflow costs each flow few packets at a time.
+    /// for that of longer; `borne` is a part of all packets and `spare` a number of them that may
+    /// be lost besides. While one stands, losses add up from round to round (a CUSUM, Page 1954):
+    /// its overflow costs each flow few packets at a time.
     pub(super) fn judge(
         &mut self,
         round: &UdpRound,

@@ -17,8 +17,8 @@ pub(super) struct OtherFlows {
     met: f64,
     /// Whether it is known that others were there before this session.
     is_late: bool,
-    /// The round trip at first, when next to nothing was on its way; and the bytes that were and the
-    /// round trip when the path was full.
+    /// The round trip at first, when next to nothing was on its way; and the bytes that were and
+    /// the round trip when the path was full.
     first: f64,
     ended: (f64, f64),
     /// The rate that was had among others last, and the seconds since.

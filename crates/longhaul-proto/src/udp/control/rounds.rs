@@ -70,8 +70,8 @@ pub(super) struct LaneRounds {
     pub(super) road: UdpRoad,
 }
 
-/// The round trips that were measured first. That of the join is not trusted any longer then: a busy
-/// handshake made it longer, or a queue of this session's own lanes over another transport.
+/// The round trips that were measured first. That of the join is not trusted any longer then: a
+/// busy handshake made it longer, or a queue of this session's own lanes over another transport.
 #[derive(Clone, Copy, Debug)]
 struct FirstTrips {
     /// The shortest of the first round trip, and when that is over.
@@ -262,8 +262,8 @@ impl LaneRounds {
         self.shortest.least().min(self.smoothed)
     }
 
-    /// The shortest round trip of the first one, in which next to nothing of this session's was in a
-    /// queue; that of the join before one was measured.
+    /// The shortest round trip of the first one, in which next to nothing of this session's was in
+    /// a queue; that of the join before one was measured.
     pub(super) fn first(&self) -> f64 {
         self.first.map_or(self.smoothed, |first| first.early)
     }

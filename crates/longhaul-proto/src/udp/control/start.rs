@@ -15,7 +15,10 @@ use super::{KnownRate, UdpControl, UdpControlConfig, UdpPhase};
 pub(super) struct StartSearch {
     /// The trial of the rate that an earlier session left. `None` if there is none, or it is over.
     pub(super) trial: Option<KnownTrial>,
-    was_tried: bool,
+    /// Its outcome.
+    pub(super) known: KnownRate,
+    /// Bytes/s that an earlier session left. 0 if none did.
+    pub(super) left: u64,
     /// Seconds for which the rate stays as it is, after such a rate turned out wrong.
     hold: f64,
     /// The delivered rate when it last grew by a quarter, and the rounds since.
@@ -41,7 +44,8 @@ impl StartSearch {
         let (is_polite, trial) = (config.share == PathShare::Polite, KnownTrial::new(config));
         let (patience, gain, flight) = if is_polite { POLITE } else { USUAL };
         StartSearch {
-            was_tried: trial.is_some(),
+            known: if trial.is_some() { KnownRate::Tried } else { KnownRate::Unused },
+            left: config.known.map_or(0, |known| known.rate),
             trial,
             hold: 0.0,
             grown: (0.0, 0),
@@ -66,12 +70,13 @@ impl StartSearch {
     }
 
     /// How fast the path's own loss is learned while each round carries a quarter more than the one
-    /// before. Where a known rate is, or was, tried there are few such rounds, of many packets each.
+    /// before. Where a known rate is, or was, tried there are few such rounds, of many packets
+    /// each.
     pub(super) fn learns(&self) -> f64 {
-        match self.was_tried {
+        match self.known {
             _ if self.hold > 0.0 || self.grown.1 > 0 => 0.0,
-            true => OWN_STEP_KNOWN,
-            false => OWN_STEP,
+            KnownRate::Unused => OWN_STEP,
+            KnownRate::Tried | KnownRate::Proven | KnownRate::Wrong => OWN_STEP_KNOWN,
         }
     }
 
@@ -104,7 +109,7 @@ impl UdpControl {
         let packets = step.packets + step.lost;
         let share = step.lost / packets.max(1.0);
         if self.start.trial.is_some() || self.start.hold > 0.0 {
-            return self.trial_step(step, queue > limit / 2.0);
+            return self.trial_step(step, queue, limit / 2.0);
         }
         self.others.look(step.rate, self.lanes.round_trip(), share);
         let is_lossy = step.lost >= LOST_LEAST
@@ -122,9 +127,10 @@ impl UdpControl {
         }
     }
 
-    /// A quarter of a round is over in which a known rate is tried, or was just now. `queued`: whether
-    /// a queue begins to stand.
-    fn trial_step(&mut self, step: &UdpRound, queued: bool) {
+    /// A quarter of a round is over in which a known rate is tried, or was just now. A queue
+    /// longer than `most` begins to stand.
+    fn trial_step(&mut self, step: &UdpRound, queue: f64, most: f64) {
+        let queued = queue > most;
         let Some(trial) = &self.start.trial else {
             self.start.hold -= step.seconds;
             return;
@@ -142,7 +148,7 @@ impl UdpControl {
             return self.retreat(arrived);
         }
         if trial.is_beyond_train(self.lanes.base()) && step.rate > PROVEN * trial.rate() {
-            (self.start.trial, self.known) = (None, KnownRate::Proven);
+            (self.start.trial, self.start.known) = (None, KnownRate::Proven);
             self.grow(step);
         }
     }
@@ -176,7 +182,7 @@ impl UdpControl {
     fn carried_on(&mut self) {
         self.pace.rate = self.pace.ceiling;
         if self.start.trial.take().is_some() {
-            self.known = KnownRate::Proven;
+            self.start.known = KnownRate::Proven;
         }
         self.enter(UdpPhase::Steady);
     }
@@ -184,7 +190,7 @@ impl UdpControl {
     fn leave_start(&mut self) {
         self.start.is_over = true;
         if self.start.trial.take().is_some() {
-            self.known = KnownRate::Wrong;
+            self.start.known = KnownRate::Wrong;
             self.losses.bound_own(0.0);
         }
         // The last rounds may have lost in a queue that is too short to be seen.
