@@ -30,7 +30,8 @@ pub(crate) struct LaneRules {
     pub(crate) tuning: Option<TuningRules>,
     /// The rates that all of them keep together.
     pub(crate) rates: LaneRates,
-    /// The path of UDP lanes, as an earlier session left it, and the share that a sending side takes.
+    /// The path of UDP lanes, as an earlier session left it, and the share that a sending side
+    /// takes.
     pub(crate) path: UdpPath,
     /// Whether the other side knows [`Limit::NetworkShared`].
     ///

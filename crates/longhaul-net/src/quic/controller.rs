@@ -302,7 +302,8 @@ impl Paced {
 /// A window that admits nothing, and one that admits all: beyond 4 GiB quinn does not pace.
 const CLOSED: u64 = 1;
 const OPEN: u64 = 1 << 40;
-/// So many bytes below its window a connection is held to just that: quinn makes no more at a time.
+/// A connection is held to its window while that has so many bytes of room: quinn makes no more at
+/// a time.
 const NEAR_BYTES: u64 = 256 << 10;
 /// The phase of its cycle in which the next controller begins.
 static DICE: AtomicUsize = AtomicUsize::new(0);

@@ -68,7 +68,7 @@ pub(crate) struct Figures {
 }
 
 impl Default for Figures {
-    /// Those of a connection that begins: nobody gives it turns yet.
+    /// The figures of a connection that begins: nobody gives it turns yet.
     fn default() -> Figures {
         Figures {
             acked: AtomicU64::default(),

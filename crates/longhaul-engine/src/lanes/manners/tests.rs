@@ -1,4 +1,5 @@
-//! Tests of the manners of one side: when they hold, which paths count, and what connections are told.
+//! Tests of the manners of one side: when they hold, which paths count, and what connections are
+//! told.
 
 use super::*;
 

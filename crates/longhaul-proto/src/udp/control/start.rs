@@ -213,8 +213,9 @@ const POLITE: (u32, f64, f64) = (0, 1.25, 1.2);
 /// The part of a round's loss that is learned for the path's own.
 const OWN_STEP: f64 = 0.2;
 const OWN_STEP_KNOWN: f64 = 0.6;
-/// Packets of the first round trip, and their bytes.
+/// Packets of the first round trip.
 pub(super) const FIRST_PACKETS: f64 = 32.0;
+/// Bytes of a packet of the first round trip.
 pub(super) const FIRST_PACKET: f64 = 1232.0;
 /// The part of a known rate that must arrive.
 const PROVEN: f64 = 0.8;
