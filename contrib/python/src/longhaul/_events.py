@@ -122,6 +122,18 @@ class Lanes(Event):
 
 
 @dataclass(frozen=True)
+class Road(Event):
+    """The effect of a session on its path, about once a second."""
+
+    queue_us: Optional[int] = None
+    queue_bdp: Optional[float] = None
+    own_loss: Optional[float] = None
+    loss_beyond_own: Optional[float] = None
+    share_beside: Optional[float] = None
+    beside_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
 class Paths(Event):
     """The figures of each network path, where a run has several."""
 
@@ -230,6 +242,7 @@ class Summary(Event):
     bytes_held: int = 0
     bytes_wanted: int = 0
     paths: Optional[Tuple[Object, ...]] = None
+    road: Optional[Object] = None
     ssh: Optional[Object] = None
     troubled_targets: Optional[Tuple[Object, ...]] = None
     files_at_risk: int = 0
@@ -240,6 +253,7 @@ TYPES: Dict[str, Type[Event]] = {
     "progress": Progress,
     "file": File,
     "lanes": Lanes,
+    "road": Road,
     "paths": Paths,
     "targets": Targets,
     "at_risk": AtRisk,
@@ -251,8 +265,8 @@ TYPES: Dict[str, Type[Event]] = {
 }
 
 # Events of commands that the module has no functions for. They are UnknownEvents.
-UNTYPED = ("check", "listening", "warning")
-UNTYPED_PREFIXES = ("admin_", "bench_", "set_")
+UNTYPED = ("check", "difference", "item", "listening", "manifest", "warning")
+UNTYPED_PREFIXES = ("admin_", "bench_", "manifest_", "set_")
 
 
 def parse(line: Union[bytes, str]) -> Event:
