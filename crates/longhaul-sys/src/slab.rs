@@ -38,6 +38,8 @@ struct Home {
     limit: usize,
     /// Slots for which memory was given.
     given: usize,
+    /// Whether the giver had less for the last claim that needed more.
+    is_tight: bool,
     closed: bool,
 }
 
@@ -98,7 +100,7 @@ impl Slab {
             mapping: (start, mapped_bytes),
             slot_bytes,
             slots,
-            home: Mutex::new(Home { free, limit: slots, given: slots, closed: false }),
+            home: Mutex::new(Home { free, limit: slots, given: slots, is_tight: false, closed: false }),
             returned: Condvar::new(),
             grow: OnceLock::new(),
         }))
@@ -142,7 +144,8 @@ impl Slab {
             && let Some(grow) = self.grow.get()
         {
             let more = home.given.min(self.slots - home.given);
-            home.given += if grow(more) { more } else { usize::from(more > 1 && grow(1)) };
+            home.is_tight = !grow(more);
+            home.given += if home.is_tight { usize::from(more > 1 && grow(1)) } else { more };
             // Others wait as well, and there may be more than one free slot now.
             self.returned.notify_all();
         }
@@ -174,11 +177,20 @@ impl Slab {
 
     /// Bytes of the slots that may be out at a time as yet.
     pub fn given_bytes(&self) -> u64 {
-        let slots = {
-            let home = self.lock();
-            home.given.min(home.limit)
-        };
-        slots as u64 * self.slot_bytes as u64
+        self.given() as u64 * self.slot_bytes as u64
+    }
+
+    /// Number of slots that may be out at a time as yet.
+    pub fn given(&self) -> usize {
+        let home = self.lock();
+        home.given.min(home.limit)
+    }
+
+    /// Number of slots that may be out at a time if the giver of memory does as the last time: those
+    /// that were given, if it had less than was asked for, and else all.
+    pub fn within_reach(&self) -> usize {
+        let home = self.lock();
+        if home.is_tight { home.given.min(home.limit) } else { home.limit.min(self.slots) }
     }
 
     /// Number of free slots.
@@ -377,6 +389,18 @@ mod tests {
         assert_eq!((out.len(), asked.try_iter().count()), (7, 0), "what was given stays");
         slab.set_limit(3);
         assert!(slab.try_claim().is_none() && asked.try_iter().count() == 0, "it is not memory that is short");
+    }
+
+    #[test]
+    fn all_slots_are_within_reach_until_less_memory_is_given_than_was_asked_for() {
+        let slab = Slab::new(4096, 16).unwrap();
+        slab.grow_from(2, Box::new(|more| more < 4));
+        let mut out: Vec<Slot> = (0..4).map_while(|_| slab.try_claim()).collect();
+        assert_eq!((slab.given(), slab.within_reach()), (4, 16));
+        out.extend(slab.try_claim());
+        assert_eq!((slab.given(), slab.within_reach()), (5, 5), "one more was given, and not four");
+        slab.set_limit(3);
+        assert_eq!((slab.given(), slab.within_reach()), (3, 3));
     }
 
     #[test]

@@ -56,6 +56,12 @@ impl Wish {
         Wish { units, ..self }
     }
 
+    /// Whether lanes over UDP and TCP may stand side by side. A stream goes out in order: the chunk
+    /// whose turn it is must find a buffer, whatever lanes of the other kind hold.
+    pub(crate) fn may_mix_udp(&self) -> bool {
+        self.units == Units::Any
+    }
+
     /// The messages that follow the hello. The last one is marked as such.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Message> + '_ {
         let (mut sources, names) = (&self.sources[..], self.names.as_deref());

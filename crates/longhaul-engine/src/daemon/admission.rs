@@ -272,9 +272,7 @@ fn needed(
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
     }
     needed.reserve += budget::windows_of(facts(transfer).memory, memory);
-    if transfer.flow.transport == Transport::Udp {
-        needed.reserve += budget::UDP_LANE_BYTES * u64::from(transfer.lanes.min(LANES_MAX));
-    }
+    needed.reserve += budget::UDP_LANE_BYTES * u64::from(udp_lanes(transfer));
     if measured.is_some() {
         // The chunks that it sends are there before it begins.
         needed.reserve += memory - budget::memory_for(chunk_max).get();
@@ -283,6 +281,11 @@ fn needed(
         needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
     }
     Ok(needed)
+}
+
+/// The lanes over UDP for which memory is set aside as a session begins: its first ones.
+pub(super) fn udp_lanes(transfer: &Transfer) -> u32 {
+    if transfer.flow.transport == Transport::Udp { transfer.lanes.min(LANES_MAX) } else { 0 }
 }
 
 /// The slots, lanes and I/O engine of a session with so many bytes of buffers.

@@ -18,7 +18,7 @@ use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried};
 use tokio::sync::mpsc;
 
-use super::admission::{Admission, Admitted, admit, congestion};
+use super::admission::{Admission, Admitted, admit, congestion, udp_lanes};
 use super::asked::Asked;
 use super::audit::{AuditDeed, AuditRecord};
 use super::current::Current;
@@ -235,10 +235,7 @@ async fn welcome(
     link.set_idle(idle);
     link.set_round(daemon.runs.rounds().enter());
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
-    // Memory of the first lanes was set aside, too.
-    if transport != Transport::Udp {
-        link.set_lane_memory(admission.holdings.buffers.lend());
-    }
+    link.set_lane_memory(admission.holdings.buffers.lend(), udp_lanes(&admission.transfer));
     // Windows of the first lanes were set aside when the session was admitted.
     if !matches!(TransportFacts::of(transport).memory, LaneMemory::Window { .. }) {
         link.set_window_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));

@@ -68,6 +68,15 @@ impl JoinedLane {
         }
     }
 
+    /// Closes the lane, which has no thread yet.
+    pub(crate) fn refuse(self) {
+        match self {
+            // Its other end sees the stream end.
+            JoinedLane::Stream(_) => {}
+            JoinedLane::Udp(lane) => lane.refuse(),
+        }
+    }
+
     /// A hold on it for other threads.
     pub(crate) fn handle(&self) -> LaneHandle {
         match self {

@@ -122,9 +122,7 @@ impl Lanes {
         self.replacement.joined(id);
         self.vacancy.end();
         self.divide();
-        // The lane was asked for in a trial that is over and went back to the first transport.
-        let WantedLanes { first_transport, transport, .. } = self.wanted;
-        if over != transport && transport == first_transport && self.role == Role::Sender && over != Transport::Ssh {
+        if self.comes_late(over) {
             self.retire(id);
         }
         if over != Transport::Ssh {
@@ -311,7 +309,7 @@ impl Lanes {
         let (rate, is_full) = (self.shares.pacer().asked(), self.manners.is_full());
         let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
         changes.extend(self.manners.take_steps());
-        changes.extend(self.leave_udp());
+        changes.extend(self.leave_udp(&changes));
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -449,7 +447,7 @@ mod tests {
     use super::super::udp::path::UdpPath;
     use super::*;
 
-    fn lanes(role: Role, rate: Option<u64>) -> Lanes {
+    pub(super) fn lanes(role: Role, rate: Option<u64>) -> Lanes {
         let rates = LaneRates::of(rate, 0);
         let stall_after = Duration::from_secs(20);
         Lanes::new(LaneRules {

@@ -28,6 +28,12 @@ impl LaneSearch {
         LaneSearch { rules, tuning: None, last: Instant::now() }
     }
 
+    /// A search that waits while lanes over UDP carry alone, in place of so many over TCP.
+    #[cfg(test)]
+    pub(super) fn parked(lanes: u32) -> LaneSearch {
+        LaneSearch { rules: None, tuning: Some(Tuning::parked(lanes)), last: Instant::now() }
+    }
+
     /// Takes a lane that joined.
     pub(super) fn joined(&mut self, id: LaneId, handle: &LaneHandle) {
         if let Some(rules) = self.rules.take() {
@@ -42,6 +48,11 @@ impl LaneSearch {
     /// still stand.
     pub(super) fn leave_udp(&mut self) -> u32 {
         self.tuning.as_mut().map_or(0, Tuning::leave_udp)
+    }
+
+    /// Whether lanes over UDP carry alone, and the search among those over TCP waits.
+    pub(super) fn is_parked(&self) -> bool {
+        self.tuning.as_ref().is_some_and(Tuning::is_parked)
     }
 
     /// Looks at the lanes that stand if a second has passed, or a quarter of one while lanes that

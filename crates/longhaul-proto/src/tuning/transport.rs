@@ -230,7 +230,8 @@ impl Choice {
         }
         let (tcp, other) = self.rates();
         let after = tcp + other;
-        let pays = after as f64 >= before as f64 * PAYS;
+        // A rival whose lanes are gone carries nothing from now on.
+        let pays = carried.rival_lanes > 0 && after as f64 >= before as f64 * PAYS;
         self.enter(if pays && rival == Rival::Udp { TransportPhase::Alone { before } } else { TransportPhase::Over });
         Some(match (pays, rival) {
             (true, Rival::Udp) => TransportDecision::Keep(rival, true, Why::UdpPaid { before, after }),

@@ -102,6 +102,24 @@ impl Tuning {
         TuningStep { task, change, reason }
     }
 
+    #[cfg(test)]
+    pub(crate) fn parked(lanes: u32) -> Tuning {
+        Tuning {
+            tuner: None,
+            choice: None,
+            parked: Some(ParkedSearch { tuner: None, lanes }),
+            unit: 4 << 20,
+            algorithms: Vec::new(),
+            since: std::time::Instant::now(),
+            last_looks: std::collections::HashMap::new(),
+        }
+    }
+
+    /// Whether lanes over UDP carry alone, and the search among those over TCP waits.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
     /// Goes back to the search among lanes over TCP. Gives how many there were, 0 if they were
     /// never left.
     pub(crate) fn leave_udp(&mut self) -> u32 {

@@ -208,7 +208,7 @@ const PROOFS_AT_ONCE: u32 = 10_000;
 const FIRST_WITHIN: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::lanes) mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
     use std::net::{SocketAddr, UdpSocket};
@@ -249,7 +249,7 @@ pub(super) mod tests {
     }
 
     /// A port, the terms of both ends, and where knocks come.
-    pub(in super::super) struct World {
+    pub(in crate::lanes) struct World {
         runtime: tokio::runtime::Runtime,
         knocks: Knocks,
         pub(in super::super) addr: SocketAddr,
@@ -260,7 +260,7 @@ pub(super) mod tests {
     }
 
     impl World {
-        pub(in super::super) fn new() -> World {
+        pub(in crate::lanes) fn new() -> World {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let runtime = runtime.expect("a runtime");
             let identity = Identity::generate().expect("a key");
@@ -296,7 +296,7 @@ pub(super) mod tests {
 
         /// Both ends of a lane, which goes by a relay if there is one. Each has four slots if it
         /// receives.
-        pub(in super::super) fn lane(&mut self, relay: Option<SocketAddr>) -> (JoinedUdp, AcceptedUdp) {
+        pub(in crate::lanes) fn lane(&mut self, relay: Option<SocketAddr>) -> (JoinedUdp, AcceptedUdp) {
             let joining = self.dialling_to(relay.unwrap_or(self.addr), 0, 4, self.dialer.clone());
             let knock = self.knock();
             let accepted = self.hear(&knock).expect("an honest knock");

@@ -10,9 +10,10 @@ use longhaul_core::LaneId;
 use longhaul_net::{Asking, NetError, UdpDial, UdpLane, UdpSecret};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::udp::join::{UdpJoin, UdpJoined, key_context};
-use longhaul_proto::udp::packet::LaneIndex;
+use longhaul_proto::udp::packet::{CloseReason, LaneIndex, OuterBody};
 use longhaul_sys::Slot;
 
+use super::packets::{LaneClock, send_last};
 use crate::lanes::join::Unjoined;
 use crate::random::nonce;
 
@@ -49,6 +50,15 @@ pub(crate) struct JoinedUdp {
     pub(crate) claimed: Vec<Slot>,
     /// The round trip that the control connection knows.
     pub(crate) round_trip: Duration,
+}
+
+impl JoinedUdp {
+    /// Closes the lane before it has carried anything: its other end need not wait for the slots
+    /// that were promised.
+    pub(crate) fn refuse(mut self) {
+        let (now, why) = (LaneClock::start().now(), CloseReason::GivenUp.encode());
+        send_last(&mut self.lane.send, self.there, now, OuterBody::Close, &why);
+    }
 }
 
 /// A lane to be dialled.

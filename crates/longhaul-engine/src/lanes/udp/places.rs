@@ -60,8 +60,8 @@ impl Slots {
         self.claimed.truncate(units.saturating_sub(self.settled) as usize);
     }
 
-    /// Gives back the slots that no unit has, though they were promised: nothing is heard of the
-    /// sender.
+    /// Gives back the slots that no unit has, though they were promised: the sender makes no use of
+    /// them.
     pub(super) fn take_back(&mut self) {
         self.claimed.clear();
     }
@@ -83,6 +83,11 @@ impl Slots {
         (self.claimed.len() as u32).saturating_sub(self.promised - self.settled)
     }
 
+    /// Whether the sender may begin a unit, or has begun one that is not whole.
+    pub(super) fn has_open(&self) -> bool {
+        self.promised > self.whole
+    }
+
     /// Whether more may be claimed.
     pub(super) fn is_short(&self) -> bool {
         self.ends.is_none() && self.promised - self.whole + self.spare() < self.window
@@ -91,7 +96,8 @@ impl Slots {
     /// One more unit has or had a slot or needs none. A sender that uses its credit gets more.
     fn settle_one(&mut self) {
         self.settled += 1;
-        if self.promised - self.settled < self.window / 2 {
+        // A part of one grows too as soon as its only slot is in use.
+        if self.promised - self.settled < self.window.div_ceil(2) {
             self.window = self.window.saturating_mul(2).min(self.most);
         }
     }
@@ -198,10 +204,10 @@ impl UnitPlace {
     }
 }
 
-/// The slots of a session that a lane promises as it joins: no more than an eighth of them, as
-/// lanes over TCP may stand beside it, but one.
+/// The slots of a session that a lane promises as it joins: no more than an eighth of those that
+/// were given, as lanes over TCP may stand beside it, but one.
 pub(crate) fn first_slots(slab: &Arc<Slab>) -> Vec<Slot> {
-    let most = (slab.slots() / 8).clamp(1, WINDOW_FIRST as usize);
+    let most = (slab.given() / 8).clamp(1, WINDOW_FIRST as usize);
     (0..most).map_while(|_| slab.try_claim()).collect()
 }
 
@@ -244,5 +250,24 @@ mod tests {
         for (count, want) in [(1, 1), (4, 1), (16, 2), (64, 4), (256, 4)] {
             assert_eq!(first_slots(&Slab::new(4096, count).expect("memory")).len(), want, "of {count}");
         }
+    }
+
+    #[test]
+    fn a_lane_that_joins_leaves_most_of_the_slots_that_were_given_to_others() {
+        let slab = Slab::new(4096, 64).expect("memory");
+        slab.grow_from(4, Box::new(|_| false));
+        let promised = first_slots(&slab);
+        assert_eq!((promised.len(), slab.try_claim().is_some()), (1, true));
+    }
+
+    #[test]
+    fn a_part_of_one_slot_grows_again_when_there_are_more() {
+        let slab = slab();
+        let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect()), Pulse::default());
+        slots.bound(1);
+        assert!(!slots.is_short());
+        slots.bound(8);
+        assert!(slots.place(0, &pulse).is_some());
+        assert!(slots.is_short(), "its only slot is in use, and others are free");
     }
 }

@@ -86,7 +86,8 @@ pub(crate) fn run(
     let machine = UdpReceiving::new(clock.now(), config);
     let slots = Slots::promised(claimed);
     let here = joined.here;
-    let core = Core { machine, slots, means, here, scratch: Vec::new(), has_moved: false, closed: None };
+    let (scratch, used) = (Vec::new(), clock.now());
+    let core = Core { machine, slots, means, here, scratch, has_moved: false, used, closed: None };
     let mut thread = ReceiveThread { core, joined, clock, round_trip };
     let result = thread.drive(sink);
     if let Err(fault) = &result {
@@ -127,6 +128,8 @@ struct Core<'a> {
     /// Whether a piece or a description came that was not there. Other packets are signs of life:
     /// they move nothing.
     has_moved: bool,
+    /// When the sender last moved anything, or had no slot to use.
+    used: Timestamp,
     /// The reason that the other end gave for closing the lane.
     closed: Option<CloseReason>,
 }
@@ -136,10 +139,8 @@ impl ReceiveThread<'_> {
         let (mut heard, mut hello, mut is_heard) = (self.clock.now(), self.clock.now(), false);
         loop {
             let now = self.clock.now();
-            match now.since(heard) >= TAKEN_BACK_AFTER {
-                true => self.core.slots.take_back(),
-                false => self.core.admit(now, sink),
-            }
+            let is_idle = self.core.is_idle(now, self.round_trip) || now.since(heard) >= SILENT_FOR;
+            self.core.keep_slots(now, is_idle, sink);
             if !is_heard && now >= hello {
                 // An end that accepted the lane says nothing before it hears something sealed.
                 self.say(now, OuterBody::Probe(SizeSearch(0)), &[])?;
@@ -156,7 +157,7 @@ impl ReceiveThread<'_> {
             if quiet >= SILENT_MOST {
                 return Err(lost("the other end of a UDP lane says nothing"));
             }
-            if self.joined.lane.receive.receive(self.wait(now, quiet)).map_err(net)? == 0 {
+            if self.joined.lane.receive.receive(self.wait(now, quiet, is_idle)).map_err(net)? == 0 {
                 continue;
             }
             let now = self.clock.now();
@@ -175,10 +176,11 @@ impl ReceiveThread<'_> {
         send_alone(&mut self.joined.lane.send, self.joined.there, now, body, plain)
     }
 
-    /// The time until something is due. Nothing came for `quiet`.
-    fn wait(&self, now: Timestamp, quiet: Duration) -> Duration {
+    /// The time until something is due. Nothing came for `quiet`. An idle lane looks for no slots.
+    fn wait(&self, now: Timestamp, quiet: Duration, is_idle: bool) -> Duration {
         let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
-        if self.core.slots.is_short() && !self.core.machine.is_over() { due.min(look_after(quiet)) } else { due }
+        let looks = self.core.slots.is_short() && !self.core.machine.is_over() && !is_idle;
+        if looks { due.min(look_after(quiet)) } else { due }
     }
 
     /// Takes in all that came. Gives whether any of it is of the other end: opened, and not played
@@ -187,7 +189,7 @@ impl ReceiveThread<'_> {
         self.core.machine.dropped(self.joined.lane.receive.dropped());
         if self.core.slots.owed() > 0 {
             // What comes after a silence finds the slots that it was promised, if there are any.
-            self.core.admit(now, sink);
+            self.core.claim_owed(sink);
         }
         let (runs, opener) = self.joined.lane.receive.parts();
         let mut heard = 0;
@@ -203,6 +205,7 @@ impl ReceiveThread<'_> {
             }
         }
         if std::mem::take(&mut self.core.has_moved) {
+            self.core.used = now;
             self.core.means.pulse.beat();
         }
         if heard > 0 {
@@ -213,6 +216,33 @@ impl ReceiveThread<'_> {
 }
 
 impl Core<'_> {
+    /// Whether the sender makes no use of the slots that it was promised. One that has none is not
+    /// idle: it waits for this side.
+    fn is_idle(&mut self, now: Timestamp, round_trip: Duration) -> bool {
+        if !self.slots.has_open() {
+            self.used = now;
+        }
+        let patience = TAKEN_BACK_AFTER.max(4 * round_trip);
+        self.machine.open_units() == 0 && now.since(self.used) >= patience
+    }
+
+    /// Takes slots for what the sender may begin. One that is idle keeps none.
+    fn keep_slots(&mut self, now: Timestamp, is_idle: bool, sink: &mut impl UdpSink) {
+        match is_idle {
+            true => self.slots.take_back(),
+            false => self.admit(now, sink),
+        }
+    }
+
+    /// Claims slots for units that were promised one.
+    fn claim_owed(&mut self, sink: &mut impl UdpSink) {
+        while self.slots.owed() > 0
+            && let Some(slot) = sink.claim()
+        {
+            self.slots.claimed.push(slot);
+        }
+    }
+
     /// Claims slots and admits as many units.
     fn admit(&mut self, now: Timestamp, sink: &mut impl UdpSink) {
         if self.machine.is_over() {
@@ -221,7 +251,8 @@ impl Core<'_> {
             return self.means.pulse.release();
         }
         self.slots.bound(sink.window());
-        while (self.slots.owed() > 0 || self.slots.is_short())
+        self.claim_owed(sink);
+        while self.slots.is_short()
             && let Some(slot) = sink.claim()
         {
             self.slots.claimed.push(slot);
@@ -392,9 +423,12 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 const LEAST_WAIT: Duration = Duration::from_micros(200);
 /// The time for which a lane that is over answers a sender that did not hear so.
 const FAREWELL_MOST: Duration = Duration::from_secs(1);
-/// Slots that were promised are taken back from a sender of which nothing was heard for so long:
-/// others have a use for them. One that is there gives a sign of life each 5 s.
-const TAKEN_BACK_AFTER: Duration = Duration::from_secs(8);
+/// Slots that were promised are taken back from a sender that has begun no unit for so long, or
+/// for a few round trips: others have a use for them.
+const TAKEN_BACK_AFTER: Duration = Duration::from_secs(2);
+/// They are taken back too from a sender of which nothing was heard for so long, whatever it has
+/// begun. One that is there gives a sign of life each 5 s.
+const SILENT_FOR: Duration = Duration::from_secs(8);
 /// A lane is lost on which nothing comes for so long: a sender gives a sign of life each 5 s.
 const SILENT_MOST: Duration = Duration::from_secs(20);
 

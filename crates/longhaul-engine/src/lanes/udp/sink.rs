@@ -51,7 +51,7 @@ impl<D: Fn(Arrival)> UdpSink for SlabSink<'_, D> {
     }
 
     fn window(&self) -> u32 {
-        self.sharers.window(u32::try_from(self.means.slab.slots()).unwrap_or(u32::MAX))
+        self.sharers.window(u32::try_from(self.means.slab.within_reach()).unwrap_or(u32::MAX))
     }
 
     fn deliver(&mut self, arrival: UdpArrival) {

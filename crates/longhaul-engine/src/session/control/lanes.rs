@@ -63,8 +63,36 @@ struct LaneClaims {
     windows: Option<ClaimWindows>,
     /// Claims memory for a lane over UDP.
     lend: Option<LendMemory>,
-    /// The memory of those that stand.
-    lent: BTreeMap<LaneId, LentMemory>,
+    /// Lanes over UDP for which memory was set aside, and that do not stand.
+    set_aside: u32,
+    /// The memory of those that stand. `None` for one that has some of what was set aside.
+    lent: BTreeMap<LaneId, Option<LentMemory>>,
+}
+
+impl LaneClaims {
+    /// Claims the memory of a lane over UDP, until it ends. Returns whether it is there.
+    fn lend_to(&mut self, lane: LaneId) -> bool {
+        let Some(lend) = &mut self.lend else { return true };
+        let lent = if self.set_aside > 0 { None } else { Some(lend(UDP_LANE_BYTES)) };
+        match lent {
+            None => {
+                self.set_aside -= 1;
+                self.lent.insert(lane, None);
+            }
+            Some(None) => return false,
+            Some(lent) => {
+                self.lent.insert(lane, lent);
+            }
+        }
+        true
+    }
+
+    /// Gives back what a lane had.
+    fn give_back(&mut self, lane: LaneId) {
+        if let Some(None) = self.lent.remove(&lane) {
+            self.set_aside += 1;
+        }
+    }
 }
 
 impl SessionLanes {
@@ -95,18 +123,10 @@ impl SessionLanes {
         self.memory.windows = Some(room);
     }
 
-    /// Takes lanes over UDP only if `lend` has memory for them.
-    pub(super) fn set_lane_memory(&mut self, lend: LendMemory) {
-        self.memory.lend = Some(lend);
-    }
-
-    /// Claims the memory of a lane over UDP, until it ends. Returns whether it is there.
-    fn lend_to(&mut self, lane: LaneId) -> bool {
-        let Some(lend) = &mut self.memory.lend else { return true };
-        let lent = lend(UDP_LANE_BYTES);
-        let has = lent.is_some();
-        self.memory.lent.extend(lent.map(|lent| (lane, lent)));
-        has
+    /// Takes lanes over UDP only if `lend` has memory for them, beyond `set_aside` of them that may
+    /// stand at a time.
+    pub(super) fn set_lane_memory(&mut self, lend: LendMemory, set_aside: u32) {
+        (self.memory.lend, self.memory.set_aside) = (Some(lend), set_aside);
     }
 
     /// Sets the bytes that lanes have not sent. `None` if this side does not know.
@@ -129,12 +149,21 @@ impl SessionLanes {
         self.pool.set_rates(|rates| rates.own_rate = bytes_per_s);
     }
 
-    /// Whether there is memory for a lane that joined, besides its buffers.
-    pub(super) fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
+    /// Gives a lane that joined on if there is memory for it, besides its buffers. Else it is
+    /// closed, which its other end is told: the sender goes on over those that it has.
+    pub(super) fn with_room(&mut self, lane: JoinedLane) -> Option<SessionEvent> {
+        if self.has_room_for(&lane) {
+            return Some(SessionEvent::Lane(lane));
+        }
+        lane.refuse();
+        None
+    }
+
+    fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
         let facts = lane.handle().facts();
         let has = match facts.memory {
             LaneMemory::Kernel => true,
-            LaneMemory::Slots => self.lend_to(lane.id()),
+            LaneMemory::Slots => self.memory.lend_to(lane.id()),
             LaneMemory::Window { .. } => self.memory.windows.as_mut().is_none_or(|room| room()),
         };
         if !has {
@@ -161,13 +190,13 @@ impl SessionLanes {
     /// Handles the end of a lane's thread. Returns the fault that ends the session, if this one
     /// does.
     pub(super) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
-        self.memory.lent.remove(&end.id);
+        self.memory.give_back(end.id);
         self.pool.ended(end)
     }
 
     /// Closes this side's end of a lane, if it stands here.
     pub(super) fn close(&mut self, id: LaneId) {
-        self.memory.lent.remove(&id);
+        self.memory.give_back(id);
         self.pool.close(id);
     }
 
@@ -345,9 +374,10 @@ impl SessionLanes {
 }
 
 impl ControlLink {
-    /// Takes lanes over UDP only if `lend` has memory for them, which they give back.
-    pub(crate) fn set_lane_memory(&mut self, lend: LendMemory) {
-        self.lanes.set_lane_memory(lend);
+    /// Takes lanes over UDP only if `lend` has memory for them, which they give back, beyond
+    /// `set_aside` of them that may stand at a time.
+    pub(crate) fn set_lane_memory(&mut self, lend: LendMemory, set_aside: u32) {
+        self.lanes.set_lane_memory(lend, set_aside);
     }
 
     /// The road of all lanes so far.
@@ -358,5 +388,24 @@ impl ControlLink {
     /// Whether any lane keeps the buffer of a unit until that is whole at the other end.
     pub(crate) fn any_holding(&self) -> bool {
         self.lanes.any_holding()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_over_udp_have_what_was_set_aside_again_and_again_and_no_more_without_further_memory() {
+        let lend: LendMemory = Box::new(|_| None);
+        let mut claims = LaneClaims { lend: Some(lend), set_aside: 2, ..LaneClaims::default() };
+        let taken = [0, 1, 2].map(|id| claims.lend_to(LaneId(id)));
+        assert_eq!(taken, [true, true, false]);
+        claims.give_back(LaneId(1));
+        // A lane that ends is closed as well.
+        claims.give_back(LaneId(1));
+        claims.give_back(LaneId(2));
+        let taken = [3, 4].map(|id| claims.lend_to(LaneId(id)));
+        assert_eq!(taken, [true, false]);
     }
 }

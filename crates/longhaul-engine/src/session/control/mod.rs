@@ -288,8 +288,7 @@ impl ControlLink {
                 }
                 None
             }
-            // The lane is dropped and thereby closed: the sender goes on over those that it has.
-            SessionEvent::Lane(lane) if !self.lanes.has_room_for(&lane) => None,
+            SessionEvent::Lane(lane) => self.lanes.with_room(lane).map(Incoming::Event),
             event => Some(Incoming::Event(event)),
         }
     }

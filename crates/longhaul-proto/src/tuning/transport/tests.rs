@@ -199,6 +199,29 @@ fn where_no_lane_over_udp_can_be_had_quic_is_tried_next_if_it_may_be() {
 }
 
 #[test]
+fn a_rival_whose_lanes_are_lost_before_the_verdict_takes_over_nothing_whatever_they_carried() {
+    for rival in [Rival::Udp, Rival::Quic] {
+        let mut choice = Choice::new([rival]);
+        let mut decided = Vec::new();
+        for second in 1..=20u64 {
+            let rival_lanes = if (4..9).contains(&second) { rival.lanes() } else { 0 };
+            let carried = Carried {
+                elapsed: Duration::from_secs(1),
+                tcp: 5_000_000,
+                rival: if rival_lanes > 0 { 100_000_000 } else { 0 },
+                rival_lanes,
+                rtt: Duration::from_millis(100),
+                hindered: true,
+                by_network: true,
+                remaining: None,
+            };
+            decided.extend(choice.second(&carried));
+        }
+        assert!(matches!(decided[..], [TransportDecision::Try(..), TransportDecision::Drop(..)]), "{decided:?}");
+    }
+}
+
+#[test]
 fn a_lane_over_udp_that_carries_next_to_nothing_is_given_up_and_one_that_carries_some_ends_in_order() {
     for (beside, want) in [(6, "abandon"), (7, "drop")] {
         let told = play(PlayedPath { rival: Rival::Udp, tcp: 50, beside: Some(beside), ..PATH });

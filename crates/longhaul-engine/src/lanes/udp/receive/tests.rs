@@ -100,3 +100,59 @@ fn a_digest_is_that_of_the_bytes_whatever_a_sender_says_in_whatever_cut() {
     let whole = (0..400).filter(|seed| play(*seed, &slab)).count();
     assert!(whole > 50, "{whole} of 400 units came whole");
 }
+
+/// A sink that leaves a lane all slots.
+struct Generous(std::sync::Arc<Slab>);
+
+impl UdpSink for Generous {
+    fn claim(&mut self) -> Option<Slot> {
+        self.0.try_claim()
+    }
+
+    fn window(&self) -> u32 {
+        self.0.slots() as u32
+    }
+
+    fn deliver(&mut self, _arrival: UdpArrival) {}
+}
+
+/// A lane that has promised these slots, and looks after them at these seconds. Gives the free
+/// slots after each look.
+fn looked_after(slab: &std::sync::Arc<Slab>, promised: usize, seconds: &[u64]) -> Vec<usize> {
+    let (times, pulse) = (StageTimes::default(), Pulse::default());
+    let admit = Serial(promised as u32);
+    let config = UdpReceivingConfig { slot_bytes: 4096, admit, round_trip: Duration::from_millis(40) };
+    let mut core = Core {
+        machine: UdpReceiving::new(Timestamp(0), config),
+        slots: Slots::promised((0..promised).map_while(|_| slab.try_claim()).collect()),
+        means: UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: 4096 },
+        here: LaneIndex(0),
+        scratch: Vec::new(),
+        has_moved: false,
+        used: Timestamp(0),
+        closed: None,
+    };
+    let mut sink = Generous(slab.clone());
+    let look = |second: &u64| {
+        let now = Timestamp(second * 1_000_000);
+        let is_idle = core.is_idle(now, Duration::ZERO);
+        core.keep_slots(now, is_idle, &mut sink);
+        slab.free()
+    };
+    seconds.iter().map(look).collect()
+}
+
+#[test]
+fn a_sender_that_begins_no_unit_loses_the_slots_that_it_was_promised_and_gets_no_others() {
+    let slab = Slab::new(4096, 4).expect("memory");
+    assert_eq!(looked_after(&slab, 2, &[1, 2, 3, 60]), [0, 4, 4, 4]);
+}
+
+#[test]
+fn a_sender_that_was_never_promised_a_slot_gets_one_however_late() {
+    let slab = Slab::new(4096, 4).expect("memory");
+    let mut held: Vec<_> = (0..4).map_while(|_| slab.try_claim()).collect();
+    assert_eq!(looked_after(&slab, 0, &[1, 60]), [0, 0]);
+    held.clear();
+    assert_eq!(looked_after(&slab, 0, &[60, 61, 62, 63]), [0, 0, 4, 4]);
+}

@@ -134,6 +134,20 @@ fn a_unit_is_reported_before_the_receiver_may_have_all_of_it() {
 }
 
 #[test]
+fn the_sender_of_a_lane_that_is_refused_as_it_joins_hears_so() {
+    let mut world = World::new();
+    let (dialled, accepted) = world.lane(None);
+    let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+    let means = UdpSendMeans { pacer: &pacer, times: &times, pulse: &pulse, path: None, patience: PATIENCE };
+    let sent = thread::scope(|scope| {
+        scope.spawn(|| End::Accepted(Box::new(accepted)).stand().refuse());
+        send::run(dialled, Duration::ZERO, means, &mut units(vec![unit(0, CHUNK)]))
+    });
+    let fault = sent.err().map(|(fault, _)| fault.to_string());
+    assert!(fault.as_ref().is_some_and(|fault| fault.contains("closed a UDP lane")), "{fault:?}");
+}
+
+#[test]
 fn a_lane_of_which_nothing_lands_is_lost_though_its_other_end_answers() {
     let mut world = World::new();
     let relay = Relay::to(world.addr, |_, datagram| {
