@@ -62,8 +62,11 @@ pub trait LaneHold: fmt::Debug + Send + Sync {
     fn set_scavenger(&self) {}
 
     /// Has the lane keep the rate of `path` together with the others there, from now on. It acts on
-    /// lanes over QUIC.
-    fn share_path(&self, _path: &Arc<SharedPath>, _lane: LaneId) {}
+    /// lanes over QUIC. Returns whether it does: one that is gone, or shares a path already, does
+    /// not.
+    fn share_path(&self, _path: &Arc<SharedPath>, _lane: LaneId) -> bool {
+        false
+    }
 
     /// Lets `bytes` wait at this end, unread or not acknowledged, from now on. It acts on lanes
     /// that keep such bytes in this process: see [`crate::LaneMemory`].

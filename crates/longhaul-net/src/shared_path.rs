@@ -84,12 +84,15 @@ pub(crate) struct PathPlace {
     lane: LaneId,
     flying: AtomicU64,
     is_over: AtomicBool,
+    /// Whether the lane is not heard: it counts for nothing then, and has no room.
+    is_silent: AtomicBool,
 }
 
 impl PathPlace {
     /// Takes a place for a lane.
     pub(crate) fn new(path: &Arc<SharedPath>, lane: LaneId) -> PathPlace {
-        PathPlace { path: path.clone(), lane, flying: AtomicU64::new(0), is_over: AtomicBool::new(false) }
+        let (flying, is_over, is_silent) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        PathPlace { path: path.clone(), lane, flying, is_over, is_silent }
     }
 
     /// The account of all lanes.
@@ -102,18 +105,40 @@ impl PathPlace {
         self.path.flight.load(Ordering::Relaxed)
     }
 
-    /// Whether fewer are.
+    /// Whether fewer are, and the lane is heard.
     pub(crate) fn has_room(&self) -> bool {
-        self.path.flying.load(Ordering::Relaxed) < self.flight() || self.is_over()
+        let is_full = self.path.flying.load(Ordering::Relaxed) >= self.flight();
+        self.is_over() || !(is_full || self.is_silent())
     }
 
     /// Notes that so many bytes were sent.
     pub(crate) fn sent(&self, bytes: u64) {
-        if self.is_over() {
+        if self.is_over() || self.is_silent() {
             return;
         }
-        self.flying.fetch_add(bytes, Ordering::Relaxed);
+        self.flying.fetch_add(bytes, Ordering::SeqCst);
         self.path.flying.fetch_add(bytes, Ordering::Relaxed);
+        if self.is_over() {
+            self.fly(0);
+        }
+    }
+
+    /// Notes that the bytes on their way are so many now, as others are lost.
+    pub(crate) fn correct(&self, flying: u64) {
+        if self.is_over() || self.is_silent() {
+            return;
+        }
+        self.fly(flying);
+        if self.is_over() {
+            self.fly(0);
+        }
+    }
+
+    /// Notes that the lane is not heard. Until it is, what it sent is not on its way as far as the
+    /// others are concerned, and it sends no more than the probes for which nobody asks.
+    pub(crate) fn silence(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
+        self.fly(0);
     }
 
     /// Takes what acknowledgements said.
@@ -121,27 +146,41 @@ impl PathPlace {
         if self.is_over() {
             return;
         }
+        self.is_silent.store(false, Ordering::Relaxed);
         self.fly(seen.flying);
         let order = self.path.control.observe(self.lane, seen);
         self.path.flight.store(order.flight, Ordering::Relaxed);
         self.path.bucket.set_rate(now, Some(order.rate.max(1)));
+        // It ended meanwhile, on another thread.
+        if self.is_over() {
+            self.end();
+        }
     }
 
     /// Leaves the path to the others. What is still to be sent keeps its rate.
     pub(crate) fn leave(&self) {
-        if !self.is_over.swap(true, Ordering::Relaxed) {
-            self.fly(0);
-            self.path.control.leave(self.lane);
+        if !self.is_over.swap(true, Ordering::SeqCst) {
+            self.end();
         }
     }
 
+    /// Takes the lane's bytes from the path, and the lane from the control. Again does no harm.
+    fn end(&self) {
+        self.fly(0);
+        self.path.control.leave(self.lane);
+    }
+
     fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
     }
 
     /// Sets the bytes that this lane has on its way.
     fn fly(&self, bytes: u64) {
-        let before = self.flying.swap(bytes, Ordering::Relaxed);
+        let before = self.flying.swap(bytes, Ordering::SeqCst);
         // One addition, so that no other lane sees a sum in between.
         self.path.flying.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
     }
@@ -149,13 +188,14 @@ impl PathPlace {
 
 impl Drop for PathPlace {
     fn drop(&mut self) {
-        self.leave();
+        self.is_over.store(true, Ordering::SeqCst);
+        self.end();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Mutex, OnceLock, Weak};
 
     use super::*;
 
@@ -195,6 +235,54 @@ mod tests {
         drop(other);
         assert_eq!(path.flying.load(Ordering::Relaxed), 0);
         let heard = heard.lock().expect("nobody panics");
-        assert_eq!(*heard, [(LaneId(1), Some(2000)), (LaneId(1), None), (LaneId(2), None)]);
+        let left = [(LaneId(1), None), (LaneId(1), None), (LaneId(2), None)];
+        assert_eq!((heard[0], &heard[1..]), ((LaneId(1), Some(2000)), &left[..]));
+    }
+
+    #[test]
+    fn a_lane_that_is_not_heard_leaves_the_path_to_the_others_and_sends_nothing_until_it_is() {
+        let path = SharedPath::new(Box::<Told>::default(), PathOrder { rate: 1000, flight: 10_000 });
+        let (one, other) = (PathPlace::new(&path, LaneId(1)), PathPlace::new(&path, LaneId(2)));
+        one.sent(12_000);
+        assert!(!other.has_room());
+        one.silence();
+        one.sent(12_000);
+        one.correct(12_000);
+        assert!(other.has_room() && !one.has_room());
+        one.observe(Instant::now(), &PathSeen { flying: 5000, ..PathSeen::default() });
+        assert!(one.has_room());
+        assert_eq!(path.flying.load(Ordering::Relaxed), 5000);
+    }
+
+    /// Notes what it hears, and has the lane end while it does.
+    #[derive(Debug)]
+    struct Ends(Words, Arc<OnceLock<Weak<PathPlace>>>);
+
+    impl PathControl for Ends {
+        fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
+            self.1.get().and_then(Weak::upgrade).expect("a place").leave();
+            Told(self.0.clone()).observe(lane, seen)
+        }
+
+        fn leave(&self, lane: LaneId) {
+            Told(self.0.clone()).leave(lane);
+        }
+    }
+
+    #[test]
+    fn a_lane_that_ends_while_its_acknowledgements_are_taken_is_over_afterwards() {
+        let (heard, place) = (Words::default(), Arc::new(OnceLock::new()));
+        let control = Box::new(Ends(heard.clone(), place.clone()));
+        let path = SharedPath::new(control, PathOrder { rate: 1000, flight: 10_000 });
+        let one = Arc::new(PathPlace::new(&path, LaneId(1)));
+        place.set(Arc::downgrade(&one)).expect("the first");
+        one.observe(Instant::now(), &PathSeen { flying: 5000, ..PathSeen::default() });
+        assert_eq!(path.flying.load(Ordering::Relaxed), 0);
+        let last = heard.lock().expect("nobody panics").last().copied();
+        assert_eq!(last, Some((LaneId(1), None)), "the control forgot it again");
+        // Its driver had read that it goes on, and its bytes come late.
+        one.fly(5000);
+        drop(one);
+        assert_eq!(path.flying.load(Ordering::Relaxed), 0);
     }
 }

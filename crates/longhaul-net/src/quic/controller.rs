@@ -35,6 +35,8 @@ struct Watched {
     inner: Inner,
     mtu: u16,
     sight: Sight,
+    /// When an acknowledgement came last, or the first bytes left since all had come.
+    heard: Instant,
 }
 
 /// The sight that the connection has of its path.
@@ -67,7 +69,9 @@ impl Watched {
     fn new(figures: Arc<Figures>, now: Instant, mtu: u16) -> Watched {
         let algorithm = figures.wanted();
         let inner = Inner::new(algorithm, now, mtu);
-        let watched = Watched { inner, figures, algorithm, mtu, sight: Sight::default() };
+        let watched = Watched { inner, figures, algorithm, mtu, sight: Sight::default(), heard: now };
+        // On a new path nothing is on its way.
+        watched.figures.place().into_iter().for_each(|place| place.correct(0));
         watched.tell();
         watched
     }
@@ -82,6 +86,24 @@ impl Watched {
                 self.figures.asked.store(0, Ordering::Relaxed);
                 self.figures.bucket.set_rate(now, self.figures.ceiling());
             }
+        }
+    }
+
+    /// Notes that so many bytes were sent. A lane that is not heard leaves its path to the others:
+    /// else what it sent in vain would be all that may be on its way there.
+    fn note_sent(&mut self, now: Instant, bytes: u64) {
+        let packet = u64::from(self.mtu);
+        if self.sight.seen.flying <= FEW_PACKETS * packet {
+            self.heard = now;
+        }
+        self.sight.sent(bytes, self.mtu);
+        let Some(place) = self.figures.place() else { return };
+        let is_heard = now.saturating_duration_since(self.heard) <= self.sight.answers_within();
+        // Less may be an acknowledgement alone, which nobody answers.
+        if is_heard || bytes < packet / 2 {
+            place.sent(bytes);
+        } else {
+            place.silence();
         }
     }
 
@@ -106,6 +128,12 @@ impl Sight {
         self.seen.flying += bytes;
     }
 
+    /// The time in which an acknowledgement comes if the path works.
+    fn answers_within(&self) -> Duration {
+        let round_trip = if self.smoothed.is_zero() { ROUND_TRIP_UNKNOWN } else { self.smoothed };
+        round_trip * 2 + ANSWER_SLACK
+    }
+
     /// `smoothed` and `least`: the round trip as quinn has it.
     fn acked(&mut self, bytes: u64, (smoothed, least): (Duration, Duration)) {
         self.seen.packets += 1;
@@ -125,6 +153,7 @@ impl Sight {
         if bytes == 0 {
             self.seen.marked = self.seen.marked.saturating_add(1);
         }
+        self.seen.flying = self.seen.flying.saturating_sub(bytes);
         let packets = bytes.div_ceil(u64::from(mtu).max(1));
         self.seen.lost = self.seen.lost.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
     }
@@ -158,8 +187,7 @@ impl Inner {
 
 impl Controller for Watched {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        self.sight.sent(bytes, self.mtu);
-        self.figures.place().into_iter().for_each(|place| place.sent(bytes));
+        self.note_sent(now, bytes);
         if let Inner::Quinn(inner) = &mut self.inner {
             inner.on_sent(now, bytes, last_packet_number);
         }
@@ -180,6 +208,7 @@ impl Controller for Watched {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        self.heard = now;
         self.sight.seen.flying = in_flight;
         self.sight.seen.is_starved |= app_limited;
         if let Some(place) = self.figures.place() {
@@ -195,6 +224,9 @@ impl Controller for Watched {
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
         self.figures.lost.fetch_add(lost_bytes, Ordering::Relaxed);
         self.sight.lost(lost_bytes, self.mtu);
+        // Quinn finds losses after the last call with what is on its way. If nothing is any more,
+        // no timer would ever open a window that stays closed.
+        self.figures.place().into_iter().for_each(|place| place.correct(self.sight.seen.flying));
         match &mut self.inner {
             Inner::Quinn(inner) => inner.on_congestion_event(now, sent, is_persistent, lost_bytes),
             Inner::Rate(paced) => {
@@ -243,8 +275,7 @@ impl Controller for Watched {
             Inner::Rate(paced) => Inner::Rate(paced.clone()),
             Inner::Quinn(inner) => Inner::Quinn(inner.clone_box()),
         };
-        let Watched { figures, algorithm, mtu, sight, .. } = self;
-        Box::new(Watched { figures: figures.clone(), algorithm: *algorithm, inner, mtu: *mtu, sight: *sight })
+        Box::new(Watched { figures: self.figures.clone(), inner, ..*self })
     }
 
     fn initial_window(&self) -> u64 {
@@ -305,6 +336,13 @@ const OPEN: u64 = 1 << 40;
 /// A connection is held to its window while that has so many bytes of room: quinn makes no more at
 /// a time.
 const NEAR_BYTES: u64 = 256 << 10;
+/// So few packets on their way may be none: of the end of acknowledgements and of probes of the MTU
+/// nobody tells.
+const FEW_PACKETS: u64 = 2;
+/// The time beyond two round trips in which an acknowledgement comes, and the round trip before one
+/// was measured (RFC 9002, section 6.2.2).
+const ANSWER_SLACK: Duration = Duration::from_millis(50);
+const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(333);
 /// The phase of its cycle in which the next controller begins.
 static DICE: AtomicUsize = AtomicUsize::new(0);
 /// The first window in packets of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR
@@ -389,10 +427,60 @@ mod tests {
         }
         sight.lost(1300, 1200);
         let seen = sight.take(1200);
-        assert_eq!((seen.packets, seen.bytes, seen.sent, seen.lost, seen.flying), (3, 3600, 4, 2, 4000));
+        assert_eq!((seen.packets, seen.bytes, seen.sent, seen.lost, seen.flying), (3, 3600, 4, 2, 2700));
         assert!(seen.round_trip.is_some_and(|rtt| rtt.abs_diff(Duration::from_millis(132)) < Duration::from_micros(1)));
         let next = sight.take(1200);
         assert_eq!((next.round_trip, next.lost, next.packets), (None, 0, 3));
+    }
+
+    /// A lane of a path on which 10,000 bytes may be on their way, with a round trip of 100 ms.
+    fn lane(path: &Arc<SharedPath>, id: u32, now: Instant) -> Watched {
+        let figures = Arc::new(Figures::default());
+        figures.share(path, LaneId(id));
+        figures.begin_poll(1 << 20);
+        let mut watched = Watched::new(figures, now, 1200);
+        watched.sight.smoothed = Duration::from_millis(100);
+        watched
+    }
+
+    #[test]
+    fn after_all_that_was_on_its_way_is_lost_a_lane_sends_again() {
+        let now = Instant::now();
+        let mut watched = lane(&SharedPath::new(Box::new(Same), ORDER), 1, now);
+        watched.on_sent(now, 20_000, 9);
+        // A probe of 2,000 bytes came after an outage.
+        watched.on_end_acks(now, 18_000, false, Some(9));
+        assert_eq!(watched.window(), CLOSED);
+        watched.on_congestion_event(now, now, true, 18_000);
+        assert_eq!((watched.window(), watched.sight.seen.flying), (OPEN, 0));
+    }
+
+    #[test]
+    fn a_lane_that_is_not_heard_leaves_the_path_to_the_others() {
+        let (now, path) = (Instant::now(), SharedPath::new(Box::new(Same), ORDER));
+        let at = |ms| now + Duration::from_millis(ms);
+        let (mut dead, healthy) = (lane(&path, 1, now), lane(&path, 2, now));
+        dead.on_sent(at(0), 20_000, 9);
+        dead.on_sent(at(200), 1200, 10);
+        assert_eq!(healthy.window(), CLOSED, "an acknowledgement may be on its way");
+        dead.on_sent(at(300), 60, 11);
+        assert_eq!(healthy.window(), CLOSED, "this was an acknowledgement, for all that is known");
+        dead.on_sent(at(400), 1200, 12);
+        assert_eq!((healthy.window(), dead.window()), (OPEN, CLOSED));
+        dead.on_end_acks(at(500), 1200, false, Some(12));
+        assert_eq!((healthy.window(), dead.window()), (OPEN, OPEN));
+    }
+
+    #[test]
+    fn a_lane_that_sends_after_a_pause_is_not_taken_for_one_that_is_not_heard() {
+        let now = Instant::now();
+        let mut watched = lane(&SharedPath::new(Box::new(Same), ORDER), 1, now);
+        watched.on_sent(now, 5000, 4);
+        watched.on_end_acks(now, 0, false, Some(4));
+        let later = now + Duration::from_secs(60);
+        watched.on_sent(later, 5000, 8);
+        watched.on_sent(later + Duration::from_millis(1), 1200, 9);
+        assert_eq!(watched.window(), OPEN);
     }
 
     const ORDER: PathOrder = PathOrder { rate: 50_000_000, flight: 10_000 };

@@ -194,6 +194,8 @@ impl Driver {
         let OutgoingOf::Lane(lane) = &self.outgoing.of else { return None };
         if self.turn.is_none() {
             self.turn = lane.bucket().turn(now);
+        } else if let Some(turn) = &mut self.turn {
+            turn.follow(now);
         }
         let (left, until) = match &self.turn {
             None => (i64::MAX, None),
@@ -213,7 +215,7 @@ impl Driver {
         let (left, is_full) = lane.end_poll();
         if let Some(turn) = &mut self.turn {
             if let Some(until) = until {
-                // Acknowledgements went before the turn began.
+                // Acknowledgements and probes went before the turn began.
                 turn.leave(turn.left() + left);
                 return DriverStep::Sleep(until.min(now + LOOK_EACH));
             }
@@ -378,7 +380,9 @@ impl Wake for TurnWaker {
 
 /// Polls of quinn's driver in a row: other tasks have the thread then.
 const POLLS_MAX: usize = 64;
-/// A lane that waits for its turn acknowledges what came, and sees to its timers, as often as this.
+/// A lane that waits for its turn takes what came, and sees to its timers, as often as this. It
+/// acknowledges what came if it has nothing else to send: quinn adds no acknowledgement where data
+/// waits for a window.
 const LOOK_EACH: Duration = Duration::from_millis(10);
 /// The time for which a lane rests that receives, if it read so many bytes since the last time. At
 /// more than the rate, in bytes/s, much comes at a time anyway, and a window would be too small for

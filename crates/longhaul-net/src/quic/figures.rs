@@ -110,8 +110,14 @@ impl Figures {
 
     /// Has the connection share `path` from now on: the control of that takes the place of the
     /// program's own, and keeps the rate of quinn's. One that shares a path already stays there.
-    pub(crate) fn share(&self, path: &Arc<SharedPath>, lane: LaneId) {
-        let _ = self.place.set(PathPlace::new(path, lane));
+    /// Returns whether it took a place.
+    pub(crate) fn share(&self, path: &Arc<SharedPath>, lane: LaneId) -> bool {
+        let mut is_new = false;
+        self.place.get_or_init(|| {
+            is_new = true;
+            PathPlace::new(path, lane)
+        });
+        is_new
     }
 
     /// Its place on a path that lanes share. `None` if it shares none.

@@ -116,10 +116,8 @@ impl LaneHold for QuicHold {
         }
     }
 
-    fn share_path(&self, path: &Arc<SharedPath>, lane: LaneId) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.figures.share(path, lane);
-        }
+    fn share_path(&self, path: &Arc<SharedPath>, lane: LaneId) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.figures.share(path, lane))
     }
 
     fn set_window(&self, bytes: usize) {

@@ -108,6 +108,16 @@ fn a_mark_of_congestion_is_a_sign_as_a_loss_is() {
 }
 
 #[test]
+fn marks_that_are_counted_anew_are_no_sign() {
+    let mut samples = steady();
+    samples.give(1, |sample| sample.counts.marked = 1);
+    samples.give(100, |_| {});
+    let before = samples.control.rate();
+    samples.give(4, |sample| sample.counts.marked = 0);
+    assert!(samples.control.rate() > before * 9 / 10, "{} after {before}", samples.control.rate());
+}
+
+#[test]
 fn a_sample_that_says_nothing_new_ends_no_round() {
     let mut samples = steady();
     let before = samples.control.clone();

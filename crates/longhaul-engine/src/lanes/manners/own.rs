@@ -67,8 +67,11 @@ impl OwnPaths {
                 &self.paths[self.paths.len() - 1]
             }
         };
-        path.control.lock().lanes.insert(id);
-        lane.share_path(&path.path, id);
+        // First, as a lane that ends is removed again on another thread.
+        let is_new = path.control.lock().lanes.insert(id);
+        if !lane.share_path(&path.path, id) && is_new {
+            path.control.lock().lanes.remove(&id);
+        }
     }
 
     /// Whether others on a path leave this session less than there is.
@@ -230,6 +233,8 @@ const HEADERS: u64 = 10;
 
 #[cfg(test)]
 mod tests {
+    use longhaul_net::{LaneCounters, LaneHold, TransportFacts};
+
     use super::*;
 
     /// A lane that delivers so many bytes/s over a path of 20 ms with a queue of so many.
@@ -286,10 +291,56 @@ mod tests {
         assert_eq!(control.state(), None, "neither the path nor others hold it back");
     }
 
+    /// A lane that shares a path, or does not as it is gone.
+    #[derive(Debug)]
+    struct Shares(LaneHandle, bool);
+
+    impl LaneHold for Shares {
+        fn facts(&self) -> TransportFacts {
+            self.0.facts()
+        }
+
+        fn close(&self) {}
+
+        fn quiet(&self) -> Option<Duration> {
+            None
+        }
+
+        fn counters(&self) -> Option<LaneCounters> {
+            None
+        }
+
+        fn carried_at_end(&self) -> u64 {
+            0
+        }
+
+        fn unacknowledged(&self) -> Option<Duration> {
+            None
+        }
+
+        fn is_within_host(&self) -> bool {
+            false
+        }
+
+        fn set_pace(&self, _bytes_per_s: Option<u64>) {}
+
+        fn share_path(&self, _path: &Arc<SharedPath>, _lane: LaneId) -> bool {
+            self.1
+        }
+
+        fn congestion(&self) -> Option<String> {
+            None
+        }
+
+        fn set_congestion(&self, _name: &str) -> bool {
+            false
+        }
+    }
+
     #[test]
     fn lanes_on_one_path_have_one_control_and_those_on_another_have_their_own() {
         let (stream, _other) = longhaul_net::LaneStream::pair().expect("a pair");
-        let (handle, pacer) = (stream.handle(), Pacer::new(None));
+        let (handle, pacer) = (LaneHandle::new(Shares(stream.handle(), true)), Pacer::new(None));
         let mut paths = OwnPaths::default();
         for (id, interface) in [(1, 1), (2, 1), (3, 2)] {
             paths.joined(LaneId(id), &handle, (Some(interface), None), PathShare::Fair, &pacer);
@@ -297,5 +348,8 @@ mod tests {
         let lanes: Vec<_> = paths.paths.iter().map(|path| path.control.lock().lanes.len()).collect();
         assert_eq!(lanes, [2, 1]);
         assert!(!paths.is_shared() && paths.take_steps(Instant::now()).is_empty(), "nothing is known yet");
+        let gone = LaneHandle::new(Shares(stream.handle(), false));
+        paths.joined(LaneId(4), &gone, (Some(2), None), PathShare::Fair, &pacer);
+        assert_eq!(paths.paths[1].control.lock().lanes.len(), 1, "a lane that is gone has no place");
     }
 }

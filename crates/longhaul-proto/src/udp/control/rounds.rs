@@ -335,7 +335,8 @@ impl LaneTotals {
         LaneNews {
             packets: next.packets.saturating_sub(last.packets),
             bytes: if resumes { 0 } else { next.bytes.saturating_sub(last.bytes).min(possible) },
-            marked: next.marked.wrapping_sub(last.marked),
+            // The totals of a connection that has found a new path begin anew.
+            marked: next.marked.saturating_sub(last.marked),
             span_us,
         }
     }
