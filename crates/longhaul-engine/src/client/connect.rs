@@ -317,8 +317,7 @@ impl Run {
 /// The first page of a push, with what goes before it. No message where none is to be said.
 async fn say_first(dialling: &mut Dialling, transfer: &Transfer, control: &Control) -> Vec<Message> {
     match &mut dialling.first {
-        // A quarter of a round trip more is the most that reading may cost to save a whole one.
-        Some(first) => first.take(first_flight(transfer, control), control.rtt / 4).await,
+        Some(first) => first.take(first_flight(transfer, control)).await,
         None => Vec::new(),
     }
 }

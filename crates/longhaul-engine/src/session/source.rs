@@ -9,6 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_core::digest::digest_of;
@@ -242,8 +243,14 @@ impl SourceWorkers {
         self.orders.push(device, Order::Bundle { bundle, attempt, files }, self.pending.clone());
     }
 
-    /// Has small files read that are said unasked.
-    pub(super) fn pack_unasked(&self, files: Vec<FileOrder>) {
+    /// Has small files read that are said unasked. When `patience` is over, none are reported if
+    /// they are not read yet; that they are is reported all the same then.
+    pub(super) fn pack_unasked(&self, files: Vec<FileOrder>, patience: Duration) {
+        let sink = self.shared.sink.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            let _ = sink.send(SessionEvent::Read(SourceDone::PackUnasked(PackedUnasked::default())));
+        });
         let (shared, at_disk) = (self.shared.clone(), self.shared.at_disk.clone());
         self.shared.packers.run(move || {
             let _at_disk = at_disk;

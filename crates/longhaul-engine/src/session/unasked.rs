@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use longhaul_core::digest::{Hash32, digest_of};
-use longhaul_core::limits::UNASKED_SEGMENTS;
+use longhaul_core::limits::{UNASKED_BYTES_MAX, UNASKED_SEGMENTS};
 use longhaul_core::{Attempt, BundleId, ChunkSize, DigestKind, Fault, FileId, FileOffset, Unit};
 use longhaul_disk::SourceTree;
 use longhaul_proto::receiver::{Landed, Ticket};
@@ -32,18 +32,23 @@ pub(crate) struct FirstFlight {
     bytes: Option<u64>,
     /// Whether small files may come before the page, as the other side takes them.
     takes_unasked: bool,
+    /// The time for which the page waits for them: a disk that takes longer would cost more than
+    /// they gain.
+    pub(super) patience: Duration,
 }
 
 impl FirstFlight {
     /// Where the first page need not fit anything, and nothing comes before it.
-    pub(crate) const UNBOUNDED: FirstFlight = FirstFlight { bytes: None, takes_unasked: false };
+    pub(crate) const UNBOUNDED: FirstFlight = FirstFlight { bytes: None, takes_unasked: false, patience: PATIENCE_MIN };
 
     /// The flight on a path with this round trip whose control connection has segments of so many
-    /// bytes, or 0 if that is not known.
+    /// bytes, or 0 if that is not known. One that what goes before fills is no bound.
     pub(crate) fn over(rtt: Duration, segment_bytes: u32) -> FirstFlight {
         let flight = UNASKED_SEGMENTS * u64::from(segment_bytes);
-        let bytes = (rtt >= FAR && segment_bytes > 0).then(|| flight.saturating_sub(SAID_BEFORE_BYTES));
-        FirstFlight { bytes, takes_unasked: false }
+        let left = flight.checked_sub(SAID_BEFORE_BYTES).filter(|left| *left > 0);
+        // A quarter of a round trip more is the most that reading may cost to save a whole one.
+        let patience = (rtt / 4).max(PATIENCE_MIN);
+        FirstFlight { bytes: left.filter(|_| rtt >= FAR), takes_unasked: false, patience }
     }
 
     /// The same, with small files before the page.
@@ -84,10 +89,15 @@ pub(super) fn pack(tree: &dyn SourceTree, files: &[FileOrder]) -> PackedUnasked 
 /// Takes a bundle into a buffer. `None` if none is free at this moment: nothing was asked for, so
 /// nothing is waited for.
 pub(super) fn land(slab: &Arc<Slab>, chunk: ChunkSize, bundle: &[u8]) -> Result<Option<Arrival>, Fault> {
-    if bundle.len() > slab.slot_bytes() {
-        return Err(Fault::protocol("files that nobody asked for are longer than a buffer"));
+    if bundle.len() > slab.slot_bytes() || bundle.len() as u64 > UNASKED_BYTES_MAX {
+        return Err(Fault::protocol("files that nobody asked for are longer than they may be, or than a buffer"));
     }
-    let Some(mut slot) = slab.try_claim() else { return Ok(None) };
+    let Some(mut slot) = slab.try_claim() else {
+        return match bundle::parse(bundle) {
+            Ok(rows) if !rows.is_empty() => Ok(None),
+            _ => Err(Fault::protocol("files that nobody asked for are none")),
+        };
+    };
     slot[..bundle.len()].copy_from_slice(bundle);
     Ok(Some(arrival(slot, chunk, bundle)))
 }
@@ -115,6 +125,8 @@ fn arrival(slot: Slot, chunk: ChunkSize, bundle: &[u8]) -> Arrival {
 /// Bytes that go before all this in the same flight: the end of a handshake, and a hello or what
 /// answers it.
 const SAID_BEFORE_BYTES: u64 = 640;
+/// The least time that files are waited for: a disk may have to move its heads.
+const PATIENCE_MIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +135,8 @@ mod tests {
     #[test]
     fn a_first_flight_is_reckoned_with_over_long_paths_only() {
         let (near, far) = (FAR - Duration::from_nanos(1), FAR);
-        for (rtt, segment, want) in [(near, 1448, None), (far, 1448, Some(13_840)), (far, 0, None)] {
+        let filled = [(far, 0, None), (far, 48, None), (far, 64, None), (far, 65, Some(10))];
+        for (rtt, segment, want) in [(near, 1448, None), (far, 1448, Some(13_840))].into_iter().chain(filled) {
             assert_eq!(FirstFlight::over(rtt, segment).bytes, want, "{rtt:?} {segment}");
         }
     }
@@ -142,8 +155,13 @@ mod tests {
         let computed = *digest_of(b"abc", DigestKind::Root, FileOffset(0)).bytes();
         assert_eq!((row.file, row.len, row.declared, row.computed), (FileId(7), 3, [1; 32], computed));
         assert!(land(&slab, chunk, &unit[..len]).expect("it fits").is_none(), "no buffer is free");
+        assert!(land(&slab, chunk, b"no bundle").is_err(), "no buffer would be of use");
         drop(came);
         assert!(land(&slab, chunk, b"no bundle").expect("it fits").expect("a buffer").landed.rows.is_empty());
         assert!(land(&slab, chunk, &[0; 4097]).is_err(), "longer than a buffer");
+        let roomy = Slab::new(1 << 20, 1).expect("a slab");
+        let longest = vec![0; UNASKED_BYTES_MAX as usize + 1];
+        assert!(land(&roomy, chunk, &longest).is_err(), "longer than what may come so");
+        assert!(land(&roomy, chunk, &longest[1..]).is_ok());
     }
 }

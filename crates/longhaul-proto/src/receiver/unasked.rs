@@ -6,6 +6,7 @@
 //! for; any other goes the way that it would have gone. Knows no lanes: this arrival came over the
 //! control connection.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use longhaul_core::{EntryKind, Fault, FileId};
@@ -36,14 +37,35 @@ impl Receiver {
         if self.is_draining() || self.session.is_ending() {
             return self.actions.push(ReceiverAction::DropPayload(landed.ticket));
         }
-        let is_first = matches!(self.bundles.unasked, UnaskedBundle::Absent);
-        if !is_first || landed.rows.is_empty() {
-            self.actions.push(ReceiverAction::DropPayload(landed.ticket));
-            let what = if is_first { "that are none" } else { "twice, or behind their page" };
-            return self.after(now, Err(Fault::protocol(format_args!("files that nobody asked for came {what}"))));
+        let mut named = HashSet::new();
+        let result = match self.expect_unasked() {
+            Ok(()) if landed.rows.is_empty() => Err(Fault::protocol("no files came where nobody asked for any")),
+            Ok(()) if !landed.rows.iter().all(|row| named.insert(row.file)) => {
+                Err(Fault::protocol("a file that nobody asked for came twice in one bundle"))
+            }
+            other => other,
+        };
+        match result {
+            Ok(()) => self.bundles.unasked = UnaskedBundle::Held(Box::new(landed)),
+            Err(_) => self.actions.push(ReceiverAction::DropPayload(landed.ticket)),
         }
-        self.bundles.unasked = UnaskedBundle::Held(Box::new(landed));
-        self.settle_down(now);
+        self.after(now, result);
+    }
+
+    /// Small files came unasked, and there was no buffer for them.
+    pub fn handle_unasked_dropped(&mut self, now: Timestamp) {
+        if self.is_over() || self.is_draining() || self.session.is_ending() {
+            return;
+        }
+        let result = self.expect_unasked().map(|()| self.bundles.unasked = UnaskedBundle::Over);
+        self.after(now, result);
+    }
+
+    fn expect_unasked(&self) -> Result<(), Fault> {
+        match self.bundles.unasked {
+            UnaskedBundle::Absent => Ok(()),
+            _ => Err(Fault::protocol("files that nobody asked for came twice, or behind their page")),
+        }
     }
 
     /// A page came, with or without entries. No files come unasked any more.
@@ -69,8 +91,9 @@ impl Receiver {
         };
         let Landed { ticket, rows, .. } = *landed;
         let mut files: Vec<Arc<EntryRef>> = Vec::new();
-        // A bundle that is read back needs a verdict, and this one has none.
-        let may_take = !self.config.read_back;
+        // A bundle that is read back needs a verdict, and this one has none. A session that is to
+        // end begins nothing.
+        let may_take = !self.config.read_back && !self.is_draining() && !self.session.is_ending();
         for row in rows.iter().filter(|row| may_take && !row.same && row.declared == row.computed) {
             let at = row.file.0.checked_sub(first.0).and_then(|at| usize::try_from(at).ok());
             let Some((byte, bit)) = at.and_then(|at| Some((wanted.get_mut(at / 8)?, 1u8 << (at % 8)))) else {

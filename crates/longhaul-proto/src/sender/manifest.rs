@@ -76,24 +76,29 @@ impl Manifest {
         (self.sent == 0).then(|| (0..).map(FileId).zip(&self.page))
     }
 
-    /// The most bytes that the page that is being filled has by now.
+    /// The most bytes that the page that is being filled has by now, with what goes before it.
     pub(super) fn page_bytes(&self) -> u64 {
-        self.page_bytes as u64
+        (self.page_bytes + self.extras_cost) as u64
     }
 
+    /// Whether the page takes no more. While files are read that go before it, it does not: they
+    /// were chosen by the room that it left them.
     fn is_full(&self) -> bool {
+        if self.unasked.is_being_read() {
+            return true;
+        }
         let bytes_max = if self.sent == 0 { self.first_bytes_max } else { PAGE_BYTES_MAX };
         self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= bytes_max || self.extras_cost >= PAGE_EXTRAS_COST
     }
 }
 
 impl Sender {
-    /// Has the first page closed when it has so many bytes: as many as go out at once on a fresh
+    /// Has the first page closed when it has so many bytes, but at least one entry: as many as go out at once on a fresh
     /// connection. A longer one is there round trips later, and the files on it are wanted only
     /// then.
     pub fn fit_first_page(&mut self, bytes: u64) {
         self.manifest.first_bytes_max =
-            usize::try_from(bytes).map_or(PAGE_BYTES_MAX, |bytes| bytes.min(PAGE_BYTES_MAX));
+            usize::try_from(bytes).map_or(PAGE_BYTES_MAX, |bytes| bytes.clamp(1, PAGE_BYTES_MAX));
     }
 
     /// Whether another scanned entry can be taken now.
@@ -208,6 +213,7 @@ impl Sender {
         if self.manifest.answered > self.manifest.sent || answer.wanted.len() > PAGE_ENTRIES_MAX.div_ceil(8) {
             return Err(Fault::protocol("an answer to a page that was not sent"));
         }
+        self.manifest.unasked.hear_answer(answer.first);
         let mut small = VecDeque::new();
         for at in 0..answer.wanted.len() * 8 {
             if answer.wanted[at / 8] & (1 << (at % 8)) != 0 {
@@ -375,6 +381,17 @@ mod tests {
             .collect();
         // Each entry is reckoned with 100 bytes.
         assert_eq!(pages, [10, 50]);
+    }
+
+    #[test]
+    fn a_first_page_takes_an_entry_however_little_room_the_flight_has() {
+        let chunk = ChunkSize::DEFAULT;
+        let mut sender = Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 0 });
+        sender.fit_first_page(0);
+        assert!(sender.has_room());
+        sender.handle_scanned(offered("a", 1));
+        let action = sender.poll_action();
+        assert!(matches!(&action, Some(SenderAction::Send(Message::Page(page))) if page.entries.len() == 1));
     }
 
     #[test]

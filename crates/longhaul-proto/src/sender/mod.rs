@@ -261,9 +261,14 @@ impl Sender {
         (self.payload.all, self.payload.again)
     }
 
-    /// Whether the receiver wanted the content of an entry that has no outcome.
+    /// Whether the receiver wanted the content of an entry that has no outcome, or has it unasked
+    /// and did not ask for it.
     pub fn is_begun(&self, file: FileId) -> bool {
-        matches!(self.entries.get(&file), Some(OfferState::Small | OfferState::Large(_)))
+        match self.entries.get(&file) {
+            Some(OfferState::Small | OfferState::Large(_)) => true,
+            Some(OfferState::Offered(_)) => self.was_taken_unasked(file),
+            _ => false,
+        }
     }
 
     /// Whether the session is over for this machine.

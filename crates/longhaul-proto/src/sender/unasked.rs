@@ -21,6 +21,8 @@ pub(super) struct SaidUnasked {
     step: UnaskedStep,
     /// The roots of those that were said and have no outcome.
     roots: BTreeMap<FileId, Hash32>,
+    /// Whether the first page is answered.
+    is_answered: bool,
 }
 
 /// How far that is.
@@ -35,6 +37,17 @@ enum UnaskedStep {
     Reading,
 }
 
+impl SaidUnasked {
+    pub(super) fn is_being_read(&self) -> bool {
+        self.step == UnaskedStep::Reading
+    }
+
+    /// The page that begins with `first` is answered.
+    pub(super) fn hear_answer(&mut self, first: FileId) {
+        self.is_answered |= first == FileId(0);
+    }
+}
+
 impl Sender {
     /// Lets small files go out before the first page, if that did not leave yet: they, their table
     /// and the page together may have so many bytes. The receiver must be one that takes them.
@@ -44,11 +57,16 @@ impl Sender {
         }
     }
 
+    /// Whether the files of [`SenderAction::PackUnasked`] are still waited for.
+    pub fn is_packing_unasked(&self) -> bool {
+        !self.is_over && self.manifest.unasked.is_being_read()
+    }
+
     /// Whether the first page waits for files that go before it, which are ordered to be read now
     /// if they were not yet.
     pub(super) fn must_pack_unasked(&mut self) -> bool {
         let UnaskedStep::Allowed(bytes_max) = self.manifest.unasked.step else {
-            return self.manifest.unasked.step == UnaskedStep::Reading;
+            return self.manifest.unasked.is_being_read();
         };
         let files = self.small_files_within(bytes_max.saturating_sub(self.manifest.page_bytes()));
         self.manifest.unasked.step = if files.is_empty() { UnaskedStep::Over } else { UnaskedStep::Reading };
@@ -78,11 +96,18 @@ impl Sender {
     /// The files of [`SenderAction::PackUnasked`] were read and said, but for those that are
     /// missing here, with these roots. The first page follows.
     pub fn handle_pack_unasked(&mut self, said: Vec<(FileId, Hash32)>) {
-        if self.is_over || self.manifest.unasked.step != UnaskedStep::Reading {
+        if !self.is_packing_unasked() {
             return;
         }
-        self.manifest.unasked = SaidUnasked { step: UnaskedStep::Over, roots: said.into_iter().collect() };
+        let roots = said.into_iter().collect();
+        self.manifest.unasked = SaidUnasked { step: UnaskedStep::Over, roots, is_answered: false };
         self.send_page();
+    }
+
+    /// Whether the receiver has heard all of a file and leaves it at that: it was said unasked, its
+    /// page is answered, and it has no outcome.
+    pub(super) fn was_taken_unasked(&self, file: FileId) -> bool {
+        self.manifest.unasked.is_answered && self.manifest.unasked.roots.contains_key(&file)
     }
 
     /// Compares the root of a file that the receiver has committed and did not ask for with the one

@@ -2,7 +2,9 @@
 //! written only where the page would have asked for them.
 
 use longhaul_core::limits::{PAGES_UNANSWERED_MAX, UNASKED_BYTES_MAX};
-use longhaul_core::{Attempt, BundleId, ChunkSize, Clock, Digest, DigestKind, FaultCode, FileId, IfExists, Unit};
+use longhaul_core::{
+    Attempt, Blame, BundleId, ChunkSize, Clock, Digest, DigestKind, Extras, Fault, FaultCode, FileId, IfExists, Unit,
+};
 
 use super::items::{CHUNK, Item, file};
 use super::victim::{NOW, Victim};
@@ -121,7 +123,6 @@ fn a_file_that_is_not_wanted_so_is_not_written() {
             absent(),
             (vec![], true, vec![0b111]),
         ),
-        ("twice", Victim::new(), vec![row(1, 100), row(1, 100)], absent(), (vec![1], false, vec![0b101])),
         ("read back", Victim::reading_back(), vec![row(1, 100)], absent(), (vec![], true, vec![0b111])),
         (
             "one of two",
@@ -149,6 +150,47 @@ fn files_that_come_unasked_twice_or_late_or_are_none_end_the_session() {
     let mut none = Victim::new();
     came(&mut none, vec![]);
     none.assert_refused(FaultCode::Protocol, "none");
+    let mut doubled = Victim::new();
+    came(&mut doubled, vec![row(1, 100), row(0, 1), row(1, 100)]);
+    let actions: Vec<_> = std::iter::from_fn(|| doubled.poll()).collect();
+    assert!(decided(&actions).1, "its payload is dropped: {actions:?}");
+    assert!(actions.iter().any(is_refusal), "a file twice in one bundle: {actions:?}");
+}
+
+fn is_refusal(action: &ReceiverAction) -> bool {
+    matches!(action, ReceiverAction::Abort(fault) if fault.code == FaultCode::Protocol)
+}
+
+#[test]
+fn files_that_found_no_buffer_are_asked_for_and_come_unasked_no_more() {
+    let mut victim = Victim::new();
+    victim.receiver.handle_unasked_dropped(NOW);
+    victim.page(vec![file("a", 100).entry]);
+    let (written, _, wanted) = decided(&victim.obey());
+    assert_eq!((written, wanted), (vec![], vec![0b1]));
+    for is_late in [false, true] {
+        let mut victim = Victim::new();
+        if is_late {
+            victim.page(vec![file("a", 100).entry]);
+        } else {
+            victim.receiver.handle_unasked_dropped(NOW);
+        }
+        victim.receiver.handle_unasked_dropped(NOW);
+        victim.assert_refused(FaultCode::Protocol, "twice, or late");
+    }
+}
+
+#[test]
+fn a_session_that_is_to_end_writes_nothing_that_came_unasked() {
+    let mut victim = Victim::new();
+    victim.receiver.handle_unasked(NOW, unasked(vec![row(1, 100)]));
+    victim.page(["a", "b"].map(|name| file(name, 100).entry).to_vec());
+    while victim.poll().is_some() {}
+    let full = Fault::new(FaultCode::NoSpace, Blame::Local, "full");
+    victim.receiver.handle_survey(NOW, FileId(0), vec![Err(full), Ok(Seen::Absent.into())]);
+    let actions: Vec<_> = std::iter::from_fn(|| victim.poll()).collect();
+    let (written, is_dropped, _) = decided(&actions);
+    assert!(written.is_empty() && is_dropped, "{actions:?}");
 }
 
 fn sender(bytes: u64) -> Sender {
@@ -191,7 +233,9 @@ fn the_first_page_waits_for_what_is_said_before_it_and_no_other_does() {
     assert!(!has_page(&first));
     sender.handle_scan_idle();
     assert!(polled(&mut sender).is_empty(), "one order, and no page yet");
+    assert!(!sender.has_room() && sender.is_packing_unasked(), "the page grows no more");
     sender.handle_pack_unasked(vec![(FileId(0), ROOT)]);
+    assert!(sender.has_room() && !sender.is_packing_unasked());
     assert!(has_page(&polled(&mut sender)));
     sender.handle_message(Message::Offer(Offer { pages: PAGES_UNANSWERED_MAX, renamed: None, base: "".into() }));
     scan(&mut sender, vec![file("f", 1)]);
@@ -214,6 +258,19 @@ fn nothing_is_said_unasked_where_it_is_not_allowed_or_nothing_fits() {
     scan(&mut sender, vec![file("a", 100)]);
     sender.handle_scan_end();
     assert_eq!(packed(&polled(&mut sender)), Some(vec![0]));
+}
+
+#[test]
+fn what_goes_before_the_page_is_a_part_of_the_flight() {
+    let mut with_extras = file("a", 100).entry;
+    with_extras.meta.extras = Some(Extras::default().into());
+    let cost = Extras::default().cost() as u64;
+    for (bytes, want) in [(155 + ENTRY + cost, None), (156 + ENTRY + cost, Some(vec![0]))] {
+        let mut sender = sender(bytes);
+        sender.handle_scanned(with_extras.clone());
+        sender.handle_scan_end();
+        assert_eq!(packed(&polled(&mut sender)), want, "{bytes}");
+    }
 }
 
 /// A sender that has said the files 0 and 1 unasked, and their page.
@@ -252,4 +309,27 @@ fn a_receiver_that_wants_what_was_said_gets_it_once_more_and_no_oftener() {
     let actions = polled(&mut sender);
     assert_eq!((packs(&actions), packed(&actions)), (0, None));
     assert!(sender.is_over(), "an answer to a page that was not sent");
+}
+
+#[test]
+fn a_file_that_was_said_and_is_not_asked_for_is_begun_until_its_outcome() {
+    let skipped = |file| Message::Settled(vec![Settlement { file: FileId(file), outcome: Outcome::Skipped }]);
+    let answer = |bits| Message::Answer(Answer { first: FileId(0), wanted: vec![bits] });
+    let begun = |sender: &Sender| [0, 1].map(|file| sender.is_begun(FileId(file)));
+    let mut taken = said();
+    assert_eq!(begun(&taken), [false, false], "nothing is known of them");
+    taken.handle_message(answer(0b10));
+    assert_eq!(begun(&taken), [true, true], "one is there, and one is wanted");
+    taken.handle_message(settled(0, ROOT));
+    assert_eq!(begun(&taken), [false, true]);
+    let mut stands = said();
+    stands.handle_message(skipped(0));
+    stands.handle_message(answer(0));
+    assert_eq!(begun(&stands), [false, true], "one stood there before");
+    let mut unsaid = sender(0);
+    scan(&mut unsaid, vec![file("a", 100)]);
+    unsaid.handle_scan_end();
+    polled(&mut unsaid);
+    unsaid.handle_message(answer(0));
+    assert_eq!(begun(&unsaid), [false, false], "nothing was said");
 }

@@ -72,6 +72,8 @@ struct RoomForMore {
 struct Deliveries {
     /// The recent rate of each lane, bytes/s.
     speeds: BTreeMap<LaneId, f64>,
+    /// How long each lane has had bytes under way without a break.
+    laden: BTreeMap<LaneId, Duration>,
     /// Bytes of all lanes so far.
     carried: u64,
     /// Bytes that lanes had in hand which were given up.
@@ -158,6 +160,7 @@ impl Tuner {
         self.unchanged += second.elapsed;
         // Also while something else than the network limits.
         self.deliveries.carried += second.lanes.iter().map(|lane| lane.acked).sum::<u64>();
+        self.deliveries.look_at_loads(second);
         if second.remaining == Some(0) {
             self.look_at_speeds(second);
             return self.at_the_end(second).into_iter().collect();
@@ -240,6 +243,7 @@ impl Tuner {
             .lanes
             .iter()
             .filter(|lane| lane.lane != *fastest && lane.backlog > 0 && u64::from(lane.held_back) < HELD_BACK_MAX)
+            .filter(|lane| self.deliveries.can_have_delivered(lane))
             .filter_map(|lane| {
                 let left = lane.backlog as f64 / self.deliveries.speeds.get(&lane.lane)?.max(1.0);
                 // Both ends close the lane, and what it has is read and sent again.
@@ -361,6 +365,21 @@ impl Tuner {
     }
 }
 
+impl Deliveries {
+    fn look_at_loads(&mut self, second: &Second<'_>) {
+        let laden = second.lanes.iter().filter(|lane| lane.backlog > 0).map(|lane| {
+            (lane.lane, self.laden.get(&lane.lane).map_or(second.elapsed, |before| *before + second.elapsed))
+        });
+        self.laden = laden.collect();
+    }
+
+    /// Whether a lane that moves would have been seen to: nothing is acknowledged before a round
+    /// trip, and a connection that begins takes some more for its first unit.
+    fn can_have_delivered(&self, lane: &LaneSample) -> bool {
+        self.laden.get(&lane.lane).is_some_and(|time| *time >= lane.rtt * ROUND_TRIPS_TO_MOVE)
+    }
+}
+
 /// Whether the network limited: the lanes had work, the other host took it, and no given rate was
 /// kept.
 fn is_network_limited(second: &Second<'_>) -> bool {
@@ -417,6 +436,8 @@ const WORTH_IT: f64 = 2.0;
 const AGAIN_PART: u64 = 20;
 /// ... and more if a lane would take so many seconds: any transfer is better sent anew.
 const STANDS_STILL: f64 = 10.0;
+/// Round trips in which ten segments become the 150 that a bundle has.
+const ROUND_TRIPS_TO_MOVE: u32 = 4;
 /// Seconds. A lane that would take this long does not move.
 const NEVER: f64 = 3600.0;
 /// A lane may take this many times as long for its last unit as the fastest lane.

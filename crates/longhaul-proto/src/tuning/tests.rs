@@ -323,6 +323,22 @@ fn at_the_end_a_lane_that_does_not_move_is_given_up() {
 }
 
 #[test]
+fn at_the_end_of_a_short_transfer_a_lane_has_some_round_trips_to_deliver_in() {
+    let mut path = Path::new(4, 4, &["bbr", "cubic"]);
+    (path.rtt, path.remaining, path.backlog) = (Duration::from_secs(1), Some(0), 60_000);
+    let speed = |algorithm, _| u64::from(algorithm == Some(0));
+    path.run(3, speed);
+    told(&path.log, &[]);
+    path.backlog = 0;
+    path.run(1, speed);
+    path.backlog = 60_000;
+    path.run(3, speed);
+    told(&path.log, &[]);
+    path.run(1, speed);
+    told(&path.log, &["8: lost 1 = 3: only they are waited for, and one of them does not move"]);
+}
+
+#[test]
 fn at_the_end_a_lane_that_is_nearly_through_is_waited_for() {
     let mut path = Path::new(4, 4, &["bbr", "cubic"]);
     (path.remaining, path.backlog) = (Some(0), 500_000);

@@ -120,7 +120,7 @@ impl DestinationWorkers {
         let ledger = self.journalling.ledger().cloned();
         self.jobs.report(Pool::Stage, move |tree| {
             let begun = begun(ledger.as_deref(), files.iter());
-            let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
+            let rows = first_of_each(rows);
             let stage = |held: &Arc<EntryRef>| {
                 begun.clone()?;
                 let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
@@ -129,5 +129,25 @@ impl DestinationWorkers {
             };
             DestinationDone::Stage(files.iter().map(|held| (held.id, stage(held))).collect())
         });
+    }
+}
+
+/// The range of each file. The first one counts, as it does where rows are verified.
+fn first_of_each(rows: Vec<(FileId, Range<usize>)>) -> HashMap<FileId, Range<usize>> {
+    let mut ranges = HashMap::with_capacity(rows.len());
+    for (file, range) in rows {
+        ranges.entry(file).or_insert(range);
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_file_that_a_bundle_names_twice_the_bytes_that_were_verified_are_written() {
+        let ranges = first_of_each(vec![(FileId(1), 0..3), (FileId(2), 3..4), (FileId(1), 4..7)]);
+        assert_eq!(ranges, HashMap::from([(FileId(1), 0..3), (FileId(2), 3..4)]));
     }
 }

@@ -234,7 +234,7 @@ impl ReceiverLoop<'_> {
                 self.workers.hold_payload(&mut arrival);
                 self.machine.handle_unasked(self.link.now(), arrival.landed);
             }
-            Ok(None) => {}
+            Ok(None) => self.machine.handle_unasked_dropped(self.link.now()),
             Err(fault) => self.machine.abort(fault),
         }
     }

@@ -14,12 +14,12 @@ use longhaul_disk::{NamesMemory, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
-use longhaul_proto::wire::message::Unasked;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::offered::OfferedEntries;
 use super::readable;
+use super::unasked::said;
 use crate::session::course::{ScanWish, UnsettledEntry, start_scan};
 use crate::session::unasked::{self, FirstFlight, PackedUnasked};
 use crate::workers::blocking;
@@ -48,6 +48,8 @@ pub(in crate::session) struct SaidPage {
     pub(in crate::session) kinds: Vec<EntryKind>,
     /// Whether the page was said to be the last.
     pub(in crate::session) is_last: bool,
+    /// The time for which it waits for small files that are said before it.
+    pub(in crate::session) patience: Duration,
 }
 
 impl FirstPage {
@@ -61,15 +63,15 @@ impl FirstPage {
         let preserve = wanted.preserve;
         let names = Arc::new(NamesMemory::default());
         let scan = start_scan(tree.clone(), wanted, names.clone())?;
-        let (machine, offered) = (Sender::new(config), OfferedEntries::new());
-        let said = SaidPage { machine, offered, kinds: Vec::new(), is_last: false };
+        let said = SaidPage::none(Sender::new(config), FirstFlight::UNBOUNDED);
         Ok(FirstPage { tree, preserve, scan, names, next: None, said })
     }
 
     /// The page as far as it is scanned and `flight` has room for it, and before it small files
-    /// that are read within `patience`: no message if nothing is scanned.
-    pub(crate) async fn take(&mut self, flight: FirstFlight, patience: Duration) -> Vec<Message> {
+    /// that are read in time: no message if nothing is scanned.
+    pub(crate) async fn take(&mut self, flight: FirstFlight) -> Vec<Message> {
         flight.prepare(&mut self.said.machine);
+        self.said.patience = flight.patience;
         while self.next.is_none() && self.said.machine.has_room() && self.said.offered.have_room() {
             match self.scan.try_recv() {
                 Ok(Scanned::Entry { entry, source, identity }) => {
@@ -94,11 +96,8 @@ impl FirstPage {
             match action {
                 SenderAction::Send(message) => messages.push(message),
                 SenderAction::PackUnasked(files) => {
-                    let PackedUnasked { bundle, roots } = self.pack(files, patience).await;
-                    if !roots.is_empty() {
-                        messages.push(Message::Unasked(Unasked { bundle }));
-                    }
-                    self.said.machine.handle_pack_unasked(roots);
+                    let packed = self.pack(files).await;
+                    messages.extend(said(&mut self.said.machine, packed));
                 }
                 _ => {}
             }
@@ -106,13 +105,13 @@ impl FirstPage {
         messages
     }
 
-    /// Reads small files. A disk that takes longer than `patience` would cost more than they gain.
-    async fn pack(&self, files: Vec<Small>, patience: Duration) -> PackedUnasked {
+    /// Reads small files, if that does not take too long.
+    async fn pack(&self, files: Vec<Small>) -> PackedUnasked {
         let origin = |small: Small| self.said.offered.origin(small.file).map(|origin| (small, origin));
         let files: Vec<_> = files.into_iter().filter_map(origin).collect();
         let tree = self.tree.clone();
         let reading = blocking(move || Ok(unasked::pack(&*tree, &files)));
-        match tokio::time::timeout(patience, reading).await {
+        match tokio::time::timeout(self.said.patience, reading).await {
             Ok(Ok(packed)) => packed,
             _ => PackedUnasked::default(),
         }
@@ -120,6 +119,12 @@ impl FirstPage {
 }
 
 impl SaidPage {
+    /// Nothing was said. `machine` will, and its first page shall fit `flight`.
+    pub(super) fn none(machine: Sender, flight: FirstFlight) -> SaidPage {
+        let (offered, kinds, patience) = (OfferedEntries::new(), Vec::new(), flight.patience);
+        SaidPage { machine, offered, kinds, is_last: false, patience }
+    }
+
     fn offer(&mut self, entry: Entry, known: impl FnOnce(Arc<EntryRef>) -> UnsettledEntry) {
         self.kinds.push(entry.kind.clone());
         let id = self.machine.handle_scanned(entry.clone());

@@ -15,7 +15,7 @@ mod unasked;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
 use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve};
@@ -91,6 +91,7 @@ struct SenderLoop<'a> {
     course: &'a mut SendCourse,
     offered: OfferedEntries,
     scan_end_said: bool,
+    unasked_patience: Duration,
     preserve: Preserve,
     timed_end: Option<TimedSourceEnd>,
     figures: SendFigures,
@@ -117,13 +118,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     };
     let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
     let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max };
-    let (machine, offered, scan_end_said) = match course.said.take() {
-        Some(SaidPage { mut machine, offered, is_last, .. }) => {
-            machine.handle_agreed(config);
-            (machine, offered, is_last)
-        }
-        None => (unasked::machine(config, flight), OfferedEntries::new(), false),
-    };
+    let SaidPage { machine, offered, is_last, patience, .. } = unasked::begin(course.said.take(), config, flight);
     let mut this = SenderLoop {
         link,
         machine,
@@ -131,7 +126,8 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         buffers: ReadAhead::new(slab, io.clone()),
         course,
         offered,
-        scan_end_said,
+        scan_end_said: is_last,
+        unasked_patience: patience,
         preserve,
         timed_end: timed.then(TimedSourceEnd::default),
         figures: SendFigures::default(),
