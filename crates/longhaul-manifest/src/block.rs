@@ -137,6 +137,10 @@ impl BlockItems {
             let is_used_up = self.at == self.block.fields.len() && self.sums_at == self.block.sums.len();
             return if is_used_up { Ok(None) } else { Err(SegmentFlaw::Item) };
         }
+        // A block that goes on where it had to end would be a second form of the same items.
+        if self.at >= BLOCK_FIELDS_FULL {
+            return Err(SegmentFlaw::Item);
+        }
         let path = self.path()?;
         let flags = self.byte()?;
         if flags & !KNOWN_BITS != 0 {
@@ -243,4 +247,28 @@ const fn zigzag(number: i64) -> u64 {
 
 const fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_goes_on_where_it_had_to_end_is_refused() {
+        let mut builder = BlockBuilder::default();
+        let mut push = |n: usize| {
+            let path = RelPath::new(format!("{n:02}")).unwrap();
+            builder.push(&Item { kind: ItemKind::Link { target: vec![b'x'; 4095] }, ..Item::dir(path) });
+            builder.block().clone()
+        };
+        let full = (0..).map(&mut push).find(Block::is_full).unwrap();
+        let longer = push(full.items as usize);
+        let read = |block: Block| {
+            let (items, mut reader) = (block.items, BlockItems::new(block));
+            (0..=items).map(|_| reader.next_item()).collect::<Result<Vec<_>, _>>().map(drop)
+        };
+        assert_eq!(read(full), Ok(()));
+        assert!(longer.fields.len() <= BLOCK_FIELDS_MAX);
+        assert_eq!(read(longer), Err(SegmentFlaw::Item));
+    }
 }

@@ -55,11 +55,7 @@ pub fn diff(
             Ordering::Less => None,
             Ordering::Equal | Ordering::Greater => std::mem::replace(&mut second, other.next().transpose()?),
         };
-        let is_listed = |item: &Item| match item.kind {
-            ItemKind::File { .. } => true,
-            ItemKind::Dir => lists.dirs,
-            ItemKind::Link { .. } => lists.links,
-        };
+        let is_listed = |item: &Item| lists.has(&item.kind);
         let flow = match (&before, &after) {
             (Some(before), Some(after)) if is_listed(before) || is_listed(after) => sink(after, compare(before, after)),
             (Some(item), None) if is_listed(item) => sink(item, Difference::Removed),

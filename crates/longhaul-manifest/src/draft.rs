@@ -8,24 +8,28 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::Escaped;
-use rustix::fs::{FlockOperation, flock};
+use tempfile::NamedTempFile;
 
 use crate::error::ManifestError;
 use crate::head::{HEAD_NAME, Head, Lists, SEGMENT_ITEMS_MAX, SEGMENTS_MAX, Segment};
 use crate::item::Item;
+use crate::lock::Lock;
+use crate::progress::PROGRESS_NAME;
 use crate::sealed::{Sealed, check_file};
 use crate::segment::SegmentWriter;
 
 /// A manifest being written.
 pub struct Draft {
     dir: PathBuf,
-    /// The directory itself, which is locked.
+    /// The directory itself.
     held: File,
+    _lock: Lock,
     segments: Vec<Segment>,
-    writer: Option<SegmentWriter<BufWriter<File>>>,
+    writer: Option<SegmentWriter<BufWriter<NamedTempFile>>>,
     last: Vec<u8>,
     segment_items: u64,
 }
@@ -53,8 +57,25 @@ impl Draft {
     ///
     /// # Errors
     /// [`ManifestError::Stands`] if there is one, [`ManifestError::Busy`] if another process writes
-    /// one there.
+    /// one there, [`ManifestError::OtherDraft`] if a scan has left an unfinished one.
     pub fn begin(dir: &Path) -> Result<Draft, ManifestError> {
+        let draft = Draft::hold(dir)?;
+        if draft.is_sealed() {
+            return Err(ManifestError::Stands { path: draft.dir });
+        }
+        if draft.has(PROGRESS_NAME) {
+            return Err(ManifestError::OtherDraft { path: draft.dir, of: "command" });
+        }
+        Ok(draft)
+    }
+
+    /// Holds the directory `dir`, which may have an unfinished manifest, or one of which only the
+    /// record was not removed yet.
+    ///
+    /// # Errors
+    /// [`ManifestError::Stands`] if there is a manifest without a record, [`ManifestError::Busy`]
+    /// if another process writes one there.
+    pub(crate) fn hold(dir: &Path) -> Result<Draft, ManifestError> {
         match fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(ManifestError::file("make the directory", dir)(error));
@@ -62,18 +83,24 @@ impl Draft {
             _ => {}
         }
         let held = File::open(dir).map_err(ManifestError::file("open the directory", dir))?;
-        match flock(&held, FlockOperation::NonBlockingLockExclusive) {
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
-                return Err(ManifestError::Busy { path: dir.to_owned() });
-            }
-            // A file system without locks: whoever starts two at once has to know.
-            _ => {}
-        }
-        if fs::symlink_metadata(dir.join(HEAD_NAME)).is_ok() {
+        let stands = |name| fs::symlink_metadata(dir.join(name)).is_ok();
+        if stands(HEAD_NAME) && !stands(PROGRESS_NAME) {
+            Lock::clear(dir);
             return Err(ManifestError::Stands { path: dir.to_owned() });
         }
+        let lock = Lock::take(dir)?;
+        remove_drafts(dir);
         let (dir, segment_items) = (dir.to_owned(), SEGMENT_ITEMS_MAX);
-        Ok(Draft { dir, held, segments: Vec::new(), writer: None, last: Vec::new(), segment_items })
+        Ok(Draft { dir, held, _lock: lock, segments: Vec::new(), writer: None, last: Vec::new(), segment_items })
+    }
+
+    /// Whether the head stands.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.has(HEAD_NAME)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.dir.join(name)).is_ok()
     }
 
     /// The same with fewer items in a segment.
@@ -117,18 +144,21 @@ impl Draft {
     /// Adds the next item. If a segment is whole with it, the segment appears and is given.
     ///
     /// # Errors
-    /// [`ManifestError::Order`] if its path does not follow that of the item before.
+    /// [`ManifestError::Order`] if its path does not follow that of the item before,
+    /// [`ManifestError::Unlistable`] if no reader would take it.
     pub fn add(&mut self, item: &Item) -> Result<Option<Finished>, ManifestError> {
         if item.path.as_bytes() <= self.last.as_slice() {
             return Err(ManifestError::Order { path: item.path.clone() });
         }
-        let path = self.dir.join(SEGMENT_DRAFT);
-        let failed = || ManifestError::file("write the segment", &path);
+        if let Some(why) = item.flaw() {
+            return Err(ManifestError::Unlistable { path: item.path.clone(), why });
+        }
+        let failed = || ManifestError::file("write a segment in", &self.dir);
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None if self.segments.len() >= SEGMENTS_MAX => return Err(ManifestError::TooMany { max: SEGMENTS_MAX }),
             None => {
-                let file = File::create(&path).map_err(failed())?;
+                let file = draft_in(&self.dir, SEGMENT_DRAFT).map_err(failed())?;
                 self.writer.insert(SegmentWriter::new(BufWriter::new(file)).map_err(failed())?)
             }
         };
@@ -141,16 +171,15 @@ impl Draft {
     /// Has the segment that is being written appear. `None`: there is none.
     fn finish_segment(&mut self) -> Result<Option<Finished>, ManifestError> {
         let Some(writer) = self.writer.take() else { return Ok(None) };
-        let path = self.dir.join(SEGMENT_DRAFT);
         let publish = || {
             let (out, segment) = writer.finish()?;
             let file = out.into_inner().map_err(|error| error.into_error())?;
-            file.sync_all()?;
-            fs::rename(&path, self.dir.join(segment.file_name()))?;
+            file.as_file().sync_all()?;
+            file.persist(self.dir.join(segment.file_name()))?;
             self.held.sync_all()?;
             Ok(segment)
         };
-        let segment = publish().map_err(ManifestError::file("write the segment", &path))?;
+        let segment = publish().map_err(ManifestError::file("write a segment in", &self.dir))?;
         self.segments.push(segment);
         Ok(Some(Finished { segment, last: self.last.clone() }))
     }
@@ -160,6 +189,11 @@ impl Draft {
     /// # Errors
     /// If any of it cannot be written.
     pub fn seal(mut self, lists: Lists, omitted: u64) -> Result<Sealed, ManifestError> {
+        self.finish(lists, omitted)
+    }
+
+    /// The same, and the directory is held still.
+    pub(crate) fn finish(&mut self, lists: Lists, omitted: u64) -> Result<Sealed, ManifestError> {
         self.finish_segment()?;
         let head = Head { lists, omitted, segments: std::mem::take(&mut self.segments) };
         self.replace(HEAD_NAME, head.text().as_bytes())?;
@@ -168,12 +202,12 @@ impl Draft {
 
     /// Has a small file appear whole, in the place of one that stands.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<File, ManifestError> {
-        let (path, draft) = (self.dir.join(name), self.dir.join(FILE_DRAFT));
+        let path = self.dir.join(name);
         let publish = || {
-            let mut file = File::create(&draft)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
+            let mut draft = draft_in(&self.dir, FILE_DRAFT)?;
+            draft.write_all(bytes)?;
+            draft.as_file().sync_all()?;
+            let file = draft.persist(&path)?;
             self.held.sync_all()?;
             Ok(file)
         };
@@ -188,7 +222,30 @@ impl std::fmt::Debug for Draft {
     }
 }
 
-/// The name of a segment that is being written.
-const SEGMENT_DRAFT: &str = "segment.new";
-/// The name of any other file that is being written.
-const FILE_DRAFT: &str = "file.new";
+/// A file that is being written. Its name is its own, so that two processes that no lock parts do
+/// not write one file.
+fn draft_in(dir: &Path, begin: &str) -> io::Result<NamedTempFile> {
+    let mut named = tempfile::Builder::new();
+    // The umask takes its part of it, as of every file.
+    named.prefix(begin).suffix(DRAFT_END).permissions(fs::Permissions::from_mode(0o666)).tempfile_in(dir)
+}
+
+/// Removes what processes that were killed have left.
+fn remove_drafts(dir: &Path) {
+    let Ok(names) = fs::read_dir(dir) else { return };
+    for name in names.flatten().map(|entry| entry.file_name()) {
+        let bytes = name.as_encoded_bytes();
+        let begins = [SEGMENT_DRAFT, FILE_DRAFT].into_iter().any(|begin| bytes.starts_with(begin.as_bytes()));
+        if begins && bytes.ends_with(DRAFT_END.as_bytes()) {
+            // One that stays takes room, and is in nobody's way.
+            let _ = fs::remove_file(dir.join(name));
+        }
+    }
+}
+
+/// The beginning of the name of a segment that is being written.
+const SEGMENT_DRAFT: &str = "segment.";
+/// That of any other file that is being written.
+const FILE_DRAFT: &str = "file.";
+/// The end of both names.
+const DRAFT_END: &str = ".lhd";

@@ -56,6 +56,14 @@ pub enum ManifestError {
         /// The path that came too late, or twice.
         path: RelPath,
     },
+    /// An item is one that no reader would take.
+    #[error("'{}' cannot be listed: {why}", path.escaped())]
+    Unlistable {
+        /// Its path.
+        path: RelPath,
+        /// The flaw in it.
+        why: &'static str,
+    },
     /// Two lists say different things of one name.
     #[error("two lists contradict each other on '{}': they have another {of}", path.escaped())]
     Conflict {
@@ -90,12 +98,21 @@ pub enum ManifestError {
         /// The directory.
         path: PathBuf,
     },
+    /// The manifest would lie in the very directory that it lists.
+    #[error("the manifest of '{}' cannot lie in that directory itself, since it would list its own files", shown(path))]
+    OutIsTree {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A manifest would have more segments than a head may name.
     #[error("the list is too long: a manifest has at most {max} segments")]
     TooMany {
         /// The most that there may be.
         max: usize,
     },
+    /// A thread of the scan ended by a bug.
+    #[error("a thread of the scan has ended by a bug, and the manifest was not sealed")]
+    Thread,
     /// The caller asked for the end.
     #[error("it was stopped, and the same command goes on")]
     Stopped,
@@ -186,7 +203,8 @@ impl ManifestError {
             ManifestError::File { source, .. } => format!("{self}: {}", words(source)),
             _ => self.to_string(),
         };
-        let fault = Fault::new(self.code(), Blame::Local, message);
+        let blame = if matches!(self, ManifestError::Thread) { Blame::Bug } else { Blame::Local };
+        let fault = Fault::new(self.code(), blame, message);
         match self {
             ManifestError::File { path, source, .. } => fault.about(shown(path)).with_os_error(source.raw_os_error()),
             ManifestError::Head { path, .. }
@@ -195,9 +213,12 @@ impl ManifestError {
             | ManifestError::Stands { path }
             | ManifestError::Busy { path }
             | ManifestError::OtherDraft { path, .. }
-            | ManifestError::OneTarget { path } => fault.about(shown(path)),
-            ManifestError::Order { path } | ManifestError::Conflict { path, .. } => fault.about(path.escaped()),
-            ManifestError::TooMany { .. } | ManifestError::Stopped => fault,
+            | ManifestError::OneTarget { path }
+            | ManifestError::OutIsTree { path } => fault.about(shown(path)),
+            ManifestError::Order { path }
+            | ManifestError::Unlistable { path, .. }
+            | ManifestError::Conflict { path, .. } => fault.about(path.escaped()),
+            ManifestError::TooMany { .. } | ManifestError::Thread | ManifestError::Stopped => fault,
         }
     }
 
@@ -207,12 +228,15 @@ impl ManifestError {
             ManifestError::Segment { .. } | ManifestError::Conflict { .. } => FaultCode::Mismatch,
             ManifestError::Busy { .. } => FaultCode::Busy,
             ManifestError::Stopped => FaultCode::Interrupted,
+            ManifestError::Unlistable { .. } => FaultCode::Unsupported,
+            ManifestError::Thread => FaultCode::Internal,
             ManifestError::Head { .. }
             | ManifestError::Line { .. }
             | ManifestError::Order { .. }
             | ManifestError::Stands { .. }
             | ManifestError::OtherDraft { .. }
             | ManifestError::OneTarget { .. }
+            | ManifestError::OutIsTree { .. }
             | ManifestError::TooMany { .. } => FaultCode::Usage,
         }
     }

@@ -11,6 +11,7 @@ use longhaul_core::Hash32;
 
 use crate::checksum::{Algorithm, Algorithms, hex, unhex};
 use crate::error::HeadFlaw;
+use crate::item::ItemKind;
 
 /// The name of the head's file.
 pub const HEAD_NAME: &str = "head.lhm";
@@ -81,6 +82,15 @@ impl Lists {
     #[must_use]
     pub const fn common(self, other: Lists) -> Lists {
         Lists { dirs: self.dirs && other.dirs, links: self.links && other.links }
+    }
+
+    /// Whether items of this kind are listed.
+    pub const fn has(self, kind: &ItemKind) -> bool {
+        match kind {
+            ItemKind::File { .. } => true,
+            ItemKind::Dir => self.dirs,
+            ItemKind::Link { .. } => self.links,
+        }
     }
 
     fn words(self) -> &'static str {

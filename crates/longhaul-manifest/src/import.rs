@@ -103,10 +103,12 @@ fn read(
             return Err(flawed(LineFlaw::Long));
         }
         let bare = line.strip_suffix(b"\n").unwrap_or(&line);
+        // A name that ends so has it escaped.
+        let bare = bare.strip_suffix(b"\r").unwrap_or(bare);
         let item = match form {
             _ if bare.trim_ascii().is_empty() => continue,
             LineForm::Sums(algorithm) => of_line(bare, algorithm),
-            LineForm::Bag(algorithm) => of_bag(bare.strip_suffix(b"\r").unwrap_or(bare), algorithm),
+            LineForm::Bag(algorithm) => of_bag(bare, algorithm),
             LineForm::Json => of_json(bare),
         };
         add(item.map_err(flawed)?)?;
@@ -241,9 +243,9 @@ mod tests {
     #[test]
     fn lines_of_every_program_are_read() {
         let sum = "0".repeat(32);
-        let text = format!("{sum}  a b\n{sum} *b\n\\{sum}  c\\nd\\\\e\n\n{sum}  ./f/g\n{sum}   lead");
+        let text = format!("{sum}  a b\n{sum} *b\n\\{sum}  c\\nd\\\\e\n\n{sum}  ./f/g\n{sum}  cr\r\n{sum}   lead");
         let form = LineForm::Sums(Algorithm::Md5);
-        assert_eq!(names(&text, form), ["a b", "b", "c\nd\\e", "f/g", " lead"]);
+        assert_eq!(names(&text, form), ["a b", "b", "c\nd\\e", "f/g", "cr", " lead"]);
         assert_eq!(names("00f3015a data/x", LineForm::Sums(Algorithm::Adler32)), ["data/x"]);
     }
 

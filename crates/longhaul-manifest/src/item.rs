@@ -3,6 +3,7 @@
 //! In: a scan, or a list. Out: [`Item`] to all of this crate. Knows no bytes of a file and no
 //! format.
 
+use longhaul_core::limits::LINK_BYTES_MAX;
 use longhaul_core::{Mtime, RelPath};
 
 use crate::checksum::Sums;
@@ -52,6 +53,23 @@ impl Item {
     /// Whether it is a file.
     pub const fn is_file(&self) -> bool {
         matches!(self.kind, ItemKind::File { .. })
+    }
+
+    /// The flaw for which no reader would take it. `None`: it may be sealed.
+    pub fn flaw(&self) -> Option<&'static str> {
+        let is_link = |target: &[u8]| (1..=LINK_BYTES_MAX).contains(&target.len()) && !target.contains(&0);
+        match &self.kind {
+            _ if self.path.is_root() => Some("it has no name"),
+            _ if self.mtime.is_some_and(|mtime| mtime != Mtime::said(mtime.secs, mtime.nanos)) => {
+                Some("its time is none")
+            }
+            ItemKind::File { .. } => None,
+            _ if !self.sums.known().is_empty() => Some("it is no file and has a checksum"),
+            ItemKind::Link { target } if !is_link(target) => {
+                Some("its target is empty, longer than 4095 bytes, or has a NUL in it")
+            }
+            ItemKind::Dir | ItemKind::Link { .. } => None,
+        }
     }
 
     /// Its length in bytes, as far as it is a file and its length is known; else 0.

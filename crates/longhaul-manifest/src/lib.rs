@@ -15,6 +15,7 @@ mod error;
 mod head;
 mod import;
 mod item;
+mod lock;
 mod make;
 mod merge;
 mod progress;

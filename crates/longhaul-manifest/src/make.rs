@@ -24,7 +24,7 @@ use crate::draft::Draft;
 use crate::error::ManifestError;
 use crate::head::{Lists, SEGMENT_ITEMS_MAX};
 use crate::item::Item;
-use crate::progress::{Progress, Terms};
+use crate::progress::{self, Progress, Terms};
 use crate::sealed::Sealed;
 use tree::{Listed, Reader, whole_path};
 use walk::{Next, Patience, Walk};
@@ -108,32 +108,52 @@ pub fn make(make: &Make, watcher: &dyn Watcher) -> Result<Made, ManifestError> {
     if reader.has(SET_DIR_NAME) {
         return Err(ManifestError::OneTarget { path: make.tree.clone() });
     }
-    let mut draft = Draft::begin(&make.out)?.with_segments_of(make.segment_items);
-    let reader = reader.leaving_out(draft.held());
+    if reader.is_top(&make.out) {
+        return Err(ManifestError::OutIsTree { path: make.tree.clone() });
+    }
     let terms = Terms {
         tree: whole_path(&make.tree)?,
+        inode: reader.inode()?,
         checksums: make.sums.to_string(),
         filter: format!("{:?}", make.filter.rules()),
     };
+    let mut draft = Draft::hold(&make.out)?.with_segments_of(make.segment_items);
+    if draft.is_sealed() {
+        return sealed_already(&draft, &terms);
+    }
+    let reader = reader.leaving_out(draft.held());
     let mut progress = Progress::open(&mut draft, terms)?;
     let is_over = AtomicBool::new(false);
     let top = reader.top().map_err(ManifestError::file("list", &make.tree))?;
     thread::scope(|scope| {
         let (jobs, waiting) = unbounded();
-        for _ in 0..make.threads.max(1) {
-            let (waiting, reader, is_over) = (waiting.clone(), &reader, &is_over);
-            scope.spawn(move || work(&waiting, reader, &|| is_over.load(Ordering::Relaxed) || watcher.is_stopped()));
-        }
+        let spawn = |_| {
+            let (waiting, reader, is_over) = (Receiver::clone(&waiting), &reader, &is_over);
+            scope.spawn(move || work(&waiting, reader, &|| is_over.load(Ordering::Relaxed) || watcher.is_stopped()))
+        };
+        let threads: Vec<_> = (0..make.threads.max(1)).map(spawn).collect();
+        // Jobs that no thread takes any more are dropped, and whoever waits for them is told.
+        drop(waiting);
         let names_at_once = if make.sums.is_empty() { NAMES_OF_STAT } else { NAMES_OF_READ };
         let walk = Walk::new(jobs, top, draft.last().to_vec(), names_at_once);
         let ended = gather(walk, &mut draft, &mut progress, make.sums, watcher);
         is_over.store(true, Ordering::Relaxed);
-        ended
+        let has_panicked = threads.into_iter().map(|thread| thread.join().is_err()).fold(false, |all, one| all | one);
+        if has_panicked { Err(ManifestError::Thread) } else { ended }
     })?;
     let (omitted, items_resumed) = (progress.omitted(), progress.resumed());
-    let sealed = draft.seal(Lists::ALL, omitted)?;
-    progress.remove()?;
+    let sealed = draft.finish(Lists::ALL, omitted)?;
+    progress::remove(&draft)?;
     Ok(Made { sealed, items_resumed })
+}
+
+/// The manifest of a run that was killed when only its record was left to be removed.
+fn sealed_already(draft: &Draft, terms: &Terms) -> Result<Made, ManifestError> {
+    if !progress::remove_leftover(draft, terms)? {
+        return Err(ManifestError::Stands { path: draft.dir().to_owned() });
+    }
+    let sealed = Sealed::open(draft.dir())?;
+    Ok(Made { items_resumed: sealed.head().items(), sealed })
 }
 
 /// Takes finds in order, and gives the draft their items.
@@ -154,6 +174,7 @@ fn gather(
                     slots.push_back(slot);
                 }
                 Next::NotYet => break,
+                Next::Lost => return Err(ManifestError::Thread),
                 Next::End => is_open = false,
             }
         }
@@ -163,8 +184,8 @@ fn gather(
         }
         let Some(slot) = slots.pop_front() else { if is_open { continue } else { return Ok(()) } };
         names -= slot.names;
-        // A thread of the scan that is gone has panicked, which the scope tells.
-        for find in slot.finds.recv().unwrap_or_default() {
+        // A thread that is gone has panicked, and its names would be missing.
+        for find in slot.finds.recv().map_err(|_| ManifestError::Thread)? {
             take(find, draft, progress, sums, watcher)?;
         }
     }

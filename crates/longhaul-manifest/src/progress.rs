@@ -38,6 +38,9 @@ pub(crate) struct Progress {
 pub(crate) struct Terms {
     /// The whole path of the tree.
     pub(crate) tree: Vec<u8>,
+    /// The inode of its top: on a mount point without its file system there is another directory.
+    /// The device is not looked at, as its number changes when a host starts.
+    pub(crate) inode: u64,
     /// The names of the checksums.
     pub(crate) checksums: String,
     /// The rules of the filter.
@@ -46,14 +49,16 @@ pub(crate) struct Terms {
 
 impl Terms {
     fn bytes(&self) -> Vec<u8> {
-        [self.tree.as_slice(), b"\0", self.checksums.as_bytes(), b"\0", self.filter.as_bytes()].concat()
+        let inode = self.inode.to_string();
+        [self.tree.as_slice(), inode.as_bytes(), self.checksums.as_bytes(), self.filter.as_bytes()].join(&0)
     }
 
     /// The part of other terms that differs.
     fn differing(&self, bytes: &[u8]) -> Option<&'static str> {
-        let mut parts = bytes.splitn(3, |byte| *byte == 0);
+        let (mut parts, inode) = (bytes.splitn(4, |byte| *byte == 0), self.inode.to_string());
         let mine = [
             (self.tree.as_slice(), "tree"),
+            (inode.as_bytes(), "tree"),
             (self.checksums.as_bytes(), "checksums"),
             (self.filter.as_bytes(), "filter"),
         ];
@@ -80,12 +85,8 @@ impl Progress {
             return Ok(Progress { file, path, terms, segments, waiting, omitted: 0, omitted_before: 0, resumed: 0 });
         };
         let mut replay = Replay { frames: BufReader::new(&mut file), end: 0 };
-        match replay.next_frame().map_err(failed())? {
-            Some((TERMS, body)) => match terms.differing(&body) {
-                None => {}
-                Some(of) => return Err(ManifestError::OtherDraft { path: draft.dir().to_owned(), of }),
-            },
-            _ => return Err(ManifestError::OtherDraft { path: draft.dir().to_owned(), of: "record" }),
+        if let Some(of) = replay.differing(&terms).map_err(failed())? {
+            return Err(ManifestError::OtherDraft { path: draft.dir().to_owned(), of });
         }
         let (segments, omitted, resumed, late) = replay.give_to(draft, &path)?;
         let end = replay.end;
@@ -117,7 +118,8 @@ impl Progress {
     pub(crate) fn read(&mut self, item: &Item) -> Result<(), ManifestError> {
         self.waiting.push(item);
         self.omitted_before = self.omitted;
-        if self.waiting.block().items >= ITEMS_WAITING_MAX || item.bytes() >= LARGE_BYTES {
+        let block = self.waiting.block();
+        if block.items >= ITEMS_WAITING_MAX || block.is_full() || item.bytes() >= LARGE_BYTES {
             self.flush()
         } else {
             Ok(())
@@ -151,11 +153,31 @@ impl Progress {
         self.file = draft.replace(PROGRESS_NAME, &bytes)?;
         Ok(())
     }
+}
 
-    /// Removes the record, once the manifest is sealed.
-    pub(crate) fn remove(self) -> Result<(), ManifestError> {
-        fs::remove_file(&self.path).map_err(ManifestError::file("remove", &self.path))
+/// Removes the record of a manifest that stands, if it was made under these terms. Gives whether
+/// it was.
+pub(crate) fn remove_leftover(draft: &Draft, terms: &Terms) -> Result<bool, ManifestError> {
+    let path = draft.dir().join(PROGRESS_NAME);
+    let failed = || ManifestError::file("read the record of an unfinished manifest", &path);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed()(error)),
+    };
+    let mut replay = Replay { frames: BufReader::new(file), end: 0 };
+    if replay.differing(terms).map_err(failed())?.is_some() {
+        return Ok(false);
     }
+    remove(draft)?;
+    Ok(true)
+}
+
+/// Removes the record, once the manifest is sealed.
+pub(crate) fn remove(draft: &Draft) -> Result<(), ManifestError> {
+    let path = draft.dir().join(PROGRESS_NAME);
+    let removed = fs::remove_file(&path).and_then(|()| draft.held().sync_all());
+    removed.map_err(ManifestError::file("remove", &path))
 }
 
 /// A record being read.
@@ -170,6 +192,14 @@ struct Replay<R> {
 type Given = (Vec<Finished>, u64, u64, Option<Finished>);
 
 impl<R: Read> Replay<R> {
+    /// The part of the terms that is another one in the record, whose first frame this reads.
+    fn differing(&mut self, terms: &Terms) -> io::Result<Option<&'static str>> {
+        Ok(match self.next_frame()? {
+            Some((TERMS, body)) => terms.differing(&body),
+            _ => Some("record"),
+        })
+    }
+
     /// The next whole frame. `None` at the end, or where one is torn.
     fn next_frame(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
         let mut head = Vec::new();
@@ -254,7 +284,7 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// The name of the record.
-const PROGRESS_NAME: &str = "progress.lhp";
+pub(crate) const PROGRESS_NAME: &str = "progress.lhp";
 /// Kinds of frames.
 const TERMS: u8 = b'T';
 const SEGMENT: u8 = b'S';

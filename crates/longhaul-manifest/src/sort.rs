@@ -9,7 +9,7 @@ use std::io::{BufReader, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
 use crate::error::ManifestError;
-use crate::item::Item;
+use crate::item::{Item, ItemKind};
 use crate::merge::{Merge, united};
 use crate::segment::{SegmentReader, SegmentWriter};
 
@@ -40,9 +40,12 @@ impl Sorter {
     /// Takes an item.
     ///
     /// # Errors
-    /// If a run cannot be written, or two items contradict each other.
+    /// If a run cannot be written, two items contradict each other, or no reader would take it.
     pub fn add(&mut self, item: Item) -> Result<(), ManifestError> {
-        self.held_bytes += ITEM_BYTES + item.path.as_bytes().len() + item.sums.bytes().len();
+        if let Some(why) = item.flaw() {
+            return Err(ManifestError::Unlistable { path: item.path, why });
+        }
+        self.held_bytes += memory_of(&item);
         self.held.push(item);
         if self.held_bytes >= self.bytes_max { self.spill() } else { Ok(()) }
     }
@@ -133,7 +136,36 @@ impl Iterator for Sorted {
     }
 }
 
+/// The memory that an item takes.
+fn memory_of(item: &Item) -> usize {
+    let target = match &item.kind {
+        ItemKind::Link { target } => target.len(),
+        ItemKind::File { .. } | ItemKind::Dir => 0,
+    };
+    ITEM_BYTES + item.path.as_bytes().len() + item.sums.bytes().len() + target
+}
+
 /// Runs that are merged at once: a file and a block of a few hundred KiB each.
 const RUNS_MAX: usize = 64;
-/// Memory of an item besides its path and checksums: itself, and what the allocator adds.
+/// Memory of an item besides its path, checksums and target: itself, and what the allocator adds.
 const ITEM_BYTES: usize = size_of::<Item>() + 32;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::RelPath;
+
+    use super::*;
+
+    #[test]
+    fn the_targets_of_links_count_as_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(dir.path(), 64 << 10);
+        for n in 0..32 {
+            let (path, target) = (RelPath::new(format!("{n:02}")).unwrap(), vec![b'x'; 4095]);
+            let kind = ItemKind::Link { target };
+            sorter.add(Item { kind, ..Item::dir(path) }).unwrap();
+        }
+        assert_eq!(sorter.runs.len(), 2);
+        assert_eq!(sorter.finish().unwrap().map(Result::unwrap).count(), 32);
+    }
+}

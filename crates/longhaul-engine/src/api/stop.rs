@@ -45,7 +45,7 @@ impl Stop {
     }
 
     /// Waits until the run must stop, and says with which code. Never, if the trigger is gone.
-    pub(crate) async fn stopped(&mut self) -> FaultCode {
+    pub async fn stopped(&mut self) -> FaultCode {
         match &mut self.other {
             None => pulled(&mut self.code).await,
             Some(also) => tokio::select! {

@@ -108,6 +108,8 @@ impl Listed {
     fn sort(&mut self) {
         let mut steps = std::mem::take(&mut self.steps);
         steps.sort_unstable_by(|one, other| in_order((self.name(one), one.kind), (self.name(other), other.kind)));
+        // Some file systems give a name twice while the directory changes.
+        steps.dedup_by(|one, other| one.kind == other.kind && self.name(one) == self.name(other));
         self.steps = steps;
     }
 }
@@ -138,6 +140,18 @@ impl Reader {
     /// Whether a name stands at the top.
     pub(super) fn has(&self, name: &[u8]) -> bool {
         statat(&self.top, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Whether a path is that of the top.
+    pub(super) fn is_top(&self, path: &Path) -> bool {
+        let Ok(found) = statat(CWD, path, AtFlags::empty()) else { return false };
+        fstat(&self.top).is_ok_and(|top| place_of(&top) == place_of(&found))
+    }
+
+    /// The inode of the top.
+    pub(super) fn inode(&self) -> Result<u64, ManifestError> {
+        let stat = fstat(&self.top).map_err(|error| ManifestError::file("examine", &self.tree)(error.into()))?;
+        Ok(stat.st_ino)
     }
 
     /// The names of the top.
@@ -236,10 +250,18 @@ impl Reader {
         match readlinkat(&listed.dir, name, Vec::new()) {
             Ok(target) => {
                 let kind = ItemKind::Link { target: target.into_bytes() };
-                Find::Item(Item { path, kind, mtime: Some(mtime_of(stat)), sums: Sums::default() })
+                self.listable(Item { path, kind, mtime: Some(mtime_of(stat)), sums: Sums::default() })
             }
             Err(error) => Find::Fault(self.fault("read the link", &path, error)),
         }
+    }
+
+    /// An item, unless no reader would take it.
+    fn listable(&self, item: Item) -> Find {
+        let Some(why) = item.flaw() else { return Find::Item(item) };
+        let whole = beneath(&self.tree, &item.path);
+        let message = format!("cannot list '{}': {why}", shown(&whole));
+        Find::Fault(Fault::new(FaultCode::Unsupported, Blame::Local, message).about(shown(&whole)))
     }
 
     /// Reads a file and computes its checksums; once more if it changes meanwhile.
@@ -329,3 +351,22 @@ pub(super) fn whole_path(tree: &Path) -> Result<Vec<u8>, ManifestError> {
 const SCRATCH_BYTES: usize = 32 << 10;
 /// Times that a file is read which changes under the reader.
 const READS_OF_CHANGING: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_directory_gives_twice_is_one() {
+        let dir = OwnedFd::from(tempfile::tempfile().unwrap());
+        let (path, names, steps, odd) = (RelPath::root(), Vec::new(), Vec::new(), Vec::new());
+        let mut listed = Listed { dir, path, names, steps, odd };
+        let (item, content) = (StepKind::Item, StepKind::Content);
+        for (name, kind) in [("b", item), ("a", content), ("b", item), ("a", content), ("a", item)] {
+            listed.push(name.as_bytes(), kind);
+        }
+        listed.sort();
+        let steps: Vec<_> = listed.steps.iter().map(|step| (listed.name(step), step.kind)).collect();
+        assert_eq!(steps, [(&b"a"[..], item), (b"a", content), (b"b", item)]);
+    }
+}

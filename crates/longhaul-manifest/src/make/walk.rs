@@ -48,6 +48,8 @@ pub(super) enum Next {
     Slot(Slot),
     /// It depends on a directory that is being listed still.
     NotYet,
+    /// A thread that it depends on is gone.
+    Lost,
     /// All was given.
     End,
 }
@@ -72,9 +74,9 @@ impl Walk {
                 None => drop(self.levels.pop()),
                 Some(StepKind::Item) => return Next::Slot(self.read()),
                 Some(StepKind::Content) => match self.listed_content(patience) {
-                    None => return Next::NotYet,
-                    Some(Ok(listed)) => self.enter(listed),
-                    Some(Err(fault)) => self.odd.push(Find::Fault(fault)),
+                    Err(next) => return next,
+                    Ok(Ok(listed)) => self.enter(listed),
+                    Ok(Err(fault)) => self.odd.push(Find::Fault(fault)),
                 },
             }
         }
@@ -99,30 +101,30 @@ impl Walk {
         let to = (from..).find(|at| !is_item(at)).unwrap_or(end);
         level.next = to;
         let listed = Arc::clone(&level.listed);
-        // The threads live as long as the walk.
+        // If no thread lives any more, the slot tells.
         let _ = self.jobs.send(Job::Read { listed, from, to, reply });
         Slot { finds, names: to - from }
     }
 
-    /// The directory of the step whose turn it is. `None`: it is being listed.
-    fn listed_content(&mut self, patience: Patience) -> Option<Result<Listed, Fault>> {
-        let level = self.levels.last_mut()?;
+    /// The directory of the step whose turn it is, or why it is not there.
+    fn listed_content(&mut self, patience: Patience) -> Result<Result<Listed, Fault>, Next> {
+        let level = self.levels.last_mut().ok_or(Next::End)?;
         let at = level.next;
         if level.listing.front().is_none_or(|(step, _)| *step != at) {
             let asked = ask(&self.jobs, &level.listed, at);
             level.listing.push_front((at, asked));
         }
-        let (_, coming) = level.listing.front()?;
+        let (_, coming) = level.listing.front().ok_or(Next::NotYet)?;
         let listed = match patience {
-            Patience::Waits => coming.recv().ok()?,
-            Patience::None => match coming.try_recv() {
-                Ok(listed) => listed,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
-            },
+            Patience::Waits => coming.recv().map_err(|_| Next::Lost)?,
+            Patience::None => coming.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => Next::NotYet,
+                TryRecvError::Disconnected => Next::Lost,
+            })?,
         };
         level.listing.pop_front();
         level.next += 1;
-        Some(listed)
+        Ok(listed)
     }
 
     /// Has directories listed whose turn comes soon: first those of the deepest level.
@@ -144,7 +146,7 @@ impl Walk {
 
 fn ask(jobs: &Sender<Job>, listed: &Arc<Listed>, at: usize) -> Receiver<Result<Listed, Fault>> {
     let (reply, coming) = bounded(1);
-    // The threads live as long as the walk.
+    // If no thread lives any more, the receiver tells.
     let _ = jobs.send(Job::List { above: Arc::clone(listed), at, reply });
     coming
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::{Fault, FaultCode, Filter, RelPath, Rule, RuleKind};
 use longhaul_manifest::{
-    Algorithm, Algorithms, Item, ItemKind, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw, Watcher, make,
+    Algorithm, Algorithms, Draft, Item, ItemKind, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw, Sorter,
+    Watcher, make,
 };
 use proptest::prelude::*;
 
@@ -147,23 +148,154 @@ fn an_unfinished_manifest_is_gone_on_with_under_the_same_terms_only() {
 
 #[test]
 fn a_directory_that_cannot_be_entered_is_omitted_and_counted() {
-    if rustix::process::geteuid().is_root() {
-        // Root enters everything; a name that is too long to be joined fails for everybody.
-        let top = tempfile::tempdir().unwrap();
-        let mut deep = top.path().join("tree");
-        fs::create_dir(&deep).unwrap();
-        let held = std::env::current_dir().unwrap();
-        drop(held);
-        let mut dir = fs::File::open(&deep).unwrap();
-        for _ in 0..17 {
-            let name = "d".repeat(250);
-            rustix::fs::mkdirat(&dir, &name, rustix::fs::Mode::RWXU).unwrap();
-            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
-            dir = rustix::fs::openat(&dir, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
-            deep.push(name);
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a/x", "1"), ("b", "2")]);
+    let closed = top.path().join("tree/a");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    let (made, ear) = made(&asked(top.path()));
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    // The superuser enters everything.
+    let (codes, names) = if rustix::process::geteuid().is_root() {
+        (vec![], vec!["a", "a/x", "b"])
+    } else {
+        (vec![FaultCode::Denied], vec!["a", "b"])
+    };
+    let found = all(&made.sealed).into_iter().map(|item| item.path.escaped().to_string());
+    assert_eq!(
+        (found.collect::<Vec<_>>(), made.sealed.head().omitted),
+        (names.into_iter().map(str::to_owned).collect(), codes.len() as u64)
+    );
+    assert_eq!(ear.codes(), codes);
+}
+
+#[test]
+fn a_path_that_is_too_long_is_omitted_and_counted() {
+    let top = tempfile::tempdir().unwrap();
+    let deep = top.path().join("tree");
+    fs::create_dir(&deep).unwrap();
+    let mut dir = fs::File::open(&deep).unwrap();
+    for _ in 0..17 {
+        let name = "d".repeat(250);
+        rustix::fs::mkdirat(&dir, &name, rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        dir = rustix::fs::openat(&dir, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
+    }
+    let (made, ear) = made(&asked(top.path()));
+    assert_eq!((ear.codes(), made.sealed.head().omitted), (vec![FaultCode::Unsupported], 1));
+}
+
+#[test]
+fn a_tree_whose_top_is_another_directory_is_not_gone_on_with() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1"), ("b", "2")]);
+    assert!(matches!(make(&asked(top.path()), &Ear::new(0)), Err(ManifestError::Stopped)));
+    // As a mount point is empty when nothing is mounted there.
+    fs::rename(top.path().join("tree"), top.path().join("unmounted")).unwrap();
+    fs::create_dir(top.path().join("tree")).unwrap();
+    let resumed = make(&asked(top.path()), &Ear::new(9));
+    assert!(matches!(resumed, Err(ManifestError::OtherDraft { of: "tree", .. })), "{resumed:?}");
+    fs::remove_dir(top.path().join("tree")).unwrap();
+    fs::rename(top.path().join("unmounted"), top.path().join("tree")).unwrap();
+    assert_eq!(all(&made(&asked(top.path())).0.sealed).len(), 2);
+}
+
+#[test]
+fn a_kill_behind_the_head_leaves_nothing_that_the_same_command_does_not_mend() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1"), ("b", "2")]);
+    assert!(matches!(make(&asked(top.path()), &Ear::new(0)), Err(ManifestError::Stopped)));
+    let out = top.path().join("out");
+    let record = fs::read(out.join("progress.lhp")).unwrap();
+    let sealed = made(&asked(top.path())).0.sealed;
+    for left in ["progress.lhp", "lock.lhp", "segment.x.lhd", "file.x.lhd"] {
+        fs::write(out.join(left), &record).unwrap();
+    }
+    let other = Make { sums: Algorithms::default(), ..asked(top.path()) };
+    assert!(matches!(make(&other, &Ear::new(9)), Err(ManifestError::Stands { .. })));
+    let again = made(&asked(top.path())).0;
+    assert_eq!((again.sealed.digest(), again.items_resumed), (sealed.digest(), 2));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2, "a segment and the head");
+    fs::write(out.join("lock.lhp"), "").unwrap();
+    assert!(matches!(make(&asked(top.path()), &Ear::new(9)), Err(ManifestError::Stands { .. })));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2, "a segment and the head");
+}
+
+#[test]
+fn one_process_writes_at_a_time_and_none_over_an_unfinished_scan() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1")]);
+    let out = top.path().join("out");
+    let draft = Draft::begin(&out).unwrap();
+    assert!(matches!(Draft::begin(&out), Err(ManifestError::Busy { .. })));
+    assert!(matches!(make(&asked(top.path()), &Ear::new(9)), Err(ManifestError::Busy { .. })));
+    drop(draft);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+    assert!(matches!(make(&asked(top.path()), &Ear::new(0)), Err(ManifestError::Stopped)));
+    assert!(matches!(Draft::begin(&out), Err(ManifestError::OtherDraft { of: "command", .. })));
+    made(&asked(top.path()));
+}
+
+#[test]
+fn a_manifest_does_not_lie_in_the_top_that_it_lists() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1")]);
+    let asked = Make { out: top.path().join("tree/."), ..asked(top.path()) };
+    assert!(matches!(make(&asked, &Ear::new(9)), Err(ManifestError::OutIsTree { .. })));
+    assert_eq!(fs::read_dir(top.path().join("tree")).unwrap().count(), 1);
+}
+
+#[test]
+fn no_item_is_sealed_that_no_reader_takes() {
+    let top = tempfile::tempdir().unwrap();
+    let mut draft = Draft::begin(&top.path().join("out")).unwrap();
+    let mut sorter = Sorter::new(top.path(), 1);
+    for (target, is_one) in [(&b""[..], false), (b"a\0", false), (&[b'x'; 4096], false), (&[b'x'; 4095], true)] {
+        let link = Item { kind: ItemKind::Link { target: target.to_vec() }, ..Item::dir(crate::path("l")) };
+        for added in [draft.add(&link).map(drop), sorter.add(link.clone())] {
+            assert_eq!(matches!(added, Err(ManifestError::Unlistable { .. })), !is_one, "{added:?}");
         }
-        let (made, ear) = made(&asked(top.path()));
-        assert_eq!((ear.codes(), made.sealed.head().omitted), (vec![FaultCode::Unsupported], 1));
+    }
+    assert_eq!(all(&draft.seal(Lists::ALL, 0).unwrap()).len(), 1);
+}
+
+#[test]
+fn the_record_keeps_long_items_as_well() {
+    let top = tempfile::tempdir().unwrap();
+    fs::create_dir(top.path().join("tree")).unwrap();
+    for n in 0..512 {
+        symlink("x".repeat(4090), top.path().join(format!("tree/{n:04}"))).unwrap();
+    }
+    plant(top.path(), [("z", "1")]);
+    let asked = Make { segment_items: 100_000, ..asked(top.path()) };
+    assert!(matches!(make(&asked, &Ear::new(512)), Err(ManifestError::Stopped)));
+    let made = made(&asked).0;
+    assert_eq!((made.items_resumed >= 512, all(&made.sealed).len()), (true, 513));
+}
+
+/// Watches, and panics in every thread but its own.
+struct Panicking(std::thread::ThreadId);
+
+impl Watcher for Panicking {
+    fn fault(&self, _: &Fault) {}
+
+    fn skipped(&self, _: &RelPath, _: &'static str) {}
+
+    fn added(&self, _: &Item) {}
+
+    fn is_stopped(&self) -> bool {
+        assert_eq!(std::thread::current().id(), self.0, "a bug that the test plants");
+        false
+    }
+}
+
+#[test]
+fn a_scan_whose_threads_have_panicked_ends_with_an_error() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a/x", "1"), ("b/y", "2"), ("c/z", "3"), ("d", "4")]);
+    for threads in [1, 9] {
+        let ended = make(&Make { threads, ..asked(top.path()) }, &Panicking(std::thread::current().id()));
+        assert!(matches!(ended, Err(ManifestError::Thread)), "{ended:?}");
+        assert!(!top.path().join("out/head.lhm").exists());
     }
 }
 

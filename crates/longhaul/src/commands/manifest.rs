@@ -128,6 +128,8 @@ fn merge(args: &ManifestMergeArgs, telling: Output) -> Exit {
         let lists = heads().map(|head| head.lists).reduce(Lists::common).unwrap_or_default();
         let omitted = heads().map(|head| head.omitted).fold(0, u64::saturating_add);
         let items = Merge::new(manifests.iter().map(Sealed::items).collect());
+        // Of a kind that one of them does not list, the new one does not say which names there are.
+        let items = items.filter(|item| item.as_ref().map_or(true, |item| lists.has(&item.kind)));
         sealed_of(Draft::begin(&out)?, items, lists, omitted)
     };
     concluded(run(), &out, telling)
@@ -187,8 +189,11 @@ fn fault(error: &ManifestError) -> Fault {
         ManifestError::Stands { .. } => "name another directory with -o; a sealed manifest is never changed",
         ManifestError::Busy { .. } => "wait until it has ended",
         ManifestError::OtherDraft { .. } => {
-            "give the same directory and options as before to go on, or name another directory with -o"
+            "give the same command as before to go on, with the directory mounted as it was, or name another one with -o"
         }
+        ManifestError::OutIsTree { .. } => "name another directory with -o; it may lie in the tree, and is left out",
+        ManifestError::Unlistable { .. } => "leave the name out, or give it another target",
+        ManifestError::Thread => "run the same command again; it goes on",
         ManifestError::OneTarget { .. } => "serve the set, and name the tree as lh://HOST/ROOT/PATH",
         _ => "",
     };

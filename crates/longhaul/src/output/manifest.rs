@@ -95,7 +95,7 @@ struct ManifestSummaryBody {
     /// Names that an earlier run of `manifest make` had listed already.
     items_resumed: u64,
     /// Names of kinds that are not listed: fifos, sockets, devices, and names that longhaul keeps
-    /// for itself.
+    /// for itself; of `manifest show --sums`, files without that checksum.
     skipped: u64,
     /// Seconds that it took.
     seconds: f64,
@@ -219,10 +219,13 @@ impl<W: Write> ManifestTelling<W> {
 
     /// Tells a manifest that was made: its digest on standard output, the sums beside it.
     pub fn made(&mut self, path: &Path, sealed: &Sealed) {
+        let (head, digest) = (sealed.head(), hex(&sealed.digest()));
+        if head.omitted > 0 {
+            self.fail(Exit::Partial);
+        }
         if self.json {
             return self.sealed_event(path, sealed);
         }
-        let (head, digest) = (sealed.head(), hex(&sealed.digest()));
         if self.written.is_ok() {
             self.written = writeln!(self.out, "{digest}").and_then(|()| self.out.flush());
         }
@@ -231,7 +234,6 @@ impl<W: Write> ManifestTelling<W> {
         if head.omitted > 0 {
             let names = units::count(head.omitted, "name");
             self.talker.warn(format!("{names} could not be read, and the manifest is sealed without"));
-            self.fail(Exit::Partial);
         }
     }
 
@@ -261,9 +263,6 @@ impl<W: Write> ManifestTelling<W> {
 
     fn sealed_event(&mut self, path: &Path, sealed: &Sealed) {
         let head = sealed.head();
-        if head.omitted > 0 {
-            self.fail(Exit::Partial);
-        }
         let body = SealedBody {
             path: &path.to_string_lossy(),
             digest: hex(&sealed.digest()),
@@ -285,22 +284,21 @@ impl<W: Write> ManifestTelling<W> {
         if self.written.is_err() {
             return;
         }
+        let lacks = |algorithm| item.is_file() && item.sums.get(algorithm).is_none();
+        self.skipped += u64::from(matches!(form, ItemForm::Sums(algorithm) if lacks(algorithm)));
         self.written = match form {
             _ if self.json => JsonLines::new(&mut self.out).say("item", body_of(item)),
             ItemForm::Long => self.out.write_all(long_line(item).as_bytes()),
             ItemForm::Sums(algorithm) => match item.sums.hex(algorithm) {
                 Some(sum) => self.out.write_all(&sums_line(&sum, item.path.as_bytes())),
-                None => {
-                    self.skipped += u64::from(item.is_file());
-                    Ok(())
-                }
+                None => Ok(()),
             },
         };
     }
 
     /// Warns of files that were left out for want of a checksum.
     pub fn without_sums(&mut self) {
-        if self.skipped > 0 && !self.json {
+        if self.skipped > 0 {
             let _ = self.out.flush();
             self.talker.warn(format!("{} no such checksum", have(self.skipped)));
             self.fail(Exit::Partial);

@@ -1,9 +1,12 @@
 //! `manifest make` of a directory at a daemon: names, lengths and times, as the daemon lists them.
 //!
 //! In: a location. Out: a sealed manifest. Directories are listed one after the other and sorted
-//! here; a run that is stopped begins anew. Files are not read.
+//! here; a run that is stopped begins anew. Files are not read. A daemon may be a stranger: what it
+//! lists takes bounded memory.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
 use longhaul_engine::{Listed, ListedKind, Remote, RemotePath, Stop, list};
@@ -52,13 +55,14 @@ pub(super) fn make(
         Ok(begun) => begun,
         Err(error) => return Err(fault(&error).into()),
     };
-    let mut gathering = Gathering { filter, sorter, telling: &mut telling, omitted: 0, failed: None };
+    let waiting = Waiting::new(WAITING_BYTES_MAX);
+    let mut gathering = Gathering { filter, sorter, telling: &mut telling, waiting, omitted: 0, failed: None };
     let listed = block_on(gathering.tree(&remote, path, &stop))?;
     asking.end();
     let Gathering { sorter, omitted, failed, .. } = gathering;
     let sealed = match (listed, failed) {
         (Err(fault), _) => Err(fault),
-        (Ok(()), Some(error)) => Err(fault(&error)),
+        (Ok(()), Some(fault)) => Err(fault),
         (Ok(()), None) => sealed(draft, sorter, omitted).map_err(|error| fault(&error)),
     };
     match sealed {
@@ -77,30 +81,25 @@ struct Gathering<'t> {
     filter: Filter,
     sorter: Sorter,
     telling: &'t mut Output,
+    waiting: Waiting,
     omitted: u64,
-    /// The error of the sort, after which nothing is gathered.
-    failed: Option<ManifestError>,
+    /// The failure after which nothing is gathered.
+    failed: Option<Fault>,
 }
 
 impl Gathering<'_> {
     /// Lists a tree, directory by directory.
     async fn tree(&mut self, remote: &Remote, top: RemotePath, stop: &Stop) -> Result<(), Fault> {
-        let mut waiting = vec![RelPath::root()];
-        while let Some(dir) = waiting.pop() {
+        // The limit is not that short.
+        let _ = self.waiting.push(RelPath::root());
+        while let Some(dir) = self.waiting.pop() {
             let Ok(at) = top.path.concat(&dir) else {
                 let why = "the path is longer than one may be";
                 self.omit(&Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped()));
                 continue;
             };
             let path = RemotePath { root: top.root.clone(), path: at, slash: true };
-            let sink = |names: Vec<Listed>| {
-                names.into_iter().for_each(|listed| self.take(&dir, listed, &mut waiting));
-                match self.failed {
-                    Some(_) => std::ops::ControlFlow::Break(()),
-                    None => std::ops::ControlFlow::Continue(()),
-                }
-            };
-            match list(remote.clone(), Some(path), stop.clone(), sink).await {
+            match self.directory(remote, path, &dir, stop).await {
                 Ok(()) => {}
                 // One directory of many: it is told, and the rest is listed.
                 Err(fault) if !dir.is_root() && is_of_one(fault.code) => self.omit(&fault),
@@ -113,13 +112,35 @@ impl Gathering<'_> {
         Ok(())
     }
 
+    /// Lists a directory. A daemon that has answered before is asked some times more.
+    async fn directory(&mut self, remote: &Remote, path: RemotePath, dir: &RelPath, stop: &Stop) -> Result<(), Fault> {
+        let (before, omitted) = (self.waiting.dirs.len(), self.omitted);
+        let mut pauses = if dir.is_root() { &[][..] } else { &PAUSES }.iter();
+        loop {
+            let sink = |names: Vec<Listed>| {
+                names.into_iter().for_each(|listed| self.take(dir, listed));
+                if self.failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let fault = match list(remote.clone(), Some(path.clone()), stop.clone(), sink).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let Some(pause) = pauses.next().filter(|_| may_pass(fault.code)) else { return Err(fault) };
+            // Names that were given already come again; the sort gives each of them once.
+            self.waiting.truncate(before);
+            self.omitted = omitted;
+            // If it is stopped meanwhile, the next listing says so.
+            let _ = tokio::time::timeout(*pause, stop.clone().stopped()).await;
+        }
+    }
+
     fn omit(&mut self, fault: &Fault) {
         self.omitted += 1;
         self.telling.omitted(fault);
     }
 
     /// Takes a name that was listed in a directory.
-    fn take(&mut self, dir: &RelPath, listed: Listed, waiting: &mut Vec<RelPath>) {
+    fn take(&mut self, dir: &RelPath, listed: Listed) {
         let path = match dir.join(&listed.name) {
             Ok(path) => path,
             Err(why) => return self.omit(&Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped())),
@@ -130,19 +151,104 @@ impl Gathering<'_> {
         }
         let kind = match listed.kind {
             ListedKind::File => ItemKind::File { bytes: Some(listed.len) },
-            ListedKind::Dir => {
-                waiting.push(path.clone());
-                ItemKind::Dir
-            }
+            ListedKind::Dir => ItemKind::Dir,
             ListedKind::Symlink { target } => ItemKind::Link { target },
             _ => return self.telling.skipped(path.as_bytes(), "fifo, socket or device"),
         };
         let mtime = if is_dir { None } else { Some(listed.meta.mtime) };
-        self.failed = self.sorter.add(Item { path, kind, mtime, sums: Sums::default() }).err();
+        let item = Item { path, kind, mtime, sums: Sums::default() };
+        if let Some(why) = item.flaw() {
+            let message = format!("'{}' cannot be listed: {why}", item.path.escaped());
+            return self.omit(&Fault::new(FaultCode::Unsupported, Blame::Peer, message).about(item.path.escaped()));
+        }
+        if is_dir && !self.waiting.push(item.path.clone()) {
+            self.failed = Some(too_many());
+            return;
+        }
+        self.failed = self.sorter.add(item).err().map(|error| fault(&error));
     }
+}
+
+/// Directories that are to be listed, the last one first.
+struct Waiting {
+    dirs: Vec<RelPath>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Waiting {
+    fn new(bytes_max: usize) -> Waiting {
+        Waiting { dirs: Vec::new(), bytes: 0, bytes_max }
+    }
+
+    /// Has a directory wait. Gives whether there was room.
+    #[must_use]
+    fn push(&mut self, dir: RelPath) -> bool {
+        let bytes = self.bytes + memory_of(&dir);
+        if bytes > self.bytes_max {
+            return false;
+        }
+        self.bytes = bytes;
+        self.dirs.push(dir);
+        true
+    }
+
+    fn pop(&mut self) -> Option<RelPath> {
+        let dir = self.dirs.pop()?;
+        self.bytes -= memory_of(&dir);
+        Some(dir)
+    }
+
+    /// Forgets all but the first `length`.
+    fn truncate(&mut self, length: usize) {
+        while self.dirs.len() > length {
+            drop(self.pop());
+        }
+    }
+}
+
+/// The memory of a directory that waits.
+fn memory_of(dir: &RelPath) -> usize {
+    size_of::<RelPath>() + 32 + dir.as_bytes().len()
+}
+
+fn too_many() -> Fault {
+    let max = WAITING_BYTES_MAX >> 20;
+    let message = format!("the daemon lists too many directories: the names of those to come take over {max} MiB");
+    let hint = "run 'longhaul manifest make' on the daemon's host, or list a directory beneath that one";
+    Fault::new(FaultCode::Unsupported, Blame::Peer, message).hint_in_words(hint)
 }
 
 /// Whether a failure is that of one directory alone.
 fn is_of_one(code: FaultCode) -> bool {
     matches!(code, FaultCode::Denied | FaultCode::NotFound | FaultCode::InTheWay)
+}
+
+/// Whether a failure may be over soon.
+fn may_pass(code: FaultCode) -> bool {
+    matches!(code, FaultCode::Busy | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable)
+}
+
+/// Memory of the directories that wait: a million or two.
+const WAITING_BYTES_MAX: usize = 256 << 20;
+/// The pauses before a directory is asked for once more.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(10)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_that_wait_take_bounded_memory() {
+        let mut waiting = Waiting::new(10_000);
+        let name = |n: usize| RelPath::new(format!("{n:0100}")).unwrap();
+        let room = (0..1000).find(|n| !waiting.push(name(*n))).unwrap();
+        assert!((10..100).contains(&room), "{room}");
+        waiting.truncate(room - 1);
+        assert!(waiting.push(name(7)) && !waiting.push(name(8)));
+        assert_eq!(waiting.pop(), Some(name(7)));
+        waiting.truncate(0);
+        assert_eq!((waiting.bytes, waiting.pop()), (0, None));
+    }
 }
