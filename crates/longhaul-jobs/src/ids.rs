@@ -76,7 +76,9 @@ pub struct Due {
 }
 
 /// The largest number that every backend can keep.
-const FENCE_MAX: u64 = i64::MAX as u64;
+pub(crate) const NUMBER_MAX: u64 = i64::MAX as u64;
+/// The last fence.
+const FENCE_MAX: u64 = NUMBER_MAX;
 
 impl Micros {
     /// The time so much later.

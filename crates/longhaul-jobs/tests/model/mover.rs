@@ -35,8 +35,11 @@ pub(crate) struct Holding {
     stage: Stage,
     next: u64,
     done: Amount,
+    moved: u64,
     given_up: BTreeSet<Vec<u8>>,
     faults: Vec<FileFault>,
+    /// The watch as it began, and as it is.
+    watch: AlikeWatch,
     alike: AlikeWatch,
 }
 
@@ -61,9 +64,11 @@ impl Holding {
             stage: Stage::Showing,
             next: 0,
             done: Amount::default(),
+            moved: 0,
+            alike: AlikeWatch::of(&granted.shard),
+            watch: AlikeWatch::of(&granted.shard),
             given_up: granted.given_up.into_iter().map(|fault| fault.path).collect(),
             faults: Vec::new(),
-            alike: AlikeWatch::default(),
         }
     }
 
@@ -74,7 +79,6 @@ impl Holding {
     fn count_done(&mut self) {
         self.done = Amount { files: self.done.files + 1, bytes: self.done.bytes + FILE_BYTES };
         self.next += 1;
-        self.alike.settle(None);
     }
 }
 
@@ -91,8 +95,8 @@ impl World {
             return;
         }
         if now >= holding.tenure.next_beat() {
-            let (shard, claim, done) = (holding.shard, holding.claim, holding.done);
-            match self.store(Some(claim), |rows| beat(rows, &Beat { shard, claim, done })) {
+            let Holding { shard, claim, done, moved, .. } = holding;
+            match self.store(Some(claim), |rows| beat(rows, &Beat { shard, claim, done, moved })) {
                 Some(BeatAnswer::GoOn(_)) => holding.tenure = Tenure::new(now),
                 Some(BeatAnswer::Stop(_)) => return self.report(&holding, Outcome::HandedBack),
                 Some(BeatAnswer::Gone) => {
@@ -119,7 +123,7 @@ impl World {
         holding.stage = Stage::Showing;
         (holding.next, holding.done) = (0, Amount::default());
         holding.faults.clear();
-        holding.alike = AlikeWatch::default();
+        holding.alike = holding.watch.clone();
     }
 
     fn go_on(&mut self, mut holding: Holding, now: Duration) -> Option<Holding> {
@@ -145,7 +149,8 @@ impl World {
                     holding.stage = Stage::Open;
                 }
                 Some(Shown::Ended) => {
-                    self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                    let outcome = self.lost(&holding);
+                    self.report(&holding, outcome);
                     return None;
                 }
                 Some(Shown::Refused(_)) if self.mutant == Some(Mutant::NeverRaised) => holding.stage = Stage::Showing,
@@ -158,7 +163,8 @@ impl World {
                 }
             },
             Stage::Open | Stage::Publishing if matches!(answer, Some(Shown::Ended)) => {
-                self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                let outcome = self.lost(&holding);
+                self.report(&holding, outcome);
                 return None;
             }
             Stage::Open | Stage::Publishing if self.goes_wrong() && self.rng.one_in(30) => {
@@ -169,11 +175,27 @@ impl World {
             Stage::Publishing => {
                 if !self.destination.is_under_way(holding.daemon, (shard, holding.next), holding.kept()) {
                     holding.count_done();
+                    holding.moved += FILE_BYTES;
                     holding.stage = Stage::Open;
+                    return self.go_on_unless_alike(holding, None);
                 }
             }
         }
         Some(holding)
+    }
+
+    fn go_on_unless_alike(&mut self, mut holding: Holding, failed: Option<FaultCode>) -> Option<Holding> {
+        let Some(hold) = holding.alike.settle(failed) else { return Some(holding) };
+        self.report(&holding, Outcome::Alike(hold));
+        None
+    }
+
+    /// The outcome of a session that was lost, in one of the words for that.
+    fn lost(&mut self, holding: &Holding) -> Outcome {
+        let codes =
+            [FaultCode::Lost, FaultCode::TimedOut, FaultCode::Io, FaultCode::Unreachable, FaultCode::Terminated];
+        let code = codes[self.rng.index(codes.len())];
+        Outcome::Broken { code, welcome: !matches!(holding.stage, Stage::Showing | Stage::Waiting) }
     }
 
     /// The next file: it stands as it was when the mover was welcome, or it is published.
@@ -191,17 +213,13 @@ impl World {
             let message = PlainText::from("it cannot be read");
             holding.faults.push(FileFault { path, bytes: FILE_BYTES, code, blame: Blame::Local, message });
             holding.next += 1;
-            if let Some(hold) = holding.alike.settle(Some(code)) {
-                self.report(&holding, Outcome::Alike(hold));
-                return None;
-            }
-            return Some(holding);
+            return self.go_on_unless_alike(holding, Some(code));
         }
         let version = self.versions.get(&(shard, file)).copied().unwrap_or(0);
         if holding.standing.get(&file) == Some(&version) {
             self.tally.compared += 1;
             holding.count_done();
-            return Some(holding);
+            return self.go_on_unless_alike(holding, None);
         }
         match self.destination.begin(holding.daemon, ((shard, file), version), holding.kept()) {
             Begun::UnderWay => {
@@ -213,7 +231,8 @@ impl World {
             }
             Begun::Busy => {}
             Begun::Refused => {
-                self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                let outcome = self.lost(&holding);
+                self.report(&holding, outcome);
                 return None;
             }
         }
@@ -240,12 +259,12 @@ impl World {
     /// Reports, and leaves the session. A report that the store did not take is given up: another
     /// mover compares what stands.
     fn report(&mut self, holding: &Holding, outcome: Outcome) {
-        let Holding { shard, claim, done, .. } = *holding;
+        let Holding { shard, claim, done, moved, .. } = *holding;
         let early = self.mutant == Some(Mutant::ReportedEarly);
         if !early {
             self.destination.leave(holding.daemon, shard, holding.kept());
         }
-        let report = Report { shard, claim, done, outcome, chance: self.rng.next() };
+        let report = Report { shard, claim, done, moved, outcome, chance: self.rng.next() };
         let rightful = self.store.all_shards().any(|row| row.id == shard && row.lease_of(claim).is_some());
         let finished = self.store(Some(claim), |rows| finish(rows, &report));
         if matches!(finished, Some(Finished::Recorded(_))) {

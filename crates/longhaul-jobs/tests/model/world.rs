@@ -388,7 +388,7 @@ impl World {
         };
         self.leaders[at].1 = term;
         let Some(term) = term else { return };
-        match self.store_as(None, Some(term), |rows| schedule(rows, term)) {
+        match self.store_as(None, Some(term), |rows| schedule(rows, who, term)) {
             Some(Some(scheduled)) => {
                 self.tally.lapsed += scheduled.lapsed;
                 if term < self.highest_term {
