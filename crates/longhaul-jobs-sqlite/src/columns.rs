@@ -29,7 +29,7 @@ impl<'a> Columns<'a> {
 
     fn get<T: FromSql>(&mut self) -> Read<T> {
         self.next += 1;
-        self.row.get(self.next - 1).map_err(JobsError::store)
+        self.row.get(self.next - 1).map_err(|_| JobsError::BadRow("a column has another type"))
     }
 
     /// A number that is not negative.
@@ -97,7 +97,6 @@ impl<'a> Columns<'a> {
             deadline: self.maybe_count()?.map(Micros),
             calendar: self.get::<String>()?.parse().map_err(|_| bad("a calendar is none"))?,
             retry: self.get::<String>()?.parse().map_err(|_| bad("retry rules are none"))?,
-            share_used: self.count()?,
             spec: self.get()?,
         })
     }
@@ -154,8 +153,10 @@ impl<'a> Columns<'a> {
             state: self.shard_state()?,
             rank: self.count()?,
             not_before: self.micros()?,
-            tries: Tries { again: self.small()?, lapses: self.small()? },
+            tries: Tries { again: self.small()?, lapses: self.small()?, breaks: self.small()? },
             claim: self.claim()?,
+            moved: self.count()?,
+            judged: self.count()? != 0,
         })
     }
 

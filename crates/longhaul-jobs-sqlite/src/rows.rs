@@ -28,7 +28,8 @@ pub(crate) struct SqliteRows<'a> {
 type Answer<T> = Result<T, JobsError>;
 
 const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, done_bytes, \
-    failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, fence, claim";
+    failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, breaks, \
+    fence, claim, moved, judged";
 
 impl<'a> SqliteRows<'a> {
     /// The rows of an open transaction, which began at `now`.
@@ -90,12 +91,16 @@ impl Rows for SqliteRows<'_> {
         self.list("SELECT * FROM campaign ORDER BY id", &[], |columns| columns.campaign())
     }
 
+    fn campaign_ids(&mut self) -> Answer<Vec<CampaignId>> {
+        self.list("SELECT id FROM campaign ORDER BY id", &[], |columns| Ok(CampaignId(columns.count()?)))
+    }
+
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
         self.write(
-            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
                 state = excluded.state, priority = excluded.priority, weight = excluded.weight,
                 deadline = excluded.deadline, calendar = excluded.calendar, retry = excluded.retry,
-                share_used = excluded.share_used, spec = excluded.spec, name = excluded.name, key = excluded.key",
+                spec = excluded.spec, name = excluded.name, key = excluded.key",
             params![
                 number(campaign.id.0)?,
                 campaign.key.0,
@@ -106,7 +111,6 @@ impl Rows for SqliteRows<'_> {
                 campaign.deadline.map(|deadline| number(deadline.0)).transpose()?,
                 campaign.calendar.text(),
                 campaign.retry.to_string(),
-                number(campaign.share_used)?,
                 campaign.spec,
             ],
         )
@@ -171,6 +175,19 @@ impl Rows for SqliteRows<'_> {
         )
     }
 
+    fn share_used(&mut self, campaign: CampaignId, link: LinkId) -> Answer<u64> {
+        let statement = "SELECT used FROM share WHERE campaign = ? AND link = ?";
+        let used = self.one(statement, params![number(campaign.0)?, number(link.0)?], |columns| columns.count())?;
+        Ok(used.unwrap_or(0))
+    }
+
+    fn put_share_used(&mut self, campaign: CampaignId, link: LinkId, used: u64) -> Answer<()> {
+        self.write(
+            "INSERT OR REPLACE INTO share VALUES (?, ?, ?)",
+            params![number(campaign.0)?, number(link.0)?, number(used)?],
+        )
+    }
+
     fn shard(&mut self, id: ShardId) -> Answer<Option<Shard>> {
         let statement = format!("SELECT {SHARD} FROM shard WHERE id = ?");
         self.one(&statement, params![number(id.0)?], |columns| columns.shard())
@@ -184,7 +201,7 @@ impl Rows for SqliteRows<'_> {
         };
         let statement = format!(
             "INSERT OR REPLACE INTO shard ({SHARD}) VALUES
-            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         );
         self.write(
             &statement,
@@ -209,8 +226,11 @@ impl Rows for SqliteRows<'_> {
                 number(shard.not_before.0)?,
                 shard.tries.again,
                 shard.tries.lapses,
+                shard.tries.breaks,
                 number(shard.claim.fence.0)?,
                 shard.claim.id.0,
+                number(shard.moved)?,
+                shard.judged,
             ],
         )
     }

@@ -28,7 +28,7 @@ INSERT INTO number VALUES (1, 0);
 CREATE TABLE campaign (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL, name TEXT NOT NULL UNIQUE, state INTEGER NOT NULL,
     priority INTEGER NOT NULL, weight INTEGER NOT NULL, deadline INTEGER, calendar TEXT NOT NULL,
-    retry TEXT NOT NULL, share_used INTEGER NOT NULL, spec BLOB NOT NULL
+    retry TEXT NOT NULL, spec BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE segment (
@@ -47,13 +47,18 @@ CREATE TABLE link (
     meter_bytes INTEGER NOT NULL, meter_rate INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE share (
+    campaign INTEGER NOT NULL, link INTEGER NOT NULL, used INTEGER NOT NULL, PRIMARY KEY (campaign, link)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE shard (
     id INTEGER PRIMARY KEY, campaign INTEGER NOT NULL, link INTEGER NOT NULL, segment INTEGER NOT NULL,
     entry_first INTEGER NOT NULL, entry_end INTEGER NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
     done_files INTEGER NOT NULL, done_bytes INTEGER NOT NULL, failed_files INTEGER NOT NULL,
     failed_bytes INTEGER NOT NULL, state INTEGER NOT NULL, mover BLOB, lease_until INTEGER, hold TEXT,
     rank INTEGER NOT NULL, not_before INTEGER NOT NULL, again INTEGER NOT NULL, lapses INTEGER NOT NULL,
-    fence INTEGER NOT NULL, claim BLOB NOT NULL
+    breaks INTEGER NOT NULL, fence INTEGER NOT NULL, claim BLOB NOT NULL, moved INTEGER NOT NULL,
+    judged INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX shard_planned ON shard (campaign, link, id) WHERE state = 0;
 CREATE INDEX shard_ready ON shard (link, rank, id) WHERE state = 1;

@@ -68,6 +68,11 @@ pub enum JobsError {
 }
 
 impl JobsError {
+    /// Whether it is the failure of single rows, beside which others are good.
+    pub(crate) fn is_of_rows(&self) -> bool {
+        matches!(self, JobsError::TooMuch(_) | JobsError::BadRow(_) | JobsError::Miscounted { .. })
+    }
+
     /// The error of a backend.
     pub fn store(source: impl Error + Send + Sync + 'static) -> JobsError {
         JobsError::Store { source: Box::new(source) }

@@ -1,30 +1,47 @@
-//! The gate of a shard at its destination: which claim may publish.
+//! The gate of a shard at its destination: which showing of which claim may publish.
 //!
 //! In: claims that movers show, and the reports of whoever carries out the actions. Out: actions,
 //! one at a time. Must not know the store of the queue: a gate holds though that store was restored
 //! from a backup, and hands out fences a second time.
 //!
-//! The kept claim outlives the daemon: it lies in `.longhaul/` of the root, and the gate is made
-//! from it. All daemons of a root hold that directory's lock while they keep a claim, and look at
-//! it before each batch that they publish.
+//! A mover that lost its connection dials again and shows the same claim, perhaps to another daemon
+//! of the root, while the daemon before still takes its old connection for a live one. So a claim
+//! alone does not say who may publish: each showing has a session of its own, and the whole of both
+//! is kept ([`Kept`]).
+//!
+//! What is kept outlives the daemon: it lies in `.longhaul/` of the root, and the gate is made from
+//! it. All daemons of a root hold that directory's lock while they keep a claim. They hold it for
+//! each batch as well, from the look at what is kept until the batch's last rename: a daemon that
+//! let go of the lock after the look could still rename behind another one's next claim.
+//!
+//! Within one daemon a session is welcome when the one before it has ended. Across daemons the one
+//! before may go on for a while, but it can publish no more.
 
-use crate::ids::{Claim, Fence};
+use crate::ids::{Claim, Fence, SessionId};
+
+/// One showing of a claim, as the root's directory keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kept {
+    /// The claim.
+    pub claim: Claim,
+    /// Drawn anew by the daemon for each showing.
+    pub session: SessionId,
+}
 
 /// An order of a gate. Each is carried out once, and reported back by the method that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateAction {
-    /// End the session of this claim, with all that it has under way, and then report
-    /// [`Gate::handle_ended`].
-    EndSession(Claim),
-    /// Keep this claim durably, unless one is kept that is higher, or has the same fence and
-    /// another id; then report [`Gate::handle_kept`], or [`Gate::handle_overtaken`].
-    Keep(Claim),
-    /// Let the session of this claim begin.
-    Welcome(Claim),
-    /// Refuse the session of this claim, and tell it the fence above which its next one must be.
+    /// End this session, with all that it has under way, and then report [`Gate::handle_ended`].
+    EndSession(Kept),
+    /// Keep this durably, under the lock, unless a claim is kept that is higher, or has the same
+    /// fence and another id; then report [`Gate::handle_kept`], or [`Gate::handle_overtaken`].
+    Keep(Kept),
+    /// Let this session begin. If its connection is gone by now, report [`Gate::handle_ended`].
+    Welcome(Kept),
+    /// Refuse this session, and tell it the fence above which its next claim must be.
     Refuse {
-        /// The claim that was shown.
-        shown: Claim,
+        /// The session, and the claim that was shown.
+        shown: Kept,
         /// The fence that is kept.
         kept: Fence,
     },
@@ -33,78 +50,79 @@ pub enum GateAction {
 /// The gate of one shard.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    /// The claim that is kept durably.
-    kept: Option<Claim>,
-    /// The claim whose session runs in this daemon.
-    running: Option<Claim>,
+    /// The showing that is kept durably.
+    kept: Option<Kept>,
+    /// The session that runs in this daemon.
+    running: Option<Kept>,
     stage: GateStage,
 }
 
-/// The way of a claim through the gate.
+/// The way of a showing through the gate.
 ///
 /// ```text
-/// Idle     a higher claim is shown, a session runs   Ending
-/// Idle     a higher claim is shown, none runs        Keeping
+/// Idle     a claim passes, and a session runs        Ending
+/// Idle     a claim passes, and none runs             Keeping
 /// Ending   the session has ended                     Keeping
-/// Ending   a still higher claim is shown             Ending
-/// Keeping  the claim is durable                      Idle
+/// Ending   another claim passes                      Ending
+/// Keeping  the showing is durable                    Idle
 /// Keeping  another daemon has kept a higher one      Idle
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum GateStage {
     #[default]
     Idle,
-    /// The session before is ending, for this claim.
-    Ending(Claim),
-    /// This claim is being made durable.
-    Keeping(Claim),
+    /// The session before is ending, for this one.
+    Ending(Kept),
+    /// This one is being made durable.
+    Keeping(Kept),
 }
 
 impl Gate {
-    /// The gate of a shard whose kept claim was read from the root.
-    pub fn new(kept: Option<Claim>) -> Gate {
+    /// The gate of a shard whose kept showing was read from the root.
+    pub fn new(kept: Option<Kept>) -> Gate {
         Gate { kept, running: None, stage: GateStage::Idle }
     }
 
     /// A mover shows its claim, when the root's directory keeps `on_disk`. A claim passes if its
-    /// fence is higher than the kept one, or if it is the kept one itself; an equal fence with
-    /// another id was given out twice.
-    pub fn handle_shown(&mut self, shown: Claim, on_disk: Option<Claim>) -> Vec<GateAction> {
+    /// fence is higher than the kept one, or if it is the kept one itself in another session; an
+    /// equal fence with another id was given out twice. A fence from the upper half of all numbers
+    /// is none that a queue gave out, and would leave no higher one for those to come.
+    pub fn handle_shown(&mut self, shown: Kept, on_disk: Option<Kept>) -> Vec<GateAction> {
         let highest = match self.stage {
             GateStage::Idle => {
                 self.kept = on_disk;
                 on_disk
             }
+            GateStage::Ending(next) | GateStage::Keeping(next) if next == shown => return Vec::new(),
             GateStage::Ending(next) | GateStage::Keeping(next) => Some(next),
         };
-        match (highest, self.stage) {
-            (Some(kept), _) if shown.fence < kept.fence || shown.fence == kept.fence && shown.id != kept.id => {
-                vec![GateAction::Refuse { shown, kept: kept.fence }]
-            }
-            (Some(kept), GateStage::Idle) if shown == kept => match self.running {
-                Some(running) => self.begin_ending(running, shown),
-                None => {
-                    self.running = Some(shown);
-                    vec![GateAction::Welcome(shown)]
-                }
-            },
-            (_, GateStage::Idle) => match self.running {
-                Some(running) => self.begin_ending(running, shown),
-                None => self.begin_keeping(shown),
-            },
-            (_, GateStage::Ending(next) | GateStage::Keeping(next)) if next == shown => Vec::new(),
-            (_, GateStage::Ending(next)) => {
+        if self.running == Some(shown) {
+            return Vec::new();
+        }
+        let kept = highest.map(|highest| highest.claim.fence).unwrap_or_default();
+        let passes = highest.is_none_or(|highest| follows(shown, highest));
+        if !passes || !shown.claim.fence.may_be_shown() {
+            return vec![GateAction::Refuse { shown, kept }];
+        }
+        match (self.stage, self.running) {
+            (GateStage::Idle, Some(running)) => {
                 self.stage = GateStage::Ending(shown);
-                vec![GateAction::Refuse { shown: next, kept: shown.fence }]
+                vec![GateAction::EndSession(running)]
             }
-            // It is asked again once this one is durable; until then it is the higher one that
+            (GateStage::Idle, None) => self.begin_keeping(shown),
+            (GateStage::Ending(next), _) => {
+                self.stage = GateStage::Ending(shown);
+                vec![GateAction::Refuse { shown: next, kept: shown.claim.fence }]
+            }
+            // It is asked again once this one is durable; until then it is the later one that
             // waits.
-            (_, GateStage::Keeping(next)) => vec![GateAction::Refuse { shown, kept: next.fence }],
+            (GateStage::Keeping(next), _) => vec![GateAction::Refuse { shown, kept: next.claim.fence }],
         }
     }
 
-    /// The session of a claim has ended, by itself or by order, and nothing of it is under way.
-    pub fn handle_ended(&mut self, ended: Claim) -> Vec<GateAction> {
+    /// A session has ended, by itself or by order, and nothing of it is under way. Of one that was
+    /// not welcome yet there is nothing to report.
+    pub fn handle_ended(&mut self, ended: Kept) -> Vec<GateAction> {
         if self.running != Some(ended) {
             return Vec::new();
         }
@@ -115,7 +133,7 @@ impl Gate {
         }
     }
 
-    /// The claim of the last [`GateAction::Keep`] is durable.
+    /// The showing of the last [`GateAction::Keep`] is durable.
     pub fn handle_kept(&mut self) -> Vec<GateAction> {
         let GateStage::Keeping(next) = self.stage else { return Vec::new() };
         self.kept = Some(next);
@@ -124,35 +142,37 @@ impl Gate {
         vec![GateAction::Welcome(next)]
     }
 
-    /// The claim of the last [`GateAction::Keep`] was not kept: another daemon of the root has kept
-    /// this one since, which is higher, or has the same fence.
-    pub fn handle_overtaken(&mut self, on_disk: Claim) -> Vec<GateAction> {
+    /// The showing of the last [`GateAction::Keep`] was not kept: another daemon of the root has
+    /// kept this one since, whose claim is higher, or has the same fence.
+    pub fn handle_overtaken(&mut self, on_disk: Kept) -> Vec<GateAction> {
         let GateStage::Keeping(next) = self.stage else { return Vec::new() };
         self.kept = Some(on_disk);
         self.stage = GateStage::Idle;
-        vec![GateAction::Refuse { shown: next, kept: on_disk.fence }]
+        vec![GateAction::Refuse { shown: next, kept: on_disk.claim.fence }]
     }
 
-    /// Whether the session of a claim may publish a batch, when the root's directory keeps
-    /// `on_disk`: another daemon of the root may have kept a higher claim.
-    pub fn may_publish(&self, claim: Claim, on_disk: Option<Claim>) -> bool {
-        self.running == Some(claim) && self.kept == Some(claim) && on_disk == Some(claim)
+    /// Whether a session may publish a batch, when the root's directory keeps `on_disk`: another
+    /// daemon of the root may have kept a higher claim, or another showing of this one. The lock is
+    /// held from the look at `on_disk` until the batch's last rename.
+    pub fn may_publish(&self, session: Kept, on_disk: Option<Kept>) -> bool {
+        self.running == Some(session) && self.kept == Some(session) && on_disk == Some(session)
     }
 
-    /// The claim that is kept.
-    pub fn kept(&self) -> Option<Claim> {
+    /// The showing that is kept.
+    pub fn kept(&self) -> Option<Kept> {
         self.kept
     }
 
-    fn begin_ending(&mut self, running: Claim, next: Claim) -> Vec<GateAction> {
-        self.stage = GateStage::Ending(next);
-        vec![GateAction::EndSession(running)]
-    }
-
-    fn begin_keeping(&mut self, next: Claim) -> Vec<GateAction> {
+    fn begin_keeping(&mut self, next: Kept) -> Vec<GateAction> {
         self.stage = GateStage::Keeping(next);
         vec![GateAction::Keep(next)]
     }
+}
+
+/// Whether a showing passes where another one is kept. The very same one was there before: it does
+/// not pass a second time.
+fn follows(shown: Kept, kept: Kept) -> bool {
+    shown.claim.fence > kept.claim.fence || shown.claim == kept.claim && shown.session != kept.session
 }
 
 #[cfg(test)]
@@ -160,11 +180,16 @@ mod tests {
     use super::*;
     use crate::ids::ClaimId;
 
-    fn claim(fence: u64, id: u8) -> Claim {
-        Claim { fence: Fence(fence), id: ClaimId([id; 16]) }
+    /// The showing of a claim in a session of its own.
+    fn shown(fence: u64, id: u8, session: u8) -> Kept {
+        Kept { claim: Claim { fence: Fence(fence), id: ClaimId([id; 16]) }, session: SessionId([session; 16]) }
     }
 
-    fn refuse(shown: Claim, kept: u64) -> Vec<GateAction> {
+    fn claim(fence: u64, id: u8) -> Kept {
+        shown(fence, id, id)
+    }
+
+    fn refuse(shown: Kept, kept: u64) -> Vec<GateAction> {
         vec![GateAction::Refuse { shown, kept: Fence(kept) }]
     }
 
@@ -184,7 +209,18 @@ mod tests {
         for shown in [claim(4, 1), claim(4, 9), claim(5, 2)] {
             assert_eq!(gate.handle_shown(shown, Some(claim(5, 1))), refuse(shown, 5));
         }
-        assert_eq!(gate.handle_shown(claim(5, 1), Some(claim(5, 1))), [GateAction::Welcome(claim(5, 1))]);
+        let again = shown(5, 1, 7);
+        assert_eq!(gate.handle_shown(again, Some(claim(5, 1))), [GateAction::Keep(again)]);
+    }
+
+    #[test]
+    fn a_fence_that_no_queue_gave_out_is_refused() {
+        let mut gate = Gate::default();
+        for (fence, passes) in [(i64::MAX as u64 / 2, true), (i64::MAX as u64 / 2 + 1, false), (u64::MAX, false)] {
+            let shown = claim(fence, 1);
+            assert_eq!(gate.clone().handle_shown(shown, None) == [GateAction::Keep(shown)], passes, "{fence}");
+        }
+        assert_eq!(gate.handle_shown(claim(u64::MAX, 1), Some(claim(3, 1))), refuse(claim(u64::MAX, 1), 3));
     }
 
     #[test]
@@ -204,12 +240,31 @@ mod tests {
 
     #[test]
     fn the_same_claim_over_a_new_connection_ends_the_one_before() {
-        let (mut gate, one) = (Gate::new(Some(claim(1, 1))), claim(1, 1));
-        assert_eq!(gate.handle_shown(one, Some(one)), [GateAction::Welcome(one)]);
-        assert_eq!(gate.handle_shown(one, Some(one)), [GateAction::EndSession(one)]);
-        assert_eq!(gate.handle_shown(one, Some(one)), []);
-        assert_eq!(gate.handle_ended(one), [GateAction::Keep(one)]);
-        assert_eq!(gate.handle_kept(), [GateAction::Welcome(one)]);
+        let (mut gate, one, again) = (Gate::default(), shown(1, 1, 1), shown(1, 1, 2));
+        gate.handle_shown(one, None);
+        gate.handle_kept();
+        assert_eq!(gate.handle_shown(one, Some(one)), [], "it runs");
+        assert_eq!(gate.handle_shown(again, Some(one)), [GateAction::EndSession(one)]);
+        assert_eq!(gate.handle_shown(again, Some(one)), []);
+        assert_eq!(gate.handle_ended(again), [], "the waiting connection broke, and the older one goes on");
+        assert_eq!(gate.handle_ended(one), [GateAction::Keep(again)]);
+        assert_eq!(gate.handle_kept(), [GateAction::Welcome(again)]);
+        assert!(gate.may_publish(again, Some(again)) && !gate.may_publish(one, Some(again)));
+        assert_eq!(gate.handle_ended(one), [], "a second report of the older one ends nothing");
+        assert!(gate.may_publish(again, Some(again)));
+    }
+
+    #[test]
+    fn the_same_claim_at_another_daemon_is_kept_anew_and_the_first_one_can_publish_no_more() {
+        let (mut here, mut there) = (Gate::default(), Gate::default());
+        let (one, again) = (shown(1, 1, 1), shown(1, 1, 2));
+        here.handle_shown(one, None);
+        here.handle_kept();
+        assert_eq!(there.handle_shown(again, Some(one)), [GateAction::Keep(again)]);
+        assert!(here.may_publish(one, Some(one)), "nothing else is kept yet");
+        there.handle_kept();
+        assert!(there.may_publish(again, Some(again)) && !here.may_publish(one, Some(again)));
+        assert_eq!(Gate::new(Some(one)).handle_shown(one, Some(one)), refuse(one, 1), "it was shown before");
     }
 
     #[test]

@@ -43,7 +43,11 @@ pub struct Fence(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(pub [u8; 16]);
 
-/// A mover's right to a shard, as the destination keeps it.
+/// 16 random bytes that a daemon draws each time that a claim is shown to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+/// A mover's right to a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
     /// Grows with each claim of the shard.
@@ -72,7 +76,9 @@ pub struct Due {
 }
 
 /// The largest number that every backend can keep.
-const FENCE_MAX: u64 = i64::MAX as u64;
+pub(crate) const NUMBER_MAX: u64 = i64::MAX as u64;
+/// The last fence.
+const FENCE_MAX: u64 = NUMBER_MAX;
 
 impl Micros {
     /// The time so much later.
@@ -89,6 +95,12 @@ impl Micros {
 }
 
 impl Fence {
+    /// Whether a destination believes it. Claims one after the other never come so far; a higher one
+    /// was made up, and if it were kept, no store could give out a higher one.
+    pub const fn may_be_shown(self) -> bool {
+        self.0 <= FENCE_MAX / 2
+    }
+
     /// The next fence. `None` if there is none that a store can keep.
     pub const fn next(self) -> Option<Fence> {
         if self.0 < FENCE_MAX { Some(Fence(self.0 + 1)) } else { None }

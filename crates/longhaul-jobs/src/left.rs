@@ -10,7 +10,7 @@ use longhaul_core::FaultCode;
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId};
-use crate::rows::{FaultState, LinkState, ShardKind};
+use crate::rows::{CampaignState, FaultState, LinkState, ShardKind};
 use crate::store::Rows;
 
 /// A campaign in figures: `total` is the sum of `done`, `failed`, `cancelled` and `left`, always.
@@ -81,7 +81,8 @@ pub enum TimeLeft {
 /// [`JobsError::NoCampaign`], [`JobsError::TooMuch`] for sums beyond 64 bits,
 /// [`JobsError::BadRow`], [`JobsError::Store`].
 pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError> {
-    rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?;
+    let is_cancelled =
+        rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?.state == CampaignState::Cancelled;
     let zero = Amount::default();
     let mut sums = Left {
         total: zero,
@@ -91,7 +92,7 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
         left: zero,
         held: zero,
         links: Vec::new(),
-        faults: faults(rows, campaign)?,
+        faults: faults(rows, campaign, is_cancelled)?,
         time: TimeLeft::Nothing,
     };
     for sum in rows.shard_sums(campaign)? {
@@ -133,9 +134,13 @@ fn link_left<'a>(rows: &mut dyn Rows, links: &'a mut Vec<LinkLeft>, id: LinkId) 
     Ok(&mut links[last])
 }
 
-fn faults(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Vec<FaultLeft>, JobsError> {
+/// Failed files by fault. Those of a cancelled campaign that waited are not tried again.
+fn faults(rows: &mut dyn Rows, campaign: CampaignId, is_cancelled: bool) -> Result<Vec<FaultLeft>, JobsError> {
     let mut faults: Vec<FaultLeft> = Vec::new();
     for sum in rows.fault_sums(campaign)? {
+        if is_cancelled && sum.state == FaultState::Waiting {
+            continue;
+        }
         let at = faults.iter().position(|fault| fault.code == sum.code).unwrap_or_else(|| {
             faults.push(FaultLeft { code: sum.code, waiting: Amount::default(), given_up: Amount::default() });
             faults.len() - 1

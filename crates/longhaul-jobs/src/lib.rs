@@ -25,8 +25,10 @@ pub mod tenure;
 pub use alike::AlikeWatch;
 pub use calendar::{Allowance, Calendar, CalendarError};
 pub use error::JobsError;
-pub use gate::{Gate, GateAction};
-pub use ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Due, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
+pub use gate::{Gate, GateAction, Kept};
+pub use ids::{
+    Amount, CampaignId, CampaignKey, Claim, ClaimId, Due, Fence, LinkId, Micros, MoverId, SessionId, ShardId, SiteId,
+};
 pub use left::{FaultLeft, Left, LinkLeft, TimeLeft};
 pub use memory::Memory;
 pub use plan::{Cut, PlanLimits, Planner};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ShardId, SiteId};
+use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, NUMBER_MAX, ShardId, SiteId};
 use crate::rows::{
     Campaign, FailedFile, FaultState, Leader, Link, Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site,
 };
@@ -22,6 +22,7 @@ pub struct Memory {
     segments: BTreeMap<(CampaignId, u64), Segment>,
     sites: BTreeMap<SiteId, Site>,
     links: BTreeMap<LinkId, Link>,
+    shares: BTreeMap<(CampaignId, LinkId), u64>,
     shards: BTreeMap<ShardId, Shard>,
     permits: BTreeMap<(PermitPlace, u32), Permit>,
     faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
@@ -48,6 +49,21 @@ impl Memory {
     pub fn all_faults(&self) -> impl Iterator<Item = &FailedFile> {
         self.faults.values()
     }
+}
+
+/// Numbers as every backend keeps them: a larger one is refused here as it is there.
+fn bounded(numbers: &[u64]) -> Result<(), JobsError> {
+    if numbers.iter().all(|number| *number <= NUMBER_MAX) {
+        Ok(())
+    } else {
+        Err(JobsError::TooMuch("numbers of a row"))
+    }
+}
+
+/// A sum as every backend can make it.
+fn sum(one: Amount, other: Amount) -> Result<Amount, JobsError> {
+    let sum = one.plus(other).filter(|sum| sum.files <= NUMBER_MAX && sum.bytes <= NUMBER_MAX);
+    sum.ok_or(JobsError::TooMuch("files of a campaign"))
 }
 
 impl Store for Memory {
@@ -79,12 +95,18 @@ impl Rows for Memory {
         Ok(self.campaigns.values().cloned().collect())
     }
 
+    fn campaign_ids(&mut self) -> Result<Vec<CampaignId>, JobsError> {
+        Ok(self.campaigns.keys().copied().collect())
+    }
+
     fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError> {
+        bounded(&[campaign.id.0, campaign.deadline.map_or(0, |deadline| deadline.0)])?;
         self.campaigns.insert(campaign.id, campaign.clone());
         Ok(())
     }
 
     fn put_segment(&mut self, segment: &Segment) -> Result<(), JobsError> {
+        bounded(&[segment.number, segment.total.files, segment.total.bytes])?;
         self.segments.insert((segment.campaign, segment.number), segment.clone());
         Ok(())
     }
@@ -115,7 +137,19 @@ impl Rows for Memory {
     }
 
     fn put_link(&mut self, link: &Link) -> Result<(), JobsError> {
+        let meter = link.meter;
+        bounded(&[link.rate.unwrap_or(0), link.back_off.until.0, meter.since.0, meter.bytes, meter.rate])?;
         self.links.insert(link.id, link.clone());
+        Ok(())
+    }
+
+    fn share_used(&mut self, campaign: CampaignId, link: LinkId) -> Result<u64, JobsError> {
+        Ok(self.shares.get(&(campaign, link)).copied().unwrap_or(0))
+    }
+
+    fn put_share_used(&mut self, campaign: CampaignId, link: LinkId, used: u64) -> Result<(), JobsError> {
+        bounded(&[used])?;
+        self.shares.insert((campaign, link), used);
         Ok(())
     }
 
@@ -124,6 +158,9 @@ impl Rows for Memory {
     }
 
     fn put_shard(&mut self, shard: &Shard) -> Result<(), JobsError> {
+        let Shard { part, total, done, failed, .. } = shard;
+        bounded(&[part.segment, part.first, part.end, total.files, total.bytes, done.files, done.bytes])?;
+        bounded(&[failed.files, failed.bytes, shard.rank, shard.not_before.0, shard.claim.fence.0, shard.moved])?;
         self.shards.insert(shard.id, shard.clone());
         Ok(())
     }
@@ -167,13 +204,11 @@ impl Rows for Memory {
         for shard in self.shards.values().filter(|shard| shard.campaign == campaign) {
             let (link, kind, zero) = (shard.link, shard.state.kind(), Amount::default());
             let fresh = ShardSum { link, kind, shards: 0, total: zero, done: zero, failed: zero };
-            let sum = sums.entry((link, kind)).or_insert(fresh);
-            sum.shards += 1;
-            for (part, more) in
-                [(&mut sum.total, shard.total), (&mut sum.done, shard.done), (&mut sum.failed, shard.failed)]
-            {
-                *part = part.plus(more).ok_or(JobsError::TooMuch("files of a campaign"))?;
-            }
+            let row = sums.entry((link, kind)).or_insert(fresh);
+            row.shards += 1;
+            row.total = sum(row.total, shard.total)?;
+            row.done = sum(row.done, shard.done)?;
+            row.failed = sum(row.failed, shard.failed)?;
         }
         Ok(sums.into_values().collect())
     }
@@ -201,6 +236,7 @@ impl Rows for Memory {
     }
 
     fn put_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
+        bounded(&[fault.bytes, fault.first.0, fault.last.0])?;
         self.faults.insert((fault.shard, fault.path.clone()), fault.clone());
         Ok(())
     }
@@ -214,9 +250,8 @@ impl Rows for Memory {
         let mut sums: BTreeMap<(&str, FaultState), FaultSum> = BTreeMap::new();
         for fault in self.faults.values().filter(|fault| fault.campaign == campaign) {
             let fresh = FaultSum { code: fault.code, state: fault.state, amount: Amount::default() };
-            let sum = sums.entry((fault.code.name(), fault.state)).or_insert(fresh);
-            let more = Amount { files: 1, bytes: fault.bytes };
-            sum.amount = sum.amount.plus(more).ok_or(JobsError::TooMuch("failed files of a campaign"))?;
+            let row = sums.entry((fault.code.name(), fault.state)).or_insert(fresh);
+            row.amount = sum(row.amount, Amount { files: 1, bytes: fault.bytes })?;
         }
         Ok(sums.into_values().collect())
     }

@@ -166,6 +166,31 @@ mod tests {
     }
 
     #[test]
+    fn each_fault_of_a_session_has_its_treatment_and_each_of_a_file_its_tries() {
+        let table = [
+            (Treatment::BackOff, 3, "unreachable lost timed-out busy io exhausted target-failed"),
+            (Treatment::BackOff, 1, "no-space read-only"),
+            (Treatment::Close, 1, "denied"),
+            (Treatment::HandBack, 1, "interrupted terminated"),
+            (Treatment::Hold, 3, "changed"),
+            (
+                Treatment::Hold,
+                1,
+                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal",
+            ),
+        ];
+        let mut seen = 0;
+        for (want, tries, names) in table {
+            for name in names.split(' ') {
+                let code = code_of_name(name).unwrap_or_else(|| panic!("there is no fault {name}"));
+                assert_eq!((treatment(code), RetryRules::default().tries(code)), (want, tries), "{name}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, crate::codes::CODES.len());
+    }
+
+    #[test]
     fn a_missing_file_is_tried_once_and_a_changed_one_again_unless_the_rules_say_otherwise() {
         let default = RetryRules::default();
         assert_eq!((default.tries(FaultCode::NotFound), default.tries(FaultCode::Changed)), (1, 3));

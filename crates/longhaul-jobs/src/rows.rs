@@ -37,9 +37,6 @@ pub struct Campaign {
     pub calendar: Calendar,
     /// How often files are tried.
     pub retry: RetryRules,
-    /// Bytes that were scheduled for it, divided by its weight: the campaign that has least is
-    /// next.
-    pub share_used: u64,
     /// Sources, destinations, filters and rules of its transfers, in a form that movers know.
     pub spec: Vec<u8>,
 }
@@ -132,6 +129,10 @@ pub struct Shard {
     pub tries: Tries,
     /// The last claim that was given out.
     pub claim: Claim,
+    /// Bytes that became durable in that claim, those of files that are not whole yet included.
+    pub moved: u64,
+    /// A user released it though its files fail alike: it is not held for that again.
+    pub judged: bool,
 }
 
 /// The entries of a shard, in its campaign's manifest.
@@ -150,8 +151,11 @@ pub struct Part {
 pub struct Tries {
     /// Times that it went through and left files to be tried again.
     pub again: u32,
-    /// Leases that lapsed since something was heard of its progress.
+    /// Leases that lapsed, and sessions that failed on a link that was well, since something was
+    /// heard of its progress.
     pub lapses: u32,
+    /// Sessions that failed after they had begun, on whatever link, since then.
+    pub breaks: u32,
 }
 
 /// How far a shard is, and who may say so: the planner (P), the leader (L), the mover of its claim
@@ -377,8 +381,8 @@ impl Shard {
     pub fn new(id: ShardId, campaign: CampaignId, link: LinkId, part: Part, total: Amount) -> Shard {
         let (state, tries, claim) = (ShardState::Planned, Tries::default(), Claim::default());
         let (done, failed) = (Amount::default(), Amount::default());
-        let (rank, not_before) = (0, Micros(0));
-        Shard { id, campaign, link, part, total, done, failed, state, rank, not_before, tries, claim }
+        let (rank, not_before, moved, judged) = (0, Micros(0), 0, false);
+        Shard { id, campaign, link, part, total, done, failed, state, rank, not_before, tries, claim, moved, judged }
     }
 
     /// The lease of a claim. `None` if the shard is not that claim's any more.

@@ -61,6 +61,8 @@ pub trait Rows {
     fn campaign(&mut self, id: CampaignId) -> Result<Option<Campaign>, JobsError>;
     /// All campaigns.
     fn campaigns(&mut self) -> Result<Vec<Campaign>, JobsError>;
+    /// The numbers of all campaigns: each row is read by itself where a bad one must stop no other.
+    fn campaign_ids(&mut self) -> Result<Vec<CampaignId>, JobsError>;
     /// Writes a campaign.
     fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError>;
     /// Writes a segment.
@@ -80,6 +82,12 @@ pub trait Rows {
     fn links(&mut self) -> Result<Vec<Link>, JobsError>;
     /// Writes a link.
     fn put_link(&mut self, link: &Link) -> Result<(), JobsError>;
+
+    /// The share of a link that a campaign has used: bytes that were scheduled for it there, divided
+    /// by its weight. The campaign that has least is next. 0 if nothing was written.
+    fn share_used(&mut self, campaign: CampaignId, link: LinkId) -> Result<u64, JobsError>;
+    /// Writes the share of a link that a campaign has used.
+    fn put_share_used(&mut self, campaign: CampaignId, link: LinkId, used: u64) -> Result<(), JobsError>;
 
     /// A shard.
     fn shard(&mut self, id: ShardId) -> Result<Option<Shard>, JobsError>;

@@ -79,14 +79,20 @@ fn movers_that_share_the_file_get_each_shard_once() {
                 break;
             }
             if let Some(term) = store.transact(|rows| lead(rows, me)).unwrap() {
-                store.transact(|rows| schedule(rows, term)).unwrap();
+                store.transact(|rows| schedule(rows, me, term)).unwrap();
             }
             let ask = Ask { mover: me, links: &[link], id: ClaimId(random.id()) };
             let Some(granted) = store.transact(|rows| claim(rows, &ask)).unwrap() else { continue };
             let shard = granted.shard;
-            let done = shard.total;
-            let report =
-                Report { shard: shard.id, claim: shard.claim, done, outcome: Outcome::Through(vec![]), chance: 0 };
+            let (done, moved) = (shard.total, shard.total.bytes);
+            let report = Report {
+                shard: shard.id,
+                claim: shard.claim,
+                done,
+                moved,
+                outcome: Outcome::Through(vec![]),
+                chance: 0,
+            };
             store.transact(|rows| finish(rows, &report)).unwrap();
             claims.push((shard.id, shard.claim.fence));
             finished.fetch_add(1, Ordering::Relaxed);

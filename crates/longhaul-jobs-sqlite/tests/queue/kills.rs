@@ -47,14 +47,14 @@ fn worker_of_the_kills() {
     let me = MoverId(random.id());
     for _ in 0..SHARDS * 10 {
         if let Some(term) = store.transact(|rows| lead(rows, me)).unwrap() {
-            store.transact(|rows| schedule(rows, term)).unwrap();
+            store.transact(|rows| schedule(rows, me, term)).unwrap();
         }
         let ask = Ask { mover: me, links: &links, id: ClaimId(random.id()) };
         let Some(granted) = store.transact(|rows| claim(rows, &ask)).unwrap() else { continue };
         let (shard, claim) = (granted.shard.id, granted.shard.claim);
         say(format!("\nclaimed {} {}\n", shard.0, claim.fence.0));
         let done = Amount { files: 3, bytes: 30 };
-        store.transact(|rows| beat(rows, &Beat { shard, claim, done })).unwrap();
+        store.transact(|rows| beat(rows, &Beat { shard, claim, done, moved: 30 })).unwrap();
         let failed = random.below(6);
         let fault = |at: u64| FileFault {
             path: at.to_be_bytes().to_vec(),
@@ -66,7 +66,9 @@ fn worker_of_the_kills() {
         let outcome = Outcome::Through((0..failed).map(fault).collect());
         let done = Amount { files: 10 - failed, bytes: 100 - failed * 10 };
         store
-            .transact(|rows| finish(rows, &Report { shard, claim, done, outcome: outcome.clone(), chance: 0 }))
+            .transact(|rows| {
+                finish(rows, &Report { shard, claim, done, moved: done.bytes, outcome: outcome.clone(), chance: 0 })
+            })
             .unwrap();
         say(format!("\nfinished {} {failed}\n", shard.0));
     }

@@ -55,7 +55,7 @@ impl Pair {
             0..4 => {
                 let who = MoverId([self.random.below(2) as u8; 16]);
                 let term = self.both(|rows| lead(rows, who)).flatten().unwrap_or(self.random.below(3));
-                self.both(|rows| schedule(rows, term));
+                self.both(|rows| schedule(rows, who, term));
             }
             4..9 => {
                 let ask = Ask { mover: MoverId([9; 16]), links: &[link], id: ClaimId(self.random.id()) };
@@ -64,13 +64,18 @@ impl Pair {
             }
             9..12 => {
                 let files = self.random.below(12);
-                let news = Beat { shard, claim: known, done: Amount { files, bytes: files * 10 } };
+                let news = Beat {
+                    shard,
+                    claim: known,
+                    done: Amount { files, bytes: files * 10 },
+                    moved: self.random.below(200),
+                };
                 self.both(|rows| beat(rows, &news));
             }
             12..18 => {
                 let (outcome, files) = self.outcome();
                 let done = Amount { files, bytes: files * 10 };
-                let report = Report { shard, claim: known, done, outcome, chance };
+                let report = Report { shard, claim: known, done, moved: self.random.below(200), outcome, chance };
                 self.both(|rows| finish(rows, &report));
             }
             18 => {
@@ -114,7 +119,9 @@ impl Pair {
         let codes = [FaultCode::NotFound, FaultCode::Changed, FaultCode::Mismatch, FaultCode::Lost, FaultCode::Denied];
         let code = codes[self.random.below(5) as usize];
         match self.random.below(8) {
-            0 => (Outcome::Broken(codes[self.random.below(4) as usize]), 0),
+            0 => {
+                (Outcome::Broken { code: codes[self.random.below(4) as usize], welcome: self.random.below(2) == 0 }, 0)
+            }
             1 => (Outcome::HandedBack, self.random.below(10)),
             2 => (Outcome::Alike(Hold::Alike { code, alike: 8, of: 10 }), 0),
             _ => {
@@ -133,11 +140,13 @@ impl Pair {
     fn compare(&mut self) {
         let campaigns = self.campaigns.clone();
         self.both(|rows| Ok((rows.campaigns()?, rows.sites()?, rows.links()?, rows.leader()?)));
+        self.both(|rows| rows.campaign_ids());
         self.both(|rows| {
             let places = [PermitPlace::Link(LinkId(3)), PermitPlace::From(SiteId(1)), PermitPlace::To(SiteId(2))];
             places.into_iter().map(|place| rows.permits(place)).collect::<Result<Vec<_>, _>>()
         });
         for campaign in campaigns {
+            self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             for kind in ShardKind::ALL {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();

@@ -2,12 +2,13 @@
 //!
 //! In: what users ask for, and cuts of a planner. Out: new rows. Must not know manifests.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 
 use super::{campaign_of, link_of};
 use crate::calendar::Calendar;
 use crate::error::JobsError;
-use crate::ids::{CampaignId, CampaignKey, LinkId, Micros, ShardId, SiteId};
+use crate::ids::{Amount, CampaignId, CampaignKey, LinkId, Micros, ShardId, SiteId};
 use crate::plan::Cut;
 use crate::retry::RetryRules;
 use crate::rows::{
@@ -54,6 +55,9 @@ pub struct LinkLimits {
     pub rate: Option<u64>,
 }
 
+/// Files and bytes of a campaign, on all of its links together: 1 EiB. Its sums fit the numbers of
+/// each backend, and those of some campaigns together do too.
+const CAMPAIGN_MAX: u64 = 1 << 60;
 /// Bytes of a campaign's name.
 const CAMPAIGN_NAME_BYTES_MAX: usize = 255;
 
@@ -121,7 +125,6 @@ pub fn add_campaign(rows: &mut dyn Rows, new: &NewCampaign) -> Result<CampaignId
         deadline: new.deadline,
         calendar: new.calendar.clone(),
         retry: new.retry.clone(),
-        share_used: 0,
         spec: new.spec.clone(),
     })?;
     Ok(id)
@@ -131,8 +134,8 @@ pub fn add_campaign(rows: &mut dyn Rows, new: &NewCampaign) -> Result<CampaignId
 /// added for each link, as a campaign with several destinations needs it.
 ///
 /// # Errors
-/// [`JobsError::WrongState`] if the campaign is planned already, [`JobsError::TooMuch`] for sums
-/// that no store keeps, [`JobsError::NoCampaign`], [`JobsError::NoLink`], [`JobsError::Store`].
+/// [`JobsError::WrongState`] if the campaign is planned already, [`JobsError::TooMuch`] if the
+/// campaign has more than 2^60 files or bytes with it, [`JobsError::NoCampaign`], [`JobsError::NoLink`], [`JobsError::Store`].
 pub fn add_segment(
     rows: &mut dyn Rows,
     segment: &Segment,
@@ -144,12 +147,10 @@ pub fn add_segment(
         return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
     }
     link_of(rows, link)?;
+    check_sum(rows, campaign.id, cuts)?;
     rows.put_segment(segment)?;
     let mut added = Vec::with_capacity(cuts.len());
     for cut in cuts {
-        if i64::try_from(cut.total.bytes).is_err() {
-            return Err(JobsError::TooMuch("bytes of a shard"));
-        }
         let part = Part { segment: segment.number, first: cut.first, end: cut.end };
         let shard = Shard::new(ShardId(rows.next_number()?), campaign.id, link, part, cut.total);
         rows.put_shard(&shard)?;
@@ -158,8 +159,18 @@ pub fn add_segment(
     Ok(added)
 }
 
-/// Lets a campaign begin: all of its segments are planned. It joins the others where the one stands
-/// that has used the least of its share, so that it owes nothing for the time before, nor is owed.
+/// Whether a campaign can be counted with more shards.
+fn check_sum(rows: &mut dyn Rows, campaign: CampaignId, cuts: &[Cut]) -> Result<(), JobsError> {
+    let before = rows.shard_sums(campaign)?.into_iter().map(|sum| sum.total);
+    let mut all = before.chain(cuts.iter().map(|cut| cut.total));
+    let sum = all.try_fold(Amount::default(), Amount::plus);
+    let fits = sum.is_some_and(|sum| sum.files <= CAMPAIGN_MAX && sum.bytes <= CAMPAIGN_MAX);
+    if fits { Ok(()) } else { Err(JobsError::TooMuch("files or bytes of a campaign")) }
+}
+
+/// Lets a campaign begin: all of its segments are planned. On each link it joins the
+/// others where the one stands that has used the least of its share, so that it owes nothing for the
+/// time before, nor is owed.
 ///
 /// # Errors
 /// [`JobsError::WrongState`], [`JobsError::NoCampaign`], [`JobsError::Store`].
@@ -172,12 +183,31 @@ pub fn begin_campaign(rows: &mut dyn Rows, id: CampaignId) -> Result<(), JobsErr
     rows.put_campaign(&campaign)
 }
 
-/// Makes a campaign run, and lets it stand no further back than those that do.
+/// Makes a campaign run, and lets it stand no further back than those that do: on each link, among
+/// those that have something left there.
 pub(super) fn join_running(rows: &mut dyn Rows, campaign: &mut Campaign) -> Result<(), JobsError> {
-    let others = rows.campaigns()?;
-    let running = others.iter().filter(|other| other.state == CampaignState::Running && other.id != campaign.id);
-    let least = running.map(|other| other.share_used).min();
-    campaign.share_used = campaign.share_used.max(least.unwrap_or(0));
+    let mine = links_left(rows, campaign.id)?;
+    let mut least: BTreeMap<LinkId, u64> = BTreeMap::new();
+    for other in rows.campaigns()? {
+        if other.state != CampaignState::Running || other.id == campaign.id {
+            continue;
+        }
+        for link in links_left(rows, other.id)?.intersection(&mine).copied() {
+            let used = rows.share_used(other.id, link)?;
+            least.entry(link).and_modify(|least| *least = used.min(*least)).or_insert(used);
+        }
+    }
+    for (link, least) in least {
+        if rows.share_used(campaign.id, link)? < least {
+            rows.put_share_used(campaign.id, link, least)?;
+        }
+    }
     campaign.state = CampaignState::Running;
     Ok(())
+}
+
+/// The links on which a campaign has something left.
+fn links_left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<BTreeSet<LinkId>, JobsError> {
+    let sums = rows.shard_sums(campaign)?;
+    Ok(sums.iter().filter(|sum| !sum.kind.is_settled()).map(|sum| sum.link).collect())
 }

@@ -5,7 +5,7 @@
 
 use super::claim::rate_of_mover;
 use super::permits::{self, Holder};
-use super::{campaign_of, given_back, link_of, shard_of};
+use super::{advance, campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
 use crate::ids::{Amount, Claim, Due, ShardId};
@@ -22,6 +22,9 @@ pub struct Beat {
     pub claim: Claim,
     /// Files that it knows to stand at the destination, in this claim.
     pub done: Amount,
+    /// Bytes that became durable in this claim, those of files that are not whole yet included. It
+    /// never becomes less within a claim.
+    pub moved: u64,
 }
 
 /// The answer to a heartbeat.
@@ -67,15 +70,10 @@ pub fn beat(rows: &mut dyn Rows, beat: &Beat) -> Result<BeatAnswer, JobsError> {
         rows.put_shard(&shard)?;
         return Ok(BeatAnswer::Gone);
     }
-    let before = shard.done;
-    shard.done = before.max_of_each(beat.done);
+    advance((&mut shard, &mut link), now, beat.done, beat.moved);
     shard.left()?;
-    if shard.done != before {
-        shard.tries.lapses = 0;
-    }
     shard.state = ShardState::Leased(Lease { mover: lease.mover, until: holder.until });
     rows.put_shard(&shard)?;
-    link.progress(now, shard.done.bytes - before.bytes);
     rows.put_link(&link)?;
     let allowance = link.rate_at(now).and(campaign.calendar.at(now));
     Ok(match (campaign.state, link.state, allowance) {

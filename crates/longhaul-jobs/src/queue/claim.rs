@@ -27,7 +27,8 @@ pub struct Ask<'a> {
 /// A shard that a mover was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The shard; its claim is the mover's.
+    /// The shard; its claim is the mover's. If it was judged, its mover goes on though files fail
+    /// alike ([`AlikeWatch::of`](crate::AlikeWatch::of)).
     pub shard: Shard,
     /// Its campaign.
     pub campaign: Campaign,
@@ -79,7 +80,7 @@ fn claim_on(rows: &mut dyn Rows, link: &Link, ask: &Ask) -> Result<Option<Grante
             return Ok(None);
         }
         shard.state = ShardState::Leased(Lease { mover: ask.mover, until: holder.until });
-        shard.claim = claim;
+        (shard.claim, shard.moved) = (claim, 0);
         rows.put_shard(&shard)?;
         let mut given_up = rows.faults_of(shard.id)?;
         given_up.retain(|fault| fault.state == FaultState::GivenUp);
@@ -112,7 +113,10 @@ pub fn raise(
     let mut shard = shard_of(rows, id)?;
     let Some(lease) = shard.lease_of(refused) else { return Ok(None) };
     let Some(fence) = kept.max(refused.fence).next() else {
-        shard.state = ShardState::Held(Hold::FenceSpent);
+        shard.state = match given_back(&campaign_of(rows, shard.campaign)?) {
+            ShardState::Planned => ShardState::Held(Hold::FenceSpent),
+            state => state,
+        };
         rows.put_shard(&shard)?;
         permits::give_back(rows, id, refused)?;
         return Ok(None);
@@ -122,7 +126,7 @@ pub fn raise(
     permits::give_back(rows, id, refused)?;
     let holder = Holder { shard: id, claim, until: now.plus(LEASE) };
     let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))?;
-    shard.claim = claim;
+    (shard.claim, shard.moved) = (claim, 0);
     shard.state = if taken {
         ShardState::Leased(Lease { mover: lease.mover, until: holder.until })
     } else {

@@ -10,7 +10,7 @@ use super::add::join_running;
 use super::{campaign_of, link_of};
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId, ShardId};
-use crate::rows::{BackOff, Campaign, CampaignState, FaultState, LinkState, ShardKind, ShardState, Tries};
+use crate::rows::{BackOff, Campaign, CampaignState, FaultState, Hold, LinkState, ShardKind, ShardState, Tries};
 use crate::store::Rows;
 
 /// Faults that are to be tried again.
@@ -41,7 +41,8 @@ pub fn hold(rows: &mut dyn Rows, id: CampaignId) -> Result<(), JobsError> {
     change_shards(rows, id, ShardKind::Ready, ShardState::Planned)
 }
 
-/// Releases a campaign, and each of its shards that is held.
+/// Releases a campaign, and each of its shards that is held. One whose files fail alike is not held
+/// for that again: those of its files that can be moved are.
 ///
 /// # Errors
 /// [`JobsError::WrongState`] unless it runs or is held, [`JobsError::NoCampaign`],
@@ -147,6 +148,7 @@ fn change_shards(
         for mut shard in shards {
             if kind == ShardKind::Held {
                 shard.tries = Tries::default();
+                shard.judged |= matches!(shard.state, ShardState::Held(Hold::Alike { .. }));
             }
             shard.state = state;
             rows.put_shard(&shard)?;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use longhaul_core::{Blame, FaultCode, PlainText};
 
-use super::{campaign_of, link_of, permits, shard_of};
+use super::{advance, campaign_of, link_of, permits, shard_of};
 use crate::error::JobsError;
 use crate::ids::{Amount, Claim, Micros, ShardId};
 use crate::retry::{Treatment, shard_pause, treatment};
@@ -23,6 +23,8 @@ pub struct Report {
     pub claim: Claim,
     /// Files that stand at the destination, as far as this claim knows.
     pub done: Amount,
+    /// Bytes that became durable in this claim, as in a heartbeat.
+    pub moved: u64,
     /// How it ended.
     pub outcome: Outcome,
     /// A random number, which spreads pauses.
@@ -34,8 +36,13 @@ pub struct Report {
 pub enum Outcome {
     /// Each file stands, was given up before, or failed now.
     Through(Vec<FileFault>),
-    /// The session ended with this fault.
-    Broken(FaultCode),
+    /// The session ended with a fault.
+    Broken {
+        /// The fault.
+        code: FaultCode,
+        /// Whether the destination had let the session begin.
+        welcome: bool,
+    },
     /// It stopped for this reason, as nearly all files fail alike.
     Alike(Hold),
     /// It was asked to stop, or its host needs it to.
@@ -69,6 +76,9 @@ pub enum Finished {
 /// Times that a shard is begun in vain before it is held: as a mover was not heard of again, or as
 /// its session failed on a link on which others went well.
 pub(super) const VAIN_MAX: u32 = 5;
+/// Times that a shard's sessions fail after they began, with no progress, before it is held although
+/// its link failed before. An outage ends sessions before they begin.
+const BREAKS_MAX: u32 = 20;
 
 /// Takes a mover's report. Only the claim that has the shard is heard.
 ///
@@ -84,10 +94,8 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
     let now = rows.now()?;
     let mut link = link_of(rows, shard.link)?;
     let campaign = campaign_of(rows, shard.campaign)?;
-    let before = shard.done;
-    shard.done = before.max_of_each(report.done);
     let link_was_well = if link.back_off.failures == 0 { Health::Well } else { Health::Failing };
-    link.progress(now, shard.done.bytes - before.bytes);
+    advance((&mut shard, &mut link), now, report.done, report.moved);
     shard.state = match &report.outcome {
         Outcome::Through(faults) => {
             shard.done = report.done;
@@ -100,7 +108,10 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
         }
         Outcome::Alike(hold) => ShardState::Held(*hold),
         Outcome::HandedBack => ShardState::Planned,
-        Outcome::Broken(code) => broken((&mut shard, &mut link), *code, (now, report.chance), link_was_well),
+        Outcome::Broken { code, welcome } => {
+            let counts = *welcome && *code != FaultCode::Unreachable;
+            broken((&mut shard, &mut link), *code, (now, report.chance), (link_was_well, counts))
+        }
     };
     shard.left()?;
     if campaign.state == CampaignState::Cancelled && !shard.state.kind().is_settled() {
@@ -122,7 +133,7 @@ enum Health {
 /// The state of a shard that is through, and the pause before its files are tried again.
 fn settled(shard: &mut Shard, waiting: Amount, now: Micros, chance: u64) -> ShardState {
     if waiting.files > 0 {
-        shard.tries = Tries { again: shard.tries.again.saturating_add(1), lapses: 0 };
+        shard.tries = Tries { again: shard.tries.again.saturating_add(1), ..Tries::default() };
         shard.not_before = now.plus(shard_pause(shard.tries.again, chance));
         return ShardState::Planned;
     }
@@ -131,12 +142,14 @@ fn settled(shard: &mut Shard, waiting: Amount, now: Micros, chance: u64) -> Shar
 }
 
 /// The state of a shard whose session failed. It goes behind the others of its campaign for a
-/// while: if it is what breaks sessions, the next try of the link is made with another one.
+/// while: if it is what breaks sessions, the next try of the link is made with another one. It
+/// counts against the shard if the session had begun: sooner if the link was well before, and
+/// later if it was not, as it may be the only shard that is left there.
 fn broken(
     (shard, link): (&mut Shard, &mut Link),
     code: FaultCode,
     (now, chance): (Micros, u64),
-    before: Health,
+    (before, counts): (Health, bool),
 ) -> ShardState {
     match treatment(code) {
         Treatment::HandBack => ShardState::Planned,
@@ -147,13 +160,13 @@ fn broken(
         }
         Treatment::BackOff => {
             link.fail(now, chance);
-            if before == Health::Well {
-                shard.tries.lapses = shard.tries.lapses.saturating_add(1);
-            }
-            if shard.tries.lapses >= VAIN_MAX {
+            let Tries { lapses, breaks, .. } = &mut shard.tries;
+            *breaks = breaks.saturating_add(u32::from(counts));
+            *lapses = lapses.saturating_add(u32::from(counts && before == Health::Well));
+            if counts && (*lapses >= VAIN_MAX || *breaks >= BREAKS_MAX) {
                 return ShardState::Held(Hold::Broken(code));
             }
-            shard.not_before = now.plus(shard_pause(shard.tries.lapses.max(1), chance));
+            shard.not_before = now.plus(shard_pause((*lapses).max(1), chance));
             ShardState::Planned
         }
     }

@@ -20,8 +20,8 @@ pub use finish::{FileFault, Finished, Outcome, Report, finish};
 pub use schedule::{Scheduled, lead, schedule};
 
 use crate::error::JobsError;
-use crate::ids::{CampaignId, LinkId, ShardId};
-use crate::rows::{Campaign, CampaignState, Link, Shard, ShardState};
+use crate::ids::{Amount, CampaignId, LinkId, Micros, NUMBER_MAX, ShardId};
+use crate::rows::{BackOff, Campaign, CampaignState, Link, Shard, ShardState};
 use crate::store::Rows;
 
 fn campaign_of(rows: &mut dyn Rows, id: CampaignId) -> Result<Campaign, JobsError> {
@@ -34,6 +34,20 @@ fn link_of(rows: &mut dyn Rows, id: LinkId) -> Result<Link, JobsError> {
 
 fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
     rows.shard(id)?.ok_or(JobsError::NoShard(id))
+}
+
+/// The progress of a claim: files that stand, and bytes that became durable. A shard that came
+/// farther has not lapsed or broken anything since, and its link carries something.
+fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, moved: u64) {
+    let (done_before, moved_before) = (shard.done, shard.moved);
+    shard.done = done_before.max_of_each(done);
+    shard.moved = moved_before.max(moved.min(NUMBER_MAX));
+    let bytes = shard.moved - moved_before;
+    if bytes > 0 || shard.done != done_before {
+        (shard.tries.lapses, shard.tries.breaks) = (0, 0);
+        link.back_off = BackOff::default();
+    }
+    link.progress(now, bytes);
 }
 
 /// The state of a shard that nobody has any more: what is left of a cancelled campaign is not

@@ -8,12 +8,13 @@
 //! first; then by priority; then whoever has used the least of its share.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::finish::VAIN_MAX;
 use super::{campaign_of, given_back, permits};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
-use crate::ids::{CampaignId, Due, Micros, MoverId, ShardId};
+use crate::ids::{CampaignId, Due, Micros, MoverId, NUMBER_MAX, ShardId};
 use crate::retry::PAUSE_MAX;
 use crate::rows::{Campaign, CampaignState, Hold, Leader, Link, LinkState, ShardKind, ShardState};
 use crate::store::Rows;
@@ -28,6 +29,8 @@ pub struct Scheduled {
     pub lapsed: u64,
     /// Campaigns that are done now.
     pub done: u64,
+    /// Campaigns that were passed over, as their rows make no sense. The others go on.
+    pub skipped: u64,
 }
 
 /// The lease of a leader: a turn every 2 s keeps it, and another one leads 15 s after the last.
@@ -58,35 +61,66 @@ pub fn lead(rows: &mut dyn Rows, who: MoverId) -> Result<Option<u64>, JobsError>
     Ok(Some(term))
 }
 
-/// A leader's turn. `None` if its term is over: whoever was away for long finds another leader, and
-/// changes nothing.
+/// A leader's turn. `None` if another one leads, or in another term: whoever was away for long finds
+/// that, and changes nothing. A campaign whose rows make no sense is passed over, and stops no other.
 ///
 /// # Errors
 /// [`JobsError::Store`], and those of rows that name others which are not there.
-pub fn schedule(rows: &mut dyn Rows, term: u64) -> Result<Option<Scheduled>, JobsError> {
-    if rows.leader()?.is_none_or(|leader| leader.term != term) {
+pub fn schedule(rows: &mut dyn Rows, who: MoverId, term: u64) -> Result<Option<Scheduled>, JobsError> {
+    if rows.leader()?.is_none_or(|leader| leader.term != term || leader.holder != who) {
         return Ok(None);
     }
     let mut scheduled = Scheduled { lapsed: sweep(rows)?, ..Scheduled::default() };
-    let mut running = Vec::new();
-    for mut campaign in rows.campaigns()? {
-        if campaign.state != CampaignState::Running {
-            continue;
-        }
-        if is_settled(rows, campaign.id)? {
-            campaign.state = CampaignState::Done;
-            rows.put_campaign(&campaign)?;
-            scheduled.done += 1;
-        } else {
-            running.push(campaign);
+    let (mut running, mut skipped) = (Vec::new(), BTreeSet::new());
+    for id in rows.campaign_ids()? {
+        match spare(running_or_done(rows, id))? {
+            None => {
+                skipped.insert(id);
+            }
+            Some(Turn::Running(campaign)) => running.push(*campaign),
+            Some(Turn::Done) => scheduled.done += 1,
+            Some(Turn::Still) => {}
         }
     }
     for link in rows.links()? {
         if link.state == LinkState::Open {
-            scheduled.readied += fill(rows, &link, &mut running)?;
+            scheduled.readied += fill(rows, &link, &running, &mut skipped)?;
         }
     }
+    scheduled.skipped = skipped.len() as u64;
     Ok(Some(scheduled))
+}
+
+/// The result of something that concerns one campaign. `None` if the rows of that one make no sense.
+fn spare<T>(result: Result<T, JobsError>) -> Result<Option<T>, JobsError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_of_rows() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A campaign in a leader's turn.
+enum Turn {
+    /// It has something left.
+    Running(Box<Campaign>),
+    /// Its last shard was settled.
+    Done,
+    /// It does not run.
+    Still,
+}
+
+fn running_or_done(rows: &mut dyn Rows, id: CampaignId) -> Result<Turn, JobsError> {
+    let mut campaign = campaign_of(rows, id)?;
+    if campaign.state != CampaignState::Running {
+        return Ok(Turn::Still);
+    }
+    if !is_settled(rows, id)? {
+        return Ok(Turn::Running(Box::new(campaign)));
+    }
+    campaign.state = CampaignState::Done;
+    rows.put_campaign(&campaign)?;
+    Ok(Turn::Done)
 }
 
 fn is_settled(rows: &mut dyn Rows, campaign: CampaignId) -> Result<bool, JobsError> {
@@ -103,9 +137,10 @@ fn sweep(rows: &mut dyn Rows) -> Result<u64, JobsError> {
     let now = rows.now()?;
     let lapsed = rows.lapsed(Due::at(now, LEASE), LAPSED_AT_A_TURN)?;
     for mut shard in lapsed.iter().cloned() {
+        let Some(campaign) = spare(campaign_of(rows, shard.campaign))? else { continue };
         permits::give_back(rows, shard.id, shard.claim)?;
         shard.tries.lapses = shard.tries.lapses.saturating_add(1);
-        shard.state = match given_back(&campaign_of(rows, shard.campaign)?) {
+        shard.state = match given_back(&campaign) {
             ShardState::Planned if shard.tries.lapses >= VAIN_MAX => ShardState::Held(Hold::Lapsed(shard.tries.lapses)),
             state => state,
         };
@@ -114,37 +149,70 @@ fn sweep(rows: &mut dyn Rows) -> Result<u64, JobsError> {
     Ok(lapsed.len() as u64)
 }
 
+/// A campaign that may have shards made ready on a link.
+struct Contender<'a> {
+    campaign: &'a Campaign,
+    urgency: Urgency,
+    /// The share of the link that it has used.
+    used: u64,
+}
+
 /// Makes shards of a link ready, as far as there is room.
-fn fill(rows: &mut dyn Rows, link: &Link, running: &mut [Campaign]) -> Result<u64, JobsError> {
+fn fill(
+    rows: &mut dyn Rows,
+    link: &Link,
+    running: &[Campaign],
+    skipped: &mut BTreeSet<CampaignId>,
+) -> Result<u64, JobsError> {
     let now = rows.now()?;
     let most = (u64::from(link.movers) * READY_FOR_PERMIT).min(READIED_AT_A_TURN);
     let room = most.saturating_sub(rows.count_ready(link.id)?);
     let mut contenders = Vec::new();
-    for (at, campaign) in running.iter().enumerate() {
-        if room > 0 && link.rate_at(now).and(campaign.calendar.at(now)) != Allowance::Closed {
-            contenders.push((at, urgency(rows, campaign, link, now)?));
+    for campaign in running {
+        let closed = link.rate_at(now).and(campaign.calendar.at(now)) == Allowance::Closed;
+        if room == 0 || closed || skipped.contains(&campaign.id) {
+            continue;
+        }
+        match spare(urgency(rows, campaign, link, now))? {
+            Some(urgency) => {
+                let used = rows.share_used(campaign.id, link.id)?;
+                contenders.push(Contender { campaign, urgency, used });
+            }
+            None => {
+                skipped.insert(campaign.id);
+            }
         }
     }
     let mut readied = 0;
     while readied < room {
-        let order = |(at, urgent): &(usize, Urgency)| {
-            (*urgent, Reverse(running[*at].priority), running[*at].share_used, running[*at].id)
-        };
+        let order = |of: &Contender| (of.urgency, Reverse(of.campaign.priority), of.used, of.campaign.id);
         let Some(next) = (0..contenders.len()).min_by_key(|index| order(&contenders[*index])) else { break };
-        let campaign = &mut running[contenders[next].0];
-        let Some(mut shard) = rows.first_planned(campaign.id, link.id, Due::at(now, PAUSE_MAX))? else {
-            contenders.swap_remove(next);
-            continue;
-        };
-        let share = campaign.weight.share_of(shard.left()?.bytes);
-        campaign.share_used = campaign.share_used.checked_add(share).ok_or(JobsError::TooMuch("bytes of a share"))?;
-        rows.put_campaign(campaign)?;
-        shard.state = ShardState::Ready;
-        shard.rank = rows.next_number()?;
-        rows.put_shard(&shard)?;
-        readied += 1;
+        match spare(ready_next(rows, &mut contenders[next], link, now))? {
+            Some(true) => readied += 1,
+            Some(false) => {
+                contenders.swap_remove(next);
+            }
+            None => {
+                skipped.insert(contenders.swap_remove(next).campaign.id);
+            }
+        }
     }
     Ok(readied)
+}
+
+/// Makes the next shard of a campaign ready on a link. `false` if there is none.
+fn ready_next(rows: &mut dyn Rows, of: &mut Contender, link: &Link, now: Micros) -> Result<bool, JobsError> {
+    let campaign = of.campaign;
+    let Some(mut shard) = rows.first_planned(campaign.id, link.id, Due::at(now, PAUSE_MAX))? else {
+        return Ok(false);
+    };
+    let share = campaign.weight.share_of(shard.left()?.bytes);
+    of.used = of.used.saturating_add(share).min(NUMBER_MAX);
+    rows.put_share_used(campaign.id, link.id, of.used)?;
+    shard.state = ShardState::Ready;
+    shard.rank = rows.next_number()?;
+    rows.put_shard(&shard)?;
+    Ok(true)
 }
 
 /// Whether a campaign's deadline is at risk on a link. Less is earlier.

@@ -67,7 +67,7 @@ impl Bench {
         let who = MoverId([9; 16]);
         let turn = self.store.transact(|rows| {
             let term = lead(rows, who)?.unwrap();
-            schedule(rows, term)
+            schedule(rows, who, term)
         });
         turn.unwrap().unwrap()
     }
@@ -86,13 +86,20 @@ impl Bench {
 
     fn beat(&mut self, of: &Granted, files: u64) -> BeatAnswer {
         let done = Amount { files, bytes: files * 10 };
-        let news = Beat { shard: of.shard.id, claim: of.shard.claim, done };
+        let news = Beat { shard: of.shard.id, claim: of.shard.claim, done, moved: done.bytes };
         self.store.transact(|rows| beat(rows, &news)).unwrap()
+    }
+
+    /// A heartbeat of a mover with no file that is whole, and so many bytes of one that is not.
+    fn beat_moved(&mut self, of: &Granted, moved: u64) {
+        let news = Beat { shard: of.shard.id, claim: of.shard.claim, done: Amount::default(), moved };
+        let answer = self.store.transact(|rows| beat(rows, &news)).unwrap();
+        assert_eq!(answer, BeatAnswer::GoOn(None));
     }
 
     fn report(&mut self, of: &Granted, files: u64, outcome: Outcome) -> Result<Finished, JobsError> {
         let done = Amount { files, bytes: files * 10 };
-        let report = Report { shard: of.shard.id, claim: of.shard.claim, done, outcome, chance: 0 };
+        let report = Report { shard: of.shard.id, claim: of.shard.claim, done, moved: done.bytes, outcome, chance: 0 };
         self.store.transact(|rows| finish(rows, &report))
     }
 
@@ -319,6 +326,41 @@ fn what_is_left_is_exact_and_takes_time_at_the_present_rate() {
     assert_eq!(sums.time, TimeLeft::Takes(Duration::from_secs(240)));
     bench.pass(121);
     assert_eq!(bench.left(campaign).time, TimeLeft::StandsStill);
+}
+
+#[test]
+fn bytes_of_a_file_that_is_not_whole_count_for_the_rate_and_against_lapses_and_not_for_the_sums() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    for _ in 0..9 {
+        let granted = bench.must_claim();
+        bench.beat_moved(&granted, 0);
+        bench.pass(30);
+        bench.beat_moved(&granted, 6000);
+        bench.pass(30);
+        bench.beat_moved(&granted, 6000);
+        assert_eq!(bench.link().meter.rate_at(bench.store.now), 100, "6000 bytes in a minute");
+        let sums = bench.left(campaign);
+        assert_eq!((sums.done.files, sums.left.bytes, sums.time), (0, 100, TimeLeft::Takes(Duration::from_secs(1))));
+        bench.pass(61);
+        bench.schedule();
+    }
+    assert_eq!(bench.store.all_shards().next().unwrap().tries.lapses, 1);
+    let granted = bench.must_claim();
+    bench.beat_moved(&granted, u64::MAX);
+    bench.beat_moved(&granted, 5);
+}
+
+#[test]
+fn bytes_of_a_file_that_is_not_whole_end_the_back_off_of_a_link() {
+    let (mut bench, _) = Bench::one_campaign(9);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 0, Outcome::Broken { code: FaultCode::Lost, welcome: false });
+    bench.pass(10);
+    let probe = bench.must_claim();
+    bench.beat_moved(&probe, 0);
+    assert_eq!(bench.link().back_off.failures, 1);
+    bench.beat_moved(&probe, 1);
+    assert_eq!(bench.link().back_off.failures, 0);
 }
 
 #[test]

@@ -52,6 +52,18 @@ impl Rows for Bent<'_> {
         self.rows.campaigns()
     }
 
+    fn campaign_ids(&mut self) -> Answer<Vec<CampaignId>> {
+        self.rows.campaign_ids()
+    }
+
+    fn share_used(&mut self, campaign: CampaignId, link: LinkId) -> Answer<u64> {
+        self.rows.share_used(campaign, link)
+    }
+
+    fn put_share_used(&mut self, campaign: CampaignId, link: LinkId, used: u64) -> Answer<()> {
+        self.rows.put_share_used(campaign, link, used)
+    }
+
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
         self.rows.put_campaign(campaign)
     }

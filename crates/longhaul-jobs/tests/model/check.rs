@@ -49,6 +49,10 @@ impl World {
             if let Err(error) = shard.left() {
                 found = Some(format!("{error}"));
             }
+            let stand = self.destination.standing(shard.id).len() as u64;
+            if shard.done.files > stand {
+                found = Some(format!("{:?} says that {} files stand, and {stand} do", shard.id, shard.done.files));
+            }
             let fence = self.fences.entry(shard.id).or_insert(shard.claim);
             let (before, now) = (*fence, shard.claim);
             if now.fence < before.fence || now.fence == before.fence && now.id != before.id && now.fence != Fence(0) {

@@ -3,9 +3,9 @@
 //! In: claims that movers show, and batches of one file. Out: answers, and what stands. Must not
 //! know the queue.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longhaul_jobs::{Claim, Fence, Gate, GateAction, ShardId};
+use longhaul_jobs::{Fence, Gate, GateAction, Kept, ShardId};
 
 use crate::mutants::Mutant;
 
@@ -23,8 +23,6 @@ pub(crate) enum Shown {
 /// How a batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// The file stands, and was compared.
-    Stands,
     /// It is being published.
     UnderWay,
     /// Another batch is under way.
@@ -35,8 +33,9 @@ pub(crate) enum Begun {
 
 struct Session {
     shard: ShardId,
-    claim: Claim,
-    batch: Option<FileNo>,
+    kept: Kept,
+    /// A file that is being published, and the version of its source that was read.
+    batch: Option<(FileNo, u64)>,
 }
 
 #[derive(Default)]
@@ -50,13 +49,16 @@ struct Daemon {
 pub(crate) struct Destination {
     mutant: Option<Mutant>,
     daemons: [Daemon; 2],
-    /// The claims that the root's directory keeps.
-    kept: BTreeMap<ShardId, Claim>,
+    /// The showings that the root's directory keeps.
+    kept: BTreeMap<ShardId, Kept>,
     /// The daemon that has the lock of a shard.
     locks: BTreeMap<ShardId, usize>,
-    answers: BTreeMap<(ShardId, Claim), Shown>,
-    /// How often each file was published.
+    answers: BTreeMap<(ShardId, Kept), Shown>,
+    /// The version of each file that stands.
     pub(crate) published: BTreeMap<FileNo, u64>,
+    /// The session that last published a file of a shard, and those before it.
+    publishers: BTreeMap<ShardId, Kept>,
+    retired: BTreeSet<(ShardId, Kept)>,
     /// The highest fence that was ever welcome.
     welcomed: BTreeMap<ShardId, Fence>,
     pub(crate) refused: u64,
@@ -76,34 +78,40 @@ impl Destination {
         self.broken.get_or_insert(promise);
     }
 
-    pub(crate) fn show(&mut self, at: usize, shard: ShardId, claim: Claim) {
+    pub(crate) fn show(&mut self, at: usize, shard: ShardId, shown: Kept) {
         let mut on_disk = self.kept.get(&shard).copied();
-        if self.has(Mutant::EqualFencePasses) && on_disk.is_some_and(|kept| kept.fence == claim.fence) {
-            on_disk = Some(claim);
+        if self.has(Mutant::EqualFencePasses) && on_disk.is_some_and(|kept| kept.claim.fence == shown.claim.fence) {
+            on_disk = on_disk.map(|kept| Kept { claim: shown.claim, ..kept });
         }
         let gate = self.daemons[at].gates.entry(shard).or_insert_with(|| Gate::new(on_disk));
-        let actions = gate.handle_shown(claim, on_disk);
+        let actions = gate.handle_shown(shown, on_disk);
         self.daemons[at].actions.extend(actions.into_iter().map(|action| (shard, action)));
     }
 
-    pub(crate) fn answer(&mut self, shard: ShardId, claim: Claim) -> Option<Shown> {
-        self.answers.remove(&(shard, claim))
+    pub(crate) fn answer(&mut self, shard: ShardId, session: Kept) -> Option<Shown> {
+        self.answers.remove(&(shard, session))
+    }
+
+    /// The files of a shard that stand, and their versions.
+    pub(crate) fn standing(&self, shard: ShardId) -> BTreeMap<u64, u64> {
+        let files = self.published.range((shard, 0)..=(shard, u64::MAX));
+        files.map(|((_, file), version)| (*file, *version)).collect()
     }
 
     /// A daemon goes on: by chance it ends a batch, or carries out the next action of a gate.
     pub(crate) fn step(&mut self, at: usize, chance: u64) {
         let open = self.daemons[at].sessions.iter_mut().find(|session| session.batch.is_some());
         if let Some(session) = open.filter(|_| chance.is_multiple_of(6)) {
-            let (file, claim) = (session.batch.take(), session.claim);
-            self.publish(at, file, claim);
+            let (batch, kept) = (session.batch.take(), session.kept);
+            self.publish(at, batch, kept);
             return;
         }
         let Some((shard, action)) = self.daemons[at].actions.pop_front() else { return };
         let reported = match action {
-            GateAction::EndSession(claim) => self.end_session(at, shard, claim),
-            GateAction::Keep(claim) => self.keep(at, shard, claim),
-            GateAction::Welcome(claim) => {
-                self.welcome(at, shard, claim);
+            GateAction::EndSession(session) => self.end_session(at, shard, session),
+            GateAction::Keep(shown) => self.keep(at, shard, shown),
+            GateAction::Welcome(session) => {
+                self.welcome(at, shard, session);
                 Vec::new()
             }
             GateAction::Refuse { shown, kept } => {
@@ -115,58 +123,64 @@ impl Destination {
         self.daemons[at].actions.extend(reported.into_iter().map(|action| (shard, action)));
     }
 
-    fn end_session(&mut self, at: usize, shard: ShardId, claim: Claim) -> Vec<GateAction> {
-        let under_way = |session: &Session| session.shard == shard && session.batch.is_some();
-        if self.daemons[at].sessions.iter().any(under_way) {
-            return vec![GateAction::EndSession(claim)];
+    fn end_session(&mut self, at: usize, shard: ShardId, ended: Kept) -> Vec<GateAction> {
+        let mine = |session: &Session| session.shard == shard && session.kept == ended;
+        if self.daemons[at].sessions.iter().any(|session| mine(session) && session.batch.is_some()) {
+            return vec![GateAction::EndSession(ended)];
         }
         if !self.has(Mutant::OlderGoesOn) {
-            self.daemons[at].sessions.retain(|session| session.shard != shard);
+            self.daemons[at].sessions.retain(|session| !mine(session));
         }
-        self.answers.insert((shard, claim), Shown::Ended);
-        self.daemons[at].gates.get_mut(&shard).map(|gate| gate.handle_ended(claim)).unwrap_or_default()
+        self.answers.insert((shard, ended), Shown::Ended);
+        self.daemons[at].gates.get_mut(&shard).map(|gate| gate.handle_ended(ended)).unwrap_or_default()
     }
 
-    fn keep(&mut self, at: usize, shard: ShardId, claim: Claim) -> Vec<GateAction> {
+    fn keep(&mut self, at: usize, shard: ShardId, next: Kept) -> Vec<GateAction> {
         if self.locks.contains_key(&shard) && !self.has(Mutant::KeptWithoutLock) {
-            return vec![GateAction::Keep(claim)];
+            return vec![GateAction::Keep(next)];
         }
         let before = self.kept.get(&shard).copied();
         let Some(gate) = self.daemons[at].gates.get_mut(&shard) else { return Vec::new() };
         let passes = self.mutant == Some(Mutant::EqualFencePasses);
-        if let Some(before) = before
-            && (before.fence > claim.fence || before.fence == claim.fence && before.id != claim.id && !passes)
-        {
+        let equal =
+            |before: Kept| before.claim.fence == next.claim.fence && before.claim.id != next.claim.id && !passes;
+        if let Some(before) = before.filter(|before| before.claim.fence > next.claim.fence || equal(*before)) {
             return gate.handle_overtaken(before);
         }
         let actions = gate.handle_kept();
         if self.has(Mutant::KeptNotDurable) {
             return actions;
         }
-        if before.is_some_and(|before| before.fence == claim.fence && before.id != claim.id) {
-            self.breaks(format!("{shard:?}: two claims with {:?} were kept", claim.fence));
+        if before.is_some_and(|before| before.claim.fence == next.claim.fence && before.claim.id != next.claim.id) {
+            self.breaks(format!("{shard:?}: two claims with {:?} were kept", next.claim.fence));
         }
-        if before.is_some_and(|before| before.fence > claim.fence) {
-            self.breaks(format!("{shard:?}: the kept fence fell to {:?}", claim.fence));
+        if before.is_some_and(|before| before.claim.fence > next.claim.fence) {
+            self.breaks(format!("{shard:?}: the kept fence fell to {:?}", next.claim.fence));
         }
-        self.kept.insert(shard, claim);
+        self.kept.insert(shard, next);
         actions
     }
 
-    fn welcome(&mut self, at: usize, shard: ShardId, claim: Claim) {
-        if self.daemons[at].sessions.iter().any(|session| session.shard == shard) {
+    fn welcome(&mut self, at: usize, shard: ShardId, welcome: Kept) {
+        let (here, there) = (&self.daemons[at].sessions, &self.daemons[1 - at].sessions);
+        if here.iter().any(|session| session.shard == shard) {
             self.breaks(format!("{shard:?}: a session was welcome before the older one had ended"));
+        } else if self.kept.get(&shard) == Some(&welcome)
+            && there.iter().any(|session| session.shard == shard && session.batch.is_some())
+        {
+            self.breaks(format!("{shard:?}: a session was welcome while the other daemon published"));
         }
         let highest = self.welcomed.entry(shard).or_default();
-        *highest = claim.fence.max(*highest);
-        self.daemons[at].sessions.push(Session { shard, claim, batch: None });
-        self.answers.insert((shard, claim), Shown::Welcome);
+        *highest = welcome.claim.fence.max(*highest);
+        self.daemons[at].sessions.push(Session { shard, kept: welcome, batch: None });
+        self.answers.insert((shard, welcome), Shown::Welcome);
     }
 
-    /// A mover asks for a file to be published. The lock is held until the batch is through.
-    pub(crate) fn begin(&mut self, at: usize, file: FileNo, claim: Claim) -> Begun {
+    /// A mover asks for a version of a file to be published. The lock is held until the batch is
+    /// through.
+    pub(crate) fn begin(&mut self, at: usize, (file, version): (FileNo, u64), kept: Kept) -> Begun {
         let shard = file.0;
-        let mine = |session: &&mut Session| session.shard == shard && session.claim == claim;
+        let mine = |session: &&mut Session| session.shard == shard && session.kept == kept;
         let unchecked = self.mutant == Some(Mutant::PublishUnchecked);
         if self.daemons[at].sessions.iter_mut().find(mine).is_none() {
             return Begun::Refused;
@@ -175,51 +189,64 @@ impl Destination {
             return Begun::Busy;
         }
         let mut on_disk = self.kept.get(&shard).copied();
-        if self.has(Mutant::OtherDaemonIgnored) || self.has(Mutant::KeptNotDurable) {
-            on_disk = Some(claim);
+        let same_claim = on_disk.is_some_and(|on_disk| on_disk.claim == kept.claim);
+        if self.has(Mutant::OtherDaemonIgnored)
+            || self.has(Mutant::KeptNotDurable)
+            || self.has(Mutant::SessionUnchecked) && same_claim
+        {
+            on_disk = Some(kept);
         }
-        let may = self.daemons[at].gates.get(&shard).is_some_and(|gate| gate.may_publish(claim, on_disk));
+        let may = self.daemons[at].gates.get(&shard).is_some_and(|gate| gate.may_publish(kept, on_disk));
         if !may && !unchecked {
-            self.leave(at, shard, claim);
+            self.leave(at, shard, kept);
             return Begun::Refused;
         }
-        if self.published.contains_key(&file) && !self.has(Mutant::SentWithoutComparing) {
-            return Begun::Stands;
-        }
         if let Some(session) = self.daemons[at].sessions.iter_mut().find(mine) {
-            session.batch = Some(file);
+            session.batch = Some((file, version));
         }
-        self.locks.insert(shard, at);
+        if !self.has(Mutant::LockLetGo) {
+            self.locks.insert(shard, at);
+        }
         Begun::UnderWay
     }
 
     /// Whether a mover's batch is still under way.
-    pub(crate) fn is_under_way(&self, at: usize, file: FileNo) -> bool {
-        self.daemons[at].sessions.iter().any(|session| session.batch == Some(file))
+    pub(crate) fn is_under_way(&self, at: usize, file: FileNo, kept: Kept) -> bool {
+        let batch = |session: &Session| session.batch.is_some_and(|batch| batch.0 == file);
+        self.daemons[at].sessions.iter().any(|session| session.kept == kept && batch(session))
     }
 
-    fn publish(&mut self, at: usize, file: Option<FileNo>, claim: Claim) {
-        let Some(file) = file else { return };
-        if self.welcomed.get(&file.0).is_some_and(|highest| claim.fence < *highest) {
-            self.breaks(format!("{file:?} was published by {claim:?}, and a higher claim was welcome before"));
+    fn publish(&mut self, at: usize, batch: Option<(FileNo, u64)>, kept: Kept) {
+        let Some((file, version)) = batch else { return };
+        let shard = file.0;
+        if self.welcomed.get(&shard).is_some_and(|highest| kept.claim.fence < *highest) {
+            self.breaks(format!("{file:?} was published by {kept:?}, and a higher claim was welcome before"));
         }
-        let times = self.published.entry(file).or_default();
-        *times += 1;
-        if *times > 1 {
-            self.breaks(format!("{file:?} was published twice"));
+        if self.retired.contains(&(shard, kept)) {
+            self.breaks(format!("{file:?} was published by {kept:?}, and a later session had published before"));
         }
-        if self.locks.get(&file.0) == Some(&at) {
-            self.locks.remove(&file.0);
+        if let Some(before) = self.publishers.insert(shard, kept).filter(|before| *before != kept) {
+            self.retired.insert((shard, before));
+        }
+        match self.published.insert(file, version) {
+            Some(before) if before > version => {
+                self.breaks(format!("{file:?}: version {version} was published over {before}, which is newer"));
+            }
+            Some(before) if before == version => self.breaks(format!("{file:?} was published twice")),
+            _ => {}
+        }
+        if self.locks.get(&shard) == Some(&at) {
+            self.locks.remove(&shard);
         }
     }
 
     /// A mover's session ends, by itself or as its connection broke.
-    pub(crate) fn leave(&mut self, at: usize, shard: ShardId, claim: Claim) {
-        let mine = |session: &Session| session.shard == shard && session.claim == claim;
+    pub(crate) fn leave(&mut self, at: usize, shard: ShardId, kept: Kept) {
+        let mine = |session: &Session| session.shard == shard && session.kept == kept;
         let Some(index) = self.daemons[at].sessions.iter().position(mine) else { return };
         let session = self.daemons[at].sessions.swap_remove(index);
-        self.publish(at, session.batch, claim);
-        let actions = self.daemons[at].gates.get_mut(&shard).map(|gate| gate.handle_ended(claim)).unwrap_or_default();
+        self.publish(at, session.batch, kept);
+        let actions = self.daemons[at].gates.get_mut(&shard).map(|gate| gate.handle_ended(kept)).unwrap_or_default();
         self.daemons[at].actions.extend(actions.into_iter().map(|action| (shard, action)));
     }
 
@@ -227,9 +254,9 @@ impl Destination {
     pub(crate) fn crash(&mut self, at: usize, stands: u64) {
         for session in std::mem::take(&mut self.daemons[at].sessions) {
             if stands.is_multiple_of(2) {
-                self.publish(at, session.batch, session.claim);
+                self.publish(at, session.batch, session.kept);
             }
-            self.answers.insert((session.shard, session.claim), Shown::Ended);
+            self.answers.insert((session.shard, session.kept), Shown::Ended);
         }
         self.daemons[at] = Daemon::default();
         self.locks.retain(|_, holder| *holder != at);

@@ -33,7 +33,8 @@ fn ten_thousand_fleets_keep_their_promises() {
         }
     }
     println!("{tally:?}");
-    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, steps } = tally;
+    let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, .. } = tally;
+    let (shown_again, changed, steps) = (tally.shown_again, tally.changed, tally.steps);
     for (what, times) in [
         ("files published", published),
         ("claims refused", refused),
@@ -45,6 +46,8 @@ fn ten_thousand_fleets_keep_their_promises() {
         ("files given up", given_up),
         ("files tried again", retried),
         ("files compared and not sent", compared),
+        ("claims shown again", shown_again),
+        ("files changed at the source", changed),
     ] {
         assert!(times >= seeds / 100, "{what}: {times} times only");
     }

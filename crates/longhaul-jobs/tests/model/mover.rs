@@ -2,13 +2,13 @@
 //!
 //! In: turns. Out: calls of the store and of the destination. Must not know what the world plans.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::queue::{Ask, Beat, BeatAnswer, FileFault, Finished, Granted, Outcome, Report};
 use longhaul_jobs::queue::{beat, claim, finish, raise};
-use longhaul_jobs::{AlikeWatch, Amount, Claim, MoverId, ShardId, Tenure};
+use longhaul_jobs::{AlikeWatch, Amount, Claim, Kept, MoverId, SessionId, ShardId, Tenure};
 
 use crate::destination::{Begun, Shown};
 use crate::mutants::Mutant;
@@ -26,14 +26,20 @@ pub(crate) struct Mover {
 pub(crate) struct Holding {
     pub(crate) shard: ShardId,
     pub(crate) claim: Claim,
+    session: SessionId,
     pub(crate) daemon: usize,
+    /// The versions of files that stood when it was welcome.
+    standing: BTreeMap<u64, u64>,
     total: Amount,
     tenure: Tenure,
     stage: Stage,
     next: u64,
     done: Amount,
+    moved: u64,
     given_up: BTreeSet<Vec<u8>>,
     faults: Vec<FileFault>,
+    /// The watch as it began, and as it is.
+    watch: AlikeWatch,
     alike: AlikeWatch,
 }
 
@@ -50,16 +56,29 @@ impl Holding {
         Holding {
             shard: granted.shard.id,
             claim: granted.shard.claim,
+            session: SessionId::default(),
             daemon,
+            standing: BTreeMap::new(),
             total: granted.shard.total,
             tenure: Tenure::new(asked),
             stage: Stage::Showing,
             next: 0,
             done: Amount::default(),
+            moved: 0,
+            alike: AlikeWatch::of(&granted.shard),
+            watch: AlikeWatch::of(&granted.shard),
             given_up: granted.given_up.into_iter().map(|fault| fault.path).collect(),
             faults: Vec::new(),
-            alike: AlikeWatch::default(),
         }
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        Kept { claim: self.claim, session: self.session }
+    }
+
+    fn count_done(&mut self) {
+        self.done = Amount { files: self.done.files + 1, bytes: self.done.bytes + FILE_BYTES };
+        self.next += 1;
     }
 }
 
@@ -72,16 +91,16 @@ impl World {
         let now = Duration::from_micros(self.time);
         let Some(mut holding) = self.movers[at].holding.take() else { return self.claim_shard(at, now) };
         if !holding.tenure.holds(now) {
-            self.destination.leave(holding.daemon, holding.shard, holding.claim);
+            self.destination.leave(holding.daemon, holding.shard, holding.kept());
             return;
         }
         if now >= holding.tenure.next_beat() {
-            let (shard, claim, done) = (holding.shard, holding.claim, holding.done);
-            match self.store(Some(claim), |rows| beat(rows, &Beat { shard, claim, done })) {
+            let Holding { shard, claim, done, moved, .. } = holding;
+            match self.store(Some(claim), |rows| beat(rows, &Beat { shard, claim, done, moved })) {
                 Some(BeatAnswer::GoOn(_)) => holding.tenure = Tenure::new(now),
                 Some(BeatAnswer::Stop(_)) => return self.report(&holding, Outcome::HandedBack),
                 Some(BeatAnswer::Gone) => {
-                    return self.destination.leave(holding.daemon, holding.shard, holding.claim);
+                    return self.destination.leave(holding.daemon, holding.shard, holding.kept());
                 }
                 None => {}
             }
@@ -98,19 +117,40 @@ impl World {
         }
     }
 
+    /// The mover dials again: its connection may be half-open, and the daemon before does not know.
+    fn show_again(&mut self, holding: &mut Holding) {
+        holding.daemon = self.rng.index(2);
+        holding.stage = Stage::Showing;
+        (holding.next, holding.done) = (0, Amount::default());
+        holding.faults.clear();
+        holding.alike = holding.watch.clone();
+    }
+
     fn go_on(&mut self, mut holding: Holding, now: Duration) -> Option<Holding> {
         let (shard, claim) = (holding.shard, holding.claim);
+        let answer = self.destination.answer(shard, holding.kept());
         match holding.stage {
             Stage::Showing => {
-                self.destination.show(holding.daemon, shard, claim);
+                holding.session = self.rng.session_id();
+                holding.standing = self.destination.standing(shard);
+                self.destination.show(holding.daemon, shard, holding.kept());
                 holding.stage = Stage::Waiting;
             }
-            Stage::Waiting => match self.destination.answer(shard, claim) {
-                None if self.rng.one_in(40) => holding.stage = Stage::Showing,
+            Stage::Waiting => match answer {
+                None if self.rng.one_in(40) => self.show_again(&mut holding),
                 None => {}
-                Some(Shown::Welcome) => holding.stage = Stage::Open,
+                Some(Shown::Welcome) => {
+                    if self.mutant != Some(Mutant::ComparedEarly) {
+                        holding.standing = self.destination.standing(shard);
+                    }
+                    if self.mutant == Some(Mutant::SentWithoutComparing) {
+                        holding.standing.clear();
+                    }
+                    holding.stage = Stage::Open;
+                }
                 Some(Shown::Ended) => {
-                    self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                    let outcome = self.lost(&holding);
+                    self.report(&holding, outcome);
                     return None;
                 }
                 Some(Shown::Refused(_)) if self.mutant == Some(Mutant::NeverRaised) => holding.stage = Stage::Showing,
@@ -122,21 +162,43 @@ impl World {
                     holding.stage = Stage::Showing;
                 }
             },
+            Stage::Open | Stage::Publishing if matches!(answer, Some(Shown::Ended)) => {
+                let outcome = self.lost(&holding);
+                self.report(&holding, outcome);
+                return None;
+            }
+            Stage::Open | Stage::Publishing if self.goes_wrong() && self.rng.one_in(30) => {
+                self.tally.shown_again += 1;
+                self.show_again(&mut holding);
+            }
             Stage::Open => return self.move_file(holding),
             Stage::Publishing => {
-                if let Some(Shown::Ended) = self.destination.answer(shard, claim) {
-                    self.report(&holding, Outcome::Broken(FaultCode::Lost));
-                    return None;
-                }
-                if !self.destination.is_under_way(holding.daemon, (shard, holding.next)) {
+                if !self.destination.is_under_way(holding.daemon, (shard, holding.next), holding.kept()) {
+                    holding.count_done();
+                    holding.moved += FILE_BYTES;
                     holding.stage = Stage::Open;
+                    return self.go_on_unless_alike(holding, None);
                 }
             }
         }
         Some(holding)
     }
 
-    /// The next file. A file that is published is looked at once more before it counts.
+    fn go_on_unless_alike(&mut self, mut holding: Holding, failed: Option<FaultCode>) -> Option<Holding> {
+        let Some(hold) = holding.alike.settle(failed) else { return Some(holding) };
+        self.report(&holding, Outcome::Alike(hold));
+        None
+    }
+
+    /// The outcome of a session that was lost, in one of the words for that.
+    fn lost(&mut self, holding: &Holding) -> Outcome {
+        let codes =
+            [FaultCode::Lost, FaultCode::TimedOut, FaultCode::Io, FaultCode::Unreachable, FaultCode::Terminated];
+        let code = codes[self.rng.index(codes.len())];
+        Outcome::Broken { code, welcome: !matches!(holding.stage, Stage::Showing | Stage::Waiting) }
+    }
+
+    /// The next file: it stands as it was when the mover was welcome, or it is published.
     fn move_file(&mut self, mut holding: Holding) -> Option<Holding> {
         let (shard, file) = (holding.shard, holding.next);
         if file == holding.total.files {
@@ -151,34 +213,26 @@ impl World {
             let message = PlainText::from("it cannot be read");
             holding.faults.push(FileFault { path, bytes: FILE_BYTES, code, blame: Blame::Local, message });
             holding.next += 1;
-            if let Some(hold) = holding.alike.settle(Some(code)) {
-                self.report(&holding, Outcome::Alike(hold));
-                return None;
-            }
-            return Some(holding);
+            return self.go_on_unless_alike(holding, Some(code));
         }
-        match self.destination.begin(holding.daemon, (shard, file), holding.claim) {
-            Begun::Stands => {
-                self.tally.compared += 1;
-                holding.done = Amount { files: holding.done.files + 1, bytes: holding.done.bytes + FILE_BYTES };
-                holding.next += 1;
-                holding.alike.settle(None);
-            }
+        let version = self.versions.get(&(shard, file)).copied().unwrap_or(0);
+        if holding.standing.get(&file) == Some(&version) {
+            self.tally.compared += 1;
+            holding.count_done();
+            return self.go_on_unless_alike(holding, None);
+        }
+        match self.destination.begin(holding.daemon, ((shard, file), version), holding.kept()) {
             Begun::UnderWay => {
                 holding.stage = Stage::Publishing;
                 if self.mutant == Some(Mutant::ReportedEarly) && file + 1 == holding.total.files {
-                    holding.done = Amount { files: holding.done.files + 1, bytes: holding.done.bytes + FILE_BYTES };
+                    holding.count_done();
                     return self.end(&holding);
-                }
-                if self.mutant == Some(Mutant::SentWithoutComparing) {
-                    holding.done = Amount { files: holding.done.files + 1, bytes: holding.done.bytes + FILE_BYTES };
-                    holding.next += 1;
-                    holding.stage = Stage::Open;
                 }
             }
             Begun::Busy => {}
             Begun::Refused => {
-                self.report(&holding, Outcome::Broken(FaultCode::Lost));
+                let outcome = self.lost(&holding);
+                self.report(&holding, outcome);
                 return None;
             }
         }
@@ -205,17 +259,17 @@ impl World {
     /// Reports, and leaves the session. A report that the store did not take is given up: another
     /// mover compares what stands.
     fn report(&mut self, holding: &Holding, outcome: Outcome) {
-        let Holding { shard, claim, done, .. } = *holding;
+        let Holding { shard, claim, done, moved, .. } = *holding;
         let early = self.mutant == Some(Mutant::ReportedEarly);
         if !early {
-            self.destination.leave(holding.daemon, shard, claim);
+            self.destination.leave(holding.daemon, shard, holding.kept());
         }
-        let report = Report { shard, claim, done, outcome, chance: self.rng.next() };
+        let report = Report { shard, claim, done, moved, outcome, chance: self.rng.next() };
         let rightful = self.store.all_shards().any(|row| row.id == shard && row.lease_of(claim).is_some());
         let finished = self.store(Some(claim), |rows| finish(rows, &report));
         if matches!(finished, Some(Finished::Recorded(_))) {
             self.check_report(shard, rightful);
         }
-        self.destination.leave(holding.daemon, shard, claim);
+        self.destination.leave(holding.daemon, shard, holding.kept());
     }
 }

@@ -46,11 +46,17 @@ pub(crate) enum Mutant {
     ClockBackForgotten,
     /// Files that are given up are said to be done as well.
     FailedCountedDone,
+    /// A daemon takes each showing of a claim for the one that is kept.
+    SessionUnchecked,
+    /// The lock is let go between the look at the kept claim and the renames.
+    LockLetGo,
+    /// A mover looks at what stands before it is welcome.
+    ComparedEarly,
 }
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 20] = [
+    pub(crate) const ALL: [Mutant; 23] = [
         Mutant::EqualFencePasses,
         Mutant::KeptNotDurable,
         Mutant::PublishUnchecked,
@@ -71,5 +77,8 @@ impl Mutant {
         Mutant::LapsedForgotten,
         Mutant::ClockBackForgotten,
         Mutant::FailedCountedDone,
+        Mutant::SessionUnchecked,
+        Mutant::LockLetGo,
+        Mutant::ComparedEarly,
     ];
 }

@@ -13,7 +13,7 @@ use longhaul_jobs::queue::{
 };
 use longhaul_jobs::{
     Amount, Calendar, CampaignId, CampaignState, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId,
-    PermitPlace, Rows, Segment, ShardId, ShardKind, Store,
+    PermitPlace, Rows, Segment, SessionId, ShardId, ShardKind, Store,
 };
 
 use crate::bent::Bent;
@@ -43,6 +43,8 @@ pub(crate) struct Tally {
     pub(crate) given_up: u64,
     pub(crate) compared: u64,
     pub(crate) retried: u64,
+    pub(crate) shown_again: u64,
+    pub(crate) changed: u64,
     /// The steps that shards took from state to state.
     pub(crate) steps: BTreeSet<(ShardKind, ShardKind)>,
 }
@@ -59,6 +61,8 @@ impl Tally {
         self.given_up += other.given_up;
         self.compared += other.compared;
         self.retried += other.retried;
+        self.shown_again += other.shown_again;
+        self.changed += other.changed;
         self.steps.extend(&other.steps);
     }
 }
@@ -95,6 +99,10 @@ impl Rng {
     pub(crate) fn claim_id(&mut self) -> ClaimId {
         ClaimId(self.bytes())
     }
+
+    pub(crate) fn session_id(&mut self) -> SessionId {
+        SessionId(self.bytes())
+    }
 }
 
 pub(crate) struct World {
@@ -117,6 +125,8 @@ pub(crate) struct World {
     pub(crate) permits: BTreeMap<PermitPlace, u32>,
     /// Files that cannot be read: with which fault, and how many times more.
     pub(crate) bad: BTreeMap<FileNo, (FaultCode, u64)>,
+    /// The versions of files at the source, of those that changed there.
+    pub(crate) versions: BTreeMap<FileNo, u64>,
     /// The last claim of each shard that the store had.
     pub(crate) fences: BTreeMap<ShardId, Claim>,
     highest_term: u64,
@@ -176,6 +186,7 @@ impl World {
             campaigns: Vec::new(),
             permits: BTreeMap::new(),
             bad: BTreeMap::new(),
+            versions: BTreeMap::new(),
             fences: BTreeMap::new(),
             highest_term: 0,
             tally: Tally::default(),
@@ -192,13 +203,15 @@ impl World {
 
     fn set_up(&mut self) -> Result<(), JobsError> {
         let most = |rng: &mut Rng| NonZero::new(1 + rng.below(2) as u32).unwrap_or(NonZero::<u32>::MIN);
-        let limits = SiteLimits { movers_in: most(&mut self.rng), movers_out: most(&mut self.rng) };
-        let (near, far) =
-            self.store.transact(|rows| Ok((add_site(rows, "near", limits)?, add_site(rows, "far", limits)?)))?;
-        for site in [near, far] {
+        let mut sites = Vec::new();
+        for name in ["near", "far"] {
+            let limits = SiteLimits { movers_in: most(&mut self.rng), movers_out: most(&mut self.rng) };
+            let site = self.store.transact(|rows| add_site(rows, name, limits))?;
             self.permits.insert(PermitPlace::From(site), limits.movers_out.get());
             self.permits.insert(PermitPlace::To(site), limits.movers_in.get());
+            sites.push(site);
         }
+        let (near, far) = (sites[0], sites[1]);
         for _ in 0..1 + self.rng.below(2) {
             let movers = most(&mut self.rng);
             let limits = LinkLimits { movers, rate: None };
@@ -261,7 +274,7 @@ impl World {
                 let fresh = Mover { id: MoverId(self.rng.bytes()), paused_until: 0, holding: None };
                 let dead = std::mem::replace(&mut self.movers[mover], fresh);
                 if let Some(held) = dead.holding.filter(|_| self.rng.one_in(2)) {
-                    self.destination.leave(held.daemon, held.shard, held.claim);
+                    self.destination.leave(held.daemon, held.shard, held.kept());
                 }
             }
             3 => {
@@ -284,8 +297,23 @@ impl World {
                 }
             }
             13..=15 => self.user_acts(),
+            16..=30 => self.change_source(),
             _ => {}
         }
+    }
+
+    /// Somebody writes to a file at the source.
+    fn change_source(&mut self) {
+        let shards: Vec<_> = self.store.all_shards().map(|shard| (shard.id, shard.total.files)).collect();
+        let (shard, files) = shards[self.rng.index(shards.len())];
+        let file = self.rng.below(files);
+        *self.versions.entry((shard, file)).or_default() += 1;
+        self.tally.changed += 1;
+    }
+
+    /// Whether something goes wrong yet.
+    pub(crate) fn goes_wrong(&self) -> bool {
+        !self.calm
     }
 
     /// A user holds, releases or cancels a campaign, or has its faults tried again.
@@ -360,7 +388,7 @@ impl World {
         };
         self.leaders[at].1 = term;
         let Some(term) = term else { return };
-        match self.store_as(None, Some(term), |rows| schedule(rows, term)) {
+        match self.store_as(None, Some(term), |rows| schedule(rows, who, term)) {
             Some(Some(scheduled)) => {
                 self.tally.lapsed += scheduled.lapsed;
                 if term < self.highest_term {

@@ -4,6 +4,11 @@
 
 use super::*;
 
+/// A session that failed after it had begun.
+fn broken(code: FaultCode) -> Outcome {
+    Outcome::Broken { code, welcome: true }
+}
+
 #[test]
 fn a_missing_file_gets_a_row_at_once_and_blocks_nothing() {
     let (mut bench, campaign) = Bench::one_campaign(1);
@@ -86,8 +91,8 @@ fn faults_that_are_tried_again_leave_the_others_as_they_are() {
 fn a_link_that_fails_pauses_and_is_tried_by_one_mover_until_something_goes_well() {
     let (mut bench, _) = Bench::one_campaign(9);
     let (one, two) = (bench.must_claim(), bench.claim().unwrap());
-    bench.finish(&one, 0, Outcome::Broken(FaultCode::Lost));
-    bench.finish(&two, 0, Outcome::Broken(FaultCode::Unreachable));
+    bench.finish(&one, 0, broken(FaultCode::Lost));
+    bench.finish(&two, 0, broken(FaultCode::Unreachable));
     assert_eq!(bench.link().back_off.failures, 1, "they are of one outage");
     bench.schedule();
     bench.pass(9);
@@ -96,7 +101,7 @@ fn a_link_that_fails_pauses_and_is_tried_by_one_mover_until_something_goes_well(
     let probe = bench.must_claim();
     assert!(probe.shard.id != one.shard.id && probe.shard.id != two.shard.id, "those that failed go behind");
     assert!(bench.claim().is_none(), "one tries alone");
-    bench.finish(&probe, 0, Outcome::Broken(FaultCode::Lost));
+    bench.finish(&probe, 0, broken(FaultCode::Lost));
     assert_eq!(bench.link().back_off.failures, 2);
     bench.pass(20);
     let probe = bench.must_claim();
@@ -111,7 +116,7 @@ fn a_shard_that_breaks_a_link_on_which_others_go_well_is_held() {
     let poison = bench.must_claim();
     let mut granted = poison.clone();
     for tries in 1..=5 {
-        let state = bench.finish(&granted, 0, Outcome::Broken(FaultCode::Lost));
+        let state = bench.finish(&granted, 0, broken(FaultCode::Lost));
         assert_eq!(state == ShardState::Held(Hold::Broken(FaultCode::Lost)), tries == 5, "{tries}");
         if tries == 5 {
             break;
@@ -137,11 +142,11 @@ fn a_link_is_tried_again_with_another_shard_than_the_one_that_failed() {
     let failed = bench.must_claim();
     let ready = bench.claim();
     assert!(ready.is_none());
-    bench.finish(&failed, 0, Outcome::Broken(FaultCode::Lost));
+    bench.finish(&failed, 0, broken(FaultCode::Lost));
     bench.pass(10);
     let probe = bench.must_claim();
     assert_ne!(probe.shard.id, failed.shard.id);
-    bench.finish(&probe, 0, Outcome::Broken(FaultCode::Lost));
+    bench.finish(&probe, 0, broken(FaultCode::Lost));
     bench.pass(19);
     assert_eq!(bench.schedule().readied, 0, "the first one waits for 30 s");
     bench.pass(1);
@@ -153,8 +158,11 @@ fn an_outage_holds_no_shard_however_long_it_is() {
     let (mut bench, _) = Bench::one_campaign(2);
     for _ in 0..50 {
         bench.pass(1200);
-        let probe = bench.must_claim();
-        assert_eq!(bench.finish(&probe, 0, Outcome::Broken(FaultCode::Unreachable)), ShardState::Planned);
+        for outcome in [broken(FaultCode::Unreachable), Outcome::Broken { code: FaultCode::Lost, welcome: false }] {
+            bench.pass(1200);
+            let probe = bench.must_claim();
+            assert_eq!(bench.finish(&probe, 0, outcome), ShardState::Planned);
+        }
     }
 }
 
@@ -162,7 +170,7 @@ fn an_outage_holds_no_shard_however_long_it_is() {
 fn a_denied_session_closes_its_link_until_somebody_opens_it() {
     let (mut bench, _) = Bench::one_campaign(3);
     let granted = bench.must_claim();
-    assert_eq!(bench.finish(&granted, 0, Outcome::Broken(FaultCode::Denied)), ShardState::Planned);
+    assert_eq!(bench.finish(&granted, 0, broken(FaultCode::Denied)), ShardState::Planned);
     assert_eq!(bench.link().state, LinkState::Closed(Some(FaultCode::Denied)));
     bench.pass(100_000);
     bench.schedule();
@@ -195,4 +203,74 @@ fn a_shard_whose_files_fail_alike_is_held_and_gets_no_rows() {
     assert_eq!(bench.finish(&granted, 1, Outcome::Alike(hold)), ShardState::Held(hold));
     let sums = bench.left(campaign);
     assert_eq!((bench.store.all_faults().count(), sums.left.files, sums.held.files), (0, 9, 9));
+}
+
+#[test]
+fn a_shard_that_breaks_sessions_alone_on_its_link_is_held_in_the_end() {
+    let (mut bench, _) = Bench::one_campaign(1);
+    for tries in 1..=20 {
+        bench.pass(1200);
+        let granted = bench.must_claim();
+        let state = bench.finish(&granted, 0, broken(FaultCode::Lost));
+        let held = state == ShardState::Held(Hold::Broken(FaultCode::Lost));
+        assert_eq!(held, tries == 20, "{tries}: {state:?}");
+    }
+}
+
+#[test]
+fn a_shard_that_comes_farther_each_time_is_not_held_though_its_sessions_break_and_no_file_is_whole() {
+    let (mut bench, _) = Bench::one_campaign(1);
+    for _ in 0..50 {
+        bench.pass(1200);
+        let granted = bench.must_claim();
+        bench.beat_moved(&granted, 1_000_000);
+        assert_eq!(bench.finish(&granted, 0, broken(FaultCode::Lost)), ShardState::Planned);
+    }
+}
+
+#[test]
+fn a_shard_that_was_held_as_its_files_fail_alike_goes_on_when_it_is_released() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    let granted = bench.must_claim();
+    assert!(!granted.shard.judged);
+    let hold = Hold::Alike { code: FaultCode::NotFound, alike: 8, of: 10 };
+    bench.finish(&granted, 0, Outcome::Alike(hold));
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    let granted = bench.must_claim();
+    let mut watch = crate::AlikeWatch::of(&granted.shard);
+    assert!((0..1000).all(|_| watch.settle(Some(FaultCode::NotFound)).is_none()) && watch.finish().is_none());
+    let names: Vec<String> = (0..8).map(|file| file.to_string()).collect();
+    let faults = names.iter().map(|name| fault(name, FaultCode::NotFound)).collect();
+    assert_eq!(bench.finish(&granted, 2, Outcome::Through(faults)), ShardState::Partial);
+    assert_eq!(bench.left(campaign).done.files, 2);
+}
+
+#[test]
+fn a_shard_that_was_held_for_another_reason_is_watched_as_before() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 0, broken(FaultCode::Internal));
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    assert!(!bench.must_claim().shard.judged);
+}
+
+#[test]
+fn a_fence_that_is_spent_does_not_hold_a_shard_of_a_cancelled_campaign() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    let granted = bench.must_claim();
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let refused = (granted.shard.id, granted.shard.claim);
+    let raised = bench.store.transact(|rows| raise(rows, refused, Fence(i64::MAX as u64), ClaimId([8; 16])));
+    assert_eq!(raised.unwrap(), None);
+    assert_eq!(bench.store.all_shards().next().unwrap().state, ShardState::Cancelled);
+}
+
+#[test]
+fn files_of_a_cancelled_campaign_do_not_wait_for_another_try() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 9, Outcome::Through(vec![fault("a", FaultCode::Changed)]));
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let sums = bench.left(campaign);
+    assert_eq!((sums.faults, sums.cancelled.files), (vec![], 1));
 }

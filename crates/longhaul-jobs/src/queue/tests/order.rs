@@ -64,8 +64,9 @@ fn only_the_leader_of_the_present_term_schedules() {
     bench.pass(15);
     assert_eq!(ask(&mut bench.store, two), Some(2));
     assert_eq!(ask(&mut bench.store, one), None);
-    assert_eq!(bench.store.transact(|rows| schedule(rows, 1)).unwrap(), None);
-    assert!(bench.store.transact(|rows| schedule(rows, 2)).unwrap().is_some());
+    assert_eq!(bench.store.transact(|rows| schedule(rows, one, 1)).unwrap(), None);
+    assert_eq!(bench.store.transact(|rows| schedule(rows, one, 2)).unwrap(), None, "it is another one's term");
+    assert!(bench.store.transact(|rows| schedule(rows, two, 2)).unwrap().is_some());
 }
 
 #[test]
@@ -73,4 +74,152 @@ fn ready_shards_are_bounded_by_the_permits_of_their_link() {
     let (mut bench, _) = Bench::one_campaign(100);
     assert_eq!(bench.schedule().readied, 4);
     assert_eq!(bench.schedule().readied, 0);
+}
+
+#[test]
+fn the_sizes_of_one_campaign_stop_no_other() {
+    let mut bench = Bench::new(2, None);
+    let good = bench.campaign(named("good"), 3);
+    let bad = bench.campaign(NewCampaign { priority: Priority::new(9).unwrap(), ..named("bad") }, 3);
+    let mut rows = bench.store.all_shards().filter(|shard| shard.campaign == bad).cloned().collect::<Vec<_>>();
+    rows[0].done = Amount { files: 11, bytes: 100 };
+    bench.store.transact(|to| to.put_shard(&rows[0])).unwrap();
+    let turn = bench.schedule();
+    assert_eq!((turn.skipped, turn.readied), (1, 3));
+    assert_eq!(bench.claim().unwrap().campaign.id, good);
+    rows[0].done = Amount::default();
+    bench.store.transact(|to| to.put_shard(&rows[0])).unwrap();
+    assert_eq!(bench.schedule().skipped, 0);
+}
+
+#[test]
+fn a_campaign_that_is_larger_than_can_be_counted_is_refused_where_its_shards_are_added() {
+    let mut bench = Bench::new(2, None);
+    let link = bench.link;
+    let campaign = bench.store.transact(|rows| add_campaign(rows, &named("large"))).unwrap();
+    let mut add = |number, bytes| {
+        let total = Amount { files: 1, bytes };
+        let segment = Segment { campaign, number, digest: [0; 32], total };
+        let cut = Cut { first: 0, end: 1, total };
+        bench.store.transact(|rows| add_segment(rows, &segment, link, &[cut]))
+    };
+    assert!(matches!(add(0, (1 << 60) + 1), Err(JobsError::TooMuch(_))));
+    assert!(matches!(add(0, u64::MAX), Err(JobsError::TooMuch(_))));
+    add(0, 1 << 60).unwrap();
+    assert!(matches!(add(1, 1), Err(JobsError::TooMuch(_))), "it is the sum that counts");
+    add(1, 0).unwrap();
+    bench.store.transact(|rows| begin_campaign(rows, campaign)).unwrap();
+    let least = Weight::new(1).unwrap();
+    let other = bench.campaign(NewCampaign { weight: least, ..named("other") }, 1);
+    for id in [campaign, other] {
+        bench.store.transact(|rows| rows.put_share_used(id, link, i64::MAX as u64)).unwrap();
+    }
+    assert_eq!(bench.schedule().readied, 3, "shares end at the largest number that is kept");
+}
+
+#[test]
+fn the_store_in_memory_refuses_the_numbers_that_a_file_refuses() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    let (link, mut shard) = (bench.link, bench.store.all_shards().next().unwrap().clone());
+    let share = bench.store.transact(|rows| rows.put_share_used(campaign, link, 1 << 63));
+    assert!(matches!(share, Err(JobsError::TooMuch(_))));
+    shard.total.bytes = 1 << 63;
+    assert!(matches!(bench.store.transact(|rows| rows.put_shard(&shard)), Err(JobsError::TooMuch(_))));
+    let rate = Some(1 << 63);
+    let fast = crate::rows::Link { rate, ..bench.link() };
+    assert!(matches!(bench.store.transact(|rows| rows.put_link(&fast)), Err(JobsError::TooMuch(_))));
+}
+
+/// The share of a link that a campaign has used.
+fn used(bench: &mut Bench, campaign: CampaignId) -> u64 {
+    let link = bench.link;
+    bench.store.transact(|rows| rows.share_used(campaign, link)).unwrap()
+}
+
+#[test]
+fn what_a_campaign_has_used_on_one_link_is_not_counted_on_another() {
+    let mut bench = Bench::new(1, None);
+    let first = bench.link;
+    let limits = LinkLimits { movers: NonZero::new(1).unwrap(), rate: None };
+    let (from, to) = (bench.link().from, bench.link().to);
+    let second = bench.store.transact(|rows| add_link(rows, (from, to), limits, &"".parse().unwrap())).unwrap();
+    let total = Amount { files: 10, bytes: 100 };
+    let cuts: Vec<Cut> = (0..60).map(|at| Cut { first: at * 10, end: at * 10 + 10, total }).collect();
+    let wide = bench.store.transact(|rows| {
+        let campaign = add_campaign(rows, &named("wide"))?;
+        let segment = Segment { campaign, number: 0, digest: [0; 32], total };
+        add_segment(rows, &segment, first, &cuts)?;
+        add_segment(rows, &segment, second, &cuts)?;
+        begin_campaign(rows, campaign)?;
+        Ok(campaign)
+    });
+    let wide = wide.unwrap();
+    turns(&mut bench, &[wide], 50);
+    bench.link = second;
+    let narrow = bench.campaign(named("narrow"), 100);
+    let counts = turns(&mut bench, &[wide, narrow], 20);
+    assert!(counts[0] >= 8 && counts[1] >= 8, "{counts:?}");
+    bench.link = first;
+    assert_eq!(used(&mut bench, narrow), 0, "it has nothing there");
+}
+
+#[test]
+fn a_campaign_that_is_released_or_runs_again_stands_where_the_others_do() {
+    let mut bench = Bench::new(1, None);
+    let (held, done) = (bench.campaign(named("held"), 50), bench.campaign(named("done"), 1));
+    bench.store.transact(|rows| hold(rows, held)).unwrap();
+    let granted = bench.must_claim();
+    bench.finish(&granted, 9, Outcome::Through(vec![fault("a", FaultCode::NotFound)]));
+    bench.schedule();
+    assert_eq!(bench.state(done), CampaignState::Done);
+    let other = bench.campaign(named("other"), 100);
+    turns(&mut bench, &[other], 40);
+    let least = used(&mut bench, other);
+    assert!(used(&mut bench, held) < least && used(&mut bench, done) < least);
+    bench.store.transact(|rows| release(rows, held)).unwrap();
+    bench.store.transact(|rows| retry(rows, done, Selection::All, ShardId(0))).unwrap();
+    assert_eq!((used(&mut bench, held), used(&mut bench, done)), (least, least));
+}
+
+#[test]
+fn a_campaign_of_more_than_a_thousand_shards_is_changed_as_a_whole() {
+    let (mut bench, campaign) = Bench::one_campaign(2500);
+    let states = |bench: &Bench, state| bench.store.all_shards().filter(|shard| shard.state == state).count();
+    let held: Vec<_> = bench.store.all_shards().cloned().collect();
+    let put = |bench: &mut Bench, state| {
+        let work = |rows: &mut dyn crate::Rows| {
+            held.iter().try_for_each(|shard| rows.put_shard(&crate::rows::Shard { state, ..shard.clone() }))
+        };
+        bench.store.transact(work).unwrap();
+    };
+    put(&mut bench, ShardState::Held(Hold::Lapsed(5)));
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    assert_eq!(states(&bench, ShardState::Planned), 2500);
+    put(&mut bench, ShardState::Ready);
+    bench.store.transact(|rows| hold(rows, campaign)).unwrap();
+    assert_eq!(states(&bench, ShardState::Planned), 2500);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    assert_eq!(states(&bench, ShardState::Cancelled), 2500);
+}
+
+#[test]
+fn movers_that_read_and_movers_that_write_are_bounded_by_the_limits_of_their_own_sites() {
+    let movers = |count| NonZero::new(count).unwrap();
+    for (out, into, most) in [((1, 9), (9, 9), 9), ((9, 1), (9, 9), 1), ((9, 9), (1, 9), 1), ((9, 9), (9, 1), 9)] {
+        let mut bench = Bench::new(9, None);
+        let (near, far) = (
+            SiteLimits { movers_in: movers(out.0), movers_out: movers(out.1) },
+            SiteLimits { movers_in: movers(into.0), movers_out: movers(into.1) },
+        );
+        let limits = LinkLimits { movers: movers(9), rate: None };
+        let link = bench.store.transact(|rows| {
+            let (from, to) = (add_site(rows, "near", near)?, add_site(rows, "far", far)?);
+            add_link(rows, (from, to), limits, &"".parse().unwrap())
+        });
+        bench.link = link.unwrap();
+        bench.campaign(named("one"), 20);
+        bench.schedule();
+        let claimed = (0..20).filter(|_| bench.claim().is_some()).count();
+        assert_eq!(claimed, most, "(in, out) {out:?} to {into:?}");
+    }
 }
