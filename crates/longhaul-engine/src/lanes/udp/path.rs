@@ -177,7 +177,7 @@ impl UdpPath {
     }
 
     /// The part of the network that limits, as the control sees it. `None` if it does not know, or
-    /// something else limits, or no lane of it stands; or if lanes over TCP stand beside them, whose
+    /// something else limits, or no lane of it stands; or if lanes over TCP stand beside it, whose
     /// counters tell.
     pub(crate) fn limit(&self) -> Option<Limit> {
         if self.beside.stands.load(Ordering::Relaxed) {
