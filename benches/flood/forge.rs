@@ -55,8 +55,15 @@ struct Overheard {
     sealed: Vec<(SocketAddrV4, SocketAddrV4, Vec<u8>)>,
 }
 
+impl Overheard {
+    /// Whether all that is kept is there.
+    fn is_complete(&self) -> bool {
+        self.join.is_some() && self.sealed.len() >= KEPT
+    }
+}
+
 impl Forgery {
-    /// Begins to listen, and attacks whatever lanes there come to be.
+    /// Begins to listen, and attacks the first lane once it has overheard enough of it.
     ///
     /// # Errors
     /// The system's, where this process may not do so.
@@ -92,7 +99,8 @@ fn stranger(n: u8) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Keeps the join of the first lane, and some of its packets in either direction.
+/// Keeps the join of the first lane, and some of its packets in either direction. Nothing is forged
+/// before it has all of them: what was forged is not to be overheard.
 fn listen(mut sniffer: Sniffer, daemon: SocketAddrV4, heard: &Mutex<Overheard>, over: &AtomicBool) {
     let mut client = None;
     while !over.load(Ordering::Relaxed) {
@@ -111,7 +119,7 @@ fn listen(mut sniffer: Sniffer, daemon: SocketAddrV4, heard: &Mutex<Overheard>, 
             }
             _ => {}
         }
-        if heard.sealed.len() >= KEPT {
+        if heard.is_complete() {
             return;
         }
     }
@@ -128,6 +136,13 @@ struct Attacker {
 
 impl Attacker {
     fn attack(&self, waves: ForgedWaves, over: &AtomicBool) {
+        let is_complete = || self.heard.lock().unwrap_or_else(PoisonError::into_inner).is_complete();
+        while !is_complete() {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
         let begun = Instant::now();
         let mut sent = [0u64; 3];
         let mut answer = [0; 2048];
@@ -231,6 +246,6 @@ const JOIN: u8 = 0x21;
 const SEALED_FIRST: u8 = 0x23;
 const SEALED_LAST: u8 = 0x28;
 /// Packets of a lane that are kept.
-const KEPT: usize = 256;
+const KEPT: usize = 64;
 /// Addresses of strangers, in the network of the honest client.
 const STRANGERS: u8 = 10;

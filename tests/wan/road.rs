@@ -38,10 +38,14 @@ fn a_run_tells_what_it_did_to_its_path_and_how_long_it_took_to_begin_and_to_end(
         let told = outcome.events_of("road").into_iter().filter(|event| event["queue_us"].is_u64());
         assert!(told.count() >= 1, "{transport}: {outcome}");
     }
-    let pull = far.run("pull").arg(far.daemon.url("data/f")).arg("g").finish();
-    let road = &pull.summary()["road"];
-    assert!(lies(&road["first_byte_rtts"], 2.0, 60.0), "{pull}");
-    assert!(road["queue_us"].is_null() && road["share_beside"].is_null(), "only a sender knows: {road}");
+    for transport in ["tcp", "udp"] {
+        let pull = far.run("pull").args(["--transport", transport]).arg(far.daemon.url("data/f")).arg(transport);
+        let pull = pull.finish();
+        let road = &pull.summary()["road"];
+        assert!(lies(&road["rtt_us"], 40_000.0, 80_000.0), "{transport}: {pull}");
+        assert!(lies(&road["first_byte_rtts"], 2.0, 60.0), "{transport}: {pull}");
+        assert!(road["queue_us"].is_null() && road["share_beside"].is_null(), "only a sender knows: {road}");
+    }
 }
 
 #[test]

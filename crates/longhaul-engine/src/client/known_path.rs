@@ -41,6 +41,9 @@ struct State {
     rate: Option<PathRate>,
     /// Whether lanes run over something else than TCP.
     is_mixed: bool,
+    /// Whether the UDP lanes of the last session ran beside those over TCP, and never alone: what
+    /// they carry is what those left.
+    is_beside_tcp: bool,
 }
 
 impl KnownPath {
@@ -98,7 +101,7 @@ impl KnownPath {
         let known = state.rate.or_else(recalled);
         let known = known.map(|rate| control::KnownPath { rate: rate.bytes_per_second, round_trip: rate.rtt });
         let path = UdpPath::new(share).known(known);
-        state.udp = Some(path.clone());
+        (state.udp, state.is_beside_tcp) = (Some(path.clone()), false);
         path
     }
 
@@ -118,7 +121,8 @@ impl KnownPath {
 impl State {
     /// The rate that the run found last.
     fn rate_found(&self) -> Option<PathRate> {
-        let found = self.udp.as_ref().and_then(UdpPath::finding);
+        let alone = self.udp.as_ref().filter(|_| !self.is_beside_tcp);
+        let found = alone.and_then(UdpPath::finding);
         let found = found.map(|found| PathRate { bytes_per_second: found.rate, rtt: found.round_trip });
         found.or(self.rate)
     }
@@ -145,6 +149,11 @@ impl State {
     fn tuned(&mut self, tuned: &LanesTuned) {
         if let LanesChange::AddedOverQuic(_) | LanesChange::AddedOverUdp(_) | LanesChange::Straight(_) = tuned.change {
             self.is_mixed = true;
+        }
+        match (&tuned.change, tuned.reason) {
+            (LanesChange::AddedOverUdp(_), _) => self.is_beside_tcp = true,
+            (_, LanesReason::Search(Why::UdpPaid { .. })) => self.is_beside_tcp = false,
+            _ => {}
         }
         if self.is_mixed {
             return;
@@ -192,6 +201,9 @@ const RTT_SLACK: Duration = Duration::from_millis(1);
 mod tests {
     use longhaul_core::LaneId;
     use longhaul_net::PublicKey;
+    use longhaul_proto::udp::control::UdpLaneLimit;
+    use longhaul_proto::udp::sending::UdpSample;
+    use longhaul_proto::udp::status::Counts;
 
     use super::*;
     use crate::lanes::worker::pacer::Pacer;
@@ -314,5 +326,36 @@ mod tests {
         let path = KnownPath::default();
         path.met(key(2), 2 * RTT, Some(known));
         assert!(begun_with(&path) < Some(10_000_000));
+    }
+
+    #[test]
+    fn what_udp_lanes_carry_beside_those_over_tcp_is_no_rate_of_the_path_before_they_are_alone() {
+        let (path, pacer) = (KnownPath::default(), Pacer::new(None));
+        path.met(key(2), RTT, None);
+        let udp = path.udp_path(PathShare::Fair);
+        let telling = WithKnownPath { observer: Arc::new(Nobody), known: path.clone() };
+        telling.event(tuned(9, LanesChange::AddedOverUdp(1), Why::Trying { rate: 1 }));
+        udp.begin(LaneId(1), RTT, &pacer);
+        let counts = Counts { packets: 100, bytes: 140_000, ..Counts::default() };
+        let heard = UdpSample {
+            round_trip: Some(RTT),
+            arrived_us: Some(1),
+            delay: Some(0),
+            counts,
+            lost: 0,
+            sent: 100,
+            datagram_bytes: 1472,
+            flying_bytes: 0,
+        };
+        let begun = std::time::Instant::now();
+        while udp.finding().is_none() && begun.elapsed() < Duration::from_secs(10) {
+            udp.observe(LaneId(1), &heard, UdpLaneLimit::Path, &pacer);
+            std::thread::yield_now();
+        }
+        assert!(udp.finding().is_some());
+        let rate = || path.lock().news(SystemTime::now()).and_then(|(_, facts)| facts.rate);
+        assert_eq!(rate(), None, "lanes over TCP have their part");
+        telling.event(tuned(1, LanesChange::Udp, Why::UdpPaid { before: 1, after: 2 }));
+        assert!(rate().is_some());
     }
 }

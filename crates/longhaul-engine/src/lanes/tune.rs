@@ -83,7 +83,8 @@ pub(crate) struct Demand {
     pub(crate) is_hindered: bool,
     /// Whether it did so by a window of the connections, and not by loss.
     pub(crate) is_by_window: bool,
-    /// Whether it is the network that held it up, by whatever.
+    /// Whether it is the network that held it up, by whatever, or a receiver whose system drops
+    /// datagrams.
     pub(crate) is_by_network: bool,
     /// Whether more lanes would carry no more, or take it from others.
     pub(crate) is_full: bool,

@@ -49,7 +49,8 @@ pub struct Carried {
     pub rtt: Duration,
     /// Whether loss or a window limits, and the search for the number of lanes has its result.
     pub hindered: bool,
-    /// Whether it is the network that limits, by whatever.
+    /// Whether it is the network that limits, by whatever, or a receiver whose system drops the
+    /// datagrams of lanes over [`Choice::rival`]: what these carry is what they can.
     pub by_network: bool,
     /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,

@@ -21,7 +21,8 @@
 //! 2. More than a tenth beyond the path's own loss in three intervals in a row, while less than a
 //!    quarter of the best rate of the last minute arrives; or in five, whatever arrives, unless
 //!    no more is sent in the last than a few TCP connections would send there (the equation of RFC
-//!    8083) and half of it comes: that is a slow line, and harms nobody.
+//!    8083) and half of it comes: that is a slow line, and harms nobody. Who takes all has no such
+//!    leave, and a round trip below 10 ms counts as that: on a short one few are many.
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
@@ -31,7 +32,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use longhaul_core::LaneId;
+use longhaul_core::{LaneId, PathShare};
 
 use super::drops::DropBalance;
 use super::ended::EndedLanes;
@@ -78,6 +79,8 @@ pub struct UdpBreaker {
     rates: VecDeque<(Timestamp, f64)>,
     opening: BreakerOpening,
     allows_all: bool,
+    /// Whether the session takes all that it can have.
+    takes_all: bool,
 }
 
 /// The lanes that are, and the last ones that ended.
@@ -129,6 +132,7 @@ impl UdpBreaker {
             rates: VecDeque::new(),
             opening: BreakerOpening { open: None, times: 0, good_since: now },
             allows_all: true,
+            takes_all: false,
         }
     }
 
@@ -222,6 +226,11 @@ impl UdpBreaker {
         BreakerOrder::Go(self.halved)
     }
 
+    /// The share that the session takes of the path. A fair one before it is said.
+    pub fn set_share(&mut self, share: PathShare) {
+        self.takes_all = share == PathShare::All;
+    }
+
     /// Whether the session may still take all that it can have, if it was asked to.
     pub fn allows_all(&self) -> bool {
         self.allows_all
@@ -267,7 +276,7 @@ impl UdpBreaker {
             }
             return;
         }
-        let is_slow = lost < LOST_MUCH && self.is_slow(&interval, seconds, lost - self.own);
+        let is_slow = !self.takes_all && lost < LOST_MUCH && self.is_slow(&interval, seconds, lost - self.own);
         (self.bad, self.opening.good_since) = ((self.bad.0 + 1, now), now);
         let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let is_down = rate < best * DOWN;
@@ -282,7 +291,7 @@ impl UdpBreaker {
     /// lose this part of their packets.
     fn is_slow(&self, interval: &BreakerInterval, seconds: Duration, lost: f64) -> bool {
         let packets = interval.packets.saturating_add(interval.lost) as f64;
-        let round_trip = self.round_trip.as_secs_f64().max(1e-4);
+        let round_trip = self.round_trip.as_secs_f64().max(ROUND_TRIP_SLOW);
         // Packets in a round trip: 1 / sqrt(2 p / 3), of which one for a packet's bytes drops out.
         let of_one = seconds.as_secs_f64() / (round_trip * (2.0 / 3.0 * lost).sqrt());
         packets <= TCP_CONNECTIONS * of_one
@@ -317,6 +326,8 @@ const OWN_MOST: f64 = 0.1;
 /// which one may send that is slow.
 const LOST_MUCH: f64 = 0.45;
 const TCP_CONNECTIONS: f64 = 3.0;
+/// The shortest round trip in seconds for which these are reckoned.
+const ROUND_TRIP_SLOW: f64 = 0.01;
 /// The part that is lost when a session no longer takes all that it can have.
 const ALL_LOST: f64 = 0.5;
 /// The part of the best rate below which a rate is down, and how long rates are kept.

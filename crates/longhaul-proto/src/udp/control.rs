@@ -37,6 +37,7 @@ use longhaul_core::{LaneId, PathShare};
 
 use self::carried::CarriedMost;
 use self::equal::EqualWindow;
+use self::known::TrialNews;
 pub use self::known::{KnownPath, KnownRate};
 use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
@@ -291,8 +292,8 @@ impl UdpControl {
 
     /// Takes a lane's sample, and whatever kept that lane from sending more since the one before.
     pub fn observe(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) {
-        self.lanes.add(now, lane, sample, limit);
-        self.try_known(now, lane, sample);
+        let lost = self.lanes.add(now, lane, sample, limit);
+        self.try_known(now, &TrialNews { lane, sample, limit, lost });
         if let Some(step) = self.lanes.step(now).filter(|_| self.phase == UdpPhase::Start) {
             self.start_step(&step);
         }

@@ -112,15 +112,22 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 /// A breaker and a lane whose statuses are made by hand.
 struct Statuses {
     breaker: UdpBreaker,
+    round_trip: Duration,
     counts: Counts,
     now: f64,
 }
 
 impl Statuses {
     fn new() -> Statuses {
-        let mut breaker = UdpBreaker::new(at(0.0), ROUND_TRIP);
+        Statuses::over(ROUND_TRIP, PathShare::Fair)
+    }
+
+    /// Those of a session that takes this share of a path with this round trip.
+    fn over(round_trip: Duration, share: PathShare) -> Statuses {
+        let mut breaker = UdpBreaker::new(at(0.0), round_trip);
+        breaker.set_share(share);
         breaker.begin_lane(at(0.0), LaneId(0));
-        Statuses { breaker, counts: Counts::default(), now: 0.0 }
+        Statuses { breaker, round_trip, counts: Counts::default(), now: 0.0 }
     }
 
     /// A status so many seconds later: so many packets came, and so many were found lost.
@@ -129,7 +136,7 @@ impl Statuses {
         self.counts.packets = self.counts.packets.saturating_add(came);
         self.counts.bytes = self.counts.bytes.saturating_add(came.saturating_mul(1000));
         let sample = UdpSample {
-            round_trip: (came > 0).then_some(ROUND_TRIP),
+            round_trip: (came > 0).then_some(self.round_trip),
             arrived_us: Some(0),
             delay: Some(0),
             counts: self.counts,
@@ -138,7 +145,7 @@ impl Statuses {
             datagram_bytes: 1472,
             flying_bytes: 100_000,
         };
-        self.breaker.handle_status(at(self.now), LaneId(0), &sample, ROUND_TRIP);
+        self.breaker.handle_status(at(self.now), LaneId(0), &sample, self.round_trip);
         self.breaker.poll_order(at(self.now))
     }
 
@@ -207,6 +214,18 @@ fn a_slow_line_that_loses_a_fifth_harms_nobody_and_one_that_loses_half_is_broken
         let (_, order) = Statuses::new().until(100.0, 1.0, came, lost);
         assert_eq!(matches!(order, BreakerOrder::Open(_)), opens, "{came}, {lost}: {order:?}");
     }
+}
+
+#[test]
+fn neither_a_short_round_trip_nor_who_takes_all_is_taken_for_a_slow_line() {
+    let short = Duration::from_micros(100);
+    // 1,500 packets/s are more than three TCP connections would send over 10 ms.
+    for (came, lost, opens) in [(500, 150, false), (1500, 450, true)] {
+        let (_, order) = Statuses::over(short, PathShare::Fair).until(100.0, 1.0, came, lost);
+        assert_eq!(matches!(order, BreakerOrder::Open(_)), opens, "{came}, {lost}: {order:?}");
+    }
+    let (_, order) = Statuses::over(ROUND_TRIP, PathShare::All).until(100.0, 1.0, 280, 80);
+    assert!(matches!(order, BreakerOrder::Open(_)), "{order:?}");
 }
 
 #[test]

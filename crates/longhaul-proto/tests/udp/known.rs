@@ -137,13 +137,38 @@ fn who_shares_a_known_path_by_now_keeps_a_fair_part() {
 }
 
 #[test]
-fn a_known_rate_of_a_source_that_has_little_is_no_rate() {
-    for rtt in [0.02, 0.1] {
+fn a_source_that_has_little_says_nothing_of_a_known_rate() {
+    for (rtt, times) in [(0.02, 1), (0.02, 10), (0.1, 1), (0.1, 10)] {
         let source = Some((0.0, 3.0, 2e6));
-        let mut line = Line::new(Case { rtt, source, known: Some(10 * LINE as u64), ..KNOWN });
+        let mut line = Line::new(Case { rtt, source, known: Some(times * LINE as u64), ..KNOWN });
         line.play(2.9);
-        assert!(matches!(line.control(0).known_rate(), KnownRate::Wrong), "{rtt} s");
+        let control = line.control(0);
+        assert_eq!((control.known_rate(), control.finding()), (KnownRate::Unused, None), "{times} times, {rtt} s");
         assert_eq!(line.figures().packets_lost, 0.0, "{rtt} s");
+    }
+}
+
+#[test]
+fn a_receiver_whose_system_drops_a_train_says_nothing_of_a_known_rate() {
+    for rtt in [0.02, 0.1] {
+        let twist = Some(LineTwist::Drops(0.0, 3.0, 20e6));
+        let mut line = Line::new(Case { rtt, twist, ..KNOWN });
+        line.play(2.9);
+        assert_ne!(line.control(0).known_rate(), KnownRate::Wrong, "{rtt} s");
+        assert_eq!(line.control(0).finding(), None, "{rtt} s");
+        line.play(60.0);
+        let found = line.control(0).finding().map_or(0.0, |found| found.rate as f64);
+        assert!(found > 0.97 * LINE, "{rtt} s: {found}");
+    }
+}
+
+#[test]
+fn a_lane_that_has_nothing_to_send_beside_another_one_excuses_no_known_rate() {
+    for rtt in [0.02, 0.1] {
+        let case = Case { rtt, known: Some(10 * LINE as u64), twist: Some(LineTwist::IdleLane), ..KNOWN };
+        let mut line = Line::new(case);
+        line.play(2.9);
+        assert_eq!(line.control(0).known_rate(), KnownRate::Wrong, "{rtt} s");
     }
 }
 
@@ -173,7 +198,12 @@ fn a_session_leaves_what_the_path_carried_and_no_less_than_was_known_unless_that
             (Case { known: Some(6_000_000), ..idle }, 0.0..0.1),
             (Case { share: PathShare::Polite, cubics: 1, ..KNOWN }, 0.0..0.1),
             (Case { ceiling: Some(25_000_000), ..KNOWN }, 0.0..0.1),
-            (Case { ceiling: Some(25_000_000), ..Case::ALONE }, 190.0..205.0),
+            // A rate that was asked for says what was asked for.
+            (Case { ceiling: Some(25_000_000), ..Case::ALONE }, 0.0..0.1),
+            (Case { ceiling: Some(25_000_000), share: PathShare::All, ..KNOWN }, 0.0..0.1),
+            (Case { ceiling: Some(250_000_000), ..Case::ALONE }, 980.0..1010.0),
+            // Who gives way to others takes back nothing that is known.
+            (Case { share: PathShare::Polite, event: slow, ..KNOWN }, 0.0..0.1),
         ];
         for (case, expected) in rates {
             let rate = left(Case { rtt, ..case }, 20.0);

@@ -100,6 +100,20 @@ fn what_the_receivers_system_drops_is_no_loss_of_the_path_and_caps_the_rate_for_
 }
 
 #[test]
+fn somebody_who_fills_the_receivers_socket_with_forged_packets_does_not_slow_the_sender_down() {
+    for (forged, is_held) in [(0, true), (PACKETS as u32, false)] {
+        let mut samples = steady();
+        samples.give(200, |sample| {
+            sample.counts.dropped = sample.counts.dropped.wrapping_add(1000);
+            sample.counts.wrong += forged;
+            sample.lost = 50;
+        });
+        let (limit, rate) = (samples.control.limit(), samples.control.rate());
+        assert_eq!((limit == UdpRateLimit::Receiver, rate < 50_000_000), (is_held, is_held), "{limit:?}, {rate}");
+    }
+}
+
+#[test]
 fn a_mark_of_congestion_is_a_sign_as_a_loss_is() {
     let mut samples = steady();
     let before = samples.control.rate();

@@ -114,10 +114,12 @@ impl UdpPath {
         let state = guard.get_or_insert_with(|| {
             let (now, ceiling) = (Timestamp(0), pacer.asked());
             let config = UdpControlConfig { share: self.share, ceiling, known: self.known, round_trip };
+            let mut breaker = UdpBreaker::new(now, round_trip);
+            breaker.set_share(self.share);
             PathState {
                 began: Instant::now(),
                 control: UdpControl::new(now, config),
-                breaker: UdpBreaker::new(now, round_trip),
+                breaker,
                 flying: BTreeMap::new(),
                 is_broken: false,
             }
@@ -142,6 +144,7 @@ impl UdpPath {
         state.breaker.handle_status(now, lane, sample, round_trip);
         if state.control.share() == PathShare::All && !state.breaker.allows_all() {
             state.control.set_share(PathShare::Fair);
+            state.breaker.set_share(PathShare::Fair);
         }
         state.pace(now, pacer);
     }
@@ -174,10 +177,14 @@ impl UdpPath {
     }
 
     /// The part of the network that limits, as the control sees it. `None` if it does not know, or
-    /// something else limits.
+    /// something else limits, or no lane of it stands; or if lanes over TCP stand beside it, whose
+    /// counters tell.
     pub(crate) fn limit(&self) -> Option<Limit> {
+        if self.beside.stands.load(Ordering::Relaxed) {
+            return None;
+        }
         let guard = self.lock();
-        let control = &guard.as_ref()?.control;
+        let control = &guard.as_ref().filter(|state| !state.flying.is_empty())?.control;
         match control.limit() {
             UdpRateLimit::Shared => Some(Limit::NetworkShared),
             UdpRateLimit::Path if control.is_held_by_loss() => Some(Limit::NetworkLoss),
@@ -260,6 +267,12 @@ mod tests {
         assert_eq!(path.leave(&pacer), PathLeave::Full, "the other one's count too");
         path.end(LaneId(2));
         assert_eq!(path.leave(&pacer), PathLeave::Data);
+        // A round is over after a round trip.
+        let begun = Instant::now();
+        while path.finding().is_none() && begun.elapsed() < Duration::from_secs(10) {
+            path.observe(LaneId(1), &sample(10, 1000), UdpLaneLimit::Path, &pacer);
+            std::thread::yield_now();
+        }
         assert_eq!(path.finding().map(|found| found.round_trip), Some(ROUND_TRIP), "what arrived is known");
         // Somebody asks for less than the path has.
         pacer.set_rate(Some(first / 2));
@@ -277,6 +290,30 @@ mod tests {
         assert!(path.beside().is_some());
         path.set_beside(0);
         assert!(path.beside().is_none());
+    }
+
+    #[test]
+    fn a_path_names_what_limits_only_while_it_has_lanes_and_none_over_tcp_stand_beside_them() {
+        let (path, pacer) = (UdpPath::new(PathShare::Fair), Pacer::new(None));
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        let mut heard = sample(10, 1000);
+        path.observe(LaneId(1), &heard, UdpLaneLimit::Path, &pacer);
+        // The receiver's system drops, and the round is over in which it does.
+        let begun = Instant::now();
+        while path.limit() != Some(Limit::Receiver) && begun.elapsed() < Duration::from_secs(10) {
+            let packets = heard.counts.packets + 10;
+            heard = sample(packets, 1000);
+            heard.counts.dropped = packets as u32;
+            path.observe(LaneId(1), &heard, UdpLaneLimit::Path, &pacer);
+            std::thread::yield_now();
+        }
+        assert_eq!(path.limit(), Some(Limit::Receiver));
+        path.set_beside(1);
+        assert_eq!(path.limit(), None, "lanes over TCP stand beside it");
+        path.set_beside(0);
+        assert_eq!(path.limit(), Some(Limit::Receiver));
+        path.end(LaneId(1));
+        assert_eq!(path.limit(), None, "its lanes have gone");
     }
 
     #[test]

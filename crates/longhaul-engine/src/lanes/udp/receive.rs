@@ -11,7 +11,7 @@ use std::time::Duration;
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::UDP_DATAGRAM_BYTES_SAFE;
 use longhaul_core::{Fault, FaultCode};
-use longhaul_net::{Opener, ReceivedPiece};
+use longhaul_net::{Opener, ReceivedPiece, UdpFigure};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::packet::{
     CloseReason, DataPlace, LaneIndex, OUTER_BYTES, Outer, OuterBody, Serial, SizeSearch, TAG_BYTES, UnitBody,
@@ -85,6 +85,8 @@ pub(crate) fn run(
     let config = UdpReceivingConfig { slot_bytes: means.slot_bytes as u64, admit, round_trip };
     let machine = UdpReceiving::new(clock.now(), config);
     let slots = Slots::promised(claimed);
+    // An end that sends nothing that is answered measures none.
+    joined.lane.handle.set(UdpFigure::RttMinUs, joined.round_trip.as_micros() as u64);
     let here = joined.here;
     let (scratch, used) = (Vec::new(), clock.now());
     let core = Core { machine, slots, means, here, scratch, has_moved: false, used, closed: None };

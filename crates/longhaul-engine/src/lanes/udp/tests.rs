@@ -161,8 +161,12 @@ fn promising(mut joined: JoinedUdp, slab: &Arc<Slab>) -> JoinedUdp {
     if joined.claimed.is_empty() {
         joined.claimed = (0..WINDOW).map_while(|_| slab.try_claim()).collect();
     }
+    joined.round_trip = OF_JOIN;
     joined
 }
+
+/// The round trip of a join.
+const OF_JOIN: Duration = Duration::from_millis(7);
 
 /// The end of a lane, as both ends saw it.
 struct Ended {
@@ -170,6 +174,8 @@ struct Ended {
     reported: Vec<u32>,
     settled: Vec<u32>,
     resent: u64,
+    /// The round trip that the receiver's end has.
+    round_trip: Duration,
     landed: UdpLanded,
     received: Result<(), Fault>,
     came: Vec<(u32, Piece, Option<Vec<u8>>)>,
@@ -219,6 +225,7 @@ fn carry(
         reported: feed.sent,
         settled: feed.settled,
         resent: of_sender.get(UdpFigure::Resent),
+        round_trip: Duration::from_micros(of_receiver.get(UdpFigure::RttMinUs)),
         landed,
         received,
         came: came.units,
@@ -230,6 +237,7 @@ fn carry(
 fn check(ended: &Ended, units: &[UdpUnit<Vec<u8>>]) {
     assert_eq!(ended.sent, Ok(()));
     assert!(ended.received.is_ok(), "{:?}", ended.received);
+    assert_eq!(ended.round_trip, OF_JOIN, "a receiver measures none of its own");
     let count = units.len() as u32;
     assert_eq!(ended.landed, UdpLanded { below: count, beyond: Vec::new() });
     let mut reported = ended.reported.clone();

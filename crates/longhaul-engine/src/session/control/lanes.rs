@@ -248,7 +248,7 @@ impl SessionLanes {
     /// `by`: the part that limited the last second, if it is known.
     pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
         let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        let is_by_network = is_hindered || matches!(by, Some(Limit::NetworkRate | Limit::NetworkShared));
+        let is_by_network = is_by_transport(by, self.pool.path().limit);
         let is_by_window = by == Some(Limit::NetworkWindow);
         let demand = Demand { remaining: self.remaining, is_hindered, is_by_window, is_by_network, is_full: false };
         let mut target = None;
@@ -391,6 +391,17 @@ impl ControlLink {
     }
 }
 
+/// Whether the transport of the lanes limited a second: the network, by whatever; or, where the
+/// control of lanes over UDP names a receiver (`named`), whose system drops their datagrams. A
+/// receiver that is slow otherwise is so over each transport.
+fn is_by_transport(by: Option<Limit>, named: Option<Limit>) -> bool {
+    match by {
+        Some(Limit::NetworkLoss | Limit::NetworkWindow | Limit::NetworkRate | Limit::NetworkShared) => true,
+        Some(Limit::Receiver) => named == Some(Limit::Receiver),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,5 +418,13 @@ mod tests {
         claims.give_back(LaneId(2));
         let taken = [3, 4].map(|id| claims.lend_to(LaneId(id)));
         assert_eq!(taken, [true, false]);
+    }
+
+    #[test]
+    fn a_receiver_whose_system_drops_datagrams_is_counted_against_lanes_over_udp_and_a_slow_one_is_not() {
+        let receiver = Some(Limit::Receiver);
+        assert!(is_by_transport(receiver, receiver));
+        assert!(!is_by_transport(receiver, None) && !is_by_transport(Some(Limit::Target), receiver));
+        assert!(is_by_transport(Some(Limit::NetworkRate), None) && !is_by_transport(None, receiver));
     }
 }

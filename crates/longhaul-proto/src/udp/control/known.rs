@@ -18,7 +18,7 @@ use longhaul_core::{LaneId, PathShare};
 
 use super::rounds::ROUND_SHORTEST;
 use super::start::{FIRST_PACKET, FIRST_PACKETS};
-use super::{UdpControl, UdpControlConfig, UdpPhase};
+use super::{UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase};
 use crate::time::Timestamp;
 use crate::udp::sending::UdpSample;
 
@@ -35,7 +35,8 @@ pub struct KnownPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownRate {
     /// None was left, or the path has another round trip now, or it is no more than what an unknown
-    /// path is begun with.
+    /// path is begun with; or it was tried, and another part than the path carried too little of
+    /// it.
     Unused,
     /// It is tried.
     Tried,
@@ -55,8 +56,23 @@ pub(super) struct KnownTrial {
     lanes: BTreeMap<LaneId, TrialLane>,
     /// When the first bytes were heard of.
     begun: Option<Timestamp>,
-    /// Packets found lost.
+    /// Packets found lost on the path.
     lost: f64,
+    /// Whether the receiver's system dropped any.
+    is_dropped: bool,
+}
+
+/// The news of a lane, while a known rate is tried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrialNews<'a> {
+    /// The lane.
+    pub(super) lane: LaneId,
+    /// Its sample.
+    pub(super) sample: &'a UdpSample,
+    /// The reason why it sent no more.
+    pub(super) limit: UdpLaneLimit,
+    /// Packets that the path lost.
+    pub(super) lost: u32,
 }
 
 /// The stage of a trial.
@@ -75,6 +91,8 @@ struct TrialLane {
     first: Option<(u64, u32)>,
     last: (u64, u32),
     packets: u64,
+    /// Whether another part than the path kept it from sending more, at any moment.
+    is_limited: bool,
 }
 
 /// The finding of a train.
@@ -111,6 +129,7 @@ impl KnownTrial {
             lanes: BTreeMap::new(),
             begun: None,
             lost: 0.0,
+            is_dropped: false,
         })
     }
 
@@ -136,16 +155,25 @@ impl KnownTrial {
         self.lost >= LOST_LEAST && self.lost > expected + SIGMAS * expected.sqrt()
     }
 
-    /// Takes a sample of a lane. Gives the finding of the train, once.
-    fn take(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, round_trip: f64) -> Option<TrainFinding> {
-        let lane = self.lanes.entry(lane).or_default();
+    /// Whether it says nothing of the path if little arrives: no lane had enough to send, or the
+    /// receiver's system dropped a part. All lanes draw on one account.
+    pub(super) fn is_starved(&self) -> bool {
+        self.is_dropped || self.lanes.values().all(|lane| lane.is_limited)
+    }
+
+    /// Takes the news of a lane. Gives the finding of the train, once.
+    fn take(&mut self, now: Timestamp, news: &TrialNews<'_>, round_trip: f64) -> Option<TrainFinding> {
+        let sample = news.sample;
+        let lane = self.lanes.entry(news.lane).or_default();
+        lane.is_limited |= news.limit != UdpLaneLimit::Path;
+        self.is_dropped |= sample.counts.dropped > 0;
         if let Some(at) = sample.arrived_us.filter(|_| sample.counts.bytes > lane.last.0) {
             lane.last = (sample.counts.bytes, at);
             lane.packets = sample.counts.packets;
             lane.first.get_or_insert(lane.last);
             self.begun.get_or_insert(now);
         }
-        self.lost += f64::from(sample.lost);
+        self.lost += f64::from(news.lost);
         if self.stage == TrialStage::Unvalidated {
             return None;
         }
@@ -192,35 +220,38 @@ impl UdpControl {
 
     /// The path as this session leaves it to the next one: the most that it carried and its
     /// shortest round trip. `None` if that says less than what was known: the path was never full,
-    /// and what was known of it may still be so.
+    /// or this session gave way to others, and what was known of it may still be so. `None` as well
+    /// if it carried the rate that was asked for, which says only that it carries as much.
     pub fn finding(&self) -> Option<KnownPath> {
         let was_full = self.start.is_over || self.delay.edge_age.is_finite();
-        let is_all = was_full && self.share != PathShare::Polite || self.start.known == KnownRate::Wrong;
+        let is_all = (was_full || self.start.known == KnownRate::Wrong) && self.share != PathShare::Polite;
         let rate = self.capacity();
-        (rate > 0 && (is_all || rate > self.start.left))
+        let is_asked_for = (rate as f64 / self.pace.ceiling - 1.0).abs() < NEAR_CEILING;
+        (rate > 0 && !is_asked_for && (is_all || rate > self.start.left))
             .then(|| KnownPath { rate, round_trip: Duration::from_secs_f64(self.lanes.least()) })
     }
 
-    /// Takes a sample while a known rate is tried.
-    pub(super) fn try_known(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample) {
+    /// Takes the news of a lane while a known rate is tried.
+    pub(super) fn try_known(&mut self, now: Timestamp, news: &TrialNews<'_>) {
         let round_trip = self.lanes.round_trip();
         let Some(trial) = self.start.trial.as_mut().filter(|_| self.phase == UdpPhase::Start) else { return };
-        match trial.take(now, lane, sample, round_trip) {
+        match trial.take(now, news, round_trip) {
             None => {}
             Some(TrainFinding::Came) => trial.stage = TrialStage::Unvalidated,
             Some(TrainFinding::Slower(rate)) => self.retreat(rate),
         }
     }
 
-    /// The known rate is not what the path carries: what is known is that this much arrived. Half
-    /// of it is sent for a round trip, until what was sent before is out of the way, and then the
-    /// path is looked for as if nothing had been known.
+    /// The known rate is not what the path carries, or not what there was to send: what is known is
+    /// that this much arrived. Half of it is sent for a round trip, until what was sent before is
+    /// out of the way, and then the path is looked for as if nothing had been known.
     pub(super) fn retreat(&mut self, arrived: f64) {
         let usual = self.start.usual_rate(self.lanes.round_trip());
         let rate = if arrived.is_finite() { RETREAT * arrived } else { 0.0 };
         self.pace.rate = rate.clamp(usual, self.pace.rate.max(usual)).min(self.pace.ceiling);
+        let is_starved = self.start.trial.as_ref().is_some_and(KnownTrial::is_starved);
         self.start.begin_again(HOLD * self.lanes.round_trip());
-        self.start.known = KnownRate::Wrong;
+        self.start.known = if is_starved { KnownRate::Unused } else { KnownRate::Wrong };
         self.losses.pardon = HOLD as u32;
         self.losses.bound_own(0.0);
     }
@@ -256,5 +287,7 @@ const LATE: Duration = Duration::from_millis(25);
 const BEYOND: f64 = 0.2;
 /// Round trips until what was sent before a retreat is out of the way.
 const HOLD: f64 = 1.25;
+/// A rate that is as near as this to the one that was asked for is that one.
+const NEAR_CEILING: f64 = 0.1;
 /// The part of what arrived that is sent after a known rate turned out wrong.
 const RETREAT: f64 = 0.5;

@@ -24,12 +24,15 @@ impl ReceiverCap {
     /// Takes a round; `asked` is the rate without a cap. Drops lower it once in a round trip, as
     /// what is on its way was sent before; without drops it rises step by step until it is no cap
     /// any more. A receiver that stood still for a moment is not held to the rate of that moment.
+    /// Drops of a socket that somebody else fills with forged packets lower nothing: a lower rate
+    /// would leave them more room, and nothing else.
     pub(super) fn take(&mut self, round: &UdpRound, round_trip: f64, asked: f64) {
         self.lowered += round.seconds;
         self.quiet += round.seconds;
         let part = if self.mean > 0.0 { (round.seconds / MEAN_SECONDS).min(1.0) } else { 1.0 };
         self.mean += (round.rate - self.mean) * part;
-        if round.dropped > 0 {
+        let is_flooded = f64::from(round.wrong) > FORGED * round.packets;
+        if round.dropped > 0 && !is_flooded {
             self.quiet = 0.0;
             if self.lowered > round_trip + round.seconds {
                 (self.rate, self.lowered) = (TAKES * self.rate.min(asked).min(self.mean), 0.0);
@@ -57,6 +60,9 @@ impl ReceiverCap {
 const MEAN_SECONDS: f64 = 1.0;
 /// The part of what it took that is sent to a receiver whose system drops.
 const TAKES: f64 = 0.9;
+/// Forged packets for each packet that came, from which on the drops are theirs. Those whose place
+/// is taken already are not counted.
+const FORGED: f64 = 0.25;
 /// Seconds without a drop after which it rises, and the part of it by which it does in a second.
 const QUIET_SECONDS: f64 = 1.0;
 const FASTER: f64 = 0.1;

@@ -39,6 +39,8 @@ pub(super) struct UdpRound {
     pub(super) marked: u32,
     /// Datagrams that the receiver's system dropped.
     pub(super) dropped: u32,
+    /// Packets that did not open: somebody else's.
+    pub(super) wrong: u32,
     /// The shortest queue in seconds. `None` if no packet came.
     pub(super) queue: Option<f64>,
     /// No lane took all turns that it had, as it had nothing to send, or was not admitted to.
@@ -156,8 +158,8 @@ impl LaneRounds {
         }
     }
 
-    /// Takes a sample of a lane.
-    pub(super) fn add(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) {
+    /// Takes a sample of a lane. Gives the packets that the path lost.
+    pub(super) fn add(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) -> u32 {
         self.datagram_bytes = f64::from(sample.datagram_bytes).max(1.0);
         self.time(now, sample.round_trip);
         self.resume(now, lane, sample);
@@ -187,6 +189,7 @@ impl LaneRounds {
             sums.lost += f64::from(lost);
             sums.marked = sums.marked.saturating_add(news.marked);
             sums.dropped = sums.dropped.saturating_add(dropped);
+            sums.wrong = sums.wrong.saturating_add(news.wrong);
             sums.queue = match (sums.queue, queue) {
                 (Some(least), Some(queue)) => Some(least.min(queue)),
                 (least, queue) => least.or(queue),
@@ -195,6 +198,7 @@ impl LaneRounds {
         if let Some(queue) = queue {
             self.queue = (queue, now);
         }
+        lost
     }
 
     /// Begins a round anew if this is the first news after a time without any: its rate would be
@@ -300,6 +304,7 @@ struct LaneNews {
     packets: u64,
     bytes: u64,
     marked: u32,
+    wrong: u32,
     /// The microseconds in which they arrived. `None` for the first ones.
     span_us: Option<u64>,
 }
@@ -337,6 +342,7 @@ impl LaneTotals {
             bytes: if resumes { 0 } else { next.bytes.saturating_sub(last.bytes).min(possible) },
             // The totals of a connection that has found a new path begin anew.
             marked: next.marked.saturating_sub(last.marked),
+            wrong: next.wrong.wrapping_sub(last.wrong),
             span_us,
         }
     }

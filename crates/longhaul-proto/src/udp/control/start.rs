@@ -139,12 +139,13 @@ impl UdpControl {
         if is_sent {
             self.others.look(step.rate, self.lanes.round_trip(), step.lost / (step.packets + step.lost).max(1.0));
         }
-        if is_sent && (queued || trial.loses_more_than(LOST_START)) {
+        let is_starved = trial.is_starved();
+        if is_sent && !is_starved && (queued || trial.loses_more_than(LOST_START)) {
             // It arrives as fast as the path carries it.
             return self.leave_start();
         }
         if queued || is_lossy {
-            let arrived = if is_sent { trial.rate() } else { step.rate };
+            let arrived = if is_sent && !is_starved { trial.rate() } else { step.rate };
             return self.retreat(arrived);
         }
         if trial.is_beyond_train(self.lanes.base()) && step.rate > PROVEN * trial.rate() {
@@ -166,6 +167,8 @@ impl UdpControl {
         self.start.grown = match (grows, self.pace.limited) {
             (true, _) => (round.rate, 0),
             (false, Some(_)) => (rate, rounds),
+            // What the receiver's system takes is not what the path carries.
+            (false, None) if self.pace.receiver.is_on() => (rate, rounds),
             (false, None) => (rate, rounds + 1),
         };
         if self.pace.rate >= self.pace.ceiling && round.rate > USED * self.pace.ceiling {
@@ -189,8 +192,8 @@ impl UdpControl {
 
     fn leave_start(&mut self) {
         self.start.is_over = true;
-        if self.start.trial.take().is_some() {
-            self.start.known = KnownRate::Wrong;
+        if let Some(trial) = self.start.trial.take() {
+            self.start.known = if trial.is_starved() { KnownRate::Unused } else { KnownRate::Wrong };
             self.losses.bound_own(0.0);
         }
         // The last rounds may have lost in a queue that is too short to be seen.

@@ -193,6 +193,7 @@ impl LineSession {
                 };
                 self.ask = now + self.control.ask_after().as_secs_f64();
                 let (id, round_trip) = (LaneId(n as u32), self.control.round_trip());
+                self.breaker.set_share(self.control.share());
                 self.breaker.handle_status(at(now), id, &sample, round_trip);
                 self.control.observe(at(now), id, &planted(self.mutant, sample), limit);
             }
