@@ -17,8 +17,7 @@ use tempfile::NamedTempFile;
 use crate::error::ManifestError;
 use crate::head::{HEAD_NAME, Head, Lists, SEGMENT_ITEMS_MAX, SEGMENTS_MAX, Segment};
 use crate::item::Item;
-use crate::lock::Lock;
-use crate::progress::PROGRESS_NAME;
+use crate::lock::{Lock, PROGRESS_NAME};
 use crate::sealed::{Sealed, check_file};
 use crate::segment::SegmentWriter;
 

@@ -63,6 +63,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
+/// The name of the record of an unfinished manifest.
+pub(crate) const PROGRESS_NAME: &str = "progress.lhp";
 /// The name of the lock's file.
 const LOCK_NAME: &str = "lock.lhp";
 /// Times that a lock file may be gone as soon as it is locked.

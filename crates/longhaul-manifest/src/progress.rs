@@ -16,6 +16,7 @@ use crate::draft::{Draft, DraftStart, Finished};
 use crate::error::ManifestError;
 use crate::head::Segment;
 use crate::item::Item;
+use crate::lock::PROGRESS_NAME;
 
 /// The record of a scan that goes on.
 pub(crate) struct Progress {
@@ -283,8 +284,6 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The name of the record.
-pub(crate) const PROGRESS_NAME: &str = "progress.lhp";
 /// Kinds of frames.
 const TERMS: u8 = b'T';
 const SEGMENT: u8 = b'S';

@@ -151,7 +151,7 @@ fn a_directory_that_cannot_be_entered_is_omitted_and_counted() {
     let top = tempfile::tempdir().unwrap();
     plant(top.path(), [("a/x", "1"), ("b", "2")]);
     let closed = top.path().join("tree/a");
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
     let (made, ear) = made(&asked(top.path()));
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     // The superuser enters everything.
