@@ -54,7 +54,7 @@ impl SqliteStore {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let failed = |source| SqliteError::failed(path, "it cannot be opened", source);
-        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        let mut connection = Connection::open_with_flags(in_real_directory(path), flags).map_err(failed)?;
         connection.busy_timeout(BUSY).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         schema::check(&connection, path, schema::MIGRATIONS.len())?;
@@ -92,6 +92,17 @@ impl Store for SqliteStore {
         let result = work(&mut rows::SqliteRows::new(&transaction, path, now))?;
         transaction.commit().map_err(failed("a transaction cannot be committed"))?;
         Ok(result)
+    }
+}
+
+/// The path with the links in its directory followed: SQLite's `NOFOLLOW` refuses a link anywhere in
+/// a path, and only the file itself must not be one. A directory that is not there stays as it is
+/// written, and SQLite says so.
+fn in_real_directory(path: &Path) -> PathBuf {
+    let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    match (parent.map(Path::canonicalize), path.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
     }
 }
 

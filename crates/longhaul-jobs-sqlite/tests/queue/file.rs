@@ -30,6 +30,19 @@ fn a_commit_is_seen_by_others_who_have_the_file_open() {
 }
 
 #[test]
+fn a_directory_may_be_behind_a_link_and_the_file_itself_may_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (real, linked) = (directory.path().join("real"), directory.path().join("linked"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &linked).unwrap();
+    drop(SqliteStore::open(&linked.join("queue.db")).unwrap());
+    assert!(real.join("queue.db").is_file());
+    std::os::unix::fs::symlink(real.join("queue.db"), real.join("link.db")).unwrap();
+    let refused = SqliteStore::open(&linked.join("link.db")).err().unwrap();
+    assert!(refused.to_string().contains("link.db"), "{refused}");
+}
+
+#[test]
 fn a_transaction_that_fails_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = SqliteStore::open(&directory.path().join("queue.db")).unwrap();
