@@ -95,9 +95,9 @@ impl Store for SqliteStore {
     }
 }
 
-/// The path with the links in its directory followed: SQLite's `NOFOLLOW` refuses a link anywhere in
-/// a path, and only the file itself must not be one. A directory that is not there stays as it is
-/// written, and SQLite says so.
+/// The path with the links in its directory followed: SQLite's `NOFOLLOW` refuses a link anywhere
+/// in a path, and only the file itself must not be one. A directory that is not there stays as it
+/// is written, and SQLite says so.
 fn in_real_directory(path: &Path) -> PathBuf {
     let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
     match (parent.map(Path::canonicalize), path.file_name()) {

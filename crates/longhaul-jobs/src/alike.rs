@@ -25,8 +25,8 @@ pub struct AlikeWatch {
 }
 
 impl AlikeWatch {
-    /// The watch over a shard that was claimed. It says nothing of one that a user released after it
-    /// had been held as its files fail alike: the others are moved then.
+    /// The watch over a shard that was claimed. It says nothing of one that a user released after
+    /// it had been held as its files fail alike: the others are moved then.
     pub fn of(shard: &Shard) -> AlikeWatch {
         AlikeWatch { judged: shard.judged, ..AlikeWatch::default() }
     }

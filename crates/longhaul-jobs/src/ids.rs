@@ -76,9 +76,9 @@ pub struct Due {
 }
 
 /// The largest number that every backend can keep.
-pub(crate) const NUMBER_MAX: u64 = i64::MAX as u64;
+pub(crate) const ROW_NUMBER_MAX: u64 = i64::MAX as u64;
 /// The last fence.
-const FENCE_MAX: u64 = NUMBER_MAX;
+const FENCE_MAX: u64 = ROW_NUMBER_MAX;
 
 impl Micros {
     /// The time so much later.
@@ -95,8 +95,8 @@ impl Micros {
 }
 
 impl Fence {
-    /// Whether a destination believes it. Claims one after the other never come so far; a higher one
-    /// was made up, and if it were kept, no store could give out a higher one.
+    /// Whether a destination believes it. Claims one after the other never come so far; a higher
+    /// one was made up, and if it were kept, no store could give out a higher one.
     pub const fn may_be_shown(self) -> bool {
         self.0 <= FENCE_MAX / 2
     }

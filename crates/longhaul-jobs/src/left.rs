@@ -81,8 +81,7 @@ pub enum TimeLeft {
 /// [`JobsError::NoCampaign`], [`JobsError::TooMuch`] for sums beyond 64 bits,
 /// [`JobsError::BadRow`], [`JobsError::Store`].
 pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError> {
-    let is_cancelled =
-        rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?.state == CampaignState::Cancelled;
+    let state = rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?.state;
     let zero = Amount::default();
     let mut sums = Left {
         total: zero,
@@ -92,7 +91,7 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
         left: zero,
         held: zero,
         links: Vec::new(),
-        faults: faults(rows, campaign, is_cancelled)?,
+        faults: faults(rows, campaign, state)?,
         time: TimeLeft::Nothing,
     };
     for sum in rows.shard_sums(campaign)? {
@@ -135,10 +134,10 @@ fn link_left<'a>(rows: &mut dyn Rows, links: &'a mut Vec<LinkLeft>, id: LinkId) 
 }
 
 /// Failed files by fault. Those of a cancelled campaign that waited are not tried again.
-fn faults(rows: &mut dyn Rows, campaign: CampaignId, is_cancelled: bool) -> Result<Vec<FaultLeft>, JobsError> {
+fn faults(rows: &mut dyn Rows, campaign: CampaignId, campaign_is: CampaignState) -> Result<Vec<FaultLeft>, JobsError> {
     let mut faults: Vec<FaultLeft> = Vec::new();
     for sum in rows.fault_sums(campaign)? {
-        if is_cancelled && sum.state == FaultState::Waiting {
+        if campaign_is == CampaignState::Cancelled && sum.state == FaultState::Waiting {
             continue;
         }
         let at = faults.iter().position(|fault| fault.code == sum.code).unwrap_or_else(|| {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, NUMBER_MAX, ShardId, SiteId};
+use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ROW_NUMBER_MAX, ShardId, SiteId};
 use crate::rows::{
     Campaign, FailedFile, FaultState, Leader, Link, Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site,
 };
@@ -53,7 +53,7 @@ impl Memory {
 
 /// Numbers as every backend keeps them: a larger one is refused here as it is there.
 fn bounded(numbers: &[u64]) -> Result<(), JobsError> {
-    if numbers.iter().all(|number| *number <= NUMBER_MAX) {
+    if numbers.iter().all(|number| *number <= ROW_NUMBER_MAX) {
         Ok(())
     } else {
         Err(JobsError::TooMuch("numbers of a row"))
@@ -62,7 +62,7 @@ fn bounded(numbers: &[u64]) -> Result<(), JobsError> {
 
 /// A sum as every backend can make it.
 fn sum(one: Amount, other: Amount) -> Result<Amount, JobsError> {
-    let sum = one.plus(other).filter(|sum| sum.files <= NUMBER_MAX && sum.bytes <= NUMBER_MAX);
+    let sum = one.plus(other).filter(|sum| sum.files <= ROW_NUMBER_MAX && sum.bytes <= ROW_NUMBER_MAX);
     sum.ok_or(JobsError::TooMuch("files of a campaign"))
 }
 

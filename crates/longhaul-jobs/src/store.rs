@@ -83,8 +83,8 @@ pub trait Rows {
     /// Writes a link.
     fn put_link(&mut self, link: &Link) -> Result<(), JobsError>;
 
-    /// The share of a link that a campaign has used: bytes that were scheduled for it there, divided
-    /// by its weight. The campaign that has least is next. 0 if nothing was written.
+    /// The share of a link that a campaign has used: bytes that were scheduled for it there,
+    /// divided by its weight. The campaign that has least is next. 0 if nothing was written.
     fn share_used(&mut self, campaign: CampaignId, link: LinkId) -> Result<u64, JobsError>;
     /// Writes the share of a link that a campaign has used.
     fn put_share_used(&mut self, campaign: CampaignId, link: LinkId, used: u64) -> Result<(), JobsError>;

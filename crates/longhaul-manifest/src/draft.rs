@@ -244,7 +244,7 @@ fn remove_drafts(dir: &Path) {
 
 /// The beginning of the name of a segment that is being written.
 const SEGMENT_DRAFT: &str = "segment.";
-/// That of any other file that is being written.
+/// The beginning of the name of any other file that is being written.
 const FILE_DRAFT: &str = "file.";
 /// The end of both names.
 const DRAFT_END: &str = ".lhd";

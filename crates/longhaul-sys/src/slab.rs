@@ -186,8 +186,8 @@ impl Slab {
         home.given.min(home.limit)
     }
 
-    /// Number of slots that may be out at a time if the giver of memory does as the last time: those
-    /// that were given, if it had less than was asked for, and else all.
+    /// Number of slots that may be out at a time if the giver of memory does as the last time:
+    /// those that were given, if it had less than was asked for, and else all.
     pub fn within_reach(&self) -> usize {
         let home = self.lock();
         if home.is_tight { home.given.min(home.limit) } else { home.limit.min(self.slots) }

@@ -39,7 +39,8 @@ pub(crate) struct FirstFlight {
 
 impl FirstFlight {
     /// Where the first page need not fit anything, and nothing comes before it.
-    pub(crate) const UNBOUNDED: FirstFlight = FirstFlight { bytes: None, takes_unasked: false, patience: PATIENCE_MIN };
+    pub(crate) const UNBOUNDED: FirstFlight =
+        FirstFlight { bytes: None, takes_unasked: false, patience: PATIENCE_LEAST };
 
     /// The flight on a path with this round trip whose control connection has segments of so many
     /// bytes, or 0 if that is not known. One that what goes before fills is no bound.
@@ -47,7 +48,7 @@ impl FirstFlight {
         let flight = UNASKED_SEGMENTS * u64::from(segment_bytes);
         let left = flight.checked_sub(SAID_BEFORE_BYTES).filter(|left| *left > 0);
         // A quarter of a round trip more is the most that reading may cost to save a whole one.
-        let patience = (rtt / 4).max(PATIENCE_MIN);
+        let patience = (rtt / 4).max(PATIENCE_LEAST);
         FirstFlight { bytes: left.filter(|_| rtt >= FAR), takes_unasked: false, patience }
     }
 
@@ -126,7 +127,7 @@ fn arrival(slot: Slot, chunk: ChunkSize, bundle: &[u8]) -> Arrival {
 /// answers it.
 const SAID_BEFORE_BYTES: u64 = 640;
 /// The least time that files are waited for: a disk may have to move its heads.
-const PATIENCE_MIN: Duration = Duration::from_millis(5);
+const PATIENCE_LEAST: Duration = FAR;
 
 #[cfg(test)]
 mod tests {

@@ -135,7 +135,8 @@ pub fn add_campaign(rows: &mut dyn Rows, new: &NewCampaign) -> Result<CampaignId
 ///
 /// # Errors
 /// [`JobsError::WrongState`] if the campaign is planned already, [`JobsError::TooMuch`] if the
-/// campaign has more than 2^60 files or bytes with it, [`JobsError::NoCampaign`], [`JobsError::NoLink`], [`JobsError::Store`].
+/// campaign has more than 2^60 files or bytes with it, [`JobsError::NoCampaign`],
+/// [`JobsError::NoLink`], [`JobsError::Store`].
 pub fn add_segment(
     rows: &mut dyn Rows,
     segment: &Segment,
@@ -168,9 +169,9 @@ fn check_sum(rows: &mut dyn Rows, campaign: CampaignId, cuts: &[Cut]) -> Result<
     if fits { Ok(()) } else { Err(JobsError::TooMuch("files or bytes of a campaign")) }
 }
 
-/// Lets a campaign begin: all of its segments are planned. On each link it joins the
-/// others where the one stands that has used the least of its share, so that it owes nothing for the
-/// time before, nor is owed.
+/// Lets a campaign begin: all of its segments are planned. On each link it joins the others where
+/// the one stands that has used the least of its share, so that it owes nothing for the time
+/// before, nor is owed.
 ///
 /// # Errors
 /// [`JobsError::WrongState`], [`JobsError::NoCampaign`], [`JobsError::Store`].

@@ -76,8 +76,8 @@ pub enum Finished {
 /// Times that a shard is begun in vain before it is held: as a mover was not heard of again, or as
 /// its session failed on a link on which others went well.
 pub(super) const VAIN_MAX: u32 = 5;
-/// Times that a shard's sessions fail after they began, with no progress, before it is held although
-/// its link failed before. An outage ends sessions before they begin.
+/// Times that a shard's sessions fail after they began, with no progress, before it is held
+/// although its link failed before. An outage ends sessions before they begin.
 const BREAKS_MAX: u32 = 20;
 
 /// Takes a mover's report. Only the claim that has the shard is heard.

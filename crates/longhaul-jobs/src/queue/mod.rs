@@ -20,7 +20,7 @@ pub use finish::{FileFault, Finished, Outcome, Report, finish};
 pub use schedule::{Scheduled, lead, schedule};
 
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, LinkId, Micros, NUMBER_MAX, ShardId};
+use crate::ids::{Amount, CampaignId, LinkId, Micros, ROW_NUMBER_MAX, ShardId};
 use crate::rows::{BackOff, Campaign, CampaignState, Link, Shard, ShardState};
 use crate::store::Rows;
 
@@ -41,7 +41,7 @@ fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
 fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, moved: u64) {
     let (done_before, moved_before) = (shard.done, shard.moved);
     shard.done = done_before.max_of_each(done);
-    shard.moved = moved_before.max(moved.min(NUMBER_MAX));
+    shard.moved = moved_before.max(moved.min(ROW_NUMBER_MAX));
     let bytes = shard.moved - moved_before;
     if bytes > 0 || shard.done != done_before {
         (shard.tries.lapses, shard.tries.breaks) = (0, 0);

@@ -14,7 +14,7 @@ use super::finish::VAIN_MAX;
 use super::{campaign_of, given_back, permits};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
-use crate::ids::{CampaignId, Due, Micros, MoverId, NUMBER_MAX, ShardId};
+use crate::ids::{CampaignId, Due, Micros, MoverId, ROW_NUMBER_MAX, ShardId};
 use crate::retry::PAUSE_MAX;
 use crate::rows::{Campaign, CampaignState, Hold, Leader, Link, LinkState, ShardKind, ShardState};
 use crate::store::Rows;
@@ -61,8 +61,9 @@ pub fn lead(rows: &mut dyn Rows, who: MoverId) -> Result<Option<u64>, JobsError>
     Ok(Some(term))
 }
 
-/// A leader's turn. `None` if another one leads, or in another term: whoever was away for long finds
-/// that, and changes nothing. A campaign whose rows make no sense is passed over, and stops no other.
+/// A leader's turn. `None` if another one leads, or in another term: whoever was away for long
+/// finds that, and changes nothing. A campaign whose rows make no sense is passed over, and stops
+/// no other.
 ///
 /// # Errors
 /// [`JobsError::Store`], and those of rows that name others which are not there.
@@ -91,7 +92,8 @@ pub fn schedule(rows: &mut dyn Rows, who: MoverId, term: u64) -> Result<Option<S
     Ok(Some(scheduled))
 }
 
-/// The result of something that concerns one campaign. `None` if the rows of that one make no sense.
+/// The result of something that concerns one campaign. `None` if the rows of that one make no
+/// sense.
 fn spare<T>(result: Result<T, JobsError>) -> Result<Option<T>, JobsError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -207,7 +209,7 @@ fn ready_next(rows: &mut dyn Rows, of: &mut Contender, link: &Link, now: Micros)
         return Ok(false);
     };
     let share = campaign.weight.share_of(shard.left()?.bytes);
-    of.used = of.used.saturating_add(share).min(NUMBER_MAX);
+    of.used = of.used.saturating_add(share).min(ROW_NUMBER_MAX);
     rows.put_share_used(campaign.id, link.id, of.used)?;
     shard.state = ShardState::Ready;
     shard.rank = rows.next_number()?;

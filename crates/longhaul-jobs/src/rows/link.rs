@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::FaultCode;
 
 use crate::calendar::{Allowance, Calendar};
-use crate::ids::{Due, LinkId, Micros, NUMBER_MAX, SiteId};
+use crate::ids::{Due, LinkId, Micros, ROW_NUMBER_MAX, SiteId};
 use crate::retry::{PAUSE_MAX, link_pause};
 
 /// A link: the way from one site to another.
@@ -120,10 +120,10 @@ impl Meter {
         if self.since > now || open >= METER_WINDOW {
             let late = self.since > now || open >= METER_WINDOW * 2;
             let rate = u128::from(self.bytes) * 1_000_000 / open.as_micros().max(1);
-            self.rate = if late { 0 } else { u64::try_from(rate).unwrap_or(u64::MAX).min(NUMBER_MAX) };
+            self.rate = if late { 0 } else { u64::try_from(rate).unwrap_or(u64::MAX).min(ROW_NUMBER_MAX) };
             (self.since, self.bytes) = (now, 0);
         }
-        self.bytes = self.bytes.saturating_add(bytes).min(NUMBER_MAX);
+        self.bytes = self.bytes.saturating_add(bytes).min(ROW_NUMBER_MAX);
     }
 
     /// The rate at a time, bytes/s: of the last whole window, or of this one if there was none

@@ -336,8 +336,8 @@ const OPEN: u64 = 1 << 40;
 /// A connection is held to its window while that has so many bytes of room: quinn makes no more at
 /// a time.
 const NEAR_BYTES: u64 = 256 << 10;
-/// So few packets on their way may be none: of the end of acknowledgements and of probes of the MTU
-/// nobody tells.
+/// Packets on their way that may be none, if there are no more: nobody tells of the end of
+/// acknowledgements and of probes of the MTU.
 const FEW_PACKETS: u64 = 2;
 /// The time beyond two round trips in which an acknowledgement comes, and the round trip before one
 /// was measured (RFC 9002, section 6.2.2).

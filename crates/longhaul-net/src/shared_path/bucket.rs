@@ -163,8 +163,8 @@ const LANE_TURN: Duration = Duration::from_millis(4);
 const TURN_BYTES: (u64, u64) = (3000, 512 << 10);
 /// A thread that is woken late catches up by this much.
 const LATE: Duration = Duration::from_millis(8);
-/// After the rate falls, what was sent delays the next turn by at most this, and by so many times as
-/// long.
+/// After the rate falls, what was sent delays the next turn by at most this, and by so many times
+/// as long.
 const AHEAD_MAX: Duration = Duration::from_millis(500);
 const AHEAD_GROWS: f64 = 1e3;
 

@@ -93,9 +93,9 @@ impl Manifest {
 }
 
 impl Sender {
-    /// Has the first page closed when it has so many bytes, but at least one entry: as many as go out at once on a fresh
-    /// connection. A longer one is there round trips later, and the files on it are wanted only
-    /// then.
+    /// Has the first page closed when it has so many bytes, but at least one entry: as many as go
+    /// out at once on a fresh connection. A longer one is there round trips later, and the files on
+    /// it are wanted only then.
     pub fn fit_first_page(&mut self, bytes: u64) {
         self.manifest.first_bytes_max =
             usize::try_from(bytes).map_or(PAGE_BYTES_MAX, |bytes| bytes.clamp(1, PAGE_BYTES_MAX));

@@ -38,6 +38,7 @@ enum UnaskedStep {
 }
 
 impl SaidUnasked {
+    /// Whether they are being read.
     pub(super) fn is_being_read(&self) -> bool {
         self.step == UnaskedStep::Reading
     }

@@ -122,7 +122,7 @@ impl Statuses {
         Statuses::over(ROUND_TRIP, PathShare::Fair)
     }
 
-    /// Those of a session that takes this share of a path with this round trip.
+    /// The statuses of a session that takes this share of a path with this round trip.
     fn over(round_trip: Duration, share: PathShare) -> Statuses {
         let mut breaker = UdpBreaker::new(at(0.0), round_trip);
         breaker.set_share(share);

@@ -142,7 +142,8 @@ impl ReceiveThread<'_> {
         loop {
             let now = self.clock.now();
             let is_idle = self.core.is_idle(now, self.round_trip) || now.since(heard) >= SILENT_FOR;
-            self.core.keep_slots(now, is_idle, sink);
+            let demand = if is_idle { SlotDemand::Idle } else { SlotDemand::Busy };
+            self.core.keep_slots(now, demand, sink);
             if !is_heard && now >= hello {
                 // An end that accepted the lane says nothing before it hears something sealed.
                 self.say(now, OuterBody::Probe(SizeSearch(0)), &[])?;
@@ -159,7 +160,7 @@ impl ReceiveThread<'_> {
             if quiet >= SILENT_MOST {
                 return Err(lost("the other end of a UDP lane says nothing"));
             }
-            if self.joined.lane.receive.receive(self.wait(now, quiet, is_idle)).map_err(net)? == 0 {
+            if self.joined.lane.receive.receive(self.wait(now, quiet, demand)).map_err(net)? == 0 {
                 continue;
             }
             let now = self.clock.now();
@@ -179,9 +180,9 @@ impl ReceiveThread<'_> {
     }
 
     /// The time until something is due. Nothing came for `quiet`. An idle lane looks for no slots.
-    fn wait(&self, now: Timestamp, quiet: Duration, is_idle: bool) -> Duration {
+    fn wait(&self, now: Timestamp, quiet: Duration, demand: SlotDemand) -> Duration {
         let due = self.core.machine.timeout().since(now).clamp(LEAST_WAIT, IDLE_LOOK);
-        let looks = self.core.slots.is_short() && !self.core.machine.is_over() && !is_idle;
+        let looks = self.core.slots.is_short() && !self.core.machine.is_over() && demand == SlotDemand::Busy;
         if looks { due.min(look_after(quiet)) } else { due }
     }
 
@@ -217,6 +218,15 @@ impl ReceiveThread<'_> {
     }
 }
 
+/// The use that the sender makes of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotDemand {
+    /// It has units under way, or begins some.
+    Busy,
+    /// It has begun none for a while.
+    Idle,
+}
+
 impl Core<'_> {
     /// Whether the sender makes no use of the slots that it was promised. One that has none is not
     /// idle: it waits for this side.
@@ -229,10 +239,10 @@ impl Core<'_> {
     }
 
     /// Takes slots for what the sender may begin. One that is idle keeps none.
-    fn keep_slots(&mut self, now: Timestamp, is_idle: bool, sink: &mut impl UdpSink) {
-        match is_idle {
-            true => self.slots.take_back(),
-            false => self.admit(now, sink),
+    fn keep_slots(&mut self, now: Timestamp, demand: SlotDemand, sink: &mut impl UdpSink) {
+        match demand {
+            SlotDemand::Idle => self.slots.take_back(),
+            SlotDemand::Busy => self.admit(now, sink),
         }
     }
 
