@@ -136,7 +136,7 @@ fn looked_after(slab: &std::sync::Arc<Slab>, promised: usize, seconds: &[u64]) -
     let look = |second: &u64| {
         let now = Timestamp(second * 1_000_000);
         let is_idle = core.is_idle(now, Duration::ZERO);
-        core.keep_slots(now, is_idle, &mut sink);
+        core.keep_slots(now, if is_idle { SlotDemand::Idle } else { SlotDemand::Busy }, &mut sink);
         slab.free()
     };
     seconds.iter().map(look).collect()
