@@ -100,7 +100,7 @@ fn a_merge_has_only_the_kinds_that_all_of_its_manifests_list() {
     host.run(["manifest", "merge", "one", "two", "-o", "three"]).succeed();
     let shown = host.run(["manifest", "show", "three"]).succeed();
     assert!(shown.stdout_text().contains("items     4\n"), "{shown}");
-    assert!(shown.stdout_text().contains("lists     files\n"), "{shown}");
+    assert!(shown.stdout_text().contains("lists     file\n"), "{shown}");
 }
 
 #[test]
