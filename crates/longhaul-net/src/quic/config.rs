@@ -81,7 +81,7 @@ pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportCo
 }
 
 /// Packets that hold [`BYTES_PER_ACK`], where the path takes the largest that the route does.
-fn packets_per_ack(payload_max: u16) -> u32 {
+pub(super) fn packets_per_ack(payload_max: u16) -> u32 {
     (BYTES_PER_ACK / u32::from(payload_max).max(1)).max(PACKETS_PER_ACK_MIN)
 }
 

@@ -16,7 +16,7 @@ use quinn_proto::RttEstimator;
 
 use super::figures::{Algorithm, Figures};
 use super::rate::{RateControl, Round};
-use crate::shared_path::PathSeen;
+use super::sight::Sight;
 
 /// Makes the [`Watched`] of one connection.
 #[derive(Debug)]
@@ -37,14 +37,6 @@ struct Watched {
     sight: Sight,
     /// When an acknowledgement came last, or the first bytes left since all had come.
     heard: Instant,
-}
-
-/// The sight that the connection has of its path.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sight {
-    seen: PathSeen,
-    /// The smoothed round trip at the last look.
-    smoothed: Duration,
 }
 
 enum Inner {
@@ -122,50 +114,6 @@ impl Watched {
     }
 }
 
-impl Sight {
-    fn sent(&mut self, bytes: u64, mtu: u16) {
-        self.seen.sent += bytes.div_ceil(u64::from(mtu).max(1));
-        self.seen.flying += bytes;
-    }
-
-    /// The time in which an acknowledgement comes if the path works.
-    fn answers_within(&self) -> Duration {
-        let round_trip = if self.smoothed.is_zero() { ROUND_TRIP_UNKNOWN } else { self.smoothed };
-        round_trip * 2 + ANSWER_SLACK
-    }
-
-    /// `smoothed` and `least`: the round trip as quinn has it.
-    fn acked(&mut self, bytes: u64, (smoothed, least): (Duration, Duration)) {
-        self.seen.packets += 1;
-        self.seen.bytes += bytes;
-        // Quinn tells the smoothed round trip alone, which goes an eighth of the way to each new
-        // one (RFC 9002, section 5.3). A new one is heard of at the next acknowledgement.
-        let (before, after) = (self.smoothed, smoothed);
-        if before.is_zero() {
-            self.smoothed = after;
-        } else if before != after {
-            let newest = (after * 8).saturating_sub(before * 7);
-            (self.smoothed, self.seen.round_trip) = (after, Some(newest.max(least)));
-        }
-    }
-
-    fn lost(&mut self, bytes: u64, mtu: u16) {
-        if bytes == 0 {
-            self.seen.marked = self.seen.marked.saturating_add(1);
-        }
-        self.seen.flying = self.seen.flying.saturating_sub(bytes);
-        let packets = bytes.div_ceil(u64::from(mtu).max(1));
-        self.seen.lost = self.seen.lost.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
-    }
-
-    /// All that was seen. The news are taken.
-    fn take(&mut self, mtu: u16) -> PathSeen {
-        let seen = PathSeen { packet_bytes: mtu, ..self.seen };
-        self.seen = PathSeen { round_trip: None, lost: 0, is_starved: false, ..seen };
-        seen
-    }
-}
-
 impl Inner {
     fn new(algorithm: Algorithm, now: Instant, mtu: u16) -> Inner {
         match algorithm {
@@ -209,7 +157,7 @@ impl Controller for Watched {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
         self.heard = now;
-        self.sight.seen.flying = in_flight;
+        self.sight.end_acks(in_flight, self.mtu);
         self.sight.seen.is_starved |= app_limited;
         if let Some(place) = self.figures.place() {
             place.observe(now, &self.sight.take(self.mtu));
@@ -339,10 +287,6 @@ const NEAR_BYTES: u64 = 256 << 10;
 /// Packets on their way that may be none, if there are no more: nobody tells of the end of
 /// acknowledgements and of probes of the MTU.
 const FEW_PACKETS: u64 = 2;
-/// The time beyond two round trips in which an acknowledgement comes, and the round trip before one
-/// was measured (RFC 9002, section 6.2.2).
-const ANSWER_SLACK: Duration = Duration::from_millis(50);
-const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(333);
 /// The phase of its cycle in which the next controller begins.
 static DICE: AtomicUsize = AtomicUsize::new(0);
 /// The first window in packets of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR
@@ -356,7 +300,7 @@ mod tests {
     use longhaul_core::LaneId;
 
     use super::*;
-    use crate::shared_path::{PathControl, PathOrder, SharedPath};
+    use crate::shared_path::{PathControl, PathOrder, PathSeen, SharedPath};
 
     /// MB/s that the bucket lets through some seconds from now. `None` if it has no rate.
     fn lets_through(figures: &Figures, after: u64) -> Option<f64> {
@@ -396,6 +340,7 @@ mod tests {
         figures.set_ceiling(Some(50_000_000));
         assert!(lets_through(&figures, 10).is_some_and(|rate| (49.0..51.0).contains(&rate)));
     }
+
     #[test]
     fn a_connection_sends_in_its_turns_alone_and_while_its_path_has_room() {
         let figures = Arc::new(Figures::default());
@@ -415,22 +360,6 @@ mod tests {
         assert_eq!((watched.window(), watched.span()), (OPEN, 10_000));
         let rate = lets_through(&figures, 0).expect("the path's");
         assert!((49.0..51.0).contains(&rate), "{rate}");
-    }
-
-    #[test]
-    fn what_acknowledgements_say_is_told_once_and_a_new_round_trip_is_found_in_the_smoothed_one() {
-        let mut sight = Sight::default();
-        sight.sent(4000, 1200);
-        let (least, later) = (Duration::from_millis(100), Duration::from_millis(132));
-        for smoothed in [least, least, (least * 7 + later) / 8] {
-            sight.acked(1200, (smoothed, least));
-        }
-        sight.lost(1300, 1200);
-        let seen = sight.take(1200);
-        assert_eq!((seen.packets, seen.bytes, seen.sent, seen.lost, seen.flying), (3, 3600, 4, 2, 2700));
-        assert!(seen.round_trip.is_some_and(|rtt| rtt.abs_diff(Duration::from_millis(132)) < Duration::from_micros(1)));
-        let next = sight.take(1200);
-        assert_eq!((next.round_trip, next.lost, next.packets), (None, 0, 3));
     }
 
     /// A lane of a path on which 10,000 bytes may be on their way, with a round trip of 100 ms.

@@ -9,10 +9,10 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `path` | the rate that all lanes of a session keep together |
 //! | `rate` | the congestion control of our own for a lane alone, pure |
 //! | `controller` | one of these or quinn's, counted |
-//! | `bucket`, `driver` | the rate, kept in turns |
+//! | `sight` | what acknowledgements tell of the path |
+//! | `driver` | the rate, kept in turns; the account of these is in `shared_path` |
 //! | `figures` | what all of these share of a connection |
 //! | `batch`, `socket` | segments and MTU |
 //! | `config` | what both ends agree on |
@@ -28,6 +28,7 @@ mod figures;
 mod handle;
 mod listen;
 mod rate;
+mod sight;
 mod socket;
 mod stream;
 mod wait;
