@@ -8,7 +8,7 @@ use longhaul_jobs::codes::code_of_name;
 use longhaul_jobs::{
     Amount, BackOff, Campaign, CampaignId, CampaignKey, CampaignState, Claim, ClaimId, FailedFile, FaultState, Fence,
     Hold, JobsError, Lease, Link, LinkId, LinkState, Meter, Micros, MoverId, Part, Permit, PermitPlace, Priority,
-    Segment, Shard, ShardId, ShardKind, ShardState, Site, SiteId, Tries, Weight,
+    Segment, Shard, ShardId, ShardKind, ShardNews, ShardState, ShardTurn, Site, SiteId, Tries, Weight,
 };
 use rusqlite::Row;
 use rusqlite::types::FromSql;
@@ -151,12 +151,10 @@ impl<'a> Columns<'a> {
             done: self.amount()?,
             failed: self.amount()?,
             state: self.shard_state()?,
-            rank: self.count()?,
-            not_before: self.micros()?,
+            turn: ShardTurn { rank: self.count()?, not_before: self.micros()? },
             tries: Tries { again: self.small()?, lapses: self.small()?, breaks: self.small()? },
             claim: self.claim()?,
-            moved: self.count()?,
-            judged: self.count()? != 0,
+            news: ShardNews { moved: self.count()?, judged: self.count()? != 0 },
         })
     }
 

@@ -47,7 +47,7 @@ impl SqliteStore {
     /// Opens the file with another clock.
     ///
     /// # Errors
-    /// Those of [`SqliteStore::open`].
+    /// The errors of [`SqliteStore::open`].
     pub fn open_with_clock(path: &Path, clock: Box<dyn Fn() -> Micros + Send>) -> Result<SqliteStore, SqliteError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE

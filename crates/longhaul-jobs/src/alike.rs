@@ -28,7 +28,7 @@ impl AlikeWatch {
     /// The watch over a shard that was claimed. It says nothing of one that a user released after
     /// it had been held as its files fail alike: the others are moved then.
     pub fn of(shard: &Shard) -> AlikeWatch {
-        AlikeWatch { judged: shard.judged, ..AlikeWatch::default() }
+        AlikeWatch { judged: shard.news.judged, ..AlikeWatch::default() }
     }
 
     /// A file stands, or failed with a code. Gives the reason to stop, after each hundred files, if

@@ -35,7 +35,7 @@ pub use plan::{Cut, PlanLimits, Planner};
 pub use retry::{RetryError, RetryRules, Treatment, treatment};
 pub use rows::{
     BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, Part,
-    Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardState, Site, Tries, Weight,
+    Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
 };
 pub use store::{FaultSum, Rows, ShardSum, Store};
 pub use tenure::Tenure;

@@ -160,19 +160,26 @@ impl Rows for Memory {
     fn put_shard(&mut self, shard: &Shard) -> Result<(), JobsError> {
         let Shard { part, total, done, failed, .. } = shard;
         bounded(&[part.segment, part.first, part.end, total.files, total.bytes, done.files, done.bytes])?;
-        bounded(&[failed.files, failed.bytes, shard.rank, shard.not_before.0, shard.claim.fence.0, shard.moved])?;
+        bounded(&[
+            failed.files,
+            failed.bytes,
+            shard.turn.rank,
+            shard.turn.not_before.0,
+            shard.claim.fence.0,
+            shard.news.moved,
+        ])?;
         self.shards.insert(shard.id, shard.clone());
         Ok(())
     }
 
     fn first_ready(&mut self, link: LinkId) -> Result<Option<Shard>, JobsError> {
         let ready = self.shards.values().filter(|shard| shard.link == link && shard.state == ShardState::Ready);
-        Ok(ready.min_by_key(|shard| (shard.rank, shard.id)).cloned())
+        Ok(ready.min_by_key(|shard| (shard.turn.rank, shard.id)).cloned())
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Result<Option<Shard>, JobsError> {
         let mut planned = self.shards.values().filter(|shard| shard.link == link && shard.state == ShardState::Planned);
-        Ok(planned.find(|shard| shard.campaign == campaign && due.has_passed(shard.not_before)).cloned())
+        Ok(planned.find(|shard| shard.campaign == campaign && due.has_passed(shard.turn.not_before)).cloned())
     }
 
     fn count_ready(&mut self, link: LinkId) -> Result<u64, JobsError> {

@@ -121,15 +121,29 @@ pub struct Shard {
     pub failed: Amount,
     /// How far it is.
     pub state: ShardState,
-    /// Its place among the shards that are ready: the lowest is next.
-    pub rank: u64,
-    /// It is not scheduled before this time.
-    pub not_before: Micros,
+    /// Its turn.
+    pub turn: ShardTurn,
     /// How often it was begun.
     pub tries: Tries,
     /// The last claim that was given out.
     pub claim: Claim,
-    /// Bytes that became durable in that claim, those of files that are not whole yet included.
+    /// The news of it.
+    pub news: ShardNews,
+}
+
+/// The turn of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardTurn {
+    /// Its place among the shards that are ready: the lowest is next.
+    pub rank: u64,
+    /// It is not scheduled before this time.
+    pub not_before: Micros,
+}
+
+/// The news of a shard from its mover and from users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardNews {
+    /// Bytes that became durable in the last claim, those of files that are not whole yet included.
     pub moved: u64,
     /// A user released it though its files fail alike: it is not held for that again.
     pub judged: bool,
@@ -381,8 +395,8 @@ impl Shard {
     pub fn new(id: ShardId, campaign: CampaignId, link: LinkId, part: Part, total: Amount) -> Shard {
         let (state, tries, claim) = (ShardState::Planned, Tries::default(), Claim::default());
         let (done, failed) = (Amount::default(), Amount::default());
-        let (rank, not_before, moved, judged) = (0, Micros(0), 0, false);
-        Shard { id, campaign, link, part, total, done, failed, state, rank, not_before, tries, claim, moved, judged }
+        let (turn, news) = (ShardTurn::default(), ShardNews::default());
+        Shard { id, campaign, link, part, total, done, failed, state, turn, tries, claim, news }
     }
 
     /// The lease of a claim. `None` if the shard is not that claim's any more.

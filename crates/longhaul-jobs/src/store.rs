@@ -18,7 +18,7 @@ pub trait Store {
     /// transactions of others came in between, so it must not do anything but read and write rows.
     ///
     /// # Errors
-    /// Those of `work`, and [`JobsError::Store`].
+    /// The errors of `work`, and [`JobsError::Store`].
     fn transact<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError>;
 }
 

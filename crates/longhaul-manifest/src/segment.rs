@@ -39,7 +39,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Begins a segment.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn new(mut out: W) -> io::Result<SegmentWriter<W>> {
         out.write_all(&MAGIC)?;
         let (builder, hasher) = (BlockBuilder::default(), Hasher::new_derive_key(CONTEXT));
@@ -50,7 +50,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Adds the next item. The caller knows that its path follows that of the one before.
     ///
     /// # Errors
-    /// Those of the output.
+    /// The errors of the output.
     pub fn add(&mut self, item: &Item) -> io::Result<()> {
         if self.builder.block().is_full() {
             self.flush_block()?;
@@ -71,7 +71,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Ends the segment: gives the output back, and the line of the head.
     ///
     /// # Errors
-    /// Those of the output.
+    /// The errors of the output.
     pub fn finish(mut self) -> io::Result<(W, Segment)> {
         if self.builder.block().items > 0 {
             self.flush_block()?;
@@ -142,7 +142,7 @@ impl<R: Read> SegmentReader<R> {
     /// Begins to read.
     ///
     /// # Errors
-    /// Those of `from`; `InvalidData` with a [`SegmentFlaw`] if it is no segment.
+    /// The errors of `from`; `InvalidData` with a [`SegmentFlaw`] if it is no segment.
     pub fn new(from: R) -> io::Result<SegmentReader<R>> {
         Ok(SegmentReader::open(from)?)
     }

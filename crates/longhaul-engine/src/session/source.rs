@@ -70,6 +70,8 @@ pub(crate) struct SourceWorkers {
     pending: Pending,
     /// Held once by each check whether a file changed that has no answer yet.
     checks: Arc<()>,
+    /// The time for which files that nobody asked for may be read.
+    patience: Duration,
 }
 
 /// Held once by each order of which nothing is in the lanes' queue yet.
@@ -152,6 +154,7 @@ impl SourceWorkers {
             queue,
             pending: Arc::default(),
             checks: Arc::default(),
+            patience: Duration::ZERO,
         };
         workers.start_feeder(Medium::Unknown).map_err(|e| system_fault("the reading thread", &e))?;
         Ok(workers)
@@ -169,6 +172,12 @@ impl SourceWorkers {
         self.orders.set_device(device, medium);
         self.feeders.push(feeder);
         Ok(())
+    }
+
+    /// The same, with so much time to read files that nobody asked for.
+    pub(super) fn patient(mut self, patience: Duration) -> SourceWorkers {
+        self.patience = patience;
+        self
     }
 
     /// The number of the device `dev`, which gets a feeder of its own if it is new.
@@ -245,8 +254,8 @@ impl SourceWorkers {
 
     /// Has small files read that are said unasked. When `patience` is over, none are reported if
     /// they are not read yet; that they are is reported all the same then.
-    pub(super) fn pack_unasked(&self, files: Vec<FileOrder>, patience: Duration) {
-        let sink = self.shared.sink.clone();
+    pub(super) fn pack_unasked(&self, files: Vec<FileOrder>) {
+        let (sink, patience) = (self.shared.sink.clone(), self.patience);
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             let _ = sink.send(SessionEvent::Read(SourceDone::PackUnasked(PackedUnasked::default())));

@@ -80,7 +80,7 @@ fn claim_on(rows: &mut dyn Rows, link: &Link, ask: &Ask) -> Result<Option<Grante
             return Ok(None);
         }
         shard.state = ShardState::Leased(Lease { mover: ask.mover, until: holder.until });
-        (shard.claim, shard.moved) = (claim, 0);
+        (shard.claim, shard.news.moved) = (claim, 0);
         rows.put_shard(&shard)?;
         let mut given_up = rows.faults_of(shard.id)?;
         given_up.retain(|fault| fault.state == FaultState::GivenUp);
@@ -126,7 +126,7 @@ pub fn raise(
     permits::give_back(rows, id, refused)?;
     let holder = Holder { shard: id, claim, until: now.plus(LEASE) };
     let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))?;
-    (shard.claim, shard.moved) = (claim, 0);
+    (shard.claim, shard.news.moved) = (claim, 0);
     shard.state = if taken {
         ShardState::Leased(Lease { mover: lease.mover, until: holder.until })
     } else {

@@ -148,7 +148,7 @@ fn change_shards(
         for mut shard in shards {
             if kind == ShardKind::Held {
                 shard.tries = Tries::default();
-                shard.judged |= matches!(shard.state, ShardState::Held(Hold::Alike { .. }));
+                shard.news.judged |= matches!(shard.state, ShardState::Held(Hold::Alike { .. }));
             }
             shard.state = state;
             rows.put_shard(&shard)?;

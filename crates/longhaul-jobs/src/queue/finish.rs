@@ -134,7 +134,7 @@ enum Health {
 fn settled(shard: &mut Shard, waiting: Amount, now: Micros, chance: u64) -> ShardState {
     if waiting.files > 0 {
         shard.tries = Tries { again: shard.tries.again.saturating_add(1), ..Tries::default() };
-        shard.not_before = now.plus(shard_pause(shard.tries.again, chance));
+        shard.turn.not_before = now.plus(shard_pause(shard.tries.again, chance));
         return ShardState::Planned;
     }
     shard.tries = Tries::default();
@@ -166,7 +166,7 @@ fn broken(
             if counts && (*lapses >= VAIN_MAX || *breaks >= BREAKS_MAX) {
                 return ShardState::Held(Hold::Broken(code));
             }
-            shard.not_before = now.plus(shard_pause((*lapses).max(1), chance));
+            shard.turn.not_before = now.plus(shard_pause((*lapses).max(1), chance));
             ShardState::Planned
         }
     }

@@ -39,10 +39,10 @@ fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
 /// The progress of a claim: files that stand, and bytes that became durable. A shard that came
 /// farther has not lapsed or broken anything since, and its link carries something.
 fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, moved: u64) {
-    let (done_before, moved_before) = (shard.done, shard.moved);
+    let (done_before, moved_before) = (shard.done, shard.news.moved);
     shard.done = done_before.max_of_each(done);
-    shard.moved = moved_before.max(moved.min(ROW_NUMBER_MAX));
-    let bytes = shard.moved - moved_before;
+    shard.news.moved = moved_before.max(moved.min(ROW_NUMBER_MAX));
+    let bytes = shard.news.moved - moved_before;
     if bytes > 0 || shard.done != done_before {
         (shard.tries.lapses, shard.tries.breaks) = (0, 0);
         link.back_off = BackOff::default();

@@ -212,7 +212,7 @@ fn ready_next(rows: &mut dyn Rows, of: &mut Contender, link: &Link, now: Micros)
     of.used = of.used.saturating_add(share).min(ROW_NUMBER_MAX);
     rows.put_share_used(campaign.id, link.id, of.used)?;
     shard.state = ShardState::Ready;
-    shard.rank = rows.next_number()?;
+    shard.turn.rank = rows.next_number()?;
     rows.put_shard(&shard)?;
     Ok(true)
 }

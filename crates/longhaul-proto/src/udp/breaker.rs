@@ -78,9 +78,14 @@ pub struct UdpBreaker {
     /// The rates of the intervals of the last minute, bytes/s, and when each ended.
     rates: VecDeque<(Timestamp, f64)>,
     opening: BreakerOpening,
-    allows_all: bool,
-    /// Whether the session takes all that it can have.
-    takes_all: bool,
+    all: BreakerAll,
+}
+
+/// All of a path, as a session may take it.
+#[derive(Clone, Copy, Debug)]
+struct BreakerAll {
+    is_taken: bool,
+    is_allowed: bool,
 }
 
 /// The lanes that are, and the last ones that ended.
@@ -131,8 +136,7 @@ impl UdpBreaker {
             own: 0.0,
             rates: VecDeque::new(),
             opening: BreakerOpening { open: None, times: 0, good_since: now },
-            allows_all: true,
-            takes_all: false,
+            all: BreakerAll { is_taken: false, is_allowed: true },
         }
     }
 
@@ -228,12 +232,12 @@ impl UdpBreaker {
 
     /// The share that the session takes of the path. A fair one before it is said.
     pub fn set_share(&mut self, share: PathShare) {
-        self.takes_all = share == PathShare::All;
+        self.all.is_taken = share == PathShare::All;
     }
 
     /// Whether the session may still take all that it can have, if it was asked to.
     pub fn allows_all(&self) -> bool {
-        self.allows_all
+        self.all.is_allowed
     }
 
     /// The time without a status after which the rate is halved.
@@ -266,7 +270,7 @@ impl UdpBreaker {
         }
         let lost = interval.lost as f64 / packets as f64;
         if lost > ALL_LOST {
-            self.allows_all = false;
+            self.all.is_allowed = false;
         }
         if lost <= LOST_BORNE + self.own {
             self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
@@ -276,7 +280,7 @@ impl UdpBreaker {
             }
             return;
         }
-        let is_slow = !self.takes_all && lost < LOST_MUCH && self.is_slow(&interval, seconds, lost - self.own);
+        let is_slow = !self.all.is_taken && lost < LOST_MUCH && self.is_slow(&interval, seconds, lost - self.own);
         (self.bad, self.opening.good_since) = ((self.bad.0 + 1, now), now);
         let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let is_down = rate < best * DOWN;

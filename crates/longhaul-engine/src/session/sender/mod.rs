@@ -15,7 +15,7 @@ mod unasked;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
 use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve};
@@ -91,7 +91,6 @@ struct SenderLoop<'a> {
     course: &'a mut SendCourse,
     offered: OfferedEntries,
     scan_end_said: bool,
-    unasked_patience: Duration,
     preserve: Preserve,
     timed_end: Option<TimedSourceEnd>,
     figures: SendFigures,
@@ -122,12 +121,11 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     let mut this = SenderLoop {
         link,
         machine,
-        workers: reading,
+        workers: reading.patient(patience),
         buffers: ReadAhead::new(slab, io.clone()),
         course,
         offered,
         scan_end_said: is_last,
-        unasked_patience: patience,
         preserve,
         timed_end: timed.then(TimedSourceEnd::default),
         figures: SendFigures::default(),

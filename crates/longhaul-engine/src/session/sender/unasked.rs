@@ -39,7 +39,7 @@ impl SenderLoop<'_> {
     /// Has small files read that go before the first page.
     pub(super) fn pack_unasked(&mut self, files: Vec<Small>) {
         let origin = |small: Small| self.offered.origin(small.file).map(|origin| (small, origin));
-        self.workers.pack_unasked(files.into_iter().filter_map(origin).collect(), self.unasked_patience);
+        self.workers.pack_unasked(files.into_iter().filter_map(origin).collect());
     }
 
     /// Says them, and lets the page follow.
@@ -99,7 +99,7 @@ mod tests {
         let identity = Identity { dev: 0, ino: 0, len: 3, mtime: Mtime::default(), ctime: Mtime::default() };
         let at = SourceRef::new(RelPath::new(b"a").expect("a path"));
         let file = Small { file: FileId(0), len: 3, standing_root: None };
-        workers.pack_unasked(vec![(file, Arc::new(Origin { at, identity, sparse: false }))], Duration::ZERO);
+        workers.pack_unasked(vec![(file, Arc::new(Origin { at, identity, sparse: false }))]);
         let came = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.expect("a report");
         let Some(SessionEvent::Read(SourceDone::PackUnasked(packed))) = came else { panic!("another report") };
         assert!(packed.roots.is_empty());

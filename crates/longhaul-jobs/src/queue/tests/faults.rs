@@ -232,7 +232,7 @@ fn a_shard_that_comes_farther_each_time_is_not_held_though_its_sessions_break_an
 fn a_shard_that_was_held_as_its_files_fail_alike_goes_on_when_it_is_released() {
     let (mut bench, campaign) = Bench::one_campaign(1);
     let granted = bench.must_claim();
-    assert!(!granted.shard.judged);
+    assert!(!granted.shard.news.judged);
     let hold = Hold::Alike { code: FaultCode::NotFound, alike: 8, of: 10 };
     bench.finish(&granted, 0, Outcome::Alike(hold));
     bench.store.transact(|rows| release(rows, campaign)).unwrap();
@@ -251,7 +251,7 @@ fn a_shard_that_was_held_for_another_reason_is_watched_as_before() {
     let granted = bench.must_claim();
     bench.finish(&granted, 0, broken(FaultCode::Internal));
     bench.store.transact(|rows| release(rows, campaign)).unwrap();
-    assert!(!bench.must_claim().shard.judged);
+    assert!(!bench.must_claim().shard.news.judged);
 }
 
 #[test]
