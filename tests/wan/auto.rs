@@ -100,9 +100,13 @@ fn a_session_whose_lane_over_udp_is_lost_goes_on_over_tcp_and_says_so() {
     let far = narrow_hosts("rate=400Mbit/s,rtt=100ms");
     files::make(far.client.path("f"), 1, 1000 * MIB);
     let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
-    decision(&running, &["udp"]);
+    let told = |change: &str| running.wait_event(|event| (event["change"] == change).then(|| event.clone()));
+    // It finds its speed and proves itself for 3 s: later nothing else takes it back.
+    let proved = told("udp")["t_s"].as_f64().expect("seconds") + 9.0;
+    running.wait_event(|event| (event["type"] == "progress" && event["t_s"].as_f64()? > proved).then_some(()));
     far.change("block=udp");
-    decision(&running, &["tcp"]);
+    let back = told("tcp");
+    assert_eq!(back["reason"], "the last lane over UDP was lost", "{back}");
     let before = running.last_so_far("bytes_received").unwrap_or(0);
     running.wait_event(|event| event["bytes_received"].as_u64().filter(|now| *now > before + (8 << 20)));
     assert!(!running.stderr_so_far().contains("dialling again"), "{}", running.stderr_so_far());
