@@ -1,5 +1,7 @@
 //! When a session goes over from TCP to lanes over UDP by itself, and back.
 
+use serde_json::Value;
+
 use super::*;
 use crate::fixture::tool_output;
 
@@ -25,7 +27,7 @@ fn cubic_hosts(path: &str) -> Far {
 #[ignore = "needs root: run by .ci/run"]
 fn hosts_that_have_only_cubic_go_over_to_udp_where_losses_hold_it_back_and_carry_more() {
     let far = cubic_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-2");
-    files::make(far.client.path("f"), 1, 600 * MIB);
+    files::make(far.client.path("f"), 1, 1000 * MIB);
     let outcome = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).finish();
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
@@ -33,6 +35,17 @@ fn hosts_that_have_only_cubic_go_over_to_udp_where_losses_hold_it_back_and_carry
     let reason = told.as_ref().and_then(|lanes| lanes["reason"].as_str()).unwrap_or_default();
     assert!(reason.starts_with("a lane over UDP carries more"), "{outcome}");
     assert!(!was_told(&outcome, "tcp"), "{outcome}");
+    let at = |change: &str| outcome.events_of("lanes").into_iter().find(|lanes| lanes["change"] == change);
+    let seconds = |event: &Value| event["t_s"].as_f64().unwrap();
+    let (tried, over) = (seconds(&at("+1 over udp").unwrap()), seconds(&at("udp").unwrap()));
+    // The most that arrived in one of the seconds before the trial, and after it.
+    let progress = outcome.events_of("progress");
+    let most = |from: f64, to: f64| {
+        let pairs = progress.windows(2).filter(|pair| seconds(&pair[0]) >= from && seconds(&pair[1]) <= to);
+        let arrived = |event: &Value| event["bytes_received"].as_u64().unwrap();
+        pairs.map(|pair| arrived(&pair[1]) - arrived(&pair[0])).max().unwrap_or(0)
+    };
+    assert!(most(over, f64::INFINITY) > most(0.0, tried), "{outcome}");
 }
 
 /// Whether lanes were ever told of as that.
