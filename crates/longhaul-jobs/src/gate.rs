@@ -9,10 +9,10 @@
 //! alone does not say who may publish: each showing has a session of its own, and the whole of both
 //! is kept ([`Kept`]).
 //!
-//! The kept claim outlives the daemon: it lies in `.longhaul/` of the root, and the gate is made from
-//! it. All daemons of a root hold that directory's lock while they keep a claim. They hold it for
-//! each batch as well, from the look at what is kept until the batch's last rename: a daemon that
-//! let go of the lock after the look could still rename behind another one's next claim.
+//! The kept claim outlives the daemon: it lies in `.longhaul/` of the root, and the gate is made
+//! from it. All daemons of a root hold that directory's lock while they keep a claim. They hold it
+//! for each batch as well, from the look at what is kept until the batch's last rename: a daemon
+//! that let go of the lock after the look could still rename behind another one's next claim.
 //!
 //! Within one daemon a session is welcome when the one before it has ended. Across daemons the one
 //! before may go on for a while, but it can publish no more.

@@ -33,7 +33,8 @@ impl Sight {
         round_trip * 2 + ANSWER_SLACK
     }
 
-    /// Notes that a packet was acknowledged. `smoothed` and `least`: the round trip as quinn has it.
+    /// Notes that a packet was acknowledged. `smoothed` and `least`: the round trip as quinn has
+    /// it.
     pub(super) fn acked(&mut self, bytes: u64, (smoothed, least): (Duration, Duration)) {
         self.seen.packets += 1;
         self.seen.bytes += bytes;
