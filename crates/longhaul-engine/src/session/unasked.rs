@@ -32,8 +32,8 @@ pub(crate) struct FirstFlight {
     bytes: Option<u64>,
     /// Whether small files may come before the page, as the other side takes them.
     takes_unasked: bool,
-    /// The time for which the page waits for them: a disk that takes longer would cost more than
-    /// they gain.
+    /// The time for which the page waits for its entries, and then for them: a disk that takes
+    /// longer would cost more than they gain.
     pub(super) patience: Duration,
 }
 
@@ -55,6 +55,11 @@ impl FirstFlight {
     /// The same, with small files before the page.
     pub(crate) fn with_files(self) -> FirstFlight {
         FirstFlight { takes_unasked: true, ..self }
+    }
+
+    /// Whether the first page shall fit it.
+    pub(super) fn is_bound(self) -> bool {
+        self.bytes.is_some()
     }
 
     /// Lets a machine that has said nothing begin so.

@@ -1,11 +1,15 @@
 //! Links and whole sessions against a peer that writes and never reads: the memory that they hold
 //! is counted.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::Blame;
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, PathShare, Preserve, RelPath};
-use longhaul_disk::{Affinity, EngineKind, VoidSource, VoidTarget};
+use longhaul_disk::{
+    Affinity, DiskError, EngineKind, Identity, ScanRequest, Scanned, SourceFile, SourceRef, SourceTree, VoidSource,
+    VoidTarget,
+};
 use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SyncGroup};
 use longhaul_proto::wire::message::{Offer, Outcome, Page, PageCredit, Settlement, Transport};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf as Half, duplex, split};
@@ -19,6 +23,7 @@ use crate::lanes::rules::TransportChanges;
 use crate::lanes::udp::path::UdpPath;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
+use crate::session::channel::read_message;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::outbox::Queue;
 use crate::session::plan::destination_options;
@@ -53,7 +58,7 @@ struct Deaf {
     says: Half<DuplexStream>,
     told: Arc<Told>,
     queue: Arc<Queue>,
-    _hears: tokio::io::ReadHalf<DuplexStream>,
+    hears: tokio::io::ReadHalf<DuplexStream>,
 }
 
 impl Deaf {
@@ -75,7 +80,7 @@ fn link(role: Role) -> (ControlLink, Deaf) {
 /// A link of a session that began at `start`.
 fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
     let (near, far) = duplex(1 << 10);
-    let ((reader, writer), (_hears, says)) = (split(near), split(far));
+    let ((reader, writer), (hears, says)) = (split(near), split(far));
     let (told, rules) = (Arc::<Told>::default(), rules(role));
     let (reader, writer) = (Box::new(reader) as ReadHalf, Box::new(writer) as WriteHalf);
     let (presence, stop) = (Arc::default(), Stop::new().1);
@@ -83,7 +88,7 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
         ControlLinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
     let link = ControlLink::start_at(parts, start);
     let queue = link.connection.queue();
-    (link, Deaf { says, told, queue, _hears })
+    (link, Deaf { says, told, queue, hears })
 }
 
 fn rules(role: Role) -> LaneRules {
@@ -160,9 +165,14 @@ async fn receives(link: ControlLink) -> Option<Fault> {
 
 /// Runs a session that sends empty files without end. Returns the fault by which it ends.
 async fn sends(link: ControlLink) -> Option<Fault> {
+    sends_from(link, Arc::new(VoidSource { len: 0, files: 10_000_000 }), FirstFlight::UNBOUNDED).await
+}
+
+/// Runs a session that sends a tree. Returns the fault by which it ends.
+async fn sends_from(link: ControlLink, tree: Arc<dyn SourceTree>, flight: FirstFlight) -> Option<Fault> {
     let SessionBuffers { slab, io } = machinery(Role::Sender);
     let sending = Sending {
-        tree: Arc::new(VoidSource { len: 0, files: 10_000_000 }),
+        tree,
         slab,
         io,
         chunk: CHUNK,
@@ -175,7 +185,7 @@ async fn sends(link: ControlLink) -> Option<Fault> {
             accounts: Default::default(),
         },
         timed: false,
-        flight: FirstFlight::UNBOUNDED,
+        flight,
     };
     let mut course = SendCourse::default();
     sender::run(link, sending, &mut course).await;
@@ -300,6 +310,37 @@ async fn a_receiver_that_reads_no_page_is_sent_no_more() {
     assert!(most < (4 << 20) + (256 << 10), "{most} bytes wait");
     drop(peer);
     assert_eq!(session.await.expect("it ends").map(|fault| fault.code), Some(FaultCode::Lost));
+}
+
+/// A tree of one file, whose scan takes its time to find that there is no other.
+struct SlowScan(VoidSource);
+
+impl SourceTree for SlowScan {
+    fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+        self.0.scan(what, sink);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
+        self.0.open(at, expect)
+    }
+}
+
+#[tokio::test]
+async fn on_a_long_path_the_first_page_waits_for_the_end_of_the_scan() {
+    let (link, peer) = link(Role::Sender);
+    let Deaf { says, hears, .. } = peer;
+    let flight = FirstFlight::over(Duration::from_secs(3600), 1500);
+    let session = tokio::spawn(sends_from(link, Arc::new(SlowScan(VoidSource { len: 0, files: 1 })), flight));
+    let mut hears: ReadHalf = Box::new(hears);
+    let page = loop {
+        if let Message::Page(page) = read_message(&mut hears).await.expect("in order").expect("a page") {
+            break page;
+        }
+    };
+    assert_eq!((page.entries.len(), page.last), (1, true), "another page would have to be asked for");
+    drop((says, hears));
+    session.await.expect("it ends");
 }
 
 #[tokio::test]

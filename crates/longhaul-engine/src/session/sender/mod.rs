@@ -117,6 +117,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     };
     let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
     let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max };
+    let flight = if course.said.is_none() { flight } else { FirstFlight::UNBOUNDED };
     let SaidPage { machine, offered, is_last, patience, .. } = unasked::begin(course.said.take(), config, flight);
     let mut this = SenderLoop {
         link,
@@ -136,6 +137,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         stream.wake(this.link.sink());
     }
     // What was scanned meanwhile leaves before the loop waits for anything.
+    this.scan_first_page(flight).await;
     this.take_ready();
     this.settle();
     while this.verdict.is_none() {
