@@ -4,7 +4,9 @@
 //! Built on the crates, not on the program. [`Speech`] is either end's control channel; [`Client`]
 //! is one that dialled.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use longhaul_core::digest::{Hash32, digest_of};
@@ -218,6 +220,8 @@ pub(super) struct Server {
     listener: Listener,
     tls: ServerTls,
     key: PublicKey,
+    /// Lanes that came before the control connection with which they were dialled.
+    early: Mutex<VecDeque<LaneStream>>,
 }
 
 impl Server {
@@ -228,7 +232,7 @@ impl Server {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         drop(inside);
         let tls = ServerTls::new(&identity, GreetLimits::default()).expect("TLS");
-        Server { runtime, listener, tls, key: identity.public() }
+        Server { runtime, listener, tls, key: identity.public(), early: Mutex::default() }
     }
 
     pub(super) fn addr(&self) -> SocketAddr {
@@ -248,17 +252,25 @@ impl Server {
         self.runtime.block_on(accepted).expect("a connection")
     }
 
-    /// The next connection, which must be a client's control connection.
+    /// The next control connection of a client, which dials lanes with it.
     pub(super) fn accept_control(&self) -> Speech {
-        match self.accept() {
-            Greeted::Control(control) => Speech::new(runtime(), control),
-            other => panic!("{other:?}"),
+        for _ in 0..=EARLY_MAX {
+            match self.accept() {
+                Greeted::Control(control) => return Speech::new(runtime(), control),
+                Greeted::PrivateLane(lane, _) => self.early.lock().expect("nobody panicked").push_back(lane),
+                other => panic!("{other:?}"),
+            }
         }
+        panic!("{EARLY_MAX} lanes and no control connection");
     }
 
-    /// The next connection, which must be a private lane that belongs to this session.
+    /// The next lane, which must be a private one that belongs to this session.
     pub(super) fn accept_lane(&self, speech: &Speech, session: [u8; 16]) -> LaneStream {
-        let Greeted::PrivateLane(mut stream, _) = self.accept() else { panic!("not a private lane") };
+        let early = self.early.lock().expect("nobody panicked").pop_front();
+        let mut stream = early.unwrap_or_else(|| match self.accept() {
+            Greeted::PrivateLane(lane, _) => lane,
+            other => panic!("{other:?}"),
+        });
         let mut opening = [0; OPENING_BYTES];
         stream.recv_exact(&mut opening).expect("an opening");
         let Opening { lane, nonce: dialer_nonce, trial, .. } = Opening::decode(&opening);
@@ -271,6 +283,10 @@ impl Server {
         stream
     }
 }
+
+/// Lanes that come before a control connection, at most: those dialled with it, and some of an
+/// earlier one.
+const EARLY_MAX: usize = 16;
 
 /// The opening of a lane without a trial of its path.
 pub(super) fn plain_opening(session: [u8; 16], lane: LaneId, nonce: &Nonce) -> [u8; OPENING_BYTES] {
