@@ -107,6 +107,7 @@ impl Lanes {
             JoinedLane::Stream(lane) => self.manners.joined(id, &lane.stream, self.shares.pacer()),
             JoinedLane::Udp(_) => self.manners.joined_udp(&handle),
         }
+        self.retired.road.see(&handle);
         let over = handle.facts().transport;
         // Nothing can be found out about lanes over ssh, which are one connection.
         if over != Transport::Ssh {
@@ -269,6 +270,7 @@ impl Lanes {
             return None;
         }
         self.next_sample = now + SAMPLE_EVERY;
+        self.running.values().for_each(|lane| self.retired.road.see(&lane.handle));
         Some(self.running.values_mut().map(StandingLane::doing).collect())
     }
 

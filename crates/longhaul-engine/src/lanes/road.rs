@@ -23,15 +23,22 @@ pub(crate) struct LaneRoad {
 }
 
 impl LaneRoad {
+    /// Takes a lane's shortest round trip so far. Its counters are gone when it has ended, which
+    /// the other end may do at any time.
+    pub(crate) fn see(&mut self, handle: &LaneHandle) {
+        // Within a host there is no road.
+        if !handle.is_within_host() {
+            let seen = handle.counters().and_then(|counters| counters.round_trip.min).filter(|rtt| !rtt.is_zero());
+            self.round_trip = self.round_trip.into_iter().chain(seen).min();
+        }
+    }
+
     /// Adds a lane, as it is now.
     pub(crate) fn add_lane(&mut self, handle: &LaneHandle, payload: PayloadTimes) {
-        // Within a host there is no road.
-        if handle.is_within_host() {
-            return;
+        self.see(handle);
+        if !handle.is_within_host() {
+            self.payload.add(payload);
         }
-        let seen = handle.counters().and_then(|counters| counters.round_trip.min).filter(|rtt| !rtt.is_zero());
-        self.round_trip = self.round_trip.into_iter().chain(seen).min();
-        self.payload.add(payload);
     }
 
     /// Adds the road of another session of the run.
