@@ -53,32 +53,37 @@ fn was_told(outcome: &Outcome, change: &str) -> bool {
     outcome.events_of("lanes").iter().any(|lanes| lanes["change"] == change)
 }
 
+/// Moves a file with this share over a path on which TCP is held back, and sees lanes over UDP take
+/// it over.
+pub(super) fn goes_over_to_udp(share: &str, direction: Direction) {
+    let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-3");
+    let (near, there) = (far.client.path("f"), far.root.join("f"));
+    let url = far.daemon.url("data/f");
+    let (verb, source, ends) = match direction {
+        Direction::Push => ("push", &near, ["f", url.as_str()]),
+        Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
+    };
+    files::make(source, 1, 400 * MIB);
+    let running = far.run(verb).args(FEW_LANES).args(["--share", share]).args(ends).start();
+    if direction == Direction::Push {
+        decision(&running, &["+1 over udp"]);
+        // It carries more by a multiple, beside TCP and alone.
+        decision(&running, &["udp"]);
+    }
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+    assert!(!was_told(&outcome, "tcp"), "{outcome}");
+    if direction == Direction::Pull {
+        assert!(far.daemon.log().contains("over udp"), "{}", far.daemon.log());
+    }
+}
+
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn where_tcp_is_held_back_a_fair_and_a_polite_session_go_over_to_udp_by_themselves_in_either_direction() {
-    for (share, direction) in [("fair", Direction::Push), ("polite", Direction::Push), ("fair", Direction::Pull)] {
-        let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-3");
-        let (near, there) = (far.client.path("f"), far.root.join("f"));
-        let url = far.daemon.url("data/f");
-        let (verb, source, ends) = match direction {
-            Direction::Push => ("push", &near, ["f", url.as_str()]),
-            Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
-        };
-        files::make(source, 1, 400 * MIB);
-        let running = far.run(verb).args(FEW_LANES).args(["--share", share]).args(ends).start();
-        if direction == Direction::Push {
-            decision(&running, &["+1 over udp"]);
-            // It carries more by a multiple, beside TCP and alone.
-            decision(&running, &["udp"]);
-        }
-        let outcome = running.finish();
-        assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
-        tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
-        assert!(!was_told(&outcome, "tcp"), "{outcome}");
-        if direction == Direction::Pull {
-            assert!(far.daemon.log().contains("over udp"), "{}", far.daemon.log());
-        }
-    }
+fn where_tcp_is_held_back_a_session_goes_over_to_udp_by_itself_in_either_direction() {
+    goes_over_to_udp("fair", Direction::Push);
+    goes_over_to_udp("fair", Direction::Pull);
 }
 
 #[test]

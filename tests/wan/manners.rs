@@ -121,6 +121,13 @@ fn polite_lanes_over_quic_leave_a_stranger_most_of_a_path_and_have_it_when_that_
     assert!(theirs > 0.5 && ours > 0.2, "{theirs} and {ours}");
 }
 
+/// It goes back to TCP if somebody else is there, and other tests that have the processors look so.
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_polite_session_that_is_alone_where_tcp_is_held_back_goes_over_to_udp() {
+    super::auto::goes_over_to_udp("polite", Direction::Push);
+}
+
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn alone_a_session_fills_its_path_and_hardly_its_queue() {

@@ -77,10 +77,12 @@ fn a_rate_is_kept_on_the_wire_by_quic_on_a_path_that_loses() {
         let running = run.arg(far.daemon.url("data/f")).start();
         running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 30 << 20));
         let rate = far.wire_rate(&running, 60 << 20);
-        // Of payload: headers, encryption and repairs come on top. How near a busy machine comes
-        // from below is the bench's to tell.
-        assert!((20e6 * 0.5..20e6 * 1.05).contains(&rate), "{lanes} lanes: {rate:.0} bytes/s on the wire");
-        assert_eq!(running.finish().code, 0);
+        // Of payload: headers, encryption and repairs come on top, for which there is a twentieth,
+        // and then those of IP. How near a busy machine comes from below is the bench's to tell.
+        assert!((20e6 * 0.5..20e6 * 1.07).contains(&rate), "{lanes} lanes: {rate:.0} bytes/s on the wire");
+        let outcome = running.finish();
+        let shortest = outcome.summary()["road"]["rtt_us"].as_f64();
+        assert!(outcome.code == 0 && shortest >= Some(39_900.0), "no round trip is shorter than the path's: {outcome}");
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) struct Outgoing {
     batch: Batch,
     socket: Option<Arc<dyn AsyncUdpSocket>>,
     of: OutgoingOf,
+    /// When the poll began. For quinn, everything that is received in it came then.
+    polled: Option<Instant>,
 }
 
 /// The kind of a driver, which shows in what it does.
@@ -96,6 +98,24 @@ impl Outgoing {
                 outgoing.of = OutgoingOf::Endpoint;
             }
         });
+    }
+
+    /// Whether the poll of the driver that is polled now began so long ago that what is received
+    /// now would seem to have come much too early.
+    pub(crate) fn is_late() -> bool {
+        OUTGOING.with_borrow(|outgoing| {
+            let polled = outgoing.as_ref().and_then(|outgoing| outgoing.polled);
+            polled.is_some_and(|polled| polled.elapsed() > LATE_MAX)
+        })
+    }
+
+    /// Does something as a driver whose poll began then.
+    #[cfg(test)]
+    pub(crate) fn within<T>(polled: Instant, doing: impl FnOnce() -> T) -> T {
+        OUTGOING.set(Some(Outgoing { polled: Some(polled), ..Outgoing::default() }));
+        let done = doing();
+        OUTGOING.set(None);
+        done
     }
 
     /// Takes a transmission of the driver that is polled now, or sends it if there is none.
@@ -243,6 +263,7 @@ impl Driver {
 
     /// Polls quinn's driver once.
     fn poll_quinns(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.outgoing.polled = Some(Instant::now());
         let outer = OUTGOING.replace(Some(std::mem::take(&mut self.outgoing)));
         let polled = self.quinns.as_mut().poll(cx);
         self.outgoing = OUTGOING.replace(outer).unwrap_or_default();
@@ -378,6 +399,9 @@ impl Wake for TurnWaker {
     }
 }
 
+/// Quinn receives for 50 microseconds at a time. What is received later than this after the poll
+/// began came while the thread had no processor, and would make a round trip that is too short.
+const LATE_MAX: Duration = Duration::from_micros(250);
 /// Polls of quinn's driver in a row: other tasks have the thread then.
 const POLLS_MAX: usize = 64;
 /// A lane that waits for its turn takes what came, and sees to its timers, as often as this. It

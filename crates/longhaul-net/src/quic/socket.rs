@@ -3,15 +3,19 @@
 //! Owns the socket, and the figures of the connections that send through it, by the address they
 //! send to. Takes datagrams from quinn, and gives them to the driver that is polled. Must not know
 //! QUIC.
+//!
+//! Quinn takes the time of a poll before it receives, and the thread may have no processor between
+//! the two: an acknowledgement that comes then would say a round trip that is shorter than any, for
+//! good. So what is received late in a poll waits for the next one.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
@@ -32,6 +36,8 @@ pub(crate) struct PacedSocket {
     largest: AtomicUsize,
     /// Where datagrams go that are none of QUIC's. `None` at a socket that dials.
     door: Option<Door>,
+    /// Datagrams that were received too late in a poll, for the next one.
+    late: Mutex<VecDeque<(Vec<u8>, RecvMeta)>>,
 }
 
 thread_local! {
@@ -44,7 +50,13 @@ impl PacedSocket {
     /// Wraps a bound socket; within a Tokio runtime.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<PacedSocket> {
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        Ok(PacedSocket { inner, lanes: RwLock::default(), largest: AtomicUsize::new(0), door: None })
+        Ok(PacedSocket {
+            inner,
+            lanes: RwLock::default(),
+            largest: AtomicUsize::new(0),
+            door: None,
+            late: Mutex::default(),
+        })
     }
 
     /// Like [`PacedSocket::new`], of a socket at a port that native lanes use, too.
@@ -63,6 +75,25 @@ impl PacedSocket {
     pub(crate) fn forget(&self, lane: &Arc<Figures>) {
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|_, other| !Arc::ptr_eq(lane, other));
+    }
+
+    /// Gives datagrams that were received too late in a poll. `None` if there are none.
+    fn take_late(&self, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> Option<usize> {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = 0;
+        for (buf, meta) in bufs.iter_mut().zip(meta) {
+            let Some((bytes, of)) = late.pop_front() else { break };
+            let len = bytes.len().min(buf.len());
+            buf[..len].copy_from_slice(&bytes[..len]);
+            (*meta, count) = (of, count + 1);
+        }
+        (count > 0).then_some(count)
+    }
+
+    /// Keeps received datagrams for the next poll.
+    fn keep_late(&self, bufs: &[IoSliceMut<'_>], meta: &[RecvMeta]) {
+        let datagrams = bufs.iter().zip(meta).map(|(buf, meta)| (buf[..meta.len.min(buf.len())].to_vec(), *meta));
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).extend(datagrams);
     }
 
     fn lane_of(&self, addr: SocketAddr) -> Option<Arc<Figures>> {
@@ -92,9 +123,18 @@ impl AsyncUdpSocket for PacedSocket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         Outgoing::note_receiving();
+        if let Some(count) = self.take_late(bufs, meta) {
+            return Poll::Ready(Ok(count));
+        }
         let received = self.inner.poll_recv(cx, bufs, meta);
-        if let (Some(door), Poll::Ready(Ok(count))) = (&self.door, &received) {
-            door.sort(bufs, &mut meta[..*count]);
+        let Poll::Ready(Ok(count)) = received else { return received };
+        if let Some(door) = &self.door {
+            door.sort(bufs, &mut meta[..count]);
+        }
+        if Outgoing::is_late() {
+            self.keep_late(bufs, &meta[..count]);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         received
     }
@@ -146,5 +186,50 @@ impl UdpPoller for PacedPoller {
 impl fmt::Debug for PacedPoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacedPoller").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Polls the socket once, as a driver whose poll began then. Gives the datagram that came.
+    async fn poll_once(socket: &PacedSocket, began: Instant) -> Option<Vec<u8>> {
+        poll_fn(|cx| {
+            let mut bytes = [0; 100];
+            let (mut bufs, mut meta) = ([IoSliceMut::new(&mut bytes)], [RecvMeta::default()]);
+            let polled = Outgoing::within(began, || socket.poll_recv(cx, &mut bufs, &mut meta));
+            let count = matches!(polled, Poll::Ready(Ok(1)));
+            Poll::Ready(count.then(|| bytes[..meta[0].len].to_vec()))
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn what_is_received_long_after_a_poll_began_waits_for_the_next() {
+        let bound = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let (here, there) = (bound(), bound());
+        here.set_nonblocking(true).expect("a socket");
+        let to = here.local_addr().expect("an address");
+        let socket = PacedSocket::new(here).expect("a socket");
+        let is_kept = || !socket.late.lock().expect("a lock").is_empty();
+        for word in [b"one", b"two"] {
+            there.send_to(word, to).expect("sent");
+        }
+        let before = Instant::now().checked_sub(Duration::from_secs(1)).expect("this host has run for so long");
+        while !is_kept() {
+            assert_eq!(poll_once(&socket, before).await, None, "it would seem to have come a second ago");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(poll_once(&socket, Instant::now()).await.as_deref(), Some(b"one".as_slice()), "in order");
+        let mut second = None;
+        while second.is_none() {
+            second = poll_once(&socket, Instant::now()).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(second.as_deref(), Some(b"two".as_slice()));
     }
 }
