@@ -77,6 +77,19 @@ impl Far {
     }
 }
 
+/// A run with these options that moves a file of so many MiB, which is made, and the file's places
+/// at either end.
+fn moving(far: &Far, direction: Direction, mib: usize, options: &[&str]) -> (Run, [PathBuf; 2]) {
+    let (near, there) = (far.client.path("f"), far.root.join("f"));
+    let url = far.daemon.url("data/f");
+    let (verb, source, ends) = match direction {
+        Direction::Push => ("push", &near, ["f", url.as_str()]),
+        Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
+    };
+    files::make(source, 1, mib * MIB);
+    (far.run(verb).args(options).args(ends), [near, there])
+}
+
 /// Hosts whose buffers limit each TCP connection to a hundredth of the path.
 fn narrow_hosts(path: &str) -> Far {
     Far::over(wan(path, &[("net.ipv4.tcp_wmem", "4096 16384 65536")]), "")
@@ -295,14 +308,14 @@ fn what_of_the_network_limits_is_named_at_either_end() {
         let push = || far.run("push").args(&options).arg("f").arg(far.daemon.url("data/g"));
         let pull = || far.run("pull").args(&options).arg(far.daemon.url("data/f")).arg("g");
         for run in [&push as &dyn Fn() -> Run, &pull] {
-            limited_by(want, || run().finish());
+            limited_by(want, path, || run().finish());
         }
     }
 }
 
-/// Sees that a run names this limit. Others on this machine hold packets up as others on the path
-/// would, for a moment, so one run in three is enough.
-fn limited_by(want: &str, run: impl Fn() -> Outcome) {
+/// Sees that a run over a path names this limit. Others on this machine hold packets up as others
+/// on the path would, for a moment, so one run in three is enough.
+fn limited_by(want: &str, path: &str, run: impl Fn() -> Outcome) {
     let mut found = Vec::new();
     for _ in 0..3 {
         let outcome = run();
@@ -312,7 +325,7 @@ fn limited_by(want: &str, run: impl Fn() -> Outcome) {
         }
         found.push(outcome.to_string());
     }
-    panic!("not {want}: {}", found.join("\n"));
+    panic!("not {want} over {path}: {}", found.join("\n"));
 }
 
 #[test]

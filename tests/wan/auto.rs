@@ -57,14 +57,8 @@ fn was_told(outcome: &Outcome, change: &str) -> bool {
 /// it over.
 pub(super) fn goes_over_to_udp(share: &str, direction: Direction) {
     let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-3");
-    let (near, there) = (far.client.path("f"), far.root.join("f"));
-    let url = far.daemon.url("data/f");
-    let (verb, source, ends) = match direction {
-        Direction::Push => ("push", &near, ["f", url.as_str()]),
-        Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
-    };
-    files::make(source, 1, 400 * MIB);
-    let running = far.run(verb).args(FEW_LANES).args(["--share", share]).args(ends).start();
+    let (run, [near, there]) = moving(&far, direction, 400, &[&FEW_LANES[..], &["--share", share]].concat());
+    let running = run.start();
     if direction == Direction::Push {
         decision(&running, &["+1 over udp"]);
         // It carries more by a multiple, beside TCP and alone.

@@ -107,14 +107,8 @@ const FEW_LANES: [&str; 4] = ["--memory", "96MiB", "--share", "all"];
 fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_direction() {
     for direction in [Direction::Push, Direction::Pull] {
         let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=strange-udp");
-        let (near, there) = (far.client.path("f"), far.root.join("f"));
-        let url = far.daemon.url("data/f");
-        let (verb, source, ends) = match direction {
-            Direction::Push => ("push", &near, ["f", url.as_str()]),
-            Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
-        };
-        files::make(source, 1, 500 * MIB);
-        let running = far.run(verb).args(FEW_LANES).args(ends).start();
+        let (run, [near, there]) = moving(&far, direction, 500, &FEW_LANES);
+        let running = run.start();
         if direction == Direction::Push {
             decision(&running, &["+4 over quic"]);
             // What they carry by the time they are judged depends on the machine: four times what

@@ -69,7 +69,7 @@ fn what_of_the_network_limits_lanes_over_udp_is_what_their_control_says() {
     for path in ["rate=80Mbit/s,rtt=20ms,loss=0", "rate=80Mbit/s,rtt=20ms,loss=1e-2"] {
         let far = Far::new(path);
         // Losses are borne.
-        limited_by("network:rate", || pushed(&far, "udp", 60));
+        limited_by("network:rate", path, || pushed(&far, "udp", 60));
     }
     let far = Far::new("rate=100Mbit/s,rtt=20ms,queue=1bdp");
     let rival = Rival::start(&far);

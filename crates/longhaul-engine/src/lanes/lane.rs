@@ -177,6 +177,6 @@ pub(super) struct RetiredLanes {
     pub(super) pieces: u64,
     /// Units that they moved.
     pub(super) units: u64,
-    /// Their road.
+    /// Their road, and the round trips of those that stand.
     pub(super) road: LaneRoad,
 }

@@ -36,7 +36,8 @@ pub(crate) struct PacedSocket {
     largest: AtomicUsize,
     /// Where datagrams go that are none of QUIC's. `None` at a socket that dials.
     door: Option<Door>,
-    /// Datagrams that were received too late in a poll, for the next one.
+    /// Datagrams that were received too late in a poll, for the next one: of one call at most, as
+    /// nothing is received while there are any.
     late: Mutex<VecDeque<(Vec<u8>, RecvMeta)>>,
 }
 

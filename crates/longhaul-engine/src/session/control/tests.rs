@@ -1,5 +1,5 @@
-//! Links and whole sessions against a peer that writes and never reads: the memory that they hold
-//! is counted.
+//! Links and whole sessions against a peer that is spoken by hand. Mostly it writes and never
+//! reads, and the memory that they hold is counted.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,6 +5,9 @@
 //! entries, to the course of the run. An entry that is not simply there to be read is left to the
 //! session loop, and so is everything behind it. It does not wait for the scan: what is not scanned
 //! when the hello leaves follows later. Small files are read and said with it, unasked.
+//!
+//! A sender that was reached has no such time, as its scan begins with its session. On a long path
+//! its loop waits a moment for the page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +20,7 @@ use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
+use super::SenderLoop;
 use super::offered::OfferedEntries;
 use super::readable;
 use super::unasked::said;
@@ -117,6 +121,29 @@ impl FirstPage {
         }
     }
 }
+
+impl SenderLoop<'_> {
+    /// Takes what is scanned until the first page is full, the scan is over, or `flight` has no
+    /// more patience. Only one page leaves before the first answer, so that what the scan finds a
+    /// moment later, be it that it is over, would wait for a whole round trip. Nothing is heard
+    /// meanwhile.
+    pub(super) async fn scan_first_page(&mut self, flight: FirstFlight) {
+        if !flight.is_bound() || self.course.next.is_some() || !self.course.again.is_empty() {
+            return;
+        }
+        let over = tokio::time::Instant::now() + flight.patience.min(SCAN_WAIT_MAX);
+        while self.has_room()
+            && let Some(scan) = self.course.scan()
+            && let Ok(scanned) = tokio::time::timeout_at(over, scan.recv()).await
+        {
+            self.take_scanned(scanned);
+        }
+    }
+}
+
+/// The longest wait for a page: the other end makes the round trip as long as it likes, and who
+/// stops the session waits too.
+const SCAN_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl SaidPage {
     /// Nothing was said. `machine` will, and its first page shall fit `flight`.

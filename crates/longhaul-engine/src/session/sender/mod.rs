@@ -136,7 +136,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     if let Some(stream) = &this.course.stream {
         stream.wake(this.link.sink());
     }
-    // What was scanned meanwhile leaves before the loop waits for anything.
+    // What was scanned meanwhile leaves before the loop waits for anything else.
     this.scan_first_page(flight).await;
     this.take_ready();
     this.settle();

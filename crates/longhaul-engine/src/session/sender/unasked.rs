@@ -36,22 +36,6 @@ pub(super) fn said(machine: &mut Sender, PackedUnasked { bundle, roots }: Packed
 }
 
 impl SenderLoop<'_> {
-    /// Takes what is scanned until the first page is full, the scan is over, or `flight` has no
-    /// more patience. Only one page leaves before the first answer, so that what the scan finds a
-    /// moment later, be it that it is over, would wait for a whole round trip.
-    pub(super) async fn scan_first_page(&mut self, flight: FirstFlight) {
-        if !flight.is_bound() || self.course.next.is_some() || !self.course.again.is_empty() {
-            return;
-        }
-        let over = tokio::time::Instant::now() + flight.patience;
-        while self.has_room()
-            && let Some(scan) = self.course.scan()
-            && let Ok(scanned) = tokio::time::timeout_at(over, scan.recv()).await
-        {
-            self.take_scanned(scanned);
-        }
-    }
-
     /// Has small files read that go before the first page.
     pub(super) fn pack_unasked(&mut self, files: Vec<Small>) {
         let origin = |small: Small| self.offered.origin(small.file).map(|origin| (small, origin));
