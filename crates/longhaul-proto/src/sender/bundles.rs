@@ -36,7 +36,7 @@ impl Bundle {
         if self.overtook == Some(Finding::Again) {
             self.want_again();
         } else {
-            (self.carrier, self.sent) = (Carrier::Lost, None);
+            (self.carrier, self.sent) = (self.carrier.lost(), None);
         }
     }
 

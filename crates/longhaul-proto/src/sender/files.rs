@@ -108,7 +108,7 @@ impl LargeSource {
             if chunk.overtook == Some(Finding::Again) {
                 *chunk = chunk.damaged();
             } else {
-                (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
+                (chunk.carrier, chunk.sent) = (chunk.carrier.lost(), None);
             }
             (*index, chunk.attempt)
         };

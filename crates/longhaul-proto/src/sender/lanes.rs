@@ -20,8 +20,20 @@ pub(super) enum Carrier {
     None,
     /// The unit was handed to this lane whole, under this number.
     Lane(LaneId, u64),
-    /// The unit went down with a lane and waits for another.
+    /// The unit was in hand of this lane when that broke.
+    Hand(LaneId, Handed),
+    /// The unit went down with a lane that had it whole, and waits for another.
     Lost,
+    /// The unit was in hand of a lane that broke, was never handed to one whole, and waits for
+    /// another.
+    Cut,
+}
+
+/// Whether a unit was handed to some lane whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handed {
+    Never,
+    Before,
 }
 
 /// A unit that a lane had in hand when it broke.
@@ -53,6 +65,14 @@ struct SendingLane {
 impl Carrier {
     pub(super) fn of(sent: &Sent) -> Carrier {
         Carrier::Lane(sent.lane, sent.seq)
+    }
+
+    /// The carrier of a unit that went down with this one.
+    pub(super) fn lost(self) -> Carrier {
+        match self {
+            Carrier::Lane(..) | Carrier::Lost | Carrier::Hand(_, Handed::Before) => Carrier::Lost,
+            Carrier::None | Carrier::Cut | Carrier::Hand(_, Handed::Never) => Carrier::Cut,
+        }
     }
 }
 
@@ -123,12 +143,17 @@ impl Sender {
         }
         let SendingLane { ended, landed, .. } = self.lanes.open.remove(&lane).unwrap_or_default();
         let landed = landed.unwrap_or_default();
-        let down = |carrier: &Carrier| matches!(carrier, Carrier::Lane(on, seq) if *on == lane && !landed.has(*seq));
+        let down = |carrier: &Carrier| match carrier {
+            Carrier::Lane(on, seq) => *on == lane && !landed.has(*seq),
+            Carrier::Hand(on, _) => *on == lane,
+            Carrier::None | Carrier::Lost | Carrier::Cut => false,
+        };
         for Unfinished { unit, attempt } in ended.unwrap_or_default() {
             if let Some(carrier) = self.carrier(unit, Some(attempt))
                 && !matches!(carrier, Carrier::Lane(..))
             {
-                *carrier = Carrier::Lane(lane, u64::MAX);
+                let handed = if *carrier == Carrier::Lost { Handed::Before } else { Handed::Never };
+                *carrier = Carrier::Hand(lane, handed);
             }
         }
         for (file, state) in &mut self.entries {
@@ -144,9 +169,9 @@ impl Sender {
         }
     }
 
-    /// Whether a unit is being sent again because it went down with a lane.
-    pub(super) fn was_lost(&mut self, unit: Unit) -> bool {
-        self.carrier(unit, None).is_some_and(|carrier| *carrier == Carrier::Lost)
+    /// The carrier of a unit, if it is outstanding.
+    pub(super) fn carrier_of(&mut self, unit: Unit) -> Carrier {
+        self.carrier(unit, None).map_or(Carrier::None, |carrier| *carrier)
     }
 
     fn carrier(&mut self, unit: Unit, attempt: Option<Attempt>) -> Option<&mut Carrier> {

@@ -29,8 +29,8 @@ use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcom
 
 use bundles::SentBundles;
 use files::LargeSource;
-use lanes::SendingLanes;
 pub use lanes::Unfinished;
+use lanes::{Carrier, SendingLanes};
 use manifest::Manifest;
 use outstanding::Outstanding;
 pub use stream::StreamInput;
@@ -178,8 +178,10 @@ pub struct Sender {
 #[derive(Debug, Default)]
 struct PayloadBytes {
     all: u64,
-    /// The bytes of them that were sent before.
+    /// The bytes of them that were sent before, in part at least.
     again: u64,
+    /// The bytes of units that were handed to a lane whole for the first time.
+    first: u64,
 }
 
 /// The state of an entry, from its offer to its outcome. An entry that is settled is removed,
@@ -261,6 +263,12 @@ impl Sender {
         (self.payload.all, self.payload.again)
     }
 
+    /// Payload bytes of the units that were handed to lanes whole, each of them once: the others
+    /// are still to be sent, those among them that a lost lane had in hand.
+    pub fn bytes_handed(&self) -> u64 {
+        self.payload.first
+    }
+
     /// Whether the receiver wanted the content of an entry that has no outcome, or has it unasked
     /// and did not ask for it.
     pub fn is_begun(&self, file: FileId) -> bool {
@@ -340,8 +348,13 @@ impl Sender {
             return;
         }
         self.payload.all += sent.len;
-        if sent.attempt > Attempt::FIRST || self.was_lost(sent.unit) {
+        let carrier = self.carrier_of(sent.unit);
+        let (is_further, was_whole) = (sent.attempt > Attempt::FIRST, carrier == Carrier::Lost);
+        if is_further || was_whole || carrier == Carrier::Cut {
             self.payload.again += sent.len;
+        }
+        if !(is_further || was_whole) {
+            self.payload.first += sent.len;
         }
         if !sent.declared {
             self.declare(Declared {

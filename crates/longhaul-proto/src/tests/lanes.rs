@@ -126,6 +126,33 @@ fn only_what_the_lost_lane_carried_and_no_verdict_has_named_is_read_again() {
     assert_eq!(orders(&mut sender).0, [(bundle, Attempt::FIRST)]);
     sender.handle_sent(sent(bundle, LaneId(9), 0));
     assert_eq!(sender.bytes_sent(), (40, 10), "what goes over a lane again is counted as such");
+    assert_eq!(sender.bytes_handed(), 30, "each of three units once");
+}
+
+#[test]
+fn a_unit_that_a_lost_lane_had_in_hand_is_handed_over_for_the_first_time_when_another_has_it_whole() {
+    let mut sender = asked();
+    sender.handle_sent(sent(chunk(0), LANE, 0));
+    // Lanes that break again and again with the same unit in hand.
+    for lane in [LANE, LaneId(8)] {
+        sender.handle_lane_joined(lane);
+        sender.handle_lane_ended(lane, Some(Unfinished { unit: chunk(1), attempt: Attempt::FIRST }));
+        sender.handle_message(closed(lane, 1));
+        assert_eq!(orders(&mut sender).0, [(chunk(1), Attempt::FIRST)]);
+        assert_eq!(sender.bytes_handed(), 10, "a part of a unit is no unit");
+    }
+    sender.handle_sent(sent(chunk(1), LaneId(9), 0));
+    assert_eq!(sender.bytes_handed(), 20, "nothing is left to send");
+    assert_eq!(sender.bytes_sent(), (20, 10));
+    // Whole, lost, and in hand of a lane that breaks too: it was counted.
+    sender.handle_lane_joined(LaneId(9));
+    sender.handle_lane_ended(LaneId(9), None);
+    sender.handle_message(closed(LaneId(9), 0));
+    sender.handle_lane_joined(LaneId(10));
+    sender.handle_lane_ended(LaneId(10), Some(Unfinished { unit: chunk(1), attempt: Attempt::FIRST }));
+    sender.handle_message(closed(LaneId(10), 0));
+    sender.handle_sent(sent(chunk(1), LaneId(11), 0));
+    assert_eq!((sender.bytes_handed(), sender.bytes_sent()), (20, (30, 20)));
 }
 
 #[test]

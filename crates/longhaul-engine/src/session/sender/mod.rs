@@ -376,9 +376,8 @@ impl SenderLoop<'_> {
         if self.buffers.is_outdated(&self.workers) {
             self.buffers.fit(&self.link, &self.workers);
         }
-        let (sent, resent) = self.machine.bytes_sent();
         let state = RoundState {
-            remaining: self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed),
+            remaining: self.course.totals.left_to_send(self.machine.bytes_handed(), self.machine.tally().resumed),
             at_work: self.workers.is_at_work() || self.is_scanning(),
             waits_for: self.waits_for(),
         };
