@@ -21,7 +21,7 @@ pub(super) enum Carrier {
     /// The unit was handed to this lane whole, under this number.
     Lane(LaneId, u64),
     /// The unit was in hand of this lane when that broke.
-    Hand(LaneId, Handed),
+    Interrupted(LaneId, Handed),
     /// The unit went down with a lane that had it whole, and waits for another.
     Lost,
     /// The unit was in hand of a lane that broke, was never handed to one whole, and waits for
@@ -70,8 +70,8 @@ impl Carrier {
     /// The carrier of a unit that went down with this one.
     pub(super) fn lost(self) -> Carrier {
         match self {
-            Carrier::Lane(..) | Carrier::Lost | Carrier::Hand(_, Handed::Before) => Carrier::Lost,
-            Carrier::None | Carrier::Cut | Carrier::Hand(_, Handed::Never) => Carrier::Cut,
+            Carrier::Lane(..) | Carrier::Lost | Carrier::Interrupted(_, Handed::Before) => Carrier::Lost,
+            Carrier::None | Carrier::Cut | Carrier::Interrupted(_, Handed::Never) => Carrier::Cut,
         }
     }
 }
@@ -145,7 +145,7 @@ impl Sender {
         let landed = landed.unwrap_or_default();
         let down = |carrier: &Carrier| match carrier {
             Carrier::Lane(on, seq) => *on == lane && !landed.has(*seq),
-            Carrier::Hand(on, _) => *on == lane,
+            Carrier::Interrupted(on, _) => *on == lane,
             Carrier::None | Carrier::Lost | Carrier::Cut => false,
         };
         for Unfinished { unit, attempt } in ended.unwrap_or_default() {
@@ -153,7 +153,7 @@ impl Sender {
                 && !matches!(carrier, Carrier::Lane(..))
             {
                 let handed = if *carrier == Carrier::Lost { Handed::Before } else { Handed::Never };
-                *carrier = Carrier::Hand(lane, handed);
+                *carrier = Carrier::Interrupted(lane, handed);
             }
         }
         for (file, state) in &mut self.entries {
