@@ -174,6 +174,18 @@ fn children(parent: i32) -> Vec<Process> {
     numbers.filter_map(Process::of).filter(is_child).collect()
 }
 
+/// Sockets of these kinds that a process has open.
+fn sockets(pid: i32, kinds: &[&str]) -> usize {
+    let tables = kinds.iter().map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default());
+    let tables: Vec<String> = tables.collect();
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    let inodes: BTreeSet<_> = lines.filter_map(|line| line.split_whitespace().nth(9)).collect();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = open.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()));
+    let inode = |link: String| link.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned);
+    links.filter_map(inode).filter(|inode| inodes.contains(inode.as_str())).count()
+}
+
 fn owner(path: impl AsRef<Path>) -> (u32, u32) {
     let meta = fs::symlink_metadata(path).unwrap();
     (meta.uid(), meta.gid())
@@ -233,16 +245,7 @@ fn a_process_of_a_user_has_nothing_but_what_that_user_has() {
     // The broker has one thread, and nothing through which a peer of the network could speak to it.
     let broker = house.broker();
     assert_eq!((broker.threads.len(), broker.ids("Uid")), (1, vec![0; 4]));
-    let tables =
-        ["tcp", "tcp6", "udp", "udp6"].map(|table| fs::read_to_string(format!("/proc/{}/net/{table}", broker.pid)));
-    let inodes: Vec<_> = tables.iter().flatten().flat_map(|table| table.lines().skip(1)).collect();
-    let inodes: BTreeSet<_> = inodes.iter().filter_map(|line| line.split_whitespace().nth(9)).collect();
-    let sockets = |pid: i32| -> usize {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-        let links = open.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()));
-        let inode = |link: String| link.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned);
-        links.filter_map(inode).filter(|inode| inodes.contains(inode.as_str())).count()
-    };
+    let sockets = |pid| sockets(pid, &["tcp", "tcp6", "udp", "udp6"]);
     assert_eq!(sockets(broker.pid), 0);
     assert!(sockets(house.daemon.pid()) > 0 && sockets(deputy.pid) > 0, "the look finds those that there are");
     drop(running);
@@ -416,12 +419,47 @@ fn an_administrator_sees_and_ends_the_sessions_of_users() {
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn lanes_over_quic_or_udp_are_refused_with_what_to_use() {
+fn lanes_over_quic_are_refused_with_what_to_use() {
     let house = House::new();
     files::make(house.alice.path("f"), 1, 1000);
-    for transport in ["quic", "udp"] {
-        let outcome = house.alice.run(["push", "--transport", transport, "f", &house.url("")]).finish();
-        assert!(outcome.code != 0 && outcome.stderr.contains("over TCP alone"), "{outcome}");
+    let outcome = house.alice.run(["push", "--transport", "quic", "f", &house.url("")]).finish();
+    assert!(outcome.code != 0 && outcome.stderr.contains("use --transport tcp"), "{outcome}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn lanes_over_udp_go_to_the_process_of_the_user_which_has_no_socket_at_the_port() {
+    let house = House::new();
+    let udp = |client: &Host, args: &[&str]| {
+        client.run([args[0], "--json", "--transport", "udp", "--lanes", "2", "--chunk-size", "1MiB"]).args(&args[1..])
+    };
+    let (daemon, kinds) = (house.daemon.pid(), ["udp", "udp6"]);
+    let of_ports = sockets(daemon, &kinds);
+    // Both at the same time, in either direction.
+    for (client, seed) in [(&house.alice, 1), (&house.bob, 2)] {
+        files::make(client.path("f"), seed, 40 * MIB + 3);
+    }
+    let push = |client: &Host, to: &str| udp(client, &["push", "--rate", "160Mbit/s", "f", &house.url(to)]).start();
+    let (of_alice, of_bob) = (push(&house.alice, "a"), push(&house.bob, "b"));
+    of_alice.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes > 0));
+    assert_eq!(sockets(house.deputy(ALICE).pid, &kinds), 0);
+    assert!(sockets(daemon, &kinds) > of_ports, "it has those of the lanes");
+    let sessions = house.admin(&["sessions", "--json"]).succeed();
+    assert!(sessions.events_of("admin_session").iter().all(|session| session["transport"] == "udp"), "{sessions}");
+    let outcomes = [of_alice.fail(0), of_bob.fail(0)];
+    for (outcome, (client, name, uid)) in outcomes.iter().zip([(&house.alice, "a", ALICE), (&house.bob, "b", BOB)]) {
+        assert_eq!(outcome.events_of("start")[0]["transport"], "udp", "{outcome}");
+        assert_eq!(owner(house.path(name)), (uid, uid));
+        assert!(fs::read(house.path(name)).unwrap() == fs::read(client.path("f")).unwrap(), "{name}");
+        let back = udp(client, &["pull", &house.url(name), "back"]).succeed();
+        assert_eq!(back.events_of("start")[0]["transport"], "udp", "{back}");
+        assert!(fs::read(client.path("back")).unwrap() == fs::read(client.path("f")).unwrap(), "{name}");
+    }
+    // The sockets of lanes went with them.
+    let until = Instant::now() + Duration::from_secs(30);
+    while sockets(daemon, &kinds) > of_ports {
+        assert!(Instant::now() < until, "{} are left", sockets(daemon, &kinds));
+        std::thread::yield_now();
     }
 }
 

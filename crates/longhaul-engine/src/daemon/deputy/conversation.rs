@@ -23,7 +23,7 @@ use super::super::handle::shown;
 use super::super::live::{Counts, Live, LiveSeat, SessionCounter, SessionName};
 use super::super::rates::{Entered, RateClaim};
 use super::super::root_places::RootPlace;
-use super::super::serve::end_if_unwanted;
+use super::super::serve::{end_if_unwanted, transport_name};
 use super::super::shares::Share;
 use super::super::tallies::{MovedSums, Tallies};
 use super::deeds::Deed;
@@ -100,6 +100,7 @@ struct TalkAccount {
     /// Its root and its client.
     whose: (String, String),
     receives: bool,
+    transport: &'static str,
     what: String,
     counter: Arc<SessionCounter>,
 }
@@ -118,7 +119,7 @@ impl TalkAccount {
     /// Tells of its end.
     fn ended(&self, code: Option<FaultCode>) {
         let (counts, what) = (self.counter.counts(), Some(self.what.as_str()));
-        self.tallies.ended(TRANSPORT, code);
+        self.tallies.ended(self.transport, code);
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what, code, ..AuditRecord::default() };
         let bytes = Some(counts.pace.bytes_committed);
         self.audit.keep(AuditRecord { bytes, count: Some(counts.files), ..record });
@@ -205,7 +206,8 @@ impl Conversation {
         place: Share,
         wish: SessionWish,
     ) -> Result<(Held, Option<u64>, TalkAccount), Fault> {
-        let SessionWish { what, protection, receives, needs, own_rate } = wish;
+        let SessionWish { what, protection, transport, receives, needs, own_rate } = wish;
+        let transport = transport_name(transport);
         let what = what.cut().to_string();
         let needs = needs.of_user(Some(self.uid));
         let client = daemon.client(&self.key)?;
@@ -231,6 +233,7 @@ impl Conversation {
             tallies: daemon.live.tallies.clone(),
             whose: (root.to_owned(), client.name.clone()),
             receives,
+            transport,
             what: what.clone(),
             counter: counter.clone(),
         };
@@ -242,7 +245,7 @@ impl Conversation {
                 peer: self.peer,
                 what,
                 protection,
-                transport: TRANSPORT,
+                transport,
                 receives,
                 begun: Instant::now(),
                 needs,
@@ -378,7 +381,5 @@ async fn pass_stop(deputy: Arc<Deputy>, talk: TalkId, mut stop: Stop) {
     let _ = deputy.say(ToDeputy::End(talk, code), None);
 }
 
-/// Sessions in deputies have lanes over TCP alone.
-const TRANSPORT: &str = "tcp";
 /// Bytes that a conversation is given at once at most: the list of names of the longest request.
 const GROWS_BY_MAX: u64 = 2 << 30;

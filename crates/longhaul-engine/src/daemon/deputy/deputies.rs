@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, hint};
-use longhaul_net::{LaneStream, PublicKey};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, hint};
+use longhaul_net::{LaneStream, NetError, PublicKey, UdpSeat};
 use longhaul_sys::passing::Passing;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::{interval, timeout};
@@ -22,6 +22,9 @@ use super::broker::Broker;
 use super::channel::Channel;
 use super::conversation::Conversation;
 use super::message::{TalkId, ToDaemon, ToDeputy};
+use super::udp_lanes::TalkUdpLanes;
+use crate::lanes::udp::desk::UdpSessionsElsewhere;
+use crate::lanes::udp::join::UdpTerms;
 
 /// The deputies of a daemon. Clones share them.
 #[derive(Clone, Default)]
@@ -37,8 +40,14 @@ struct Running {
 #[derive(Default)]
 struct DeputyBook {
     by_user: HashMap<u32, Arc<Deputy>>,
-    by_session: HashMap<SessionName, Arc<Deputy>>,
+    by_session: HashMap<SessionName, TalkEntry>,
     next: TalkId,
+}
+
+/// A session that runs in a deputy, or a conversation that may come to one.
+struct TalkEntry {
+    deputy: Arc<Deputy>,
+    udp: TalkUdpLanes,
 }
 
 /// A deputy that runs.
@@ -73,7 +82,7 @@ impl Deputies {
     pub(super) async fn enter(
         &self,
         uid: u32,
-        session: SessionName,
+        terms: UdpTerms,
         conversation: impl Fn(TalkId, &Arc<Deputy>) -> Conversation,
     ) -> Result<(Arc<Deputy>, Arc<Conversation>), Fault> {
         let running = self.running()?;
@@ -89,7 +98,8 @@ impl Deputies {
             book.next += 1;
             let conversation = Arc::new(conversation(talk, &deputy));
             talks.open.insert(talk, conversation.clone());
-            book.by_session.insert(session, deputy.clone());
+            let entry = TalkEntry { deputy: deputy.clone(), udp: TalkUdpLanes::new(terms.clone()) };
+            book.by_session.insert(terms.session, entry);
             drop(talks);
             return Ok((deputy, conversation));
         }
@@ -125,10 +135,28 @@ impl Deputies {
         session: &SessionName,
         opening: &[u8],
     ) -> Option<LaneStream> {
-        let deputy = self.0.as_ref().and_then(|running| running.book().by_session.get(session).cloned());
+        let deputy = self.0.as_ref().and_then(|running| running.deputy_of(session));
         let Some(deputy) = deputy else { return Some(stream) };
         deputy.bring(stream, None, opening);
         None
+    }
+
+    /// Passes a lane over UDP on to the deputy in which its session runs.
+    fn bring_udp(&self, session: &SessionName, lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError> {
+        let Some(running) = &self.0 else { return Ok(()) };
+        let taken = {
+            let mut book = running.book();
+            book.by_session.get_mut(session).and_then(|entry| entry.udp.take(lane).then(|| entry.deputy.clone()))
+        };
+        let Some(deputy) = taken else { return Ok(()) };
+        let (pair, seat, relay) = seat.pass_on()?;
+        match running.book().by_session.get_mut(session) {
+            Some(entry) => entry.udp.passes(relay),
+            None => relay.close(),
+        }
+        // One that does not listen is given up, and its conversations with it.
+        let _ = deputy.say(ToDeputy::UdpLane { join, seat }, Some(pair));
+        Ok(())
     }
 
     fn running(&self) -> Result<&Arc<Running>, Fault> {
@@ -137,7 +165,21 @@ impl Deputies {
     }
 }
 
+impl UdpSessionsElsewhere for Deputies {
+    fn terms(&self, session: &SessionName, lane: LaneId) -> Option<UdpTerms> {
+        self.0.as_ref()?.book().by_session.get(session)?.udp.terms(lane)
+    }
+
+    fn pass_on(&self, session: &SessionName, lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError> {
+        self.bring_udp(session, lane, seat, join)
+    }
+}
+
 impl Running {
+    fn deputy_of(&self, session: &SessionName) -> Option<Arc<Deputy>> {
+        self.book().by_session.get(session).map(|entry| entry.deputy.clone())
+    }
+
     fn book(&self) -> MutexGuard<'_, DeputyBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,7 +229,7 @@ impl Running {
         tracing::info!(target: "longhaul::serve", uid = deputy.uid, why, "a process for a user of this host is over");
         let mut book = self.book();
         book.by_user.retain(|_, known| !Arc::ptr_eq(known, &deputy));
-        book.by_session.retain(|_, known| !Arc::ptr_eq(known, &deputy));
+        book.by_session.retain(|_, entry| !Arc::ptr_eq(&entry.deputy, &deputy));
         drop(book);
         channel.close();
         deputy.close_all();
