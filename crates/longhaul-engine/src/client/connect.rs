@@ -118,7 +118,7 @@ impl Run {
         let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
         transfer.flow.transport = transport;
-        transfer.flow.udp_beside_tcp &= ways.is_none() && wish.may_mix_udp();
+        transfer.flow.udp_beside_tcp &= ways.is_none() && wish.may_mix_udp(self.transport());
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
