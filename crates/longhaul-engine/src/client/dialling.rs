@@ -4,17 +4,18 @@
 //! have joined, and what became of each dial to whoever counts that: paths, the way of datagrams,
 //! a measurement. It knows no messages.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use longhaul_core::{Fault, FaultCode, LaneId, hint};
 use longhaul_net::{Control, NetError, Over};
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Welcome};
+use longhaul_proto::wire::message::{self, Flow, Welcome};
 
 use super::Run;
 use super::ahead::Ahead;
-use super::connect::Connect;
+use super::connect::{Connect, UdpDoor};
 use super::udp_way::Dialled;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::join::{Unjoined, join};
@@ -25,12 +26,11 @@ use crate::lanes::{JoinedLane, StreamLane};
 impl Run {
     /// How lanes of a session are dialled and joined to it: those first whose connections were
     /// begun before it was agreed on.
-    /// `mixes_udp`: whether some may go over UDP and others over TCP.
     pub(super) fn dial_of(
         &self,
         control: &Control,
         welcome: &Welcome,
-        (connect, mixes_udp): (Connect, bool),
+        LaneWays { connect, udp_to, flow }: LaneWays<'_>,
         ahead: Vec<Ahead>,
     ) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
@@ -38,7 +38,7 @@ impl Run {
         let (addr, udp, dials) = (control.peer_addr, self.udp.clone(), self.udp.begin());
         let (secret, round_trip) = (control.udp.clone(), control.rtt);
         let terms = UdpTerms { session, key: key.clone(), secret, round_trip };
-        let begins_with_udp = self.transport() == message::Transport::Udp;
+        let (begins_with_udp, mixes_udp) = (flow.transport == message::Transport::Udp, flow.udp_beside_tcp);
         Arc::new(move |id, transport| {
             let is_udp = transport == message::Transport::Udp;
             if is_udp != begins_with_udp && !mixes_udp {
@@ -65,8 +65,10 @@ impl Run {
                 Ok(StreamLane { id, stream, taken }.into())
             };
             let joined = if is_udp {
-                let (local, to) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
-                let joined = dial(&UdpOrder { to, local, id, admit: 0 }, &terms);
+                let joined = match udp_to(chosen.as_ref()) {
+                    Some((local, to)) => dial(&UdpOrder { to, local, id, admit: 0 }, &terms),
+                    None => Err(no_way().into()),
+                };
                 silent = matches!(joined, Err(Unjoined::Net(NetError::NoAnswer { .. })));
                 joined.map(|lane| JoinedLane::Udp(Box::new(lane))).map_err(Fault::from)
             } else {
@@ -96,6 +98,22 @@ impl Run {
             joined
         })
     }
+}
+
+/// The ways that lanes of a session go.
+pub(super) struct LaneWays<'a> {
+    /// How lanes that are streams are connected.
+    pub(super) connect: Connect,
+    /// Where lanes over UDP are dialled.
+    pub(super) udp_to: UdpDoor,
+    /// How the data may flow.
+    pub(super) flow: &'a Flow,
+}
+
+/// The error of a lane over UDP to a host to which only ssh leads now.
+fn no_way() -> NetError {
+    let source = io::Error::new(io::ErrorKind::HostUnreachable, "no datagrams go through ssh");
+    NetError::Unreachable { peer: "the other host".to_owned(), source }
 }
 
 /// A fault of a dial, with a hint where a firewall may drop UDP.
