@@ -4,7 +4,6 @@
 //! connection to `list`. Lanes are not waited for: the session begins, and they come to it. Knows
 //! no disks and moves no payload.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::ahead::{self, EarlyLanes};
-use super::dialling::LaneWays;
+use super::dialling::{LaneWays, udp_door};
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
@@ -114,9 +113,8 @@ impl Run {
         }
         self.known.meet(&control).await;
         let wanted = self.first_transport(ways.as_deref()).await;
-        let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.carries(wanted));
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots, wanted);
-        let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, wanted) };
+        let (lanes, transport) = lanes_over(ways.as_deref(), lanes, wanted);
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
         transfer.flow.transport = transport;
         transfer.flow.udp_beside_tcp &= wish.may_mix_udp(transport);
@@ -144,8 +142,8 @@ impl Run {
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
         ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
-        let over = LaneWays { connect, udp_to: udp_door(&control, ways.clone()), flow: &transfer.flow };
-        let dial = self.dial_of(&control, &welcome, over, ahead);
+        let lane_ways = LaneWays { connect, udp_to: udp_door(&control, ways.clone()), flow: &transfer.flow };
+        let dial = self.dial_of(&control, &welcome, lane_ways, ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {
             let joined = dial(id, transport);
@@ -331,16 +329,13 @@ impl Run {
     }
 }
 
-/// Where lanes over UDP are dialled.
-fn udp_door(control: &Control, ways: Option<Arc<Ways>>) -> UdpDoor {
-    let addr = control.peer_addr;
-    Arc::new(move |chosen| {
-        let (local, to) = match &ways {
-            Some(ways) => ways.straight()?,
-            None => (None, addr),
-        };
-        Some(chosen.map_or((local, to), |path| path.addresses(to)))
-    })
+/// The lanes of a session at first, and their transport: one through ssh as long as none of the
+/// ways carries others.
+fn lanes_over(ways: Option<&Ways>, lanes: u32, wanted: message::Transport) -> (u32, message::Transport) {
+    match ways {
+        Some(ways) if !ways.carries(wanted) => (1, message::Transport::Ssh),
+        _ => (lanes, wanted),
+    }
 }
 
 /// The first page of a push, with what goes before it. No message where none is to be said.
@@ -368,9 +363,6 @@ fn tried(mut stream: LaneStream) -> Result<LaneStream, NetError> {
 /// blocks for as long as that takes.
 pub(super) type Connect =
     Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
-/// The ends of a lane over UDP on a path: the local address, if it is given, and the port. `None`
-/// where no way is known that datagrams could go.
-pub(super) type UdpDoor = Arc<dyn Fn(Option<&Chosen>) -> Option<(Option<IpAddr>, SocketAddr)> + Send + Sync>;
 /// How lanes are protected, and their options; where is counted what ssh costs; and who hears that
 /// the path is long.
 type Near<'a> = ((Protection, LaneOptions), &'a SshCosts, Option<WhenLong>);

@@ -5,6 +5,7 @@
 //! a measurement. It knows no messages.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,12 +16,13 @@ use longhaul_proto::wire::message::{self, Flow, Welcome};
 
 use super::Run;
 use super::ahead::Ahead;
-use super::connect::{Connect, UdpDoor};
+use super::connect::Connect;
+use super::ssh::Ways;
 use super::udp_way::Dialled;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::join::{Unjoined, join};
 use crate::lanes::replace::Dial;
-use crate::lanes::udp::join::{UdpOrder, UdpTerms, dial};
+use crate::lanes::udp::join::{JoinedUdp, UdpOrder, UdpTerms, dial};
 use crate::lanes::{JoinedLane, StreamLane};
 
 impl Run {
@@ -65,10 +67,7 @@ impl Run {
                 Ok(StreamLane { id, stream, taken }.into())
             };
             let joined = if is_udp {
-                let joined = match udp_to(chosen.as_ref()) {
-                    Some((local, to)) => dial(&UdpOrder { to, local, id, admit: 0 }, &terms),
-                    None => Err(no_way().into()),
-                };
+                let joined = dial_udp(udp_to(chosen.as_ref()), id, &terms);
                 silent = matches!(joined, Err(Unjoined::Net(NetError::NoAnswer { .. })));
                 joined.map(|lane| JoinedLane::Udp(Box::new(lane))).map_err(Fault::from)
             } else {
@@ -108,6 +107,27 @@ pub(super) struct LaneWays<'a> {
     pub(super) udp_to: UdpDoor,
     /// How the data may flow.
     pub(super) flow: &'a Flow,
+}
+
+/// The ends of a lane over UDP on a path: the local address, if it is given, and the port. `None`
+/// where no way is known that datagrams could go.
+pub(super) type UdpDoor = Arc<dyn Fn(Option<&Chosen>) -> Option<(Option<IpAddr>, SocketAddr)> + Send + Sync>;
+/// Where lanes over UDP are dialled.
+pub(super) fn udp_door(control: &Control, ways: Option<Arc<Ways>>) -> UdpDoor {
+    let addr = control.peer_addr;
+    Arc::new(move |chosen| {
+        let (local, to) = match &ways {
+            Some(ways) => ways.straight()?,
+            None => (None, addr),
+        };
+        Some(chosen.map_or((local, to), |path| path.addresses(to)))
+    })
+}
+
+/// Dials a lane over UDP.
+fn dial_udp(ends: Option<(Option<IpAddr>, SocketAddr)>, id: LaneId, terms: &UdpTerms) -> Result<JoinedUdp, Unjoined> {
+    let (local, to) = ends.ok_or_else(no_way)?;
+    dial(&UdpOrder { to, local, id, admit: 0 }, terms)
 }
 
 /// The error of a lane over UDP to a host to which only ssh leads now.

@@ -10,8 +10,8 @@
 //! send) waits with it. In its turn a driver is asked again and again, as quinn makes no more than
 //! 20 datagrams at a time, and all of them leave in batches when it has done.
 //!
-//! Whose lane a driver drives is told by the congestion control that quinn asks in its poll, and not
-//! by the address to which it sends: several connections may go to one address.
+//! Whose lane a driver drives is told by the congestion control that quinn asks in its poll, and
+//! not by the address to which it sends: several connections may go to one address.
 //!
 //! A lane that receives rests for a moment when it has got something: else each batch that comes
 //! wakes the lane's thread, and each of its reads the driver.

@@ -2,9 +2,9 @@
 //! port.
 //!
 //! Owns the lane's socket, and two threads that pass runs of datagrams on, one each way. In: a seat
-//! at the port. Out: the end of a pair of sockets for the other process, which gets no socket at the
-//! port: whoever has one may have it receive what others send there. So it hears one host at one
-//! port, and speaks to that one. What comes while the other process has not taken in what came
+//! at the port. Out: the end of a pair of sockets for the other process, which gets no socket at
+//! the port: whoever has one may have it receive what others send there. So it hears one host at
+//! one port, and speaks to that one. What comes while the other process has not taken in what came
 //! before waits in the socket, which counts what it has no room for. It must not know keys, nor
 //! what datagrams say.
 

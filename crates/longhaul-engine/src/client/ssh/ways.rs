@@ -232,13 +232,10 @@ impl Ways {
         let _ = timeout(at_most, found.wait_for(Option::is_some)).await;
     }
 
-    /// The way straight to the other host: from which address, if it matters, and to which. `None`
-    /// if there is none now.
+    /// The ends of the way straight to the other host, if there is one now.
     pub(crate) fn straight(&self) -> Option<(Option<IpAddr>, SocketAddr)> {
-        match self.way() {
-            Some(LaneWay::Straight(door)) => Some((door.local, door.to)),
-            Some(LaneWay::Back) | None => None,
-        }
+        let Some(LaneWay::Straight(door)) = self.way() else { return None };
+        Some((door.local, door.to))
     }
 
     /// Whether lanes over `transport` have a way beside ssh.

@@ -1,8 +1,8 @@
 //! The UDP lanes of a session that runs in a deputy, on the daemon's side.
 //!
 //! In: JOINs that prove to belong to the session, by its own control connection's secrets. Out: the
-//! lanes' datagrams to the deputy, and back. A lane id is good for one lane, as elsewhere; which ids
-//! are open the deputy knows, and drops a lane that it does not expect. It knows no payload.
+//! lanes' datagrams to the deputy, and back. A lane id is good for one lane, as elsewhere; which
+//! ids are open the deputy knows, and drops a lane that it does not expect. It knows no payload.
 
 use std::collections::HashSet;
 

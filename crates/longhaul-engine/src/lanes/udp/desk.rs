@@ -84,8 +84,7 @@ impl Desk {
         Some(accept((&knock.datagram, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
     }
 
-    /// Looks at a knock for a session in another process, and passes its lane on. `None` if there
-    /// is nothing to say.
+    /// Looks at a knock for a session in another process, and passes its lane on. Gives an error.
     pub(crate) fn hear_for(
         &mut self,
         knock: &Knock,
@@ -115,8 +114,7 @@ impl Desk {
     }
 }
 
-/// Takes a lane that another process has passed on with the JOIN that came for it. `None` if no
-/// session here expects it.
+/// Takes a lane that another process has passed on with its JOIN. `None` if nobody expects it.
 pub(crate) fn take_passed(
     datagram: &[u8],
     seat: UdpSeat,
