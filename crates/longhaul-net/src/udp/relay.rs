@@ -190,7 +190,7 @@ impl RelayEnds {
     }
 }
 
-/// Who cuts a run into datagrams.
+/// The part that cuts a run into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cutting {
     /// The kernel, or the network card.

@@ -369,5 +369,5 @@ impl UdpReceiving {
     }
 }
 
-/// Of so many pieces whose place has landed one is opened, to see whether it is forged.
+/// One of so many pieces whose place has landed is opened, to see whether it is forged.
 const SAMPLED_OF: u32 = 8;

@@ -26,7 +26,8 @@ pub enum PassedHead {
         /// Datagrams that the socket had no room for, since it was made.
         dropped: u32,
     },
-    /// What is sent from now on has this class and mark ([`super::set_class`]). No bytes follow.
+    /// An order: from now on packets have this class and mark ([`super::set_class`]). No bytes
+    /// follow.
     Class(u8),
 }
 

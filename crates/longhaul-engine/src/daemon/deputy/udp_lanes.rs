@@ -20,7 +20,7 @@ pub(super) struct TalkUdpLanes {
 }
 
 impl TalkUdpLanes {
-    /// Those of a session with these secrets: none yet.
+    /// The lanes of a session with these secrets: none yet.
     pub(super) fn new(terms: UdpTerms) -> TalkUdpLanes {
         TalkUdpLanes { terms, passed: HashSet::new(), relays: Vec::new() }
     }
