@@ -1,10 +1,10 @@
 //! Finds out whether datagrams reach the daemon at all, in a run whose lanes all travel in them.
 //!
-//! In: how each lane over QUIC was dialled, and when the daemon was last heard over the control
-//! connection. Out: whether another session is of any use. If no lane has ever joined, a dial was
-//! met with silence, and the daemon was heard over TCP after that, a firewall drops UDP, and that
-//! will not change within minutes. If both were silent there was an outage, which says nothing of a
-//! firewall. It knows no sockets.
+//! In: how each lane over QUIC or UDP was dialled, and when the daemon was last heard over the
+//! control connection. Out: whether another session is of any use. If no lane has ever joined, a
+//! dial was met with silence, and the daemon was heard over TCP after that, a firewall drops UDP,
+//! and that will not change within minutes. If both were silent there was an outage, which says
+//! nothing of a firewall. It knows no sockets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ struct UdpVerdict {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dials(Arc<Mutex<Option<Instant>>>);
 
-/// How a dial over QUIC ended.
+/// How a dial over QUIC or UDP ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialled {
     /// A lane joined.

@@ -98,10 +98,15 @@ struct Ends {
 }
 
 impl Ends {
-    /// The error of a call on the socket. Of a lane that was closed meanwhile it is that.
+    /// The error of a call on the socket. Of a lane that was closed meanwhile it is that, and of
+    /// one whose socket another process has that it is lost.
     fn failed(&self, handle: &UdpHandle, source: std::io::Error) -> NetError {
         if handle.is_closed() {
             return NetError::Closed { peer: self.peer.to_string() };
+        }
+        if matches!(*self.socket, LaneSocket::Passed { .. }) {
+            // The process that has the socket passes nothing on any more: other lanes go on.
+            return NetError::Lost { peer: self.peer.to_string(), source };
         }
         NetError::Socket { addr: self.peer.to_string(), doing: "use the socket of a UDP lane", source }
     }
@@ -369,6 +374,21 @@ mod tests {
         assert!(is_closed(&handle));
         // The last word passes all the same.
         assert_eq!(socket.send_run(b"x", 1).expect("open for sending"), Sent::Taken);
+    }
+
+    #[test]
+    fn a_lane_whose_datagrams_are_passed_on_no_more_is_lost_and_no_fault_of_this_host() {
+        let (pair, other) = longhaul_sys::passing::pair().expect("a pair");
+        drop(other);
+        let peer = "127.0.0.1:9".parse().expect("an address");
+        let socket = Arc::new(LaneSocket::passed(pair, peer, peer));
+        let (handle, ends) = (UdpHandle::new(&socket), Ends { socket: socket.clone(), peer });
+        let received = socket.receive(&mut Inbox::new(1)).expect_err("its end");
+        let sent = socket.send_run(b"x", 1).expect_err("nobody hears");
+        for error in [received, sent, std::io::ErrorKind::InvalidData.into()] {
+            let kind = error.kind();
+            assert!(matches!(ends.failed(&handle, error), NetError::Lost { .. }), "{kind}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use keys::{LaneEnd, NotOpened, Opener, SEAL_BYTES, Sealer, UdpSecret};
 pub use lane::{UdpLane, UdpReceiveHalf, UdpSendHalf};
 pub(crate) use port::Door;
 pub use port::{Knock, Knocks, UdpSeat};
-pub use relay::{PassedSeat, UdpRelay};
+pub use relay::{PassedSeat, RelayClaim, UdpRelay};
 pub use state::{UdpFigure, UdpHandle};
 
 use longhaul_core::Transport;

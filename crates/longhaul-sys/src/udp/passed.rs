@@ -68,11 +68,15 @@ impl PassedHead {
 }
 
 /// Passes a message on to the other process, without waiting: [`Sent::Taken`], or [`Sent::Full`]
-/// while that has not taken in what came before.
+/// while that has not taken in what came before. A run of more than [`RUN_BYTES_MAX`] is
+/// [`Sent::TooLong`], and is not passed on: over IPv6 anybody can send a datagram of that length.
 ///
 /// # Errors
 /// The error of `sendmsg`, such as `BrokenPipe` when the other end is closed.
 pub fn pass_on(socket: impl AsFd, head: PassedHead, run: &[u8]) -> io::Result<Sent> {
+    if run.len() > RUN_BYTES_MAX {
+        return Ok(Sent::TooLong);
+    }
     let head = head.encode();
     let parts = [IoSlice::new(&head), IoSlice::new(run)];
     loop {
@@ -114,5 +118,16 @@ mod tests {
         for bad in [empty, kind, mark, no_length, long, message(PassedHead::Class(6), 1), vec![1; 7], vec![]] {
             assert_eq!(PassedHead::decode(&bad), None, "{:?}", &bad[..bad.len().min(8)]);
         }
+    }
+
+    #[test]
+    fn a_run_that_the_other_process_would_not_take_is_not_passed_on() {
+        let (here, there) = crate::passing::pair().expect("a pair");
+        let (head, run) = (PassedHead::cut(1472), vec![7; RUN_BYTES_MAX + 1]);
+        assert_eq!(pass_on(&here, head, &run).expect("open"), Sent::TooLong);
+        assert_eq!(pass_on(&here, head, &run[1..]).expect("open"), Sent::Taken);
+        let mut inbox = super::super::Inbox::new(2);
+        assert_eq!(inbox.receive_passed(&there, drop).expect("sound"), 1);
+        assert_eq!(inbox.runs().map(|run| run.bytes.len()).collect::<Vec<_>>(), [RUN_BYTES_MAX]);
     }
 }

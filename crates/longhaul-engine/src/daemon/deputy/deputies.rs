@@ -11,10 +11,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::limits::LANES_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, hint};
 use longhaul_net::{LaneStream, NetError, PublicKey, UdpSeat};
 use longhaul_sys::passing::Passing;
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 use tokio::time::{interval, timeout};
 
 use super::super::live::SessionName;
@@ -22,7 +23,6 @@ use super::broker::Broker;
 use super::channel::Channel;
 use super::conversation::Conversation;
 use super::message::{TalkId, ToDaemon, ToDeputy};
-use super::udp_lanes::TalkUdpLanes;
 use crate::lanes::udp::desk::UdpSessionsElsewhere;
 use crate::lanes::udp::join::UdpTerms;
 
@@ -35,6 +35,8 @@ struct Running {
     /// Held while one is started: there is one for each user.
     starting: AsyncMutex<()>,
     book: Mutex<DeputyBook>,
+    /// Places for lanes over UDP that are passed on, of all sessions.
+    relays: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -45,9 +47,12 @@ struct DeputyBook {
 }
 
 /// A session that runs in a deputy, or a conversation that may come to one.
+#[derive(Clone)]
 struct TalkEntry {
     deputy: Arc<Deputy>,
-    udp: TalkUdpLanes,
+    conversation: Arc<Conversation>,
+    /// The secrets of its lanes over UDP.
+    udp: UdpTerms,
 }
 
 /// A deputy that runs.
@@ -68,8 +73,12 @@ struct Talks {
 impl Deputies {
     /// Deputies that this broker starts.
     pub(in super::super) fn of(broker: Option<Broker>) -> Deputies {
-        let running =
-            |broker| Running { broker: Arc::new(broker), starting: AsyncMutex::default(), book: Mutex::default() };
+        let running = |broker| Running {
+            broker: Arc::new(broker),
+            starting: AsyncMutex::default(),
+            book: Mutex::default(),
+            relays: Arc::new(Semaphore::new(RELAYS_MAX)),
+        };
         Deputies(broker.map(running).map(Arc::new))
     }
 
@@ -98,7 +107,7 @@ impl Deputies {
             book.next += 1;
             let conversation = Arc::new(conversation(talk, &deputy));
             talks.open.insert(talk, conversation.clone());
-            let entry = TalkEntry { deputy: deputy.clone(), udp: TalkUdpLanes::new(terms.clone()) };
+            let entry = TalkEntry { deputy: deputy.clone(), conversation: conversation.clone(), udp: terms.clone() };
             book.by_session.insert(terms.session, entry);
             drop(talks);
             return Ok((deputy, conversation));
@@ -141,22 +150,28 @@ impl Deputies {
         None
     }
 
-    /// Passes a lane over UDP on to the deputy in which its session runs.
+    /// Passes a lane over UDP on to the deputy in which its session runs, if there is room for it.
     fn bring_udp(&self, session: &SessionName, lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError> {
-        let Some(running) = &self.0 else { return Ok(()) };
-        let taken = {
-            let mut book = running.book();
-            book.by_session.get_mut(session).and_then(|entry| entry.udp.take(lane).then(|| entry.deputy.clone()))
+        let Some((running, TalkEntry { deputy, conversation, .. })) = self.entry_of(session) else { return Ok(()) };
+        let Ok(place) = running.relays.clone().try_acquire_owned() else {
+            tracing::debug!(target: "longhaul::serve", lane = lane.0, "{RELAYS_MAX} lanes over UDP are passed on already");
+            return Ok(());
         };
-        let Some(deputy) = taken else { return Ok(()) };
-        let (pair, seat, relay) = seat.pass_on()?;
-        match running.book().by_session.get_mut(session) {
-            Some(entry) => entry.udp.passes(relay),
-            None => relay.close(),
+        if !conversation.takes_udp(lane) {
+            tracing::debug!(target: "longhaul::serve", lane = lane.0, "there is no room to pass a UDP lane on");
+            return Ok(());
         }
+        let (pair, seat, relay) = seat.pass_on(Box::new(place)).inspect_err(|_| conversation.gives_udp_back(lane))?;
+        conversation.passes_udp(relay);
         // One that does not listen is given up, and its conversations with it.
         let _ = deputy.say(ToDeputy::UdpLane { join, seat }, Some(pair));
         Ok(())
+    }
+
+    fn entry_of(&self, session: &SessionName) -> Option<(&Arc<Running>, TalkEntry)> {
+        let running = self.0.as_ref()?;
+        let entry = running.book().by_session.get(session).cloned()?;
+        Some((running, entry))
     }
 
     fn running(&self) -> Result<&Arc<Running>, Fault> {
@@ -167,7 +182,8 @@ impl Deputies {
 
 impl UdpSessionsElsewhere for Deputies {
     fn terms(&self, session: &SessionName, lane: LaneId) -> Option<UdpTerms> {
-        self.0.as_ref()?.book().by_session.get(session)?.udp.terms(lane)
+        let (_, TalkEntry { conversation, udp, .. }) = self.entry_of(session)?;
+        conversation.expects_udp(lane).then_some(udp)
     }
 
     fn pass_on(&self, session: &SessionName, lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError> {
@@ -275,6 +291,13 @@ impl Deputy {
         }
     }
 
+    /// One that nobody hears.
+    #[cfg(test)]
+    pub(super) fn unheard() -> Arc<Deputy> {
+        let talks = Talks { open: HashMap::new(), closed: false, idle_since: Instant::now() };
+        Arc::new(Deputy { uid: 1, says: mpsc::channel(SAID_MAX).0, talks: Mutex::new(talks) })
+    }
+
     fn talks(&self) -> MutexGuard<'_, Talks> {
         self.talks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -331,3 +354,6 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 const SAID_MAX: usize = 1024;
 /// Deputies that are started for one client that comes, as each ends at that moment.
 const STARTS_MAX: usize = 3;
+/// Lanes over UDP that are passed on at a time, of all sessions: each takes two threads and two
+/// descriptors of the daemon. As many as eight sessions may have, or a thousand with one each.
+const RELAYS_MAX: usize = 8 * LANES_MAX as usize;
