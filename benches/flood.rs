@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use attack::{Attack, Waves, captured_initials};
+use clap::Parser;
 use forge::{ForgedWaves, Forgery};
 use kit::{Bench, Daemon, Longhaul, Options, Running, machine_busy_s, table};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -51,9 +52,22 @@ struct Flooded {
     heard_bytes: u64,
 }
 
+/// Pushes beneath floods.
+#[derive(Parser)]
+struct Plan {
+    /// Attack lanes over UDP alone
+    #[arg(long)]
+    udp: bool,
+    #[command(flatten)]
+    common: Options,
+}
+
 fn main() -> Result<()> {
-    let Some(options) = Options::parse() else { return Ok(()) };
-    let bench = Bench::start("flood", env!("CARGO_TARGET_TMPDIR"), options)?;
+    let Plan { udp, common } = Plan::parse();
+    if !common.is_bench() {
+        return Ok(());
+    }
+    let bench = Bench::start("flood", env!("CARGO_TARGET_TMPDIR"), common)?;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
@@ -70,7 +84,7 @@ fn main() -> Result<()> {
         ("all", Waves { silent, rubbish, initials }),
     ];
     let mut rows = Vec::new();
-    for (what, waves) in floods {
+    for (what, waves) in floods.into_iter().filter(|_| !udp) {
         let flood = Flood { what, waves, forged: None };
         rows.push(measure(&bench, &longhaul, flood, &captured, &file.path)?);
     }

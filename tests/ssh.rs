@@ -332,6 +332,22 @@ fn lanes_without_encryption_and_over_quic_go_to_a_host_that_ssh_leads_to() {
 }
 
 #[test]
+fn lanes_over_udp_go_straight_to_a_host_that_ssh_leads_to_and_others_where_they_cannot() {
+    let hosts = Hosts::new();
+    files::make(hosts.client.path("f"), 1, (9 << 20) + 1);
+    for (host, transport) in [(NEAR, "udp"), (FAR, "ssh")] {
+        let to = format!("{host}:{transport}/");
+        let push = hosts.run("push").args(["--transport", "udp", "f", &to]).succeed();
+        assert_eq!(push.events_of("start")[0]["transport"], transport, "{push}");
+        tree::assert_same(&Tree::of(hosts.client.path("f")), &Tree::of(hosts.home().join(transport).join("f")), &push);
+        let got = format!("got {transport}");
+        let pull = hosts.run("pull").args(["--transport", "udp", &format!("{to}f"), &got]).succeed();
+        assert_eq!(pull.events_of("start")[0]["transport"], transport, "{pull}");
+        tree::assert_same(&Tree::of(hosts.client.path("f")), &Tree::of(hosts.client.path(&got)), &pull);
+    }
+}
+
+#[test]
 fn what_no_file_may_be_called_is_2_and_means_nothing_else() {
     let hosts = Hosts::new();
     files::make(hosts.client.path("f"), 1, 10);

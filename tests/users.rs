@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, PROTECTIONS, Run, Running, files};
 
 mod recorded;
+mod udp;
 
 const MIB: usize = 1 << 20;
 /// Users that nobody has: they are known in the daemon's own view of `/etc` alone.
@@ -174,6 +175,18 @@ fn children(parent: i32) -> Vec<Process> {
     numbers.filter_map(Process::of).filter(is_child).collect()
 }
 
+/// Sockets of these kinds that a process has open.
+fn sockets(pid: i32, kinds: &[&str]) -> usize {
+    let tables = kinds.iter().map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default());
+    let tables: Vec<String> = tables.collect();
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    let inodes: BTreeSet<_> = lines.filter_map(|line| line.split_whitespace().nth(9)).collect();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = open.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()));
+    let inode = |link: String| link.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned);
+    links.filter_map(inode).filter(|inode| inodes.contains(inode.as_str())).count()
+}
+
 fn owner(path: impl AsRef<Path>) -> (u32, u32) {
     let meta = fs::symlink_metadata(path).unwrap();
     (meta.uid(), meta.gid())
@@ -233,16 +246,7 @@ fn a_process_of_a_user_has_nothing_but_what_that_user_has() {
     // The broker has one thread, and nothing through which a peer of the network could speak to it.
     let broker = house.broker();
     assert_eq!((broker.threads.len(), broker.ids("Uid")), (1, vec![0; 4]));
-    let tables =
-        ["tcp", "tcp6", "udp", "udp6"].map(|table| fs::read_to_string(format!("/proc/{}/net/{table}", broker.pid)));
-    let inodes: Vec<_> = tables.iter().flatten().flat_map(|table| table.lines().skip(1)).collect();
-    let inodes: BTreeSet<_> = inodes.iter().filter_map(|line| line.split_whitespace().nth(9)).collect();
-    let sockets = |pid: i32| -> usize {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-        let links = open.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()));
-        let inode = |link: String| link.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned);
-        links.filter_map(inode).filter(|inode| inodes.contains(inode.as_str())).count()
-    };
+    let sockets = |pid| sockets(pid, &["tcp", "tcp6", "udp", "udp6"]);
     assert_eq!(sockets(broker.pid), 0);
     assert!(sockets(house.daemon.pid()) > 0 && sockets(deputy.pid) > 0, "the look finds those that there are");
     drop(running);
@@ -412,17 +416,6 @@ fn an_administrator_sees_and_ends_the_sessions_of_users() {
     house.admin(&["revoke", "of alice"]).succeed();
     let outcome = running.finish();
     assert_eq!(outcome.code, 4, "{outcome}");
-}
-
-#[test]
-#[ignore = "needs root: run by .ci/run"]
-fn lanes_over_quic_or_udp_are_refused_with_what_to_use() {
-    let house = House::new();
-    files::make(house.alice.path("f"), 1, 1000);
-    for transport in ["quic", "udp"] {
-        let outcome = house.alice.run(["push", "--transport", transport, "f", &house.url("")]).finish();
-        assert!(outcome.code != 0 && outcome.stderr.contains("over TCP alone"), "{outcome}");
-    }
 }
 
 #[test]

@@ -95,3 +95,20 @@ fn a_session_over_udp_on_a_path_that_breaks_goes_on_over_tcp_and_says_so() {
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
 }
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_stream_over_udp_on_a_path_that_breaks_goes_on_over_tcp() {
+    let far = Far::new("rate=200Mbit/s,rtt=20ms");
+    files::make(far.root.join("f"), 1, 150 * MIB);
+    let words = ["pull", "--peer-key", far.daemon.key(), "--transport", "udp", "--memory", "32MiB"];
+    let run = far.client.run(words).arg(far.daemon.url("data/f")).arg("-").beneath(far.wan.near().prefix());
+    let running = run.start();
+    far.daemon.wait_log("opened: pull");
+    far.change("loss=0.5");
+    far.daemon.wait_log("the path loses too much of what lanes over UDP send");
+    far.change("loss=0");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{}\n{}", outcome.stderr, far.daemon.log());
+    assert!(outcome.stdout == files::bytes(1, 150 * MIB), "{} bytes came", outcome.stdout.len());
+}

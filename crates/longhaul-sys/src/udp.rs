@@ -3,10 +3,11 @@
 //!
 //! Owns the control messages of UDP sockets. In: bound or connected sockets, and bytes that are cut
 //! into datagrams of one length. Out: what the kernel did with them ([`Sent`]), and datagrams that
-//! came ([`Inbox`]). It must not know what a datagram means.
+//! came ([`Inbox`]), or that another process passed on. It must not know what a datagram means.
 
 mod inbox;
 mod message;
+mod passed;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,6 +18,7 @@ use rustix::net::sockopt;
 
 pub use inbox::{Arrived, Inbox};
 use message::{Control, Gather};
+pub use passed::{PassedHead, pass_on};
 
 /// The outcome of sending datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::ahead::{self, EarlyLanes};
-use super::possible::need_udp_way;
+use super::dialling::{LaneWays, udp_door};
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
@@ -100,7 +100,6 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
-        need_udp_way(&self.settings, &remote.reach)?;
         let again = dialling.patience.met();
         let early = EarlyLanes::default();
         let when_long = (!again && self.dials_early()).then(|| {
@@ -113,12 +112,12 @@ impl Run {
             self.paths.lead_to(control.peer_addr)?;
         }
         self.known.meet(&control).await;
-        let is_over_ssh = ways.as_ref().is_some_and(|ways| !ways.carries(self.transport()));
-        let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots);
-        let (lanes, transport) = if is_over_ssh { (1, message::Transport::Ssh) } else { (lanes, self.transport()) };
+        let wanted = self.first_transport(ways.as_deref()).await;
+        let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots, wanted);
+        let (lanes, transport) = lanes_over(ways.as_deref(), lanes, wanted);
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
         transfer.flow.transport = transport;
-        transfer.flow.udp_beside_tcp &= ways.is_none() && wish.may_mix_udp();
+        transfer.flow.udp_beside_tcp &= wish.may_mix_udp(transport);
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
@@ -143,7 +142,8 @@ impl Run {
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
         ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
-        let dial = self.dial_of(&control, &welcome, (connect, transfer.flow.udp_beside_tcp), ahead);
+        let lane_ways = LaneWays { connect, udp_to: udp_door(&control, ways.clone()), flow: &transfer.flow };
+        let dial = self.dial_of(&control, &welcome, lane_ways, ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {
             let joined = dial(id, transport);
@@ -154,7 +154,7 @@ impl Run {
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
         replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
         if let Some(ways) = ways {
-            tell_of_ways(&ways, role, self.transport(), listener);
+            tell_of_ways(&ways, role, wanted, listener);
         }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
@@ -170,18 +170,18 @@ impl Run {
 
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
     /// buffers.
-    fn lanes_wanted(&self, rtt: Duration, slots: usize) -> (u32, u32) {
-        let is_tcp = self.transport() == message::Transport::Tcp;
+    fn lanes_wanted(&self, rtt: Duration, slots: usize, over: message::Transport) -> (u32, u32) {
+        let is_tcp = over == message::Transport::Tcp;
         let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| is_tcp);
-        let (first, most) = match (self.settings.transport, known) {
-            (Transport::Quic, _) => (LANES_QUIC, LANES_QUIC),
+        let (first, most) = match (over, known) {
+            (message::Transport::Quic, _) => (LANES_QUIC, LANES_QUIC),
             // More only if the session has to go back to TCP.
-            (Transport::Udp, _) => (LANES_UDP, LANES_DEFAULT),
+            (message::Transport::Udp, _) => (LANES_UDP, LANES_DEFAULT),
             (_, Some(lanes)) => (lanes, LANES_AUTO_MAX),
             (_, None) => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
         };
         let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
-        let lane_memory = TransportFacts::of(self.transport()).memory;
+        let lane_memory = TransportFacts::of(over).memory;
         let lanes_max = budget::lanes_with(lane_memory, lanes_max, self.settings.memory.get());
         let lanes = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let why = match self.settings.lanes {
@@ -240,6 +240,20 @@ impl Run {
         }
     }
 
+    /// The transport of the first lanes on these ways, or on the route to the host. Whoever asks
+    /// for UDP where ssh leads has lanes over TCP, or through ssh, if no datagram comes: a way
+    /// straight there is waited for a while, as only that carries any.
+    async fn first_transport(&self, ways: Option<&Ways>) -> message::Transport {
+        let wanted = self.transport();
+        let Some(ways) = ways.filter(|_| wanted == message::Transport::Udp) else { return wanted };
+        self.udp.has_others();
+        if self.udp.is_closed() {
+            return message::Transport::Tcp;
+        }
+        ways.wait(UDP_WAY_WAIT).await;
+        if ways.carries(wanted) { wanted } else { message::Transport::Tcp }
+    }
+
     /// Whether lanes may come to run over something else. QUIC has none without encryption, and
     /// other congestion controls; and it leaves others no part of the path.
     pub(crate) fn may_change_transport(&self) -> bool {
@@ -291,7 +305,8 @@ impl Run {
         if let Some(ways) = ways {
             let (first, may_change) = (self.transport(), self.may_change_transport());
             return Arc::new(move |chosen, asked, segment_max| {
-                let transport = if may_change || asked == message::Transport::Ssh { asked } else { first };
+                let is_free = may_change || first == message::Transport::Udp;
+                let transport = if is_free || asked == message::Transport::Ssh { asked } else { first };
                 tried(ways.connect(chosen, transport, segment_max)?)
             });
         }
@@ -311,6 +326,15 @@ impl Run {
             }
             tried(LaneStream::dial((transport, protection), addr, &identity, pinned, &options)?)
         })
+    }
+}
+
+/// The lanes of a session at first, and their transport: one through ssh as long as none of the
+/// ways carries others.
+fn lanes_over(ways: Option<&Ways>, lanes: u32, wanted: message::Transport) -> (u32, message::Transport) {
+    match ways {
+        Some(ways) if !ways.carries(wanted) => (1, message::Transport::Ssh),
+        _ => (lanes, wanted),
     }
 }
 
@@ -460,6 +484,8 @@ async fn connect_over(
 /// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its
 /// handshake.
 const AHEAD_MAX: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX / 2);
+/// A way beside ssh is waited for so long where lanes over UDP were asked for.
+const UDP_WAY_WAIT: Duration = Duration::from_secs(2);
 /// Where there are several paths, one that does not answer a lane within this is left for now.
 const PATH_ANSWERS: Duration = Duration::from_secs(4);
 /// A daemon answers within this, ...

@@ -4,33 +4,35 @@
 //! have joined, and what became of each dial to whoever counts that: paths, the way of datagrams,
 //! a measurement. It knows no messages.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use longhaul_core::{Fault, FaultCode, LaneId, hint};
 use longhaul_net::{Control, NetError, Over};
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Welcome};
+use longhaul_proto::wire::message::{self, Flow, Welcome};
 
 use super::Run;
 use super::ahead::Ahead;
 use super::connect::Connect;
+use super::ssh::Ways;
 use super::udp_way::Dialled;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::join::{Unjoined, join};
 use crate::lanes::replace::Dial;
-use crate::lanes::udp::join::{UdpOrder, UdpTerms, dial};
+use crate::lanes::udp::join::{JoinedUdp, UdpOrder, UdpTerms, dial};
 use crate::lanes::{JoinedLane, StreamLane};
 
 impl Run {
     /// How lanes of a session are dialled and joined to it: those first whose connections were
     /// begun before it was agreed on.
-    /// `mixes_udp`: whether some may go over UDP and others over TCP.
     pub(super) fn dial_of(
         &self,
         control: &Control,
         welcome: &Welcome,
-        (connect, mixes_udp): (Connect, bool),
+        LaneWays { connect, udp_to, flow }: LaneWays<'_>,
         ahead: Vec<Ahead>,
     ) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
@@ -38,7 +40,7 @@ impl Run {
         let (addr, udp, dials) = (control.peer_addr, self.udp.clone(), self.udp.begin());
         let (secret, round_trip) = (control.udp.clone(), control.rtt);
         let terms = UdpTerms { session, key: key.clone(), secret, round_trip };
-        let begins_with_udp = self.transport() == message::Transport::Udp;
+        let (begins_with_udp, mixes_udp) = (flow.transport == message::Transport::Udp, flow.udp_beside_tcp);
         Arc::new(move |id, transport| {
             let is_udp = transport == message::Transport::Udp;
             if is_udp != begins_with_udp && !mixes_udp {
@@ -65,8 +67,7 @@ impl Run {
                 Ok(StreamLane { id, stream, taken }.into())
             };
             let joined = if is_udp {
-                let (local, to) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
-                let joined = dial(&UdpOrder { to, local, id, admit: 0 }, &terms);
+                let joined = dial_udp(udp_to(chosen.as_ref()), id, &terms);
                 silent = matches!(joined, Err(Unjoined::Net(NetError::NoAnswer { .. })));
                 joined.map(|lane| JoinedLane::Udp(Box::new(lane))).map_err(Fault::from)
             } else {
@@ -96,6 +97,43 @@ impl Run {
             joined
         })
     }
+}
+
+/// The ways that lanes of a session go.
+pub(super) struct LaneWays<'a> {
+    /// How lanes that are streams are connected.
+    pub(super) connect: Connect,
+    /// Where lanes over UDP are dialled.
+    pub(super) udp_to: UdpDoor,
+    /// How the data may flow.
+    pub(super) flow: &'a Flow,
+}
+
+/// The ends of a lane over UDP on a path: the local address, if it is given, and the port. `None`
+/// where no way is known that datagrams could go.
+pub(super) type UdpDoor = Arc<dyn Fn(Option<&Chosen>) -> Option<(Option<IpAddr>, SocketAddr)> + Send + Sync>;
+/// Where lanes over UDP are dialled.
+pub(super) fn udp_door(control: &Control, ways: Option<Arc<Ways>>) -> UdpDoor {
+    let addr = control.peer_addr;
+    Arc::new(move |chosen| {
+        let (local, to) = match &ways {
+            Some(ways) => ways.straight()?,
+            None => (None, addr),
+        };
+        Some(chosen.map_or((local, to), |path| path.addresses(to)))
+    })
+}
+
+/// Dials a lane over UDP.
+fn dial_udp(ends: Option<(Option<IpAddr>, SocketAddr)>, id: LaneId, terms: &UdpTerms) -> Result<JoinedUdp, Unjoined> {
+    let (local, to) = ends.ok_or_else(no_way)?;
+    dial(&UdpOrder { to, local, id, admit: 0 }, terms)
+}
+
+/// The error of a lane over UDP to a host to which only ssh leads now.
+fn no_way() -> NetError {
+    let source = io::Error::new(io::ErrorKind::HostUnreachable, "no datagrams go through ssh");
+    NetError::Unreachable { peer: "the other host".to_owned(), source }
 }
 
 /// A fault of a dial, with a hint where a firewall may drop UDP.

@@ -410,7 +410,7 @@ impl Run {
         dialling: &mut Dialling,
     ) -> Result<(), Fault> {
         let is_datagrams = matches!(self.settings.transport, Transport::Quic | Transport::Udp);
-        if is_datagrams && fault.code == FaultCode::TimedOut && self.udp.is_closed() {
+        if is_datagrams && fault.code == FaultCode::TimedOut && self.udp.ends_run() {
             return Err(fault);
         }
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await

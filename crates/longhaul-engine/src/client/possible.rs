@@ -6,19 +6,8 @@
 use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::Protection;
 
-use crate::api::{Job, JobDestination, JobSource, Reach, Settings, Transport};
+use crate::api::{Job, JobDestination, JobSource, Settings, Transport};
 use crate::budget;
-
-/// Refuses lanes over UDP where there are none.
-pub(super) fn need_udp_way(settings: &Settings, reach: &Reach) -> Result<(), Fault> {
-    match (settings.transport, reach) {
-        (Transport::Udp, Reach::Ssh(_)) => {
-            let why = "lanes over UDP do not go to a host that is reached by ssh";
-            Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Network::UseTcp))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// Refuses settings that no session could keep.
 pub(super) fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {

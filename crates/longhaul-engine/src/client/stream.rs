@@ -55,8 +55,9 @@ impl Run {
         Ok(totals)
     }
 
-    /// The same run with settings that a stream can keep: holes are bytes, and lanes stay with the
-    /// transport that they begin with, as others would take memory from chunks that wait.
+    /// The same run with settings that a stream can keep: holes are bytes, and no other transport
+    /// is tried beside the one that lanes begin with, as it would take memory from chunks that
+    /// wait. Lanes over UDP go back to TCP where they must: those over TCP come once these ended.
     fn for_stream(mut self) -> Run {
         self.settings.metadata.preserve.sparse = false;
         if self.settings.transport == Transport::Auto {

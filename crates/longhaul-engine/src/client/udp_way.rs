@@ -1,10 +1,10 @@
 //! Finds out whether datagrams reach the daemon at all, in a run whose lanes all travel in them.
 //!
-//! In: how each lane over QUIC was dialled, and when the daemon was last heard over the control
-//! connection. Out: whether another session is of any use. If no lane has ever joined, a dial was
-//! met with silence, and the daemon was heard over TCP after that, a firewall drops UDP, and that
-//! will not change within minutes. If both were silent there was an outage, which says nothing of a
-//! firewall. It knows no sockets.
+//! In: how each lane over QUIC or UDP was dialled, and when the daemon was last heard over the
+//! control connection. Out: whether another session is of any use. If no lane has ever joined, a
+//! dial was met with silence, and the daemon was heard over TCP after that, a firewall drops UDP,
+//! and that will not change within minutes. If both were silent there was an outage, which says
+//! nothing of a firewall. It knows no sockets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ struct UdpVerdict {
     joined: AtomicBool,
     /// Whether the dials of a session were met with silence while TCP got through.
     closed: AtomicBool,
+    /// Whether lanes go another way then.
+    others: AtomicBool,
     /// The dials of the session that is under way.
     dials: Mutex<Dials>,
 }
@@ -27,7 +29,7 @@ struct UdpVerdict {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dials(Arc<Mutex<Option<Instant>>>);
 
-/// How a dial over QUIC ended.
+/// How a dial over QUIC or UDP ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialled {
     /// A lane joined.
@@ -64,6 +66,17 @@ impl UdpWay {
         }
     }
 
+    /// Notes that lanes of this run go another way if datagrams do not come through.
+    pub(crate) fn has_others(&self) {
+        self.0.others.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run is of no use any more: no datagram has ever come through, and lanes go no
+    /// other way.
+    pub(crate) fn ends_run(&self) -> bool {
+        self.is_closed() && !self.0.others.load(Ordering::Relaxed)
+    }
+
     /// Whether no datagram has ever come through, though the daemon was there.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Relaxed) && !self.0.joined.load(Ordering::Relaxed)
@@ -94,6 +107,9 @@ mod tests {
         assert!(!session(&way, Dialled::Silence(now), None), "an outage from the first moment");
         assert!(!session(&way, Dialled::Failed, Some(now + second)), "the silence was another session's");
         assert!(session(&way, Dialled::Silence(now), Some(now + second)));
+        assert!(way.ends_run());
+        way.has_others();
+        assert!(way.is_closed() && !way.ends_run(), "lanes go over TCP");
         assert!(!session(&way, Dialled::Joined, Some(now + second)));
         assert!(!session(&way, Dialled::Silence(now), Some(now + second)), "one has joined");
     }

@@ -11,7 +11,7 @@ use longhaul_core::PathList;
 use longhaul_core::filter::Rule;
 use longhaul_core::limits::{PAGE_BYTES_MAX, SOURCES_MAX};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{Far, FarSource, Follows, RequestPart};
+use longhaul_proto::wire::message::{Far, FarSource, Follows, RequestPart, Transport};
 
 use super::contents;
 use crate::api::RemotePath;
@@ -56,10 +56,12 @@ impl Wish {
         Wish { units, ..self }
     }
 
-    /// Whether lanes over UDP and TCP may stand side by side. A stream goes out in order: the chunk
-    /// whose turn it is must find a buffer, whatever lanes of the other kind hold.
-    pub(crate) fn may_mix_udp(&self) -> bool {
-        self.units == Units::Any
+    /// Whether lanes over UDP and TCP may stand side by side in a session that begins with this
+    /// transport. A stream goes out in order: the chunk whose turn it is must find a buffer,
+    /// whatever lanes of the other kind hold. So nothing is tried beside TCP there; but a session
+    /// that begins with UDP has lanes over TCP only once those over UDP end, and hold nothing.
+    pub(crate) fn may_mix_udp(&self, first: Transport) -> bool {
+        self.units == Units::Any || first == Transport::Udp
     }
 
     /// The messages that follow the hello. The last one is marked as such.

@@ -201,8 +201,8 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
         let why = "this build does not know how to do what is asked";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
     }
-    if matches!(transfer.flow.transport, Transport::Quic | Transport::Udp) && daemon.live.link.is_some() {
-        let why = "this key is served as a user of the daemon's host, over TCP alone";
+    if transfer.flow.transport == Transport::Quic && daemon.live.link.is_some() {
+        let why = "this key is served as a user of the daemon's host, over TCP and UDP alone";
         return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Network::UseTcp));
     }
     need_share(transfer.flow.share, client)?;
@@ -220,9 +220,9 @@ fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Res
 /// Whether lanes of a transfer may run over UDP beside others over TCP: where this daemon has such
 /// lanes, which are always encrypted.
 fn has_udp(daemon: &Daemon, transfer: &Transfer) -> bool {
-    let begins_well = matches!(transfer.flow.transport, Transport::Tcp | Transport::Udp);
+    let begins_well = matches!(transfer.flow.transport, Transport::Tcp | Transport::Ssh | Transport::Udp);
     let is_private = handshake::from_wire(transfer.protect) == Protection::Private;
-    begins_well && is_private && daemon.live.link.is_none() && !daemon.registry.bars_udp()
+    begins_well && is_private && !daemon.registry.bars_udp()
 }
 
 /// The rights that a transfer begins with.
@@ -243,7 +243,8 @@ async fn begin(
 ) -> Result<LinkedSession, Fault> {
     let protection = handshake::from_wire(transfer.protect);
     let receives = transfer.role == Role::Sender;
-    link.begin((side::described(transfer), receives, protection, needs), transfer.flow.rate, trigger).await
+    let (asked, lanes) = ((side::described(transfer), receives, needs), (protection, transfer.flow.transport));
+    link.begin(asked, lanes, transfer.flow.rate, trigger).await
 }
 
 /// The facts of the transport that a session begins with.

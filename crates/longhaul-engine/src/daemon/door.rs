@@ -200,7 +200,11 @@ async fn accept_udp(current: Arc<Current>, mut knocks: Knocks, mut questions: Lo
             () = questions.answer() => continue,
         };
         let Some(knock) = knock else { return };
-        let registry = current.now().registry.clone();
+        let daemon = current.now();
+        if let Some(error) = desk.hear_for(&knock, &knocks, &daemon.live.deputies) {
+            tracing::warn!(target: "longhaul::serve", peer = %knock.from, %error, "a UDP lane was not passed on");
+        }
+        let registry = daemon.registry.clone();
         match desk.hear(&knock, &knocks, &registry) {
             Some(Ok(accepted)) => {
                 tokio::spawn(async move { registry.bring_udp(accepted).await });

@@ -399,7 +399,7 @@ impl Observer for SessionCounter {
 const MEAN_SECONDS: f64 = 10.0;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
     use longhaul_disk::{TargetDirs, TreePolicy};
@@ -407,7 +407,7 @@ mod tests {
     const READ: Rights = Rights { read: true, create: false, modify: false };
 
     /// A daemon with one root, of which a client has these rights.
-    fn daemon(dir: &std::path::Path, client: Option<Rights>, allow: Rights) -> Daemon {
+    pub(in super::super) fn daemon(dir: &std::path::Path, client: Option<Rights>, allow: Rights) -> Daemon {
         let root = RootConfig {
             name: "data".to_owned(),
             targets: TargetDirs::one(dir),

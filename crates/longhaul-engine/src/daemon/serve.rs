@@ -188,7 +188,8 @@ fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
     }
 }
 
-fn transport_name(transport: Transport) -> &'static str {
+/// The word of a transport in lists.
+pub(super) fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "tcp",
         Transport::Quic => "quic",
@@ -356,10 +357,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         window_bytes: budget::windows(admission.memory.get()),
         choose_congestion: transfer.flow.congestion.is_empty(),
         known_congestion: None,
-        rivals: match daemon.live.link {
-            Some(_) => Vec::new(),
-            None => LanePlan::rivals(&transfer.flow, changes),
-        },
+        rivals: LanePlan::rivals(&transfer.flow, changes),
         tunes: true,
         rates: LaneRates::of(rate, transfer.flow.rate),
         share: (transfer.flow.share, transfer.flow.knows_shared),

@@ -52,7 +52,7 @@ pub(crate) struct LaneRules {
 /// How the transport of lanes may change in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TransportChanges {
-    /// Whether the other side may not change it.
+    /// Whether the other side may not change it, but from TCP to UDP and back where both mix.
     pub(crate) is_kept: bool,
     /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
     pub(crate) mixes_udp: bool,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_core::LaneId;
+use longhaul_core::{LaneId, Transport};
 use longhaul_net::{LaneCounters, LaneHandle};
 
 use super::net::Way;
@@ -97,10 +97,15 @@ impl LaneWatch {
         LaneWatch { way, state: Mutex::default() }
     }
 
-    /// Looks at all lanes for the last time, because payload is through.
+    /// Looks at all lanes for the last time, because payload is through: the receiver has said that
+    /// it has all of it.
     pub(crate) fn look_last(&self) {
         self.look();
-        self.lock().is_over = true;
+        let mut seen = self.lock();
+        if !seen.is_over && self.way == Way::Push {
+            seen.lanes.values_mut().for_each(WatchedLane::arrived);
+        }
+        seen.is_over = true;
     }
 
     /// Looks at all lanes.
@@ -146,6 +151,16 @@ impl WatchedLane {
             self.looks += 1;
         }
         self.last = Some(counters);
+    }
+
+    /// Counts what was sent as acknowledged. The receiver's word that it has all comes over the
+    /// control connection, and may overtake the last acknowledgements of a lane.
+    fn arrived(&mut self) {
+        // What a lane over UDP sent is not what its `acked` counts, which is payload alone.
+        let is_stream = self.handle.facts().transport != Transport::Udp;
+        if let Some(last) = self.last.as_mut().filter(|_| is_stream) {
+            last.acked = last.acked.max(last.sent.saturating_sub(last.resent));
+        }
     }
 
     fn figures(&self, id: LaneId, way: Way) -> LaneFigures {
@@ -199,6 +214,18 @@ mod tests {
         assert_eq!(sent.rtt_mean, Some(Duration::from_millis(40)));
         assert_eq!(sent.jitter, Some(Duration::from_millis(4)));
         assert_eq!((sent.path_mtu, sent.segment_bytes), (None, None), "the kernel did not say");
+    }
+
+    #[test]
+    fn what_was_sent_counts_once_the_receiver_has_all_though_its_last_acknowledgements_are_on_their_way() {
+        for (way, want) in [(Way::Push, 1700), (Way::Pull, 7)] {
+            let watch = LaneWatch::new(way);
+            let mut watched = lane();
+            watched.take(LaneCounters { resent: 100, ..counted(1800, 843, 30) });
+            watch.lock().lanes.insert(LaneId(0), watched);
+            watch.look_last();
+            assert_eq!(watch.figures()[0].bytes, want, "{way:?}");
+        }
     }
 
     #[test]

@@ -304,12 +304,14 @@ impl Sizes {
 impl LanePlan {
     /// The transports that a sender may try beside the one that `flow` begins with, where both
     /// sides know lanes over UDP beside TCP or not. Lanes over QUIC keep no manners, so only who
-    /// takes all may find out if they carry more.
+    /// takes all may find out if they carry more; and a process that serves a user has none.
     pub(crate) fn rivals(flow: &Flow, changes: TransportChanges) -> Vec<Rival> {
-        if flow.transport != Transport::Tcp {
+        let begins_over_tcp = flow.transport == Transport::Tcp;
+        // What begins over ssh goes over TCP as soon as there is a way.
+        if !begins_over_tcp && flow.transport != Transport::Ssh {
             return Vec::new();
         }
-        let takes_quic = flow.choose && flow.share == PathShare::All;
+        let takes_quic = begins_over_tcp && flow.choose && flow.share == PathShare::All && !changes.is_kept;
         let udp = changes.mixes_udp.then_some(Rival::Udp);
         udp.into_iter().chain(takes_quic.then_some(Rival::Quic)).collect()
     }

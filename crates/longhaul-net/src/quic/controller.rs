@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 
+use super::driver::Outgoing;
 use super::figures::{Algorithm, Figures};
 use super::rate::{RateControl, Round};
 use super::sight::Sight;
@@ -196,6 +197,7 @@ impl Controller for Watched {
 
     fn window(&self) -> u64 {
         let figures = &self.figures;
+        Outgoing::note_lane(figures);
         if !figures.has_turn() {
             return CLOSED;
         }

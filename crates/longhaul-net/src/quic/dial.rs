@@ -54,16 +54,15 @@ pub(crate) fn dial(
         runtime.block_on(async move {
             let made = PacedSocket::new(udp).and_then(|socket| {
                 let (socket, runtime) = (Arc::new(socket), Arc::new(TurnRuntime));
-                let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), None, socket.clone(), runtime)?;
-                Ok((endpoint, socket))
+                Endpoint::new_with_abstract_socket(config::endpoint(), None, socket, runtime)
             });
-            let (endpoint, socket) = match made {
-                Ok(made) => made,
+            let endpoint = match made {
+                Ok(endpoint) => endpoint,
                 Err(source) => return drop(told.send(Err(failed("set a UDP socket up")(source)))),
             };
             match connect(&endpoint, config, addr, pinned, deadline).await {
                 Ok(connection) => {
-                    let _ = told.send(Ok(Shared::new(connection.clone(), figures, local, socket)));
+                    let _ = told.send(Ok(Shared::new(connection.clone(), figures, local)));
                     outlive(connection, lane).await;
                 }
                 Err(error) => drop(told.send(Err(error))),

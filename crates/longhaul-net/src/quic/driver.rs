@@ -10,6 +10,9 @@
 //! send) waits with it. In its turn a driver is asked again and again, as quinn makes no more than
 //! 20 datagrams at a time, and all of them leave in batches when it has done.
 //!
+//! Whose lane a driver drives is told by the congestion control that quinn asks in its poll, and
+//! not by the address to which it sends: several connections may go to one address.
+//!
 //! A lane that receives rests for a moment when it has got something: else each batch that comes
 //! wakes the lane's thread, and each of its reads the driver.
 
@@ -75,7 +78,7 @@ pub(crate) struct Outgoing {
 /// The kind of a driver, which shows in what it does.
 #[derive(Debug, Default)]
 enum OutgoingOf {
-    /// It has sent nothing to a lane yet, nor received anything.
+    /// It has asked no lane's congestion control yet, nor received anything.
     #[default]
     Unknown,
     /// An endpoint's, which receives.
@@ -100,6 +103,15 @@ impl Outgoing {
         });
     }
 
+    /// Notes whose congestion control the driver that is polled now asks.
+    pub(crate) fn note_lane(lane: &Arc<Figures>) {
+        OUTGOING.with_borrow_mut(|outgoing| {
+            if let Some(Outgoing { of: of @ OutgoingOf::Unknown, .. }) = outgoing {
+                *of = OutgoingOf::Lane(lane.clone());
+            }
+        });
+    }
+
     /// Whether the poll of the driver that is polled now began so long ago that what is received
     /// now would seem to have come much too early.
     pub(crate) fn is_late() -> bool {
@@ -119,14 +131,9 @@ impl Outgoing {
     }
 
     /// Takes a transmission of the driver that is polled now, or sends it if there is none.
-    /// `lane_of` finds the lane that sends to its destination.
-    pub(crate) fn send(
-        socket: &Arc<dyn AsyncUdpSocket>,
-        transmit: &Transmit<'_>,
-        lane_of: impl FnOnce() -> Option<Arc<Figures>>,
-    ) -> io::Result<()> {
+    pub(crate) fn send(socket: &Arc<dyn AsyncUdpSocket>, transmit: &Transmit<'_>) -> io::Result<()> {
         OUTGOING.with_borrow_mut(|outgoing| match outgoing {
-            Some(outgoing) => outgoing.take(socket, transmit, lane_of),
+            Some(outgoing) => outgoing.take(socket, transmit),
             None => socket.try_send(transmit),
         })
     }
@@ -140,18 +147,8 @@ impl Outgoing {
         })
     }
 
-    fn take(
-        &mut self,
-        socket: &Arc<dyn AsyncUdpSocket>,
-        transmit: &Transmit<'_>,
-        lane_of: impl FnOnce() -> Option<Arc<Figures>>,
-    ) -> io::Result<()> {
+    fn take(&mut self, socket: &Arc<dyn AsyncUdpSocket>, transmit: &Transmit<'_>) -> io::Result<()> {
         self.socket.get_or_insert_with(|| socket.clone());
-        if let OutgoingOf::Unknown = self.of
-            && let Some(lane) = lane_of()
-        {
-            self.of = OutgoingOf::Lane(lane);
-        }
         let segments_max = socket.max_transmit_segments();
         if !self.batch.push(transmit, segments_max) {
             self.flush()?;

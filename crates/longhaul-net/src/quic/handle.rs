@@ -83,7 +83,6 @@ impl LaneHold for QuicHold {
     /// known.
     fn counters(&self) -> Option<LaneCounters> {
         let shared = self.shared.upgrade()?;
-        shared.follow_peer();
         // A caller that asks for this each second hears of silence in time.
         let _ = self.quiet();
         let stats = shared.connection.stats();

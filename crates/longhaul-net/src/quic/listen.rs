@@ -63,18 +63,17 @@ impl QuicListener {
             .enable_all()
             .build()
             .map_err(failed("start drivers"))?;
-        let (endpoint, socket, knocks) = {
+        let (endpoint, knocks) = {
             let _inside = threads.enter();
             let (socket, knocks) = PacedSocket::shared(udp).map_err(failed("set a UDP socket up"))?;
-            let socket = Arc::new(socket);
-            let runtime = Arc::new(TurnRuntime);
+            let (socket, runtime) = (Arc::new(socket), Arc::new(TurnRuntime));
             let server = Some(server.clone());
-            let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), server, socket.clone(), runtime);
-            (endpoint.map_err(failed("set a UDP socket up"))?, socket, knocks)
+            let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), server, socket, runtime);
+            (endpoint.map_err(failed("set a UDP socket up"))?, knocks)
         };
         let addr = endpoint.local_addr().map_err(failed("listen over UDP"))?;
         let (sender, lanes) = mpsc::channel(WAITING_MAX);
-        threads.spawn(accept_all(endpoint.clone(), Greeter { server, tls: tls.clone(), socket, sender }));
+        threads.spawn(accept_all(endpoint.clone(), Greeter { server, tls: tls.clone(), sender }));
         let knocks = Some(knocks);
         Ok(QuicListener { addr, lanes, knocks, endpoint, threads: Some(threads) })
     }
@@ -123,7 +122,6 @@ impl fmt::Debug for QuicListener {
 struct Greeter {
     server: ServerConfig,
     tls: ServerTls,
-    socket: Arc<PacedSocket>,
     sender: mpsc::Sender<(QuicStream, PublicKey)>,
 }
 
@@ -181,7 +179,7 @@ impl Greeter {
             return connection.close(VarInt::from_u32(GIVEN_UP), b"no key");
         };
         let (lives, lane) = oneshot::channel();
-        let shared = Shared::new(connection.clone(), figures, None, self.socket);
+        let shared = Shared::new(connection.clone(), figures, None);
         let stream = QuicStream::new(shared, lives);
         tracing::debug!(peer = %canonical(addr), "a QUIC lane dialled in");
         if self.sender.send((stream, key)).await.is_ok() {

@@ -1,21 +1,20 @@
-//! The UDP socket under QUIC: how many segments a transmission may have, and whose it is.
+//! The UDP socket under QUIC: how many segments a transmission may have.
 //!
-//! Owns the socket, and the figures of the connections that send through it, by the address they
-//! send to. Takes datagrams from quinn, and gives them to the driver that is polled. Must not know
-//! QUIC.
+//! Owns the socket. Takes datagrams from quinn, and gives them to the driver that is polled. Must
+//! not know QUIC.
 //!
 //! Quinn takes the time of a poll before it receives, and the thread may have no processor between
 //! the two: an acknowledgement that comes then would say a round trip that is shorter than any, for
 //! good. So what is received late in a poll waits for the next one.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
@@ -23,15 +22,13 @@ use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 
 use super::batch::BATCH_BYTES_MAX;
 use super::driver::Outgoing;
-use super::figures::Figures;
 pub(crate) use crate::udp::socket::{PAYLOAD_MAX, adopted, dialling, listening, route_payload};
 use crate::udp::{Door, Knocks};
 
-/// A UDP socket that knows its connections: see the module.
+/// A UDP socket of drivers that have turns: see the module.
 #[derive(Debug)]
 pub(crate) struct PacedSocket {
     inner: Arc<dyn AsyncUdpSocket>,
-    lanes: RwLock<HashMap<SocketAddr, Arc<Figures>>>,
     /// The largest datagram that was sent so far, up to which datagrams may be batched.
     largest: AtomicUsize,
     /// Where datagrams go that are none of QUIC's. `None` at a socket that dials.
@@ -51,13 +48,7 @@ impl PacedSocket {
     /// Wraps a bound socket; within a Tokio runtime.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<PacedSocket> {
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        Ok(PacedSocket {
-            inner,
-            lanes: RwLock::default(),
-            largest: AtomicUsize::new(0),
-            door: None,
-            late: Mutex::default(),
-        })
+        Ok(PacedSocket { inner, largest: AtomicUsize::new(0), door: None, late: Mutex::default() })
     }
 
     /// Like [`PacedSocket::new`], of a socket at a port that native lanes use, too.
@@ -65,17 +56,6 @@ impl PacedSocket {
         let (door, knocks) = Door::new(&socket)?;
         let socket = PacedSocket::new(socket)?;
         Ok((PacedSocket { door: Some(door), ..socket }, knocks))
-    }
-
-    /// Has whoever sends to `addr` have turns from now on, as these figures say.
-    pub(crate) fn pace(&self, addr: SocketAddr, lane: Arc<Figures>) {
-        self.lanes.write().unwrap_or_else(PoisonError::into_inner).insert(addr, lane);
-    }
-
-    /// Forgets a lane, wherever it was.
-    pub(crate) fn forget(&self, lane: &Arc<Figures>) {
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|_, other| !Arc::ptr_eq(lane, other));
     }
 
     /// Gives datagrams that were received too late in a poll. `None` if there are none.
@@ -96,10 +76,6 @@ impl PacedSocket {
         let datagrams = bufs.iter().zip(meta).map(|(buf, meta)| (buf[..meta.len.min(buf.len())].to_vec(), *meta));
         self.late.lock().unwrap_or_else(PoisonError::into_inner).extend(datagrams);
     }
-
-    fn lane_of(&self, addr: SocketAddr) -> Option<Arc<Figures>> {
-        self.lanes.read().unwrap_or_else(PoisonError::into_inner).get(&addr).cloned()
-    }
 }
 
 impl AsyncUdpSocket for PacedSocket {
@@ -110,7 +86,7 @@ impl AsyncUdpSocket for PacedSocket {
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let len = transmit.contents.len();
         self.largest.fetch_max(transmit.segment_size.unwrap_or(len), Ordering::Relaxed);
-        let sent = Outgoing::send(&self.inner, transmit, || self.lane_of(transmit.destination));
+        let sent = Outgoing::send(&self.inner, transmit);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             REFUSED.set(true);
         }
@@ -195,7 +171,30 @@ mod tests {
     use std::future::poll_fn;
     use std::time::{Duration, Instant};
 
+    use quinn::congestion::ControllerFactory;
+
+    use super::super::controller::Factory;
+    use super::super::figures::Figures;
     use super::*;
+
+    #[tokio::test]
+    async fn connections_that_send_to_one_address_draw_each_on_its_own_turns() {
+        let here = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        here.set_nonblocking(true).expect("a socket");
+        let to = here.local_addr().expect("an address");
+        let socket = PacedSocket::new(here).expect("a socket");
+        let lanes = [1200, 2400].map(|bytes| (Arc::new(Figures::default()), vec![7; bytes]));
+        lanes.iter().for_each(|(lane, _)| lane.begin_poll(100_000));
+        for (lane, contents) in &lanes {
+            let control = Arc::new(Factory(lane.clone())).build(Instant::now(), 1200);
+            Outgoing::within(Instant::now(), || {
+                assert!(control.window() > 1200);
+                let transmit = Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip: None };
+                socket.try_send(&transmit).expect("it is gathered");
+            });
+        }
+        assert_eq!(lanes.map(|(lane, _)| lane.end_poll().0), [98_800, 97_600]);
+    }
 
     /// Polls the socket once, as a driver whose poll began then. Gives the datagram that came.
     async fn poll_once(socket: &PacedSocket, began: Instant) -> Option<Vec<u8>> {

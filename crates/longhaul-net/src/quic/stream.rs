@@ -6,8 +6,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::Transport;
@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 use super::config::{FIRST_WINDOW_BYTES, STRANGERS_WINDOW_BYTES, blocks, varint};
 use super::figures::{Algorithm, Figures};
 use super::handle::QuicHold;
-use super::socket::PacedSocket;
 use super::wait::wait;
 use super::{BLOCK_BYTES, DONE, GIVEN_UP};
 use crate::error::NetError;
@@ -47,8 +46,6 @@ pub(crate) struct Shared {
     pub(crate) connection: Connection,
     pub(crate) figures: Arc<Figures>,
     pub(crate) local: Option<IpAddr>,
-    /// The socket that paces it, and the address under which it does.
-    paced: (Arc<PacedSocket>, Mutex<SocketAddr>),
     peer: String,
     closed: AtomicBool,
     /// The bytes carried, which a handle tells when the connection is gone.
@@ -66,36 +63,17 @@ struct Window {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        connection: Connection,
-        figures: Arc<Figures>,
-        local: Option<IpAddr>,
-        socket: Arc<PacedSocket>,
-    ) -> Arc<Shared> {
+    pub(crate) fn new(connection: Connection, figures: Arc<Figures>, local: Option<IpAddr>) -> Arc<Shared> {
         let addr = connection.remote_address();
-        socket.pace(addr, figures.clone());
         Arc::new(Shared {
             connection,
             figures,
             local,
-            paced: (socket, Mutex::new(addr)),
             peer: canonical(addr).to_string(),
             closed: AtomicBool::new(false),
             carried: Arc::default(),
             window_max: AtomicU64::new(FIRST_WINDOW_BYTES as u64),
         })
-    }
-
-    /// Notices a new address of the peer: datagrams to it must keep the same rate.
-    pub(crate) fn follow_peer(&self) {
-        let (socket, known) = &self.paced;
-        let addr = self.connection.remote_address();
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known != addr {
-            *known = addr;
-            socket.forget(&self.figures);
-            socket.pace(addr, self.figures.clone());
-        }
     }
 
     /// Ends the lane from any thread.
@@ -143,7 +121,6 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.paced.0.forget(&self.figures);
         self.figures.leave_path();
         let received = self.connection.stats().udp_rx.bytes;
         self.carried.store(self.figures.acked.load(Ordering::Relaxed) + received, Ordering::Release);

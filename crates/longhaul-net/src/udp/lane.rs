@@ -4,19 +4,19 @@
 //! datagrams. Out: datagrams and the key that opens them. It waits only where the caller says how
 //! long. It must not know what packets say.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_sys::udp::{self, Arrived, Inbox, RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Readiness, Sent};
+use longhaul_sys::udp::{Arrived, Inbox, RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Readiness, Sent};
 
+use super::carrier::LaneSocket;
 use super::dial::UdpDial;
 use super::keys::{LaneEnd, Opener, SEAL_BYTES, Sealer, UdpSecret};
 use super::port::UdpSeat;
 use super::state::{UdpFigure, UdpHandle};
 use crate::error::NetError;
 use crate::interface::interface_to;
-use crate::wire::canonical;
 
 /// One end of a UDP lane, for one thread.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl UdpLane {
     /// # Errors
     /// [`NetError::Crypto`].
     pub fn dialled(dial: UdpDial, secret: &UdpSecret, context: &[u8]) -> Result<UdpLane, NetError> {
-        UdpLane::over(dial.socket, dial.peer, secret.keys(context, LaneEnd::Dialer)?)
+        UdpLane::over(LaneSocket::Own(dial.socket), dial.peer, secret.keys(context, LaneEnd::Dialer)?)
     }
 
     /// The acceptor's end of the lane with these keys, at the socket that [`super::Knocks::seat`]
@@ -47,11 +47,11 @@ impl UdpLane {
         UdpLane::over(seat.socket, seat.peer, secret.keys(context, LaneEnd::Acceptor)?)
     }
 
-    fn over(socket: UdpSocket, peer: SocketAddr, (sealer, opener): (Sealer, Opener)) -> Result<UdpLane, NetError> {
+    fn over(socket: LaneSocket, peer: SocketAddr, (sealer, opener): (Sealer, Opener)) -> Result<UdpLane, NetError> {
         let ends = Ends { socket: Arc::new(socket), peer };
         let handle = UdpHandle::new(&ends.socket);
         // Who does not take part in marks gets losses in their place.
-        let _ = udp::set_class(&*ends.socket, CAPABLE);
+        let _ = ends.socket.set_class(CAPABLE);
         Ok(UdpLane {
             send: UdpSendHalf {
                 ends: ends.clone(),
@@ -86,22 +86,27 @@ impl UdpLane {
 
     /// This end's address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.send.ends.socket.local_addr().ok().map(canonical)
+        self.send.ends.socket.local_addr()
     }
 }
 
 /// The socket of a lane, and its peer.
 #[derive(Clone, Debug)]
 struct Ends {
-    socket: Arc<UdpSocket>,
+    socket: Arc<LaneSocket>,
     peer: SocketAddr,
 }
 
 impl Ends {
-    /// The error of a call on the socket. Of a lane that was closed meanwhile it is that.
+    /// The error of a call on the socket. Of a lane that was closed meanwhile it is that, and of
+    /// one whose socket another process has that it is lost.
     fn failed(&self, handle: &UdpHandle, source: std::io::Error) -> NetError {
         if handle.is_closed() {
             return NetError::Closed { peer: self.peer.to_string() };
+        }
+        if matches!(*self.socket, LaneSocket::Passed { .. }) {
+            // The process that has the socket passes nothing on any more: other lanes go on.
+            return NetError::Lost { peer: self.peer.to_string(), source };
         }
         NetError::Socket { addr: self.peer.to_string(), doing: "use the socket of a UDP lane", source }
     }
@@ -112,7 +117,7 @@ impl Ends {
 
     fn wait(&self, handle: &UdpHandle, readiness: Readiness, at_most: Duration) -> Result<(), NetError> {
         self.check_open(handle)?;
-        udp::wait(&*self.socket, readiness, at_most).map_err(|e| self.failed(handle, e))?;
+        self.socket.wait(readiness, at_most).map_err(|e| self.failed(handle, e))?;
         self.check_open(handle)
     }
 }
@@ -197,15 +202,15 @@ impl UdpSendHalf {
             self.ends.check_open(&self.handle)?;
             let rest = &self.run[begin..filled];
             let (dealt, sent) = if self.cuts {
-                (0, udp::send_run(&*self.ends.socket, rest, cut).map_err(failed)?)
+                (0, self.ends.socket.send_run(rest, cut).map_err(failed)?)
             } else {
-                udp::send_each(&*self.ends.socket, rest, cut).map_err(failed)?
+                self.ends.socket.send_each(rest, cut).map_err(failed)?
             };
             begin += dealt * datagram_bytes;
             match sent {
                 Sent::NotCut | Sent::TooLong if self.cuts && rest.len() > datagram_bytes => {
                     // Kernels give the same error for datagrams that are too long for the way out.
-                    let first = udp::send_run(&*self.ends.socket, &rest[..datagram_bytes], cut);
+                    let first = self.ends.socket.send_run(&rest[..datagram_bytes], cut);
                     match first.map_err(failed)? {
                         Sent::TooLong => return Ok(Sent::TooLong),
                         Sent::Full => self.ends.wait(&self.handle, Readiness::Outgoing, FULL_WAIT)?,
@@ -268,7 +273,7 @@ impl UdpSendHalf {
     /// [`NetError::Socket`].
     pub fn send_plain(&self, datagram: &[u8]) -> Result<Sent, NetError> {
         self.handle.said(datagram.len() as u64);
-        udp::send_run(&*self.ends.socket, datagram, u16::MAX).map_err(|e| self.ends.failed(&self.handle, e))
+        self.ends.socket.send_run(datagram, u16::MAX).map_err(|e| self.ends.failed(&self.handle, e))
     }
 
     /// Whether the kernel still cuts runs into datagrams.
@@ -302,7 +307,7 @@ impl UdpReceiveHalf {
         if !at_most.is_zero() {
             self.ends.wait(&self.handle, Readiness::Incoming, at_most)?;
         }
-        let runs = self.inbox.receive(&*self.ends.socket).map_err(|e| self.ends.failed(&self.handle, e))?;
+        let runs = self.ends.socket.receive(&mut self.inbox).map_err(|e| self.ends.failed(&self.handle, e))?;
         if runs > 0 {
             self.handle.set(UdpFigure::Dropped, self.inbox.dropped().into());
             self.handle.set(UdpFigure::Forged, self.opener.forged());
@@ -350,14 +355,17 @@ const FULL_WAIT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
     use crate::handle::LaneHold;
 
     #[test]
     fn an_error_of_a_lane_that_was_closed_is_that_it_was_closed() {
-        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let peer = socket.local_addr().expect("bound");
         socket.connect(peer).expect("connected");
+        let socket = Arc::new(LaneSocket::Own(socket));
         let (handle, ends) = (UdpHandle::new(&socket), Ends { socket: socket.clone(), peer });
         let broken = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let is_closed = |handle: &UdpHandle| matches!(ends.failed(handle, broken()), NetError::Closed { .. });
@@ -365,12 +373,27 @@ mod tests {
         handle.close();
         assert!(is_closed(&handle));
         // The last word passes all the same.
-        assert_eq!(udp::send_run(&*socket, b"x", 1).expect("open for sending"), Sent::Taken);
+        assert_eq!(socket.send_run(b"x", 1).expect("open for sending"), Sent::Taken);
+    }
+
+    #[test]
+    fn a_lane_whose_datagrams_are_passed_on_no_more_is_lost_and_no_fault_of_this_host() {
+        let (pair, other) = longhaul_sys::passing::pair().expect("a pair");
+        drop(other);
+        let peer = "127.0.0.1:9".parse().expect("an address");
+        let socket = Arc::new(LaneSocket::passed(pair, peer, peer));
+        let (handle, ends) = (UdpHandle::new(&socket), Ends { socket: socket.clone(), peer });
+        let received = socket.receive(&mut Inbox::new(1)).expect_err("its end");
+        let sent = socket.send_run(b"x", 1).expect_err("nobody hears");
+        for error in [received, sent, std::io::ErrorKind::InvalidData.into()] {
+            let kind = error.kind();
+            assert!(matches!(ends.failed(&handle, error), NetError::Lost { .. }), "{kind}");
+        }
     }
 
     #[test]
     fn a_lane_of_less_importance_says_so_and_that_it_hears_of_a_full_path() {
-        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        let socket = Arc::new(LaneSocket::Own(UdpSocket::bind("127.0.0.1:0").expect("a port")));
         LaneHold::set_scavenger(&UdpHandle::new(&socket));
         assert_eq!(rustix::net::sockopt::ip_tos(&*socket).expect("known"), 0b0000_0110);
     }

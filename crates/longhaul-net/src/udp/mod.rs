@@ -12,12 +12,16 @@
 //! | `port` | datagrams of lanes that come to the listening port, and sockets apart for lanes |
 //! | `dial` | the dialler's socket, and asking until an answer comes |
 //! | `lane` | one end of a lane: its halves |
+//! | `carrier` | the socket of a lane, which another process of this host may have |
+//! | `relay` | lanes of another process of this host, whose datagrams are passed on |
 //! | `state` | what its handle tells and steers |
 
+mod carrier;
 mod dial;
 mod keys;
 mod lane;
 mod port;
+mod relay;
 pub(crate) mod socket;
 mod state;
 
@@ -27,6 +31,7 @@ pub use keys::{LaneEnd, NotOpened, Opener, SEAL_BYTES, Sealer, UdpSecret};
 pub use lane::{UdpLane, UdpReceiveHalf, UdpSendHalf};
 pub(crate) use port::Door;
 pub use port::{Knock, Knocks, UdpSeat};
+pub use relay::{PassedSeat, RelayClaim, UdpRelay};
 pub use state::{UdpFigure, UdpHandle};
 
 use longhaul_core::Transport;

@@ -17,6 +17,7 @@ use longhaul_sys::udp;
 use quinn::udp::RecvMeta;
 use tokio::sync::mpsc;
 
+use super::carrier::LaneSocket;
 use super::socket::{PortAddr, connected_payload};
 use crate::error::NetError;
 use crate::wire::canonical;
@@ -174,19 +175,26 @@ impl Knocks {
             _ => seat,
         };
         let route_bytes = connected_payload(&socket, knock.from);
-        Ok(UdpSeat { socket, peer: knock.from, route_bytes })
+        Ok(UdpSeat { socket: LaneSocket::Own(socket), peer: knock.from, route_bytes })
     }
 }
 
 /// A socket apart for one lane at the port.
 #[derive(Debug)]
 pub struct UdpSeat {
-    /// The socket, which is connected.
-    pub(crate) socket: UdpSocket,
+    /// The socket.
+    pub(crate) socket: LaneSocket,
     /// The other end.
     pub(crate) peer: SocketAddr,
     /// The largest UDP payload that the route takes at this host, bytes.
     pub route_bytes: u16,
+}
+
+impl UdpSeat {
+    /// The other end.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
 }
 
 /// Lets sockets of lanes share the port's address, and keeps strangers' datagrams at the port.

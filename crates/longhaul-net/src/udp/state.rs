@@ -3,15 +3,12 @@
 //! Owns what the lane's thread tells of the lane, and the word to close it. In: figures from the
 //! lane's thread, which alone knows them. Out: counters. It must not know how they come about.
 
-use std::net::{Shutdown, UdpSocket};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
-
 use super::FACTS;
+use super::carrier::LaneSocket;
 use super::lane::CAPABLE;
 use crate::counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 use crate::facts::TransportFacts;
@@ -63,7 +60,7 @@ const FIGURES: usize = UdpFigure::Forged as usize + 1;
 
 #[derive(Debug)]
 struct UdpState {
-    socket: Weak<UdpSocket>,
+    socket: Weak<LaneSocket>,
     closed: AtomicBool,
     figures: [AtomicU64; FIGURES],
     made: Instant,
@@ -72,8 +69,8 @@ struct UdpState {
 
 impl UdpHandle {
     /// A hold on the lane of this socket.
-    pub(crate) fn new(socket: &Arc<UdpSocket>) -> UdpHandle {
-        let ends = || Some((socket.local_addr().ok()?.ip(), socket.peer_addr().ok()?.ip()));
+    pub(crate) fn new(socket: &Arc<LaneSocket>) -> UdpHandle {
+        let ends = || Some((socket.local_addr()?.ip(), socket.peer_addr()?.ip()));
         let within_host = ends().is_some_and(|(local, peer)| {
             peer.to_canonical().is_loopback() || local.to_canonical() == peer.to_canonical()
         });
@@ -90,8 +87,7 @@ impl UdpHandle {
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         if let Some(socket) = self.0.socket.upgrade() {
-            // Whoever waits for a datagram is woken. The last word may still be sent.
-            let _ = SockRef::from(&socket.as_fd()).shutdown(Shutdown::Read);
+            socket.end_receiving();
         }
     }
 
@@ -225,7 +221,7 @@ impl LaneHold for UdpHandle {
     fn set_scavenger(&self) {
         if let Some(socket) = self.0.socket.upgrade() {
             // Marks of a full path are wanted all the same.
-            let _ = longhaul_sys::udp::set_class(&*socket, LOWER_EFFORT | CAPABLE);
+            let _ = socket.set_class(LOWER_EFFORT | CAPABLE);
         }
     }
 

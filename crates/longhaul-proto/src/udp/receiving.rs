@@ -57,6 +57,8 @@ pub struct UdpReceiving {
     end: Option<u32>,
     slot_bytes: u64,
     counts: Counts,
+    /// Pieces whose place had landed, with numbers below that of another packet.
+    old_seen: u32,
     largest: Option<(PacketNumber, Timestamp)>,
     reports: Reports,
 }
@@ -72,9 +74,10 @@ pub enum Look {
     First,
     /// It has landed, or its unit is whole. If its number is above all that came
     /// ([`UdpReceiving::is_newer`]) the sender has sent it again: it is opened elsewhere, and then
-    /// [`UdpReceiving::again`]. Otherwise it is dropped, as anybody may have recorded it.
+    /// [`UdpReceiving::again`]. Otherwise it is dropped, as anybody may have recorded it; before
+    /// that a part of them is opened elsewhere ([`UdpReceiving::samples`]), to count forged ones.
     Seen,
-    /// Its unit is not admitted: it is dropped.
+    /// Its unit is not admitted: it is dropped, and counts as wrong.
     Beyond,
     /// Its place contradicts what is known of its unit: it is dropped.
     Wrong,
@@ -122,6 +125,7 @@ impl UdpReceiving {
             end: None,
             slot_bytes: config.slot_bytes,
             counts: Counts::default(),
+            old_seen: 0,
             largest: None,
             reports: Reports::new(now, config.round_trip),
         }
@@ -149,8 +153,8 @@ impl UdpReceiving {
     /// datagrams that contradict what is known.
     pub fn look(&mut self, place: &DataPlace, bytes: usize) -> Look {
         let look = self.place_of(place, bytes as u64);
-        if look == Look::Wrong {
-            self.counts.wrong = self.counts.wrong.wrapping_add(1);
+        if matches!(look, Look::Wrong | Look::Beyond) {
+            self.refused();
         }
         look
     }
@@ -250,9 +254,22 @@ impl UdpReceiving {
         Ok(())
     }
 
-    /// A datagram did not open.
+    /// A datagram did not open, or is not one of this lane.
     pub fn refused(&mut self) {
         self.counts.wrong = self.counts.wrong.wrapping_add(1);
+    }
+
+    /// A piece came whose place has landed, under a number that is not above all that came. Gives
+    /// whether this one is to be opened elsewhere: each eighth is, so that a flood of them costs
+    /// little. If it does not open it stands for all eight: [`UdpReceiving::refused_sample`].
+    pub fn samples(&mut self) -> bool {
+        self.old_seen = self.old_seen.wrapping_add(1);
+        self.old_seen.is_multiple_of(SAMPLED_OF)
+    }
+
+    /// A datagram for which [`UdpReceiving::samples`] asked did not open.
+    pub fn refused_sample(&mut self) {
+        self.counts.wrong = self.counts.wrong.wrapping_add(SAMPLED_OF);
     }
 
     /// This many packets more had the mark of congestion (ECN CE).
@@ -351,3 +368,6 @@ impl UdpReceiving {
         }
     }
 }
+
+/// One of so many pieces whose place has landed is opened, to see whether it is forged.
+const SAMPLED_OF: u32 = 8;

@@ -43,7 +43,7 @@ fn a_piece_is_opened_into_its_slot_only_where_it_lacks_and_fits() {
     ] {
         assert_eq!(receiving.look(&place, bytes), want, "{case}");
     }
-    assert_eq!((receiving.counts().twice, receiving.counts().wrong), (0, 6), "nothing was opened");
+    assert_eq!((receiving.counts().twice, receiving.counts().wrong), (0, 7), "nothing was opened");
     // Its length is known now.
     receiving.unit(arrived(1, ms(1)), UnitCut(0), &body(1, 3 * PIECE + 5, None)).expect("a sound unit");
     for (piece, bytes, want) in [
@@ -55,6 +55,21 @@ fn a_piece_is_opened_into_its_slot_only_where_it_lacks_and_fits() {
     ] {
         assert_eq!(receiving.look(&place(1, piece), bytes), want, "piece {piece}, {bytes} bytes");
     }
+}
+
+#[test]
+fn of_pieces_whose_place_has_landed_each_eighth_is_opened_and_counts_for_eight_if_it_is_forged() {
+    let mut receiving = receiver(1);
+    receiving.landed(arrived(9, ms(1)), &place(0, 0), PIECE as usize).expect("it lands");
+    let mut opened = 0;
+    for _ in 0..160 {
+        assert_eq!(receiving.look(&place(0, 0), PIECE as usize), Look::Seen);
+        if receiving.samples() {
+            receiving.refused_sample();
+            opened += 1;
+        }
+    }
+    assert_eq!((opened, receiving.counts().wrong, receiving.counts().twice), (20, 160, 0));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use super::message::{Control, empty_header};
+use super::passed::{HEAD_BYTES, PassedHead};
 use super::{AsFd, AsRawFd, Mark, is_note_of_others};
 
 /// Buffers for what one system call brings.
@@ -15,6 +16,8 @@ pub struct Inbox {
     /// [`RUN_ROOM`] bytes for each run.
     bytes: Vec<u8>,
     controls: Vec<Control>,
+    /// The length of each message that came last, and that of its control data.
+    came: Vec<(usize, usize)>,
     runs: Vec<Run>,
     /// Datagrams that the socket had no room for, since it was made; as the last run said.
     dropped: u32,
@@ -23,6 +26,8 @@ pub struct Inbox {
 /// A run in its buffer.
 #[derive(Clone, Copy)]
 struct Run {
+    /// Where it begins in the buffers.
+    start: usize,
     len: usize,
     datagram_bytes: usize,
     mark: Mark,
@@ -53,6 +58,7 @@ impl Inbox {
         Inbox {
             bytes: vec![0; runs * RUN_ROOM],
             controls: vec![Control::empty(); runs],
+            came: Vec::with_capacity(runs),
             runs: Vec::with_capacity(runs),
             dropped: 0,
         }
@@ -67,7 +73,48 @@ impl Inbox {
     /// # Errors
     /// The error of `recvmmsg`. A note that another host or router may have sent is none.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
+        self.receive_all(socket, Control::BYTES)?;
+        for (place, ((len, control_len), control)) in self.came.iter().zip(&self.controls).enumerate() {
+            let (run, dropped) = Run::of(place * RUN_ROOM, *len, *control_len, control);
+            self.dropped = dropped.unwrap_or(self.dropped);
+            self.runs.push(run);
+        }
+        Ok(self.runs.len())
+    }
+
+    /// Receives what another process has passed on ([`super::pass_on`]), likewise. `orders` hears
+    /// what is no run.
+    ///
+    /// # Errors
+    /// The error of `recvmmsg`; `UnexpectedEof` when the other end is closed, `InvalidData` for
+    /// what nobody says here.
+    pub fn receive_passed(&mut self, socket: impl AsFd, mut orders: impl FnMut(PassedHead)) -> io::Result<usize> {
+        // Without room for control data, descriptors that come with a message are closed at once.
+        self.receive_all(socket, 0)?;
+        for (place, ((len, _), bytes)) in self.came.iter().zip(self.bytes.chunks_exact(RUN_ROOM)).enumerate() {
+            if *len == 0 {
+                // What came before the end is given first.
+                let is_end = place == 0;
+                return if is_end { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(self.runs.len()) };
+            }
+            match PassedHead::decode(&bytes[..(*len).min(RUN_ROOM)]) {
+                Some(PassedHead::Run { datagram_bytes, mark, dropped }) => {
+                    let (start, datagram_bytes) = (place * RUN_ROOM + HEAD_BYTES, datagram_bytes.into());
+                    self.dropped = dropped;
+                    self.runs.push(Run { start, len: *len - HEAD_BYTES, datagram_bytes, mark });
+                }
+                Some(order) => orders(order),
+                None => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        Ok(self.runs.len())
+    }
+
+    /// Receives messages into the buffers, in place of what came before, with room for so many
+    /// bytes of control data each.
+    fn receive_all(&mut self, socket: impl AsFd, control_bytes: usize) -> io::Result<()> {
         self.runs.clear();
+        self.came.clear();
         let room = self.controls.len();
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; Inbox::RUNS];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; Inbox::RUNS];
@@ -78,7 +125,7 @@ impl Inbox {
             one.msg_iov = &raw mut *vector;
             one.msg_iovlen = 1;
             one.msg_control = control.as_mut_ptr();
-            one.msg_controllen = Control::BYTES as _;
+            one.msg_controllen = control_bytes.min(Control::BYTES) as _;
             header.write(libc::mmsghdr { msg_hdr: one, msg_len: 0 });
         }
         // SAFETY: the descriptor is open while it is borrowed; the first `room` headers are written
@@ -95,21 +142,19 @@ impl Inbox {
         let Ok(came) = usize::try_from(came) else {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS) => Ok(0),
-                Some(code) if is_note_of_others(code) => Ok(0),
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS) => Ok(()),
+                Some(code) if is_note_of_others(code) => Ok(()),
                 _ => Err(error),
             };
         };
-        for (header, control) in headers[..came].iter().zip(&self.controls) {
+        for header in &headers[..came] {
             // SAFETY: it was written above, and the kernel has changed its integers.
             let header = unsafe { header.assume_init_ref() };
             #[allow(clippy::unnecessary_cast, reason = "some C libraries have 32 bits there")]
             let control_len = header.msg_hdr.msg_controllen as usize;
-            let (run, dropped) = Run::of(header.msg_len as usize, control_len, control);
-            self.dropped = dropped.unwrap_or(self.dropped);
-            self.runs.push(run);
+            self.came.push((header.msg_len as usize, control_len));
         }
-        Ok(came)
+        Ok(())
     }
 
     /// The most runs of one call.
@@ -119,8 +164,8 @@ impl Inbox {
 
     /// The runs that came last.
     pub fn runs(&self) -> impl Iterator<Item = Arrived<'_>> {
-        self.runs.iter().zip(self.bytes.chunks_exact(RUN_ROOM)).map(|(run, bytes)| Arrived {
-            bytes: &bytes[..run.len],
+        self.runs.iter().map(|run| Arrived {
+            bytes: &self.bytes[run.start..run.start + run.len],
             datagram_bytes: run.datagram_bytes,
             mark: run.mark,
         })
@@ -135,9 +180,9 @@ impl Inbox {
 
 impl Run {
     /// A run, and the drops that it tells of.
-    fn of(len: usize, control_len: usize, control: &Control) -> (Run, Option<u32>) {
+    fn of(start: usize, len: usize, control_len: usize, control: &Control) -> (Run, Option<u32>) {
         let len = len.min(RUN_ROOM);
-        let mut run = Run { len, datagram_bytes: len.max(1), mark: Mark::Deaf };
+        let mut run = Run { start, len, datagram_bytes: len.max(1), mark: Mark::Deaf };
         let mut dropped = None;
         control.values(control_len, |level, kind, data| match (level, kind) {
             (libc::SOL_UDP, libc::UDP_GRO) => {

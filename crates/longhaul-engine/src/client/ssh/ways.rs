@@ -220,10 +220,22 @@ impl Ways {
     /// carries nothing there, and no longer: on any other path data begins through ssh. Gives about
     /// the round trip of the way, or the least that it may be where none was found.
     pub(crate) async fn give_time(&self) -> Duration {
-        let (mut found, begun) = (self.found.way.subscribe(), Instant::now());
-        let _ = timeout(WAY_WAIT, found.wait_for(Option::is_some)).await;
+        let begun = Instant::now();
+        self.wait(WAY_WAIT).await;
         // One for the connection, and one for the keys.
         begun.elapsed() / 2
+    }
+
+    /// Waits for a way for so long.
+    pub(crate) async fn wait(&self, at_most: Duration) {
+        let mut found = self.found.way.subscribe();
+        let _ = timeout(at_most, found.wait_for(Option::is_some)).await;
+    }
+
+    /// The ends of the way straight to the other host, if there is one now.
+    pub(crate) fn straight(&self) -> Option<(Option<IpAddr>, SocketAddr)> {
+        let Some(LaneWay::Straight(door)) = self.way() else { return None };
+        Some((door.local, door.to))
     }
 
     /// Whether lanes over `transport` have a way beside ssh.

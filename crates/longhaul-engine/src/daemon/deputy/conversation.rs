@@ -10,25 +10,27 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use longhaul_core::{Blame, Fault, FaultCode, PlainText};
-use longhaul_net::{PublicKey, Seat};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, PlainText};
+use longhaul_net::{Protection, PublicKey, Seat, UdpRelay};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::super::Daemon;
 use super::super::admission::session_place;
 use super::super::audit::{AuditDeed, AuditRecord, AuditWho, SessionAudit};
+use super::super::bounds::lanes_max;
 use super::super::current::Current;
 use super::super::handle::shown;
 use super::super::live::{Counts, Live, LiveSeat, SessionCounter, SessionName};
 use super::super::rates::{Entered, RateClaim};
 use super::super::root_places::RootPlace;
-use super::super::serve::end_if_unwanted;
+use super::super::serve::{end_if_unwanted, transport_name};
 use super::super::shares::Share;
 use super::super::tallies::{MovedSums, Tallies};
 use super::deeds::Deed;
 use super::deputies::{Deputy, gone};
 use super::message::{AskedWords, Granted, Outcome, SessionWish, TalkId, ToDeputy};
+use super::udp_lanes::SessionUdpLanes;
 use crate::api::Stop;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::session::SessionEvent;
@@ -53,7 +55,10 @@ pub(super) struct Conversation {
 struct Holds {
     /// Its place among those that have not begun a session.
     seat: Option<Seat>,
+    /// The memory of the deputy's side, and [`Holds::relay_bytes`].
     memory: Option<Share>,
+    /// The part of the memory that the relays of lanes over UDP take here.
+    relay_bytes: u64,
     session: Option<Held>,
     /// The account of the session, until its outcome is told.
     account: Option<TalkAccount>,
@@ -65,6 +70,7 @@ struct Holds {
 
 /// The holdings of its session. They are given back in this order.
 struct Held {
+    udp: SessionUdpLanes,
     _list: LiveSeat,
     _rate: Entered,
     roots: Vec<RootPlace>,
@@ -100,6 +106,7 @@ struct TalkAccount {
     /// Its root and its client.
     whose: (String, String),
     receives: bool,
+    transport: &'static str,
     what: String,
     counter: Arc<SessionCounter>,
 }
@@ -118,7 +125,7 @@ impl TalkAccount {
     /// Tells of its end.
     fn ended(&self, code: Option<FaultCode>) {
         let (counts, what) = (self.counter.counts(), Some(self.what.as_str()));
-        self.tallies.ended(TRANSPORT, code);
+        self.tallies.ended(self.transport, code);
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what, code, ..AuditRecord::default() };
         let bytes = Some(counts.pace.bytes_committed);
         self.audit.keep(AuditRecord { bytes, count: Some(counts.files), ..record });
@@ -154,6 +161,7 @@ impl Conversation {
         let held = Mutex::new(Holds {
             seat: None,
             memory: None,
+            relay_bytes: 0,
             session: None,
             account: None,
             is_asked: false,
@@ -205,7 +213,8 @@ impl Conversation {
         place: Share,
         wish: SessionWish,
     ) -> Result<(Held, Option<u64>, TalkAccount), Fault> {
-        let SessionWish { what, protection, receives, needs, own_rate } = wish;
+        let SessionWish { what, protection, transport, receives, needs, own_rate } = wish;
+        let transport = transport_name(transport);
         let what = what.cut().to_string();
         let needs = needs.of_user(Some(self.uid));
         let client = daemon.client(&self.key)?;
@@ -231,6 +240,7 @@ impl Conversation {
             tallies: daemon.live.tallies.clone(),
             whose: (root.to_owned(), client.name.clone()),
             receives,
+            transport,
             what: what.clone(),
             counter: counter.clone(),
         };
@@ -242,7 +252,7 @@ impl Conversation {
                 peer: self.peer,
                 what,
                 protection,
-                transport: TRANSPORT,
+                transport,
                 receives,
                 begun: Instant::now(),
                 needs,
@@ -254,16 +264,47 @@ impl Conversation {
             tokio::spawn(pass_rates(self.deputy.clone(), self.talk, rates)),
             tokio::spawn(pass_stop(self.deputy.clone(), self.talk, stop.or(daemon.stop.clone()))),
         ];
-        let held = Held { _list: list, _rate: entered, roots: places, has_grown: false, _place: place, tasks };
+        // Lanes over UDP are always encrypted.
+        let lanes = if protection == Protection::Private { lanes_max(client, &roots) } else { 0 };
+        let udp = SessionUdpLanes::new(lanes);
+        let held = Held { udp, _list: list, _rate: entered, roots: places, has_grown: false, _place: place, tasks };
         Ok((held, rate, account))
     }
 
     /// Gives it more memory, as much as there is for it, and says how much it has.
     pub(super) fn grow(&self, bytes: u64) {
         let mut held = self.lock();
-        let has = held.grow(&self.current.now(), self.key, bytes.min(GROWS_BY_MAX));
+        held.grow(&self.current.now(), self.key, bytes.min(GROWS_BY_MAX));
+        let has = held.deputys_bytes();
         drop(held);
         let _ = self.deputy.say(ToDeputy::Memory(self.talk, has), None);
+    }
+
+    /// Whether a lane over UDP with this id may be passed on now: only a session that was let begin
+    /// has some.
+    pub(super) fn expects_udp(&self, lane: LaneId) -> bool {
+        self.lock().session.as_ref().is_some_and(|session| session.udp.expects(lane))
+    }
+
+    /// Takes the id of a lane over UDP, and the memory of its relay. Gives whether there is both.
+    /// [`Conversation::passes_udp`] or [`Conversation::gives_udp_back`] must follow.
+    pub(super) fn takes_udp(&self, lane: LaneId) -> bool {
+        self.lock().takes_udp(&self.current.now(), self.key, lane)
+    }
+
+    /// Takes the id of a lane back that could not be passed on. Its memory is there for the next.
+    pub(super) fn gives_udp_back(&self, lane: LaneId) {
+        if let Some(session) = &mut self.lock().session {
+            session.udp.gives_back(lane);
+        }
+    }
+
+    /// Notes a lane that is passed on, until the session ends.
+    pub(super) fn passes_udp(&self, relay: UdpRelay) {
+        match &mut self.lock().session {
+            Some(session) => session.udp.passes(relay),
+            None => relay.close(),
+        }
     }
 
     /// Shows the figures of its session.
@@ -343,23 +384,43 @@ impl Conversation {
 }
 
 impl Holds {
-    /// Takes more memory, as much as there is. Returns how much there is now.
-    fn grow(&mut self, daemon: &Daemon, key: PublicKey, bytes: u64) -> u64 {
-        let is_allowed = !self.closed && self.session.as_mut().is_none_or(|session| session.takes(bytes));
-        if is_allowed {
-            // What there is not is asked for again.
-            let has_grown = match &mut self.memory {
-                Some(share) => share.grow(bytes).is_ok(),
-                None => {
-                    self.memory = daemon.memory.claim(key, bytes).ok();
-                    self.memory.is_some()
-                }
-            };
-            if let (false, Some(session)) = (has_grown, &mut self.session) {
-                session.gives_back(session.roots.len(), bytes);
-            }
+    /// The memory of the deputy's side.
+    fn deputys_bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Share::amount).saturating_sub(self.relay_bytes)
+    }
+
+    /// Takes the id of a lane over UDP, and memory for its relay. What was taken for one that has
+    /// ended serves the next.
+    fn takes_udp(&mut self, daemon: &Daemon, key: PublicKey, lane: LaneId) -> bool {
+        let Some(standing) = self.session.as_ref().filter(|s| s.udp.expects(lane)).map(|s| s.udp.standing()) else {
+            return false;
+        };
+        let lacks = ((standing as u64 + 1) * UdpRelay::BYTES).saturating_sub(self.relay_bytes);
+        if lacks > 0 && !self.grow(daemon, key, lacks) {
+            return false;
         }
-        self.memory.as_ref().map_or(0, Share::amount)
+        self.relay_bytes += lacks;
+        self.session.as_mut().is_some_and(|session| session.udp.take(lane))
+    }
+
+    /// Takes more memory. Gives whether there is as much.
+    fn grow(&mut self, daemon: &Daemon, key: PublicKey, bytes: u64) -> bool {
+        let is_allowed = !self.closed && self.session.as_mut().is_none_or(|session| session.takes(bytes));
+        if !is_allowed {
+            return false;
+        }
+        // What there is not is asked for again.
+        let has_grown = match &mut self.memory {
+            Some(share) => share.grow(bytes).is_ok(),
+            None => {
+                self.memory = daemon.memory.claim(key, bytes).ok();
+                self.memory.is_some()
+            }
+        };
+        if let (false, Some(session)) = (has_grown, &mut self.session) {
+            session.gives_back(session.roots.len(), bytes);
+        }
+        has_grown
     }
 }
 
@@ -378,7 +439,8 @@ async fn pass_stop(deputy: Arc<Deputy>, talk: TalkId, mut stop: Stop) {
     let _ = deputy.say(ToDeputy::End(talk, code), None);
 }
 
-/// Sessions in deputies have lanes over TCP alone.
-const TRANSPORT: &str = "tcp";
 /// Bytes that a conversation is given at once at most: the list of names of the longest request.
 const GROWS_BY_MAX: u64 = 2 << 30;
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, hint};
-use longhaul_net::{LaneStream, PublicKey};
+use longhaul_core::limits::LANES_MAX;
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, hint};
+use longhaul_net::{LaneStream, NetError, PublicKey, UdpSeat};
 use longhaul_sys::passing::Passing;
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 use tokio::time::{interval, timeout};
 
 use super::super::live::SessionName;
@@ -22,6 +23,8 @@ use super::broker::Broker;
 use super::channel::Channel;
 use super::conversation::Conversation;
 use super::message::{TalkId, ToDaemon, ToDeputy};
+use crate::lanes::udp::desk::UdpSessionsElsewhere;
+use crate::lanes::udp::join::UdpTerms;
 
 /// The deputies of a daemon. Clones share them.
 #[derive(Clone, Default)]
@@ -32,13 +35,24 @@ struct Running {
     /// Held while one is started: there is one for each user.
     starting: AsyncMutex<()>,
     book: Mutex<DeputyBook>,
+    /// Places for lanes over UDP that are passed on, of all sessions.
+    relays: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct DeputyBook {
     by_user: HashMap<u32, Arc<Deputy>>,
-    by_session: HashMap<SessionName, Arc<Deputy>>,
+    by_session: HashMap<SessionName, TalkEntry>,
     next: TalkId,
+}
+
+/// A session that runs in a deputy, or a conversation that may come to one.
+#[derive(Clone)]
+struct TalkEntry {
+    deputy: Arc<Deputy>,
+    conversation: Arc<Conversation>,
+    /// The secrets of its lanes over UDP.
+    udp: UdpTerms,
 }
 
 /// A deputy that runs.
@@ -59,8 +73,12 @@ struct Talks {
 impl Deputies {
     /// Deputies that this broker starts.
     pub(in super::super) fn of(broker: Option<Broker>) -> Deputies {
-        let running =
-            |broker| Running { broker: Arc::new(broker), starting: AsyncMutex::default(), book: Mutex::default() };
+        let running = |broker| Running {
+            broker: Arc::new(broker),
+            starting: AsyncMutex::default(),
+            book: Mutex::default(),
+            relays: Arc::new(Semaphore::new(RELAYS_MAX)),
+        };
         Deputies(broker.map(running).map(Arc::new))
     }
 
@@ -73,7 +91,7 @@ impl Deputies {
     pub(super) async fn enter(
         &self,
         uid: u32,
-        session: SessionName,
+        terms: UdpTerms,
         conversation: impl Fn(TalkId, &Arc<Deputy>) -> Conversation,
     ) -> Result<(Arc<Deputy>, Arc<Conversation>), Fault> {
         let running = self.running()?;
@@ -89,7 +107,8 @@ impl Deputies {
             book.next += 1;
             let conversation = Arc::new(conversation(talk, &deputy));
             talks.open.insert(talk, conversation.clone());
-            book.by_session.insert(session, deputy.clone());
+            let entry = TalkEntry { deputy: deputy.clone(), conversation: conversation.clone(), udp: terms.clone() };
+            book.by_session.insert(terms.session, entry);
             drop(talks);
             return Ok((deputy, conversation));
         }
@@ -125,10 +144,34 @@ impl Deputies {
         session: &SessionName,
         opening: &[u8],
     ) -> Option<LaneStream> {
-        let deputy = self.0.as_ref().and_then(|running| running.book().by_session.get(session).cloned());
+        let deputy = self.0.as_ref().and_then(|running| running.deputy_of(session));
         let Some(deputy) = deputy else { return Some(stream) };
         deputy.bring(stream, None, opening);
         None
+    }
+
+    /// Passes a lane over UDP on to the deputy in which its session runs, if there is room for it.
+    fn bring_udp(&self, session: &SessionName, lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError> {
+        let Some((running, TalkEntry { deputy, conversation, .. })) = self.entry_of(session) else { return Ok(()) };
+        let Ok(place) = running.relays.clone().try_acquire_owned() else {
+            tracing::debug!(target: "longhaul::serve", lane = lane.0, "{RELAYS_MAX} lanes over UDP are passed on already");
+            return Ok(());
+        };
+        if !conversation.takes_udp(lane) {
+            tracing::debug!(target: "longhaul::serve", lane = lane.0, "there is no room to pass a UDP lane on");
+            return Ok(());
+        }
+        let (pair, seat, relay) = seat.pass_on(Box::new(place)).inspect_err(|_| conversation.gives_udp_back(lane))?;
+        conversation.passes_udp(relay);
+        // One that does not listen is given up, and its conversations with it.
+        let _ = deputy.say(ToDeputy::UdpLane { join, seat }, Some(pair));
+        Ok(())
+    }
+
+    fn entry_of(&self, session: &SessionName) -> Option<(&Arc<Running>, TalkEntry)> {
+        let running = self.0.as_ref()?;
+        let entry = running.book().by_session.get(session).cloned()?;
+        Some((running, entry))
     }
 
     fn running(&self) -> Result<&Arc<Running>, Fault> {
@@ -137,7 +180,22 @@ impl Deputies {
     }
 }
 
+impl UdpSessionsElsewhere for Deputies {
+    fn terms(&self, session: &SessionName, lane: LaneId) -> Option<UdpTerms> {
+        let (_, TalkEntry { conversation, udp, .. }) = self.entry_of(session)?;
+        conversation.expects_udp(lane).then_some(udp)
+    }
+
+    fn pass_on(&self, session: &SessionName, lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError> {
+        self.bring_udp(session, lane, seat, join)
+    }
+}
+
 impl Running {
+    fn deputy_of(&self, session: &SessionName) -> Option<Arc<Deputy>> {
+        self.book().by_session.get(session).map(|entry| entry.deputy.clone())
+    }
+
     fn book(&self) -> MutexGuard<'_, DeputyBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,7 +245,7 @@ impl Running {
         tracing::info!(target: "longhaul::serve", uid = deputy.uid, why, "a process for a user of this host is over");
         let mut book = self.book();
         book.by_user.retain(|_, known| !Arc::ptr_eq(known, &deputy));
-        book.by_session.retain(|_, known| !Arc::ptr_eq(known, &deputy));
+        book.by_session.retain(|_, entry| !Arc::ptr_eq(&entry.deputy, &deputy));
         drop(book);
         channel.close();
         deputy.close_all();
@@ -231,6 +289,13 @@ impl Deputy {
             ToDaemon::Deed(_, deed) => conversation.did(deed),
             ToDaemon::Over(_) => conversation.is_over(),
         }
+    }
+
+    /// One that nobody hears.
+    #[cfg(test)]
+    pub(super) fn unheard() -> Arc<Deputy> {
+        let talks = Talks { open: HashMap::new(), closed: false, idle_since: Instant::now() };
+        Arc::new(Deputy { uid: 1, says: mpsc::channel(SAID_MAX).0, talks: Mutex::new(talks) })
     }
 
     fn talks(&self) -> MutexGuard<'_, Talks> {
@@ -289,3 +354,6 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 const SAID_MAX: usize = 1024;
 /// Deputies that are started for one client that comes, as each ends at that moment.
 const STARTS_MAX: usize = 3;
+/// Lanes over UDP that are passed on at a time, of all sessions: each takes two threads and two
+/// descriptors of the daemon. As many as eight sessions may have, or a thousand with one each.
+const RELAYS_MAX: usize = 8 * LANES_MAX as usize;

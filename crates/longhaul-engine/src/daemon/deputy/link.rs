@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode, PlainText};
+use longhaul_core::{Blame, Fault, FaultCode, PlainText, Transport};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
@@ -68,7 +68,8 @@ impl DaemonLink {
     /// Asks the daemon to let the session begin, and to end it by `trigger`.
     pub(in super::super) async fn begin(
         self: &Arc<Self>,
-        (what, receives, protection, needs): (String, bool, Protection, Needs),
+        (what, receives, needs): (String, bool, Needs),
+        (protection, transport): (Protection, Transport),
         own_rate: u64,
         trigger: StopTrigger,
     ) -> Result<LinkedSession, Fault> {
@@ -80,7 +81,8 @@ impl DaemonLink {
             }
             (heard.begin, heard.trigger) = (Some(answer), Some(trigger));
         }
-        let wish = SessionWish { what: PlainText::from(what), protection, receives, needs, own_rate: Some(own_rate) };
+        let (what, own_rate) = (PlainText::from(what), Some(own_rate));
+        let wish = SessionWish { what, protection, transport, receives, needs, own_rate };
         self.say(ToDaemon::Begin(self.talk, wish));
         // From now on the daemon may have given something.
         let session = LinkedSession { link: self.clone(), figures: None };

@@ -6,15 +6,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use longhaul_core::{Fault, FaultCode, PlainText};
-use longhaul_net::{Control, LaneParts, Protection, UdpSecret};
+use longhaul_core::{Fault, FaultCode, PlainText, Transport};
+use longhaul_net::{Control, LaneParts, PassedSeat, Protection, UdpSecret};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use super::super::ServeConfig;
 use super::super::live::{Counts, Needs, SessionName};
 use super::deeds::Deed;
+use crate::lanes::udp::join::UdpTerms;
 use longhaul_net::PublicKey;
+use longhaul_proto::join::JoinKey;
 
 /// The daemon's number of a conversation, good at the deputy that was given it.
 pub(super) type TalkId = u64;
@@ -34,6 +36,14 @@ pub(super) enum ToDeputy {
         from: IpAddr,
         /// Everything of it but its socket.
         parts: LaneParts,
+    },
+    /// A lane over UDP has come: the descriptor is the end of a pair through which its datagrams
+    /// are passed on.
+    UdpLane {
+        /// The JOIN that came for it, which has proved.
+        join: Vec<u8>,
+        /// The seat, of which the daemon has the socket.
+        seat: PassedSeat,
     },
     /// A session may begin, or may not.
     Granted(TalkId, Result<Granted, Fault>),
@@ -58,6 +68,8 @@ pub(super) struct TalkOpening {
     pub(super) config: ServeConfig,
     /// Whether the audit log takes records now. `None`: there is no log.
     pub(super) recorded: Option<Result<(), Fault>>,
+    /// Whether lanes over UDP can have sockets at the daemon's ports.
+    pub(super) has_udp: bool,
 }
 
 /// A control connection without its bytes.
@@ -127,6 +139,8 @@ pub(super) struct SessionWish {
     pub(super) what: PlainText,
     /// The protection of its lanes.
     pub(super) protection: Protection,
+    /// The transport of its first lanes.
+    pub(super) transport: Transport,
     /// Whether the daemon's side receives.
     pub(super) receives: bool,
     /// The rights that it begins with.
@@ -149,6 +163,12 @@ impl ControlFacts {
             rtt: *rtt,
             segment_bytes: *segment_bytes,
         }
+    }
+
+    /// The secrets of the UDP lanes of its session, which has this name.
+    pub(super) fn udp_terms(&self, session: SessionName) -> UdpTerms {
+        let (key, secret) = (JoinKey(self.exporter), self.udp.clone());
+        UdpTerms { session, key, secret, round_trip: self.rtt }
     }
 
     /// The connection whose bytes come through `stream`.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::{Blame, Fault, FaultCode};
-use longhaul_net::{Control, LaneParts, LaneStream, PublicKey};
+use longhaul_net::{Control, LaneParts, LaneStream, PublicKey, UdpSeat};
 use longhaul_sys::passing::Passing;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
@@ -26,6 +26,7 @@ use super::link::DaemonLink;
 use super::message::{TalkId, TalkOpening, ToDaemon, ToDeputy};
 use crate::api::{Stop, StopTrigger};
 use crate::lanes::registry::Registry;
+use crate::lanes::udp::desk::take_passed;
 use crate::workers::blocking;
 
 /// Serves the clients of this process's user that the daemon at the other end of `socket` hands
@@ -123,7 +124,21 @@ impl DeputyProcess {
             (ToDeputy::Memory(talk, bytes), _) => self.tell(talk, |link| link.has_memory(bytes)),
             (ToDeputy::Rate(talk, rate), _) => self.tell(talk, |link| link.set_rate(rate)),
             (ToDeputy::End(talk, code), _) => self.tell(talk, |link| link.end(code)),
-            (ToDeputy::Converse(_) | ToDeputy::Lane { .. }, None) => {
+            (ToDeputy::UdpLane { join, seat }, Some(pair)) => {
+                let seat = UdpSeat::passed(pair, &seat);
+                match take_passed(&join, seat, &self.registry) {
+                    Some(Ok(accepted)) => {
+                        let registry = self.registry.clone();
+                        tokio::spawn(async move { registry.bring_udp(accepted).await });
+                    }
+                    Some(Err(unjoined)) => {
+                        let fault = Fault::from(unjoined);
+                        tracing::warn!(target: "longhaul::serve", %fault, "a UDP lane was turned away");
+                    }
+                    None => tracing::debug!(target: "longhaul::serve", "a UDP lane that no session expects"),
+                }
+            }
+            (ToDeputy::Converse(_) | ToDeputy::Lane { .. } | ToDeputy::UdpLane { .. }, None) => {
                 tracing::error!(target: "longhaul::serve", "a connection without its socket");
             }
         }
@@ -138,7 +153,10 @@ impl DeputyProcess {
 
     /// Begins a conversation.
     fn converse(&mut self, opening: TalkOpening, stream: OwnedFd) {
-        let TalkOpening { talk, session, facts, config, recorded } = opening;
+        let TalkOpening { talk, session, facts, config, recorded, has_udp } = opening;
+        if !has_udp {
+            self.registry.bar_udp();
+        }
         let link = Arc::new(DaemonLink::new(talk, session, self.says.clone()));
         self.talks.retain(|_, link| link.strong_count() > 0);
         self.talks.insert(talk, Arc::downgrade(&link));

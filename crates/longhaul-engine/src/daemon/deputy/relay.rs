@@ -60,14 +60,15 @@ async fn hand_over(
 ) -> Result<(UnixStream, EnteredTalk), Fault> {
     let (config, session) = (config_for(daemon, daemon.client(&client.key)?), nonce()?);
     let begin = |talk, deputy: &Arc<_>| Conversation::new((talk, session), client, current.clone(), Arc::clone(deputy));
-    let (deputy, conversation) = daemon.live.deputies.enter(client.uid, session, begin).await?;
+    let terms = facts.udp_terms(session);
+    let (deputy, conversation) = daemon.live.deputies.enter(client.uid, terms, begin).await?;
     let entered = EnteredTalk(conversation.clone(), deputy.clone(), daemon.clone());
     conversation.sit(seat);
     let failed = |error: std::io::Error| Fault::new(FaultCode::Io, Blame::Local, error);
     let (here, there) = UnixStream::pair().map_err(failed)?;
     let there = OwnedFd::from(there.into_std().map_err(failed)?);
-    let recorded = daemon.live.audit.state();
-    let opening = TalkOpening { talk: conversation.talk, session, facts, config, recorded };
+    let (recorded, has_udp) = (daemon.live.audit.state(), !daemon.registry.bars_udp());
+    let opening = TalkOpening { talk: conversation.talk, session, facts, config, recorded, has_udp };
     let converse = ToDeputy::Converse(Box::new(opening));
     // One that cannot be said would end all others of this user.
     super::channel::encode(&converse).map_err(failed)?;

@@ -4,7 +4,8 @@
 //! In: [`Knock`]s. Out: an [`AcceptedUdp`], which becomes a lane with the first sealed packet from
 //! its other end. Nobody gets an answer who does not prove that it holds a session's key; a JOIN
 //! that names no open lane costs a look at the table of sessions, and of proofs there are at most
-//! [`PROOFS_PER_S`] a second. It knows no messages and no files.
+//! [`PROOFS_PER_S`] a second. A session may run in another process, which then takes its lanes by
+//! [`take_passed`]. It knows no messages and no files.
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,15 @@ pub(crate) trait UdpSessions {
     /// slots that the first units are promised; none if this end sends files. `None` if the lane is
     /// no longer to be had.
     fn take(&self, session: &[u8; 16], lane: LaneId) -> Option<Vec<Slot>>;
+}
+
+/// The sessions in other processes of this host that may have UDP lanes.
+pub(crate) trait UdpSessionsElsewhere {
+    /// The secrets of a session to which this lane was not passed yet. Whoever asks may be anybody.
+    fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms>;
+
+    /// Passes a lane of this session on, whose dialler has proved to belong to it by this JOIN.
+    fn pass_on(&self, session: &[u8; 16], lane: LaneId, seat: UdpSeat, join: Vec<u8>) -> Result<(), NetError>;
 }
 
 /// Looks at knocks. See the module.
@@ -71,7 +81,25 @@ impl Desk {
             Err(error) => return Some(Err(error.into())),
         };
         let claimed = sessions.take(&join.session, join.lane)?;
-        Some(accept((knock, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
+        Some(accept((&knock.datagram, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
+    }
+
+    /// Looks at a knock for a session in another process, and passes its lane on. Gives an error.
+    pub(crate) fn hear_for(
+        &mut self,
+        knock: &Knock,
+        knocks: &Knocks,
+        sessions: &impl UdpSessionsElsewhere,
+    ) -> Option<NetError> {
+        let claimed = UdpJoin::claimed(&knock.datagram).ok()?;
+        let terms = sessions.terms(&claimed.session, claimed.lane)?;
+        if !self.may_prove(Instant::now()) {
+            return None;
+        }
+        let join = UdpJoin::verify(&knock.datagram, &terms.key).ok()?;
+        self.proofs = self.proofs.saturating_add(1).min(PROOFS_AT_ONCE);
+        let pass = |seat| sessions.pass_on(&join.session, join.lane, seat, knock.datagram.clone());
+        knocks.seat(knock).and_then(pass).err()
     }
 
     /// Whether another proof may be looked at; counts it.
@@ -86,15 +114,29 @@ impl Desk {
     }
 }
 
+/// Takes a lane that another process has passed on with its JOIN. `None` if nobody expects it.
+pub(crate) fn take_passed(
+    datagram: &[u8],
+    seat: UdpSeat,
+    sessions: &impl UdpSessions,
+) -> Option<Result<AcceptedUdp, Unjoined>> {
+    let claimed = UdpJoin::claimed(datagram).ok()?;
+    let terms = sessions.terms(&claimed.session, claimed.lane)?;
+    let join = UdpJoin::verify(datagram, &terms.key).ok()?;
+    let place = sessions.enter(&join.session);
+    let claimed = sessions.take(&join.session, join.lane)?;
+    Some(accept((datagram, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
+}
+
 fn accept(
-    (knock, seat): (&Knock, UdpSeat),
+    (datagram, seat): (&[u8], UdpSeat),
     join: &UdpJoin,
     terms: &UdpTerms,
     claimed: Vec<Slot>,
 ) -> Result<AcceptedUdp, Unjoined> {
     let mut said = [0; JOIN_BYTES];
     // It has verified.
-    said.copy_from_slice(&knock.datagram);
+    said.copy_from_slice(datagram);
     let joined = UdpJoined {
         route_bytes: route_bytes(seat.route_bytes),
         dialer_index: join.index,
@@ -102,10 +144,11 @@ fn accept(
         nonce: nonce()?,
         admit: claimed.len() as u32,
     };
+    let peer = seat.peer_addr();
     let lane = UdpLane::accepted(seat, &terms.secret, &key_context(join, &joined))?;
     let answer = joined.encode(&terms.key, &said);
     lane.send.send_plain(&answer)?;
-    tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, peer = %knock.from, "a UDP lane is answered");
+    tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, %peer, "a UDP lane is answered");
     let routes = [joined.route_bytes, join.route_bytes];
     let (here, there, round_trip) = (joined.index, join.index, terms.round_trip);
     let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, claimed, round_trip };

@@ -99,6 +99,10 @@ pub(crate) fn run(
         send_last(&mut thread.joined.lane.send, thread.joined.there, now, OuterBody::Close, &reason.encode());
     }
     let machine = &thread.core.machine;
+    if machine.counts().wrong > 0 {
+        let (wrong, packets) = (machine.counts().wrong, machine.counts().packets);
+        tracing::info!(target: "longhaul::lanes", wrong, packets, "datagrams came to a UDP lane that were not its other end's");
+    }
     let beyond = machine.whole_beyond().map(|serial| serial.0).collect();
     (UdpLanded { below: machine.below().0, beyond }, result)
 }
@@ -294,6 +298,7 @@ impl Core<'_> {
         sink: &mut impl UdpSink,
     ) -> Result<bool, Fault> {
         let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == self.here) else {
+            self.machine.refused();
             return Ok(false);
         };
         let is_newer = self.machine.is_newer(outer.number);
@@ -362,7 +367,14 @@ impl Core<'_> {
                 self.machine.again(piece.arrived);
                 return Ok(PieceFate::Taken);
             }
-            Look::Seen | Look::Beyond | Look::Wrong => return Ok(PieceFate::Dropped),
+            Look::Seen => {
+                let looks = self.machine.samples();
+                if looks && open(opener, &piece.outer, piece.datagram, &mut self.scratch)?.is_none() {
+                    self.machine.refused_sample();
+                }
+                return Ok(PieceFate::Dropped);
+            }
+            Look::Beyond | Look::Wrong => return Ok(PieceFate::Dropped),
         };
         if !opened {
             self.machine.refused();

@@ -265,9 +265,6 @@ fn mixture(count: u64) -> Vec<UdpUnit<Vec<u8>>> {
         .collect()
 }
 
-/// The fate of a datagram, of which this is the number in its direction.
-type Fate = fn(u64, &[u8]) -> Vec<Vec<u8>>;
-
 /// Takes a datagram on that came from this address.
 type Onward = Box<dyn FnMut(&[u8], SocketAddr) + Send>;
 
@@ -279,13 +276,15 @@ struct Relay {
 }
 
 impl Relay {
-    fn to(port: SocketAddr, fate: Fate) -> Relay {
+    /// `fate`: the fate of a datagram, of which this is the number in its direction.
+    fn to(port: SocketAddr, fate: impl Fn(u64, &[u8]) -> Vec<Vec<u8>> + Send + Sync + 'static) -> Relay {
+        let fate = Arc::new(fate);
         let (near, far) = (Arc::new(bound()), Arc::new(bound()));
         far.connect(port).expect("connected");
         let (addr, over) = (near.local_addr().expect("bound"), Arc::new(AtomicBool::new(false)));
         let dialler = Arc::new(Mutex::new(None));
         let pass = |from: &Arc<UdpSocket>, mut on: Onward| {
-            let (from, over) = (from.clone(), over.clone());
+            let (from, over, fate) = (from.clone(), over.clone(), fate.clone());
             thread::spawn(move || {
                 let (mut number, mut datagram) = (0, vec![0; 65_536]);
                 while !over.load(Ordering::Relaxed) {

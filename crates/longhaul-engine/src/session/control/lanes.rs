@@ -217,9 +217,10 @@ impl SessionLanes {
         if provides {
             // Unless both sides know them side by side, either all lanes of a session go over UDP
             // or none: the other ends are not there.
-            let is_other =
-                [self.pool.transport(), target.transport].iter().filter(|t| **t == Transport::Udp).count() == 1;
-            let keeps = self.changes.is_kept || is_other && !self.changes.mixes_udp;
+            let both = [self.pool.transport(), target.transport];
+            let is_other = both.iter().filter(|t| **t == Transport::Udp).count() == 1;
+            let is_mixed = is_other && both.contains(&Transport::Tcp) && self.changes.mixes_udp;
+            let keeps = !is_mixed && (self.changes.is_kept || is_other);
             let transport = if keeps { self.pool.transport() } else { target.transport };
             self.pool.set_target(target.count, transport);
         }

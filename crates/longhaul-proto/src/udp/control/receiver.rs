@@ -61,7 +61,7 @@ const MEAN_SECONDS: f64 = 1.0;
 /// The part of what it took that is sent to a receiver whose system drops.
 const TAKES: f64 = 0.9;
 /// Forged packets for each packet that came, from which on the drops are theirs. Those whose place
-/// is taken already are not counted.
+/// is taken already are counted by samples.
 const FORGED: f64 = 0.25;
 /// Seconds without a drop after which it rises, and the part of it by which it does in a second.
 const QUIET_SECONDS: f64 = 1.0;

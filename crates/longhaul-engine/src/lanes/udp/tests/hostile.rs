@@ -142,6 +142,31 @@ fn what_does_not_open_is_no_sign_of_life() {
 }
 
 #[test]
+fn forged_pieces_whose_place_has_landed_are_seen() {
+    let mut world = World::new();
+    let first: Mutex<Option<Vec<u8>>> = Mutex::default();
+    let relay = Relay::to(world.addr, move |_, datagram| {
+        let mut first = first.lock().expect("sound");
+        let mut passes = vec![datagram.to_vec()];
+        match &*first {
+            // It goes on with each that follows, and does not open.
+            Some(forged) => passes.push(forged.clone()),
+            None if datagram[0] == 0x23 => {
+                let mut forged = datagram.to_vec();
+                forged[datagram.len() - 1] ^= 1;
+                *first = Some(forged);
+            }
+            None => {}
+        }
+        passes
+    });
+    let units = || (0..4).map(|index| unit(index, CHUNK)).collect::<Vec<_>>();
+    let ended = carry(Way::Push, world.lane(Some(relay.addr)), units(), Some(20_000_000), |_, _| {});
+    check(&ended, &units());
+    assert!(ended.forged > 20, "{} were found out", ended.forged);
+}
+
+#[test]
 fn a_lane_stands_on_the_smallest_path_before_there_is_anything_to_send() {
     let mut world = World::new();
     // The first words are lost as well.
