@@ -6,6 +6,9 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::message::{Control, empty_header};
 use super::{AsFd, AsRawFd, Mark, is_note_of_others};
@@ -18,6 +21,8 @@ pub struct Inbox {
     runs: Vec<Run>,
     /// Datagrams that the socket had no room for, since it was made; as the last run said.
     dropped: u32,
+    /// When the last call began that left nothing in the socket: what comes now came after that.
+    emptied: Instant,
 }
 
 /// A run in its buffer.
@@ -26,6 +31,18 @@ struct Run {
     len: usize,
     datagram_bytes: usize,
     mark: Mark,
+    came: Instant,
+}
+
+/// The facts of a run that its control data says.
+#[derive(Clone, Copy, Default)]
+struct RunFacts {
+    datagram_bytes: Option<usize>,
+    mark: Mark,
+    /// Datagrams dropped so far.
+    dropped: Option<u32>,
+    /// When it came, by the clock of the day since 1970.
+    came: Option<Duration>,
 }
 
 /// Datagrams that came one after the other from one sender.
@@ -37,6 +54,9 @@ pub struct Arrived<'a> {
     pub datagram_bytes: usize,
     /// Their congestion mark.
     pub mark: Mark,
+    /// When the first of them came to this host, and not when this thread took it: a thread that
+    /// ran late is no queue on the way. Where the kernel does not say, it is when it was taken.
+    pub came: Instant,
 }
 
 impl<'a> Arrived<'a> {
@@ -55,6 +75,7 @@ impl Inbox {
             controls: vec![Control::empty(); runs],
             runs: Vec::with_capacity(runs),
             dropped: 0,
+            emptied: Instant::now(),
         }
     }
 
@@ -68,7 +89,7 @@ impl Inbox {
     /// The error of `recvmmsg`. A note that another host or router may have sent is none.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
         self.runs.clear();
-        let room = self.controls.len();
+        let (room, begun) = (self.controls.len(), Instant::now());
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; Inbox::RUNS];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; Inbox::RUNS];
         let places = self.bytes.chunks_exact_mut(RUN_ROOM).zip(&mut self.controls);
@@ -94,20 +115,30 @@ impl Inbox {
         };
         let Ok(came) = usize::try_from(came) else {
             let error = io::Error::last_os_error();
+            if error.raw_os_error() == Some(libc::EAGAIN) {
+                self.emptied = begun;
+            }
             return match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS) => Ok(0),
                 Some(code) if is_note_of_others(code) => Ok(0),
                 _ => Err(error),
             };
         };
+        let (day, taken) = (clock_of_the_day(), Instant::now());
         for (header, control) in headers[..came].iter().zip(&self.controls) {
             // SAFETY: it was written above, and the kernel has changed its integers.
             let header = unsafe { header.assume_init_ref() };
             #[allow(clippy::unnecessary_cast, reason = "some C libraries have 32 bits there")]
             let control_len = header.msg_hdr.msg_controllen as usize;
-            let (run, dropped) = Run::of(header.msg_len as usize, control_len, control);
-            self.dropped = dropped.unwrap_or(self.dropped);
-            self.runs.push(run);
+            let (len, facts) = ((header.msg_len as usize).min(RUN_ROOM), RunFacts::of(control_len, control));
+            self.dropped = facts.dropped.unwrap_or(self.dropped);
+            let waited = facts.came.map_or(Duration::ZERO, |came| day.saturating_sub(came));
+            let came = came_at(taken, waited, self.emptied);
+            let datagram_bytes = facts.datagram_bytes.unwrap_or(len.max(1));
+            self.runs.push(Run { len, datagram_bytes, mark: facts.mark, came });
+        }
+        if came < room {
+            self.emptied = begun;
         }
         Ok(came)
     }
@@ -123,6 +154,7 @@ impl Inbox {
             bytes: &bytes[..run.len],
             datagram_bytes: run.datagram_bytes,
             mark: run.mark,
+            came: run.came,
         })
     }
 
@@ -133,25 +165,43 @@ impl Inbox {
     }
 }
 
-impl Run {
-    /// A run, and the drops that it tells of.
-    fn of(len: usize, control_len: usize, control: &Control) -> (Run, Option<u32>) {
-        let len = len.min(RUN_ROOM);
-        let mut run = Run { len, datagram_bytes: len.max(1), mark: Mark::Deaf };
-        let mut dropped = None;
+impl RunFacts {
+    fn of(control_len: usize, control: &Control) -> RunFacts {
+        let mut facts = RunFacts::default();
         control.values(control_len, |level, kind, data| match (level, kind) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
-                run.datagram_bytes = number(data).filter(|bytes| *bytes > 0).map_or(run.datagram_bytes, |n| n as usize);
+                facts.datagram_bytes = number(data).filter(|bytes| *bytes > 0).map(|bytes| bytes as usize);
             }
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => dropped = number(data),
-            (libc::IPPROTO_IP, libc::IP_TOS) => run.mark = data.first().map_or(Mark::Deaf, |class| mark(*class)),
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => facts.dropped = number(data),
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => facts.came = time_of_day(data),
+            (libc::IPPROTO_IP, libc::IP_TOS) => facts.mark = data.first().map_or(Mark::Deaf, |class| mark(*class)),
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                run.mark = number(data).map_or(Mark::Deaf, |class| mark(class.to_le_bytes()[0]));
+                facts.mark = number(data).map_or(Mark::Deaf, |class| mark(class.to_le_bytes()[0]));
             }
             _ => {}
         });
-        (run, dropped)
+        facts
     }
+}
+
+/// When a datagram came that has waited for so long by the clock of the day, which may have been
+/// set meanwhile: not before the socket was seen empty.
+pub(super) fn came_at(taken: Instant, waited: Duration, emptied: Instant) -> Instant {
+    taken.checked_sub(waited).unwrap_or(emptied).max(emptied)
+}
+
+/// The clock by which the kernel stamps what comes.
+fn clock_of_the_day() -> Duration {
+    let now = clock_gettime(ClockId::Realtime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or_default(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// A stamp of that clock: seconds and nanoseconds, of 64 bits each. `None` where they are shorter.
+fn time_of_day(data: &[u8]) -> Option<Duration> {
+    let (seconds, rest) = data.split_first_chunk()?;
+    let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).ok()?;
+    let nanos = u32::try_from(i64::from_ne_bytes(*rest.first_chunk()?)).ok()?;
+    Some(Duration::new(seconds, nanos))
 }
 
 fn number(data: &[u8]) -> Option<u32> {
