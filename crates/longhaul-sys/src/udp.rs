@@ -61,8 +61,8 @@ pub enum Readiness {
 }
 
 /// Makes a socket ready for [`Inbox`]: it joins datagrams that came in a row (GRO), tells their
-/// marks, counts what its buffer had no room for, never lets a datagram be cut into fragments, and
-/// believes no note of a smaller MTU.
+/// marks and when they came, counts what its buffer had no room for, never lets a datagram be cut
+/// into fragments, and believes no note of a smaller MTU.
 ///
 /// # Errors
 /// The error of `setsockopt`, for an option without which lanes cannot be: a kernel that cannot
@@ -70,6 +70,7 @@ pub enum Readiness {
 pub fn prepare(socket: impl AsFd) -> io::Result<()> {
     let socket = socket.as_fd();
     let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+    let _ = set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
     set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
     set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;

@@ -294,7 +294,7 @@ impl UdpSending {
         self.cut_anew();
     }
 
-    /// A status came and opened, under this number.
+    /// A status came at `now` and opened, under this number. Messages may have been sent since.
     ///
     /// # Errors
     /// [`UdpBreach`] if it cannot be: the lane ends.
@@ -319,7 +319,7 @@ impl UdpSending {
             self.timers.asks = 0;
         }
         if moved.landed > 0 || moved.lost > 0 || !heard.whole.is_empty() {
-            self.timers.moved = now;
+            self.timers.moved = self.timers.moved.max(now);
         }
         self.times.came_twice(now, status.counts.twice, &self.sizes.counts);
         heard.cut_anew = self.find_size(now, status);

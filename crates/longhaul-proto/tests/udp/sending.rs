@@ -97,6 +97,23 @@ fn the_round_trip_is_that_of_the_largest_packet_without_its_waiting() {
 }
 
 #[test]
+fn a_status_that_came_before_the_last_message_left_makes_no_question_come_sooner() {
+    let (mut sending, mut next) = (sender(1), 0);
+    sending.begin(PIECE * 6).expect("it is admitted");
+    sending.digest_known(Serial(0));
+    for at in [10, 95] {
+        let plan = sending.next(ms(at), MessageRoom { bytes: 1232 * 4, datagrams: 64 }).expect("a message");
+        sending.sent(ms(at), &plan, number(next));
+        next += plan.count() as u64;
+    }
+    let status = status(3, vec![part(3, 0)], vec![]);
+    let heard = sending.status(ms(90), number(0), &status).expect("a sound status");
+    assert_eq!(heard.sample.map(|sample| (sample.round_trip, sample.lost)), Some((Some(ROUND_TRIP), 0)));
+    // 80 + 4 x 30 of the round trip, 20 + 2 of the report.
+    assert_eq!(sending.timeout(), Some(ms(95 + 222)));
+}
+
+#[test]
 fn a_receiver_that_is_silent_is_asked_again_each_time_after_twice_as_long() {
     let (mut sending, mut next) = (sender(1), 0);
     sending.begin(PIECE).expect("it is admitted");

@@ -6,6 +6,9 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::message::{Control, empty_header};
 use super::passed::{HEAD_BYTES, PassedHead};
@@ -21,6 +24,8 @@ pub struct Inbox {
     runs: Vec<Run>,
     /// Datagrams that the socket had no room for, since it was made; as the last run said.
     dropped: u32,
+    /// When the last call began that left nothing in the socket: what comes now came after that.
+    emptied: Instant,
 }
 
 /// A run in its buffer.
@@ -31,6 +36,18 @@ struct Run {
     len: usize,
     datagram_bytes: usize,
     mark: Mark,
+    came: Instant,
+}
+
+/// The facts of a run that its control data says.
+#[derive(Clone, Copy, Default)]
+struct RunFacts {
+    datagram_bytes: Option<usize>,
+    mark: Mark,
+    /// Datagrams dropped so far.
+    dropped: Option<u32>,
+    /// When it came, by the clock of the day since 1970.
+    came: Option<Duration>,
 }
 
 /// Datagrams that came one after the other from one sender.
@@ -42,6 +59,9 @@ pub struct Arrived<'a> {
     pub datagram_bytes: usize,
     /// Their congestion mark.
     pub mark: Mark,
+    /// When the first of them came to this host, and not when this thread took it: a thread that
+    /// ran late is no queue on the way. Where the kernel does not say, it is when it was taken.
+    pub came: Instant,
 }
 
 impl<'a> Arrived<'a> {
@@ -61,6 +81,7 @@ impl Inbox {
             came: Vec::with_capacity(runs),
             runs: Vec::with_capacity(runs),
             dropped: 0,
+            emptied: Instant::now(),
         }
     }
 
@@ -73,11 +94,20 @@ impl Inbox {
     /// # Errors
     /// The error of `recvmmsg`. A note that another host or router may have sent is none.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
+        let emptied = self.emptied;
         self.receive_all(socket, Control::BYTES)?;
+        let (day, taken) = (clock_of_the_day(), Instant::now());
         for (place, ((len, control_len), control)) in self.came.iter().zip(&self.controls).enumerate() {
-            let (run, dropped) = Run::of(place * RUN_ROOM, *len, *control_len, control);
-            self.dropped = dropped.unwrap_or(self.dropped);
-            self.runs.push(run);
+            let (len, facts) = ((*len).min(RUN_ROOM), RunFacts::of(*control_len, control));
+            self.dropped = facts.dropped.unwrap_or(self.dropped);
+            let waited = facts.came.map_or(Duration::ZERO, |came| day.saturating_sub(came));
+            self.runs.push(Run {
+                start: place * RUN_ROOM,
+                len,
+                datagram_bytes: facts.datagram_bytes.unwrap_or(len.max(1)),
+                mark: facts.mark,
+                came: came_at(taken, waited, emptied),
+            });
         }
         Ok(self.runs.len())
     }
@@ -91,6 +121,7 @@ impl Inbox {
     pub fn receive_passed(&mut self, socket: impl AsFd, mut orders: impl FnMut(PassedHead)) -> io::Result<usize> {
         // Without room for control data, descriptors that come with a message are closed at once.
         self.receive_all(socket, 0)?;
+        let taken = Instant::now();
         for (place, ((len, _), bytes)) in self.came.iter().zip(self.bytes.chunks_exact(RUN_ROOM)).enumerate() {
             if *len == 0 {
                 // What came before the end is given first.
@@ -101,7 +132,7 @@ impl Inbox {
                 Some(PassedHead::Run { datagram_bytes, mark, dropped }) => {
                     let (start, datagram_bytes) = (place * RUN_ROOM + HEAD_BYTES, datagram_bytes.into());
                     self.dropped = dropped;
-                    self.runs.push(Run { start, len: *len - HEAD_BYTES, datagram_bytes, mark });
+                    self.runs.push(Run { start, len: *len - HEAD_BYTES, datagram_bytes, mark, came: taken });
                 }
                 Some(order) => orders(order),
                 None => return Err(io::ErrorKind::InvalidData.into()),
@@ -115,7 +146,7 @@ impl Inbox {
     fn receive_all(&mut self, socket: impl AsFd, control_bytes: usize) -> io::Result<()> {
         self.runs.clear();
         self.came.clear();
-        let room = self.controls.len();
+        let (room, begun) = (self.controls.len(), Instant::now());
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; Inbox::RUNS];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; Inbox::RUNS];
         let places = self.bytes.chunks_exact_mut(RUN_ROOM).zip(&mut self.controls);
@@ -141,6 +172,9 @@ impl Inbox {
         };
         let Ok(came) = usize::try_from(came) else {
             let error = io::Error::last_os_error();
+            if error.raw_os_error() == Some(libc::EAGAIN) {
+                self.emptied = begun;
+            }
             return match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS) => Ok(()),
                 Some(code) if is_note_of_others(code) => Ok(()),
@@ -153,6 +187,9 @@ impl Inbox {
             #[allow(clippy::unnecessary_cast, reason = "some C libraries have 32 bits there")]
             let control_len = header.msg_hdr.msg_controllen as usize;
             self.came.push((header.msg_len as usize, control_len));
+        }
+        if came < room {
+            self.emptied = begun;
         }
         Ok(())
     }
@@ -168,6 +205,7 @@ impl Inbox {
             bytes: &self.bytes[run.start..run.start + run.len],
             datagram_bytes: run.datagram_bytes,
             mark: run.mark,
+            came: run.came,
         })
     }
 
@@ -178,25 +216,43 @@ impl Inbox {
     }
 }
 
-impl Run {
-    /// A run, and the drops that it tells of.
-    fn of(start: usize, len: usize, control_len: usize, control: &Control) -> (Run, Option<u32>) {
-        let len = len.min(RUN_ROOM);
-        let mut run = Run { start, len, datagram_bytes: len.max(1), mark: Mark::Deaf };
-        let mut dropped = None;
+impl RunFacts {
+    fn of(control_len: usize, control: &Control) -> RunFacts {
+        let mut facts = RunFacts::default();
         control.values(control_len, |level, kind, data| match (level, kind) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
-                run.datagram_bytes = number(data).filter(|bytes| *bytes > 0).map_or(run.datagram_bytes, |n| n as usize);
+                facts.datagram_bytes = number(data).filter(|bytes| *bytes > 0).map(|bytes| bytes as usize);
             }
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => dropped = number(data),
-            (libc::IPPROTO_IP, libc::IP_TOS) => run.mark = data.first().map_or(Mark::Deaf, |class| mark(*class)),
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => facts.dropped = number(data),
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => facts.came = time_of_day(data),
+            (libc::IPPROTO_IP, libc::IP_TOS) => facts.mark = data.first().map_or(Mark::Deaf, |class| mark(*class)),
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                run.mark = number(data).map_or(Mark::Deaf, |class| mark(class.to_le_bytes()[0]));
+                facts.mark = number(data).map_or(Mark::Deaf, |class| mark(class.to_le_bytes()[0]));
             }
             _ => {}
         });
-        (run, dropped)
+        facts
     }
+}
+
+/// When a datagram came that has waited for so long by the clock of the day, which may have been
+/// set meanwhile: not before the socket was seen empty.
+pub(super) fn came_at(taken: Instant, waited: Duration, emptied: Instant) -> Instant {
+    taken.checked_sub(waited).unwrap_or(emptied).max(emptied)
+}
+
+/// The clock by which the kernel stamps what comes.
+fn clock_of_the_day() -> Duration {
+    let now = clock_gettime(ClockId::Realtime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or_default(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// A stamp of that clock: seconds and nanoseconds, of 64 bits each. `None` where they are shorter.
+fn time_of_day(data: &[u8]) -> Option<Duration> {
+    let (seconds, rest) = data.split_first_chunk()?;
+    let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).ok()?;
+    let nanos = u32::try_from(i64::from_ne_bytes(*rest.first_chunk()?)).ok()?;
+    Some(Duration::new(seconds, nanos))
 }
 
 fn number(data: &[u8]) -> Option<u32> {

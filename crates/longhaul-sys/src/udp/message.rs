@@ -14,8 +14,8 @@ use super::{AsRawFd, BorrowedFd};
 pub(super) struct Control([u8; Control::BYTES]);
 
 impl Control {
-    /// Four short values, each with its header.
-    pub(super) const BYTES: usize = 128;
+    /// Four short values and a time, each with its header.
+    pub(super) const BYTES: usize = 160;
 
     /// No control data.
     pub(super) fn empty() -> Control {

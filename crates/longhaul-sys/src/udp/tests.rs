@@ -89,6 +89,39 @@ fn what_the_buffer_had_no_room_for_is_counted() {
 }
 
 #[test]
+fn a_datagram_came_when_it_reached_the_socket_and_not_when_it_was_taken() {
+    let (near, far) = pair();
+    let (mut inbox, begun) = (Inbox::new(16), Instant::now());
+    // The kernel begins to stamp what comes a little after it is asked to.
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(10), "no stamps");
+        let before = Instant::now();
+        send_run(&near, b"x", 1000).expect("sent");
+        let sent = Instant::now();
+        // This thread has other things to do.
+        while sent.elapsed() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        send_run(&near, b"y", 1000).expect("sent");
+        hear(&mut inbox, &far, 2);
+        let came: Vec<_> = inbox.runs().map(|run| run.came).collect();
+        let apart = Duration::from_millis(1);
+        if came[0] < sent + apart {
+            assert!(came[0] + apart > before && came[1] + apart > sent + Duration::from_millis(20), "{came:?}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_makes_no_datagram_come_before_the_socket_was_empty() {
+    let (emptied, ms) = (Instant::now(), Duration::from_millis);
+    for (waited, want) in [(0, 20), (5, 15), (20, 0), (21, 0), (u64::MAX, 0)] {
+        assert_eq!(inbox::came_at(emptied + ms(20), ms(waited), emptied), emptied + ms(want), "{waited} ms");
+    }
+}
+
+#[test]
 fn marks_are_sent_and_told_over_either_family() {
     for any in ["127.0.0.1:0", "[::1]:0"] {
         let (near, far) = (UdpSocket::bind(any).expect("a port"), UdpSocket::bind(any).expect("a port"));

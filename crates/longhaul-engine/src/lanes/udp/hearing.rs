@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_proto::time::Timestamp;
 
+use super::packets::Arrivals;
 use super::statuses::StatusAccount;
 
 /// The words of the other end.
@@ -15,6 +16,8 @@ pub(super) struct Hearing {
     pub(super) statuses: StatusAccount,
     /// Room for plain texts.
     pub(super) scratch: Vec<u8>,
+    /// When they came.
+    pub(super) arrivals: Arrivals,
     patience: Duration,
     /// Since when it has said nothing though it owes a word.
     waiting_since: Timestamp,
@@ -30,6 +33,7 @@ impl Hearing {
         Hearing {
             statuses: StatusAccount::new(now),
             scratch: Vec::new(),
+            arrivals: Arrivals::default(),
             patience,
             waiting_since: now,
             in_vain: None,

@@ -26,7 +26,34 @@ impl LaneClock {
 
     /// The time since it began.
     pub(super) fn now(self) -> Timestamp {
-        Timestamp(u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX))
+        self.at(Instant::now())
+    }
+
+    /// The time from when it began to this moment. Zero for one before.
+    fn at(self, moment: Instant) -> Timestamp {
+        let micros = moment.saturating_duration_since(self.0).as_micros();
+        Timestamp(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+/// The times at which datagrams came, of one end of a lane: a thread that the system let wait takes
+/// them later, and that is no queue on the way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrivals {
+    latest: Timestamp,
+}
+
+impl Arrivals {
+    /// Notes that a run came at this moment. Gives that by the clock of its lane; it never goes
+    /// back, though the clock that the system stamps by may be set.
+    pub(super) fn note(&mut self, clock: LaneClock, came: Instant) -> Timestamp {
+        self.latest = self.latest.max(clock.at(came));
+        self.latest
+    }
+
+    /// When the last run came.
+    pub(super) fn latest(&self) -> Timestamp {
+        self.latest
     }
 }
 
@@ -118,6 +145,14 @@ pub(super) fn net(error: NetError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_datagram_comes_before_one_that_was_taken_before_it_or_before_its_lane_began() {
+        let (mut arrivals, clock) = (Arrivals::default(), LaneClock::start());
+        assert_eq!(clock.0.checked_sub(Duration::from_micros(1)).map(|early| arrivals.note(clock, early).0), Some(0));
+        let came = [700, 900, 900, 850, 1210, 0].map(|micros| clock.0 + Duration::from_micros(micros));
+        assert_eq!(came.map(|came| arrivals.note(clock, came).0), [700, 900, 900, 900, 1210, 1210]);
+    }
 
     #[test]
     fn an_idle_lane_looks_less_and_less_often() {

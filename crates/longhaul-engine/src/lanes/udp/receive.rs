@@ -23,7 +23,7 @@ use longhaul_sys::Slot;
 use longhaul_sys::udp::Mark;
 
 use super::join::JoinedUdp;
-use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, open, open_into, send_alone, send_last};
+use super::packets::{Arrivals, HELLO_EACH, LaneClock, look_after, lost, net, open, open_into, send_alone, send_last};
 use super::places::Slots;
 use crate::cpu::StageTimes;
 use crate::lanes::worker::pulse::Pulse;
@@ -90,7 +90,7 @@ pub(crate) fn run(
     let here = joined.here;
     let (scratch, used) = (Vec::new(), clock.now());
     let core = Core { machine, slots, means, here, scratch, has_moved: false, used, closed: None };
-    let mut thread = ReceiveThread { core, joined, clock, round_trip };
+    let mut thread = ReceiveThread { core, joined, clock, arrivals: Arrivals::default(), round_trip };
     let result = thread.drive(sink);
     if let Err(fault) = &result {
         let is_breach = fault.code == FaultCode::Protocol;
@@ -120,6 +120,7 @@ struct ReceiveThread<'a> {
     core: Core<'a>,
     joined: JoinedUdp,
     clock: LaneClock,
+    arrivals: Arrivals,
     round_trip: Duration,
 }
 
@@ -147,13 +148,14 @@ impl ReceiveThread<'_> {
             let now = self.clock.now();
             let is_idle = self.core.is_idle(now, self.round_trip) || now.since(heard) >= SILENT_FOR;
             let demand = if is_idle { SlotDemand::Idle } else { SlotDemand::Busy };
-            self.core.keep_slots(now, demand, sink);
+            let seen = self.seen(now);
+            self.core.keep_slots(seen, demand, sink);
             if !is_heard && now >= hello {
                 // An end that accepted the lane says nothing before it hears something sealed.
                 self.say(now, OuterBody::Probe(SizeSearch(0)), &[])?;
                 hello = now.after(HELLO_EACH.max(2 * self.round_trip));
             }
-            for status in self.core.machine.report(now, STATUS_BYTES) {
+            for status in self.core.machine.report(seen, STATUS_BYTES) {
                 self.say(now, OuterBody::Status, &status.encode())?;
             }
             // Whatever comes meanwhile: it may be anybody's.
@@ -179,6 +181,12 @@ impl ReceiveThread<'_> {
         }
     }
 
+    /// The time up to which all that came was taken in. Where more lies in the socket, a status
+    /// says how things stood then: a packet that lies there was not overtaken for longer.
+    fn seen(&self, now: Timestamp) -> Timestamp {
+        if self.joined.lane.receive.is_full() { self.arrivals.latest() } else { now }
+    }
+
     fn say(&mut self, now: Timestamp, body: OuterBody, plain: &[u8]) -> Result<(), Fault> {
         send_alone(&mut self.joined.lane.send, self.joined.there, now, body, plain)
     }
@@ -201,8 +209,9 @@ impl ReceiveThread<'_> {
         let (runs, opener) = self.joined.lane.receive.parts();
         let mut heard = 0;
         for run in runs {
+            let came = self.arrivals.note(self.clock, run.came);
             for datagram in run.datagrams() {
-                if !self.core.take_in(now, datagram, opener, sink)? {
+                if !self.core.take_in(came, datagram, opener, sink)? {
                     continue;
                 }
                 heard += datagram.len();
@@ -242,7 +251,8 @@ impl Core<'_> {
         self.machine.open_units() == 0 && now.since(self.used) >= patience
     }
 
-    /// Takes slots for what the sender may begin. One that is idle keeps none.
+    /// Takes slots for what the sender may begin, which statuses from `now` on say. A lane that is
+    /// idle keeps none.
     fn keep_slots(&mut self, now: Timestamp, demand: SlotDemand, sink: &mut impl UdpSink) {
         match demand {
             SlotDemand::Idle => self.slots.take_back(),
@@ -289,7 +299,8 @@ impl Core<'_> {
         }
     }
 
-    /// Takes a datagram in. Gives whether it is of the other end: opened, and not played again.
+    /// Takes a datagram in that came at `now`. Gives whether it is of the other end: opened, and
+    /// not played again.
     fn take_in(
         &mut self,
         now: Timestamp,

@@ -402,7 +402,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn take_in<F: UdpFeed<Bytes = B>>(&mut self, now: Timestamp, feed: &mut F) -> Result<(), Fault> {
         let (runs, opener) = self.joined.lane.receive.parts();
         let mut heard = Vec::new();
-        for datagram in runs.flat_map(|run| run.datagrams()) {
+        for (datagram, came) in runs.flat_map(|run| run.datagrams().map(move |datagram| (datagram, run.came))) {
             let outer = Outer::parse(datagram).ok().filter(|outer| outer.index == self.joined.here);
             let Some(outer) = outer else { continue };
             if outer.body == OuterBody::Status && !self.machine.is_news(outer.number) {
@@ -414,7 +414,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
                 OuterBody::Status => {
                     self.joined.lane.handle.heard(datagram.len() as u64);
                     let status = Status::decode(plain).map_err(Fault::protocol)?;
-                    heard.push(self.machine.status(now, outer.number, &status).map_err(Fault::protocol)?);
+                    // A round trip ends when its status comes, and not when this thread runs.
+                    let came = self.hearing.arrivals.note(self.clock, came);
+                    heard.push(self.machine.status(came, outer.number, &status).map_err(Fault::protocol)?);
                 }
                 OuterBody::Close => return Err(lost("the other end has closed a UDP lane")),
                 _ => {}

@@ -2,6 +2,7 @@
 //! delays datagrams.
 
 mod hostile;
+mod late;
 mod seats;
 mod standing;
 
