@@ -222,7 +222,10 @@ impl TargetSet {
     pub fn shelf(&self) -> Shelf {
         let targets = || self.targets.iter().map(|target| (target.tree.root(), &target.load));
         match self.is_set() {
-            true => Shelf::over(targets(), if self.missing.is_empty() { Reach::All } else { Reach::Some }),
+            true => {
+                let reach = if self.missing.is_empty() { Reach::All } else { Reach::Some };
+                Shelf::over(targets(), reach).with_missing(self.missing.len())
+            }
             false => self.first().shelf(),
         }
     }

@@ -5,6 +5,8 @@
 //! journals that other sessions left. Owns the rules about copies. Knows nothing of the content of
 //! a journal: how much of one is proven, it asks ([`Proves`]).
 //!
+//! Beside them lie the claims on shards that movers have shown ([`LockedShard`]).
+//!
 //! # The rules
 //!
 //! - **COPIES-1**: a journal of a plain tree has one copy. One of a target set is begun on the
@@ -35,6 +37,7 @@
 //!   one that is well again: before the next call after a copy was given up, then each 30 s.
 
 mod boot;
+mod claims;
 mod copy;
 mod dir;
 mod epoch;
@@ -55,6 +58,7 @@ use crate::load::{TargetCondition, TargetLoad};
 use crate::walk::Dir;
 
 pub use boot::boot_id;
+pub use claims::{KeptShowing, LockedShard, ShardKey};
 #[cfg(test)]
 pub(crate) use dir::ALIASES;
 use dir::{Opening, ShelfDir};
@@ -71,6 +75,8 @@ pub struct Shelf {
     dirs: Arc<[ShelfDir]>,
     /// The number of copies that a journal is to have.
     copies: usize,
+    /// The targets of the set, with those that are missing.
+    targets: usize,
     reach: Reach,
     proves: Arc<dyn Proves>,
 }
@@ -107,7 +113,7 @@ impl Shelf {
     /// The shelf of a plain tree.
     pub(crate) fn of(root: &Arc<Dir>) -> Shelf {
         let dirs = Arc::new([ShelfDir::of(root, None)]);
-        Shelf { dirs, copies: 1, reach: Reach::All, proves: Arc::new(AllOfIt) }
+        Shelf { dirs, copies: 1, targets: 1, reach: Reach::All, proves: Arc::new(AllOfIt) }
     }
 
     /// The shelf of a plain tree for one user alone, beside those of others.
@@ -117,8 +123,15 @@ impl Shelf {
 
     /// The shelf of a set, of which these targets are there.
     pub(crate) fn over<'a>(targets: impl Iterator<Item = (&'a Arc<Dir>, &'a Arc<TargetLoad>)>, reach: Reach) -> Shelf {
-        let dirs = targets.map(|(root, load)| ShelfDir::of(root, Some(Arc::clone(load)))).collect();
-        Shelf { dirs, copies: COPIES, reach, proves: Arc::new(AllOfIt) }
+        let dirs: Arc<[_]> = targets.map(|(root, load)| ShelfDir::of(root, Some(Arc::clone(load)))).collect();
+        let targets = dirs.len();
+        Shelf { dirs, copies: COPIES, targets, reach, proves: Arc::new(AllOfIt) }
+    }
+
+    /// The same shelf of a set of which so many more targets are not there.
+    #[must_use]
+    pub(crate) fn with_missing(self, missing: usize) -> Shelf {
+        Shelf { targets: self.dirs.len() + missing, ..self }
     }
 
     /// The same shelf, which asks here how much of a journal is proven. Without that, it believes

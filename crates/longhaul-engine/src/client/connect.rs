@@ -120,6 +120,7 @@ impl Run {
         transfer.flow.transport = transport;
         transfer.flow.udp_beside_tcp &= ways.is_none() && wish.may_mix_udp();
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
+        let hello = if self.claim.is_some() { handshake::claiming(hello) } else { hello };
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
@@ -130,10 +131,11 @@ impl Run {
         });
         let first = say_first(dialling, &transfer, &control).await;
         let asked = Instant::now();
-        let patience = if again { TAKE_OVER } else { HANDSHAKE };
+        let patience = if again || self.claim.is_some() { TAKE_OVER } else { HANDSHAKE };
+        let behind = self.claim.map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
         let (welcome, granted) =
-            handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts().chain(first), patience)
-                .await?;
+            handshake::ask(&mut control.reader, &mut control.writer, hello, behind, patience).await?;
+        handshake::need_claim(self.claim.as_ref(), &welcome)?;
         handshake::need_udp(transport, &welcome, &granted)?;
         accept_answer(&mut transfer, &welcome, &granted)?;
         dialling.patience.has_met();
@@ -464,5 +466,6 @@ const AHEAD_MAX: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX / 2);
 const PATH_ANSWERS: Duration = Duration::from_secs(4);
 /// A daemon answers within this, ...
 const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
-/// ... unless it first has to end this run's own earlier session, for which it takes up to 30 s.
+/// ... unless it first has to end this run's own earlier session, or that of an older claim, for
+/// which it takes up to 30 s.
 const TAKE_OVER: Duration = Duration::from_secs(40);

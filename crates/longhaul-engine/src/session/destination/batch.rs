@@ -64,10 +64,18 @@ impl DestinationWorkers {
         });
     }
 
-    /// Renames a batch.
+    /// Renames a batch. Where the session needs a claim, it must still be the one that is kept, and
+    /// no other one is kept before the last rename.
     pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
         let (batch, may_replace) = (self.files.batch(), self.options.may_replace);
+        let claim = self.aftermath.claim.clone();
         self.jobs.report(Pool::Commit, move |tree| {
+            let _right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
+                Ok(right) => right,
+                Err(fault) => {
+                    return DestinationDone::Publish(all_failed(renames.into_iter().map(|(id, _)| id), &fault));
+                }
+            };
             let staged = batch.by_file();
             let rename = |(id, replace): (FileId, Replace)| {
                 let staged = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
@@ -110,8 +118,12 @@ impl DestinationWorkers {
 
     /// Sets mode and times of directories and makes them durable.
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
-        let preserve = self.options.preserve;
+        let (preserve, claim) = (self.options.preserve, self.aftermath.claim.clone());
         self.jobs.report(Pool::Commit, move |tree| {
+            let _right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
+                Ok(right) => right,
+                Err(fault) => return DestinationDone::FinishDirs(all_failed(dirs.iter().map(|held| held.id), &fault)),
+            };
             let finish = |held: &Arc<EntryRef>| {
                 (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(Fault::from))
             };
@@ -123,6 +135,11 @@ impl DestinationWorkers {
             DestinationDone::FinishDirs(results)
         });
     }
+}
+
+/// One fault of all files of a batch.
+fn all_failed(files: impl Iterator<Item = FileId>, fault: &Fault) -> Vec<FileResult> {
+    files.map(|id| (id, Err(fault.clone()))).collect()
 }
 
 /// Renames to a name where nothing stood. On a file system that cannot do that without the risk of
