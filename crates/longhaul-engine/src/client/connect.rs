@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, Word, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, ShardClaim, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
@@ -101,8 +101,7 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         need_udp_way(&self.settings, &remote.reach)?;
-        let again = dialling.patience.met();
-        let early = EarlyLanes::default();
+        let (again, early) = (dialling.patience.met(), EarlyLanes::default());
         let when_long = (!again && self.dials_early()).then(|| {
             let count = self.settings.lanes.unwrap_or(LANES_EARLY).min(LANES_EARLY);
             early.when_long(remote.credentials.identity.clone(), self.near().1, count)
@@ -120,7 +119,7 @@ impl Run {
         transfer.flow.transport = transport;
         transfer.flow.udp_beside_tcp &= ways.is_none() && wish.may_mix_udp();
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
-        let hello = if self.claim.is_some() { handshake::claiming(hello) } else { hello };
+        let hello = if self.claim_shown(role).is_some() { handshake::claiming(hello) } else { hello };
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
@@ -129,14 +128,13 @@ impl Run {
             let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
-        let first = say_first(dialling, &transfer, &control).await;
-        let asked = Instant::now();
-        let patience = if again || self.claim.is_some() { TAKE_OVER } else { HANDSHAKE };
-        let behind = self.claim.map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
+        let (first, asked) = (say_first(dialling, &transfer, &control).await, Instant::now());
+        let patience = if again || self.claim_shown(role).is_some() { TAKE_OVER } else { HANDSHAKE };
+        let behind = self.claim_shown(role).map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
         let (welcome, granted) =
             handshake::ask(&mut control.reader, &mut control.writer, hello, behind, patience).await?;
-        handshake::need_claim(self.claim.as_ref(), &welcome)?;
-        handshake::need_udp(transport, &welcome, &granted)?;
+        let keeps_claim = handshake::need_claim(self.claim_shown(role).as_ref(), &welcome);
+        keeps_claim.and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
         accept_answer(&mut transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
@@ -160,6 +158,11 @@ impl Run {
         }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
+    }
+
+    /// The claim that the daemon is to keep. Where this side receives, its own directory keeps it.
+    fn claim_shown(&self, role: Role) -> Option<ShardClaim> {
+        self.claim.filter(|_| role == Role::Sender)
     }
 
     /// Whether lanes may be dialled while the control connection is: encrypted ones over TCP, which

@@ -91,8 +91,7 @@ pub async fn run(
     let telling = Arc::new(WithKnownPath { observer: observer.clone(), known: known.clone() });
     let telling = Arc::new(WithPaths { observer: telling, paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
-    let (paths_of_run, udp) = (paths.clone(), UdpWay::default());
-    let costs = SshCosts::default();
+    let (paths_of_run, udp, costs) = (paths.clone(), UdpWay::default(), SshCosts::default());
     let run = Run {
         settings,
         observer: telling,
