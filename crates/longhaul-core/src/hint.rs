@@ -203,6 +203,7 @@ hints! {
     RemoveClaims "make sure that no mover of the campaign runs, then remove that file and claim its shards again",
     AllowLocks
         "mount it with locks that reach all of its hosts (Lustre: 'flock'; NFS: without 'nolock' and 'local_lock'), or send without a claim",
+    ClaimOneDirectory "move the shard to a single directory, or show no claim",
     RemoveOldClaims "remove files of claims of campaigns that are over, once none of their movers runs",
     MountTargetOrTakeNames "mount it, or let new names come all the same",
     RepeatChange "repeat the command that changed the set: it goes on where it was",

@@ -44,14 +44,9 @@ pub enum ClaimsError {
         /// The age in days from which one may be removed.
         days: u64,
     },
-    /// Fewer than half of the targets of a set can be looked at.
-    #[error("a claim is kept by more than half of the targets of a set, and only {there} of {count} can be used")]
-    Minority {
-        /// The number of targets that can be used.
-        there: usize,
-        /// The number of all.
-        count: usize,
-    },
+    /// The destination is a target set.
+    #[error("a target set keeps no claims on shards, as its targets may change")]
+    OnSet,
 }
 
 impl ClaimsError {
@@ -59,7 +54,7 @@ impl ClaimsError {
     pub(super) fn code(&self) -> FaultCode {
         match self {
             ClaimsError::Damaged { .. } => FaultCode::Mismatch,
-            ClaimsError::Unlockable { .. } | ClaimsError::Minority { .. } => FaultCode::Unsupported,
+            ClaimsError::Unlockable { .. } | ClaimsError::OnSet => FaultCode::Unsupported,
             ClaimsError::Held { .. } => FaultCode::Busy,
             ClaimsError::Full { .. } => FaultCode::NoSpace,
         }
@@ -72,7 +67,7 @@ impl ClaimsError {
             ClaimsError::Unlockable { .. } => hint::Storage::AllowLocks.into(),
             ClaimsError::Held { .. } => hint::Again::Later.into(),
             ClaimsError::Full { .. } => hint::Storage::RemoveOldClaims.into(),
-            ClaimsError::Minority { .. } => hint::Storage::MountMissing.into(),
+            ClaimsError::OnSet => hint::Storage::ClaimOneDirectory.into(),
         }
     }
 
@@ -83,7 +78,7 @@ impl ClaimsError {
             | ClaimsError::Unlockable { path }
             | ClaimsError::Held { path, .. }
             | ClaimsError::Full { path, .. } => Some(path),
-            ClaimsError::Minority { .. } => None,
+            ClaimsError::OnSet => None,
         }
     }
 }

@@ -222,10 +222,7 @@ impl TargetSet {
     pub fn shelf(&self) -> Shelf {
         let targets = || self.targets.iter().map(|target| (target.tree.root(), &target.load));
         match self.is_set() {
-            true => {
-                let reach = if self.missing.is_empty() { Reach::All } else { Reach::Some };
-                Shelf::over(targets(), reach).with_missing(self.missing.len())
-            }
+            true => Shelf::over(targets(), if self.missing.is_empty() { Reach::All } else { Reach::Some }),
             false => self.first().shelf(),
         }
     }

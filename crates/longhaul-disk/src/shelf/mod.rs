@@ -75,8 +75,6 @@ pub struct Shelf {
     dirs: Arc<[ShelfDir]>,
     /// The number of copies that a journal is to have.
     copies: usize,
-    /// The targets of the set, with those that are missing.
-    targets: usize,
     reach: Reach,
     proves: Arc<dyn Proves>,
 }
@@ -113,7 +111,7 @@ impl Shelf {
     /// The shelf of a plain tree.
     pub(crate) fn of(root: &Arc<Dir>) -> Shelf {
         let dirs = Arc::new([ShelfDir::of(root, None)]);
-        Shelf { dirs, copies: 1, targets: 1, reach: Reach::All, proves: Arc::new(AllOfIt) }
+        Shelf { dirs, copies: 1, reach: Reach::All, proves: Arc::new(AllOfIt) }
     }
 
     /// The shelf of a plain tree for one user alone, beside those of others.
@@ -123,15 +121,8 @@ impl Shelf {
 
     /// The shelf of a set, of which these targets are there.
     pub(crate) fn over<'a>(targets: impl Iterator<Item = (&'a Arc<Dir>, &'a Arc<TargetLoad>)>, reach: Reach) -> Shelf {
-        let dirs: Arc<[_]> = targets.map(|(root, load)| ShelfDir::of(root, Some(Arc::clone(load)))).collect();
-        let targets = dirs.len();
-        Shelf { dirs, copies: COPIES, targets, reach, proves: Arc::new(AllOfIt) }
-    }
-
-    /// The same shelf of a set of which so many more targets are not there.
-    #[must_use]
-    pub(crate) fn with_missing(self, missing: usize) -> Shelf {
-        Shelf { targets: self.dirs.len() + missing, ..self }
+        let dirs = targets.map(|(root, load)| ShelfDir::of(root, Some(Arc::clone(load)))).collect();
+        Shelf { dirs, copies: COPIES, reach, proves: Arc::new(AllOfIt) }
     }
 
     /// The same shelf, which asks here how much of a journal is proven. Without that, it believes

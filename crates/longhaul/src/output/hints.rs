@@ -138,6 +138,7 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
             "mount it with locks that reach all of its hosts (Lustre: 'flock'; NFS: without 'nolock' and 'local_lock'), or leave \
              --claim out"
         }
+        Storage::ClaimOneDirectory => "move the shard to a single directory, or leave --claim out",
         Storage::MountTarget => "mount it, or use the set without it: --on-missing, or on_missing in serve.toml",
         Storage::MountTargetOrTakeNames => {
             "mount it, or let new names come all the same: --on-missing continue, or on_missing = \"continue\" in serve.toml"

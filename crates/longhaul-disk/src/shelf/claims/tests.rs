@@ -178,58 +178,20 @@ fn files_of_claims_are_bounded_and_old_ones_make_room() {
     assert_eq!(claim(&shelf), Some((5, 1, 8)));
 }
 
-/// Directories that stand for the targets of a set.
-struct Targets(Vec<tempfile::TempDir>);
-
-impl Targets {
-    fn of(count: usize) -> Targets {
-        Targets((0..count).map(|_| tempfile::tempdir().expect("a directory")).collect())
-    }
-
-    /// The shelf of the set, of which these targets are there.
-    fn seen(&self, there: &[usize]) -> Shelf {
-        let set = SetId::new().expect("an id");
-        let target = |n: &usize| {
-            let tree = Tree::open(self.0[*n].path()).expect("there");
-            let member = Membership::new(set, there.len(), Arc::new(|| Ok(())));
-            (tree, TargetLoad::in_set(TargetId(*n as u32), self.0[*n].path(), member))
-        };
-        let targets: Vec<_> = there.iter().map(target).collect();
-        let missing = self.0.len() - there.len();
-        Shelf::over(targets.iter().map(|(tree, load)| (tree.root(), load)), Reach::Some).with_missing(missing)
-    }
-}
-
 #[test]
-fn any_two_halves_of_a_set_see_each_others_claims_and_less_than_half_sees_none() {
-    let set = Targets::of(3);
-    keep(&set.seen(&[0, 1]), 4, 7);
-    assert_eq!(claim(&set.seen(&[1, 2])), Some((4, 1, 7)));
-    keep(&set.seen(&[1, 2]), 5, 8);
-    assert_eq!(claim(&set.seen(&[0, 2])), Some((5, 1, 8)), "the copy on the first target is older");
-    let few = set.seen(&[0]).lock_shard(SHARD, PATIENCE);
-    assert!(matches!(few, Err(DiskError::Claims(ClaimsError::Minority { there: 1, count: 3 }))), "{few:?}");
-    let held = lock(&set.seen(&[0, 1]));
-    let refused = set.seen(&[1, 2]).lock_shard(SHARD, Duration::ZERO);
-    assert!(matches!(refused, Err(DiskError::Claims(ClaimsError::Held { .. }))), "{refused:?}");
-    drop(held);
-    assert!(Targets::of(2).seen(&[0]).lock_shard(SHARD, PATIENCE).is_err(), "one of two is no more than half");
-}
-
-#[test]
-fn a_copy_that_one_target_alone_has_gives_no_session_the_right_to_publish() {
-    let set = Targets::of(3);
-    keep(&set.seen(&[0, 1, 2]), 4, 7);
-    // Two processes died while they kept the same claim in sessions of their own.
-    let write = |n: usize, id, session| {
-        let showing = KeptShowing { serial: 2, fence: 5, id: [id; 16], session: [session; 16] };
-        lock(&set.seen(&[0, 1, 2])).copies[n].dir.keep(&SHARD, showing).expect("written");
+fn a_set_keeps_no_claims_even_if_one_target_alone_is_there() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let set = SetId::new().expect("an id");
+    let target = |n: usize| {
+        let tree = Tree::open(dirs[n].path()).expect("there");
+        let member = Membership::new(set, dirs.len(), Arc::new(|| Ok(())));
+        (tree, TargetLoad::in_set(TargetId(n as u32), dirs[n].path(), member))
     };
-    write(0, 1, 8);
-    write(1, 1, 9);
-    assert_eq!(claim(&set.seen(&[0, 1, 2])), Some((5, 1, 0)), "the same claim may be shown again");
-    write(1, 2, 9);
-    assert_eq!(claim(&set.seen(&[0, 1, 2])), Some((5, 0, 0)), "a higher one must be shown");
-    keep(&set.seen(&[1, 2]), 6, 3);
-    assert_eq!(claim(&set.seen(&[0, 1])), Some((6, 1, 3)));
+    for there in [1, 2] {
+        let targets: Vec<_> = (0..there).map(target).collect();
+        let shelf = Shelf::over(targets.iter().map(|(tree, load)| (tree.root(), load)), Reach::Some);
+        let refused = [shelf.lock_shard(SHARD, PATIENCE).map(|_| ()), shelf.kept(SHARD).map(|_| ())];
+        assert!(refused.iter().all(|it| matches!(it, Err(DiskError::Claims(ClaimsError::OnSet)))), "{refused:?}");
+    }
+    assert!(dirs.iter().all(|dir| !dir.path().join(".longhaul").exists()), "nothing is made that stays in the way");
 }

@@ -72,9 +72,7 @@ impl DestinationWorkers {
         self.jobs.report(Pool::Commit, move |tree| {
             let _right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
                 Ok(right) => right,
-                Err(fault) => {
-                    return DestinationDone::Publish(all_failed(renames.into_iter().map(|(id, _)| id), &fault));
-                }
+                Err(fault) => return DestinationDone::PublishRefused(fault),
             };
             let staged = batch.by_file();
             let rename = |(id, replace): (FileId, Replace)| {
@@ -120,14 +118,16 @@ impl DestinationWorkers {
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
         let (preserve, claim) = (self.options.preserve, self.aftermath.claim.clone());
         self.jobs.report(Pool::Commit, move |tree| {
-            let _right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
+            let right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
                 Ok(right) => right,
-                Err(fault) => return DestinationDone::FinishDirs(all_failed(dirs.iter().map(|held| held.id), &fault)),
+                Err(fault) => return DestinationDone::FinishDirsRefused(fault),
             };
             let finish = |held: &Arc<EntryRef>| {
                 (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(Fault::from))
             };
             let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
+            // Only what can be seen is done under the lock.
+            drop(right);
             if let Err(e) = tree.sync_dirs(&[]) {
                 let fault = e.fault();
                 results.iter_mut().for_each(|(_, result)| *result = result.clone().and(Err(fault.clone())));
@@ -135,11 +135,6 @@ impl DestinationWorkers {
             DestinationDone::FinishDirs(results)
         });
     }
-}
-
-/// One fault of all files of a batch.
-fn all_failed(files: impl Iterator<Item = FileId>, fault: &Fault) -> Vec<FileResult> {
-    files.map(|id| (id, Err(fault.clone()))).collect()
 }
 
 /// Renames to a name where nothing stood. On a file system that cannot do that without the risk of

@@ -88,10 +88,14 @@ pub(crate) enum DestinationDone {
     Barrier(Result<Vec<FileId>, Fault>),
     /// The batch was renamed.
     Publish(Vec<FileResult>),
+    /// The session may not rename the batch.
+    PublishRefused(Fault),
     /// The renames are durable.
     SyncDirs(Result<(), Fault>),
     /// Directories have their metadata.
     FinishDirs(Vec<FileResult>),
+    /// The session may not change directories.
+    FinishDirsRefused(Fault),
 }
 
 /// The options of the destination side.

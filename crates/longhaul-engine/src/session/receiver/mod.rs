@@ -298,11 +298,16 @@ impl ReceiverLoop<'_> {
                 self.batch_over = !self.machine.has_batch();
             }
             DestinationDone::Publish(results) => self.machine.handle_publish(now, results),
+            DestinationDone::PublishRefused(fault) => {
+                self.machine.handle_publish_refused(now, &fault);
+                self.batch_over = !self.machine.has_batch();
+            }
             DestinationDone::SyncDirs(result) => {
                 self.machine.handle_sync_dirs(now, result);
                 self.batch_over = !self.machine.has_batch();
             }
             DestinationDone::FinishDirs(results) => self.machine.handle_finish_dirs(now, results),
+            DestinationDone::FinishDirsRefused(fault) => self.machine.handle_finish_dirs_refused(now, &fault),
         }
     }
 
