@@ -15,6 +15,7 @@ mod audit;
 mod bench;
 mod check;
 mod choice;
+mod claims;
 mod compare;
 mod confinement;
 mod daemon;

@@ -16,7 +16,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-manifest", &["longhaul-core"]),
     ("longhaul-jobs", &["longhaul-core"]),
     ("longhaul-jobs-sqlite", &["longhaul-core", "longhaul-jobs"]),
-    ("longhaul-engine", &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net"]),
+    (
+        "longhaul-engine",
+        &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net", "longhaul-jobs"],
+    ),
     ("longhaul", &["longhaul-core", "longhaul-engine", "longhaul-manifest", "longhaul-net"]),
     ("longhaul-sim", &["longhaul-core", "longhaul-proto"]),
     ("longhaul-wan", &[]),

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZero;
 
-use crate::hint::{Hint, Program};
+use crate::claim::{ShardClaim, fence_of_kept};
+use crate::hint::{Again, Hint, Program};
 use crate::text::PlainText;
 
 /// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that
@@ -60,6 +61,9 @@ pub enum FaultCode {
     /// One target of a set failed or is full, and others are not: what was to go there can go to
     /// them.
     TargetFailed,
+    /// The destination keeps a newer claim on the shard, or another session has shown the same one
+    /// since.
+    Superseded,
 }
 
 /// The party whose fault it is.
@@ -95,7 +99,8 @@ pub struct Fault {
     pub code: FaultCode,
     /// The party whose fault it is.
     pub blame: Blame,
-    /// The object that it concerns: a path or an address, escaped for people. May be empty.
+    /// The object that it concerns: a path, an address or a kept claim, escaped for people. May be
+    /// empty.
     pub object: PlainText,
     /// The event and its cause: one line, lower case, no full stop. If it names the object, that
     /// stands in single quotes.
@@ -141,6 +146,18 @@ impl Fault {
     /// A breach of the protocol by the peer.
     pub fn protocol(message: impl fmt::Display) -> Fault {
         Fault::new(FaultCode::Protocol, Blame::Peer, message).hint(Program::UseCompatible)
+    }
+
+    /// The refusal of a claim where this fence is kept. The kept claim is its object.
+    pub fn superseded(shown: &ShardClaim, kept_fence: u64, message: impl fmt::Display) -> Fault {
+        let fault = Fault::new(FaultCode::Superseded, Blame::Local, message);
+        fault.about(shown.kept(kept_fence)).hint(Again::WithHigherFence)
+    }
+
+    /// The fence that a destination keeps, where it refused a claim for it. `None` for any other
+    /// fault.
+    pub fn kept_fence(&self) -> Option<u64> {
+        if self.code == FaultCode::Superseded { fence_of_kept(&self.object) } else { None }
     }
 
     /// The same fault with the object that it concerns.
@@ -265,6 +282,7 @@ impl FaultCode {
             FaultCode::Internal => "internal",
             FaultCode::Exhausted => "exhausted",
             FaultCode::TargetFailed => "target-failed",
+            FaultCode::Superseded => "superseded",
         }
     }
 
@@ -285,7 +303,7 @@ impl FaultCode {
     /// Whether no file is lost to a session that ended with this code: another one may take all
     /// that it left.
     pub const fn spares_files(self) -> bool {
-        matches!(self, FaultCode::Exhausted | FaultCode::TargetFailed)
+        matches!(self, FaultCode::Exhausted | FaultCode::TargetFailed | FaultCode::Superseded)
     }
 }
 

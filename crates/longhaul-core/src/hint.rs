@@ -145,6 +145,8 @@ hints! {
     AfterThatTransfer "wait until that one has ended",
     AtRest "send it again when it is at rest",
     Later "try again later",
+    WithHigherFence
+        "leave the shard to the mover that has it; whoever is to have it now claims it with a fence above the one that is kept",
     SuspectingHardware
         "run the same transfer again; if it happens again, suspect memory, a network card or a middlebox",
     LookingAtTheOtherHost
@@ -198,6 +200,11 @@ hints! {
     NameOtherDisks "name directories on different disks, or allow targets on one",
     MountTarget "mount it, or let the set be used without it",
     MountMissing "mount it, then run the same transfer again",
+    RemoveClaims "make sure that no mover of the campaign runs, then remove that file and claim its shards again",
+    AllowLocks
+        "mount it with locks that reach all of its hosts (Lustre: 'flock'; NFS: without 'nolock' and 'local_lock'), or send without a claim",
+    ClaimOneDirectory "move the shard to a single directory, or show no claim",
+    RemoveOldClaims "remove files of claims of campaigns that are over, once none of their movers runs",
     MountTargetOrTakeNames "mount it, or let new names come all the same",
     RepeatChange "repeat the command that changed the set: it goes on where it was",
     StopUsers "stop the daemon and wait for transfers to end, then run the same command again",
@@ -317,6 +324,7 @@ hints! {
     StreamAsArchive "send them as an archive",
     UpdateOrTakeShare "have the other side run a build that knows shares of a path, or ask for no polite one",
     UpdateOrCarryLess "have the other side run a build that knows this metadata, or carry less",
+    UpdateOrShowNoClaim "have the other side run a build that keeps claims, or show none",
     CarryLessInStream "carry only modes and times through a stream",
 }
 

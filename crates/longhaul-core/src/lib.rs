@@ -5,6 +5,7 @@
 
 pub mod account_map;
 pub mod chunkmap;
+pub mod claim;
 pub mod clock;
 pub mod digest;
 pub mod extras;
@@ -30,6 +31,7 @@ pub mod units;
 
 pub use account_map::{AccountMap, AccountRule};
 pub use chunkmap::{ChunkMap, DigestKind};
+pub use claim::{ShardClaim, ShardClaimError};
 pub use clock::Clock;
 pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, TreePart, digest_of};
 pub use extras::{AccessList, Account, Extras, Grant, Grantee, Owner, Permissions, Xattr, XattrName};

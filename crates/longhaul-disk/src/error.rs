@@ -3,20 +3,18 @@
 //! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and
 //! peers get.
 
+mod claims;
+mod path;
 mod set;
 
-use std::fmt;
 use std::io;
-use std::path::Path;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hint, PathError, RelPath, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Hint, PathError, hint};
 use rustix::io::Errno;
 
+pub use claims::ClaimsError;
+pub use path::PathText;
 pub use set::SetError;
-
-/// The bytes of a path in an error; shown escaped.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PathText(Box<[u8]>);
 
 /// A failure at the disk.
 #[derive(Debug, thiserror::Error)]
@@ -213,6 +211,9 @@ pub enum DiskError {
     /// Directories are not the target set that they should be.
     #[error(transparent)]
     Set(#[from] SetError),
+    /// Claims on shards cannot be looked at or kept.
+    #[error(transparent)]
+    Claims(#[from] ClaimsError),
     /// The I/O engine cannot be started.
     #[error("cannot start the {engine} engine")]
     Engine {
@@ -270,6 +271,8 @@ pub enum ErrorKind {
     TwoTargets,
     /// Directories are not the target set that they should be, or a target is missing.
     Set,
+    /// Claims on shards cannot be looked at or kept.
+    Claims,
 }
 
 impl From<DiskError> for Fault {
@@ -306,7 +309,7 @@ macro_rules! path_of {
             | DiskError::Doubted { path }
             | DiskError::TwoTargets { path, .. }
             | DiskError::Bounds { path, .. } => Some(path),
-            DiskError::Engine { .. } | DiskError::Set(_) => None,
+            DiskError::Engine { .. } | DiskError::Set(_) | DiskError::Claims(_) => None,
         }
     };
 }
@@ -345,6 +348,7 @@ impl DiskError {
             DiskError::OutOfBounds { .. } => ErrorKind::NoSpace,
             DiskError::TwoTargets { .. } => ErrorKind::TwoTargets,
             DiskError::Set(_) => ErrorKind::Set,
+            DiskError::Claims(_) => ErrorKind::Claims,
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::Moved { .. } => ErrorKind::Moved,
             DiskError::LinkRefused { .. } => ErrorKind::LinkRefused,
@@ -388,7 +392,11 @@ impl DiskError {
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
         let call = std::error::Error::source(self).and_then(|source| source.downcast_ref::<io::Error>());
         let fault = Fault::new(code, blame, message).with_os_error(call.and_then(io::Error::raw_os_error));
-        Fault { hint, ..self.path().map_or(fault.clone(), |path| fault.about(path)) }
+        let path = match self {
+            DiskError::Claims(error) => error.path(),
+            _ => self.path(),
+        };
+        Fault { hint, ..path.map_or(fault.clone(), |path| fault.about(path)) }
     }
 
     /// The code of this error and the hint what to do about it.
@@ -410,6 +418,7 @@ impl DiskError {
             DiskError::OutOfBounds { .. } => (FaultCode::NoSpace, hint::Storage::AskForRoom.into()),
             DiskError::TwoTargets { .. } => (FaultCode::InTheWay, hint::Names::SeeBothTargets.into()),
             DiskError::Set(error) => return (error.code(), error.hint()),
+            DiskError::Claims(error) => (error.code(), error.hint()),
             _ => return (self.kind().code(), self.kind().hint()),
         };
         (code, Some(hint))
@@ -434,6 +443,7 @@ impl ErrorKind {
             | ErrorKind::TooLong
             | ErrorKind::Alias
             | ErrorKind::OnlyReplaces
+            | ErrorKind::Claims
             | ErrorKind::Set => FaultCode::Unsupported,
             ErrorKind::Exhausted => FaultCode::Exhausted,
             ErrorKind::Bounds => FaultCode::Internal,
@@ -448,6 +458,7 @@ impl ErrorKind {
             | ErrorKind::Vanished
             | ErrorKind::TooLong
             | ErrorKind::TwoTargets
+            | ErrorKind::Claims
             | ErrorKind::Set => return None,
             ErrorKind::Denied => hint::Storage::CheckPermissions.into(),
             ErrorKind::NoSpace => hint::Storage::FreeSpace.into(),
@@ -495,59 +506,6 @@ fn kind_of(error: &io::Error) -> ErrorKind {
         // Not ENOMEM: some file systems return it for one file each time, and not for the next.
         Errno::MFILE | Errno::NFILE => ErrorKind::Exhausted,
         _ => ErrorKind::Io,
-    }
-}
-
-impl PathText {
-    /// The bytes themselves.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// The path behind `prefix`; `.` becomes `prefix`, and an empty `prefix` adds nothing.
-    pub(crate) fn beneath(&self, prefix: &[u8]) -> PathText {
-        match (prefix, &*self.0) {
-            (b"", _) => self.clone(),
-            (_, b".") => PathText::from(prefix),
-            (_, name) if prefix.ends_with(b"/") => PathText([prefix, name].concat().into()),
-            (_, name) => PathText([prefix, name].join(&b'/').into()),
-        }
-    }
-}
-
-impl From<&RelPath> for PathText {
-    fn from(path: &RelPath) -> PathText {
-        PathText::from(path.as_bytes())
-    }
-}
-
-impl From<&Path> for PathText {
-    fn from(path: &Path) -> PathText {
-        PathText::from(path.as_os_str().as_encoded_bytes())
-    }
-}
-
-impl From<&[u8]> for PathText {
-    fn from(bytes: &[u8]) -> PathText {
-        PathText(if bytes.is_empty() { (*b".").into() } else { bytes.into() })
-    }
-}
-
-impl From<&PathText> for PathText {
-    fn from(path: &PathText) -> PathText {
-        path.clone()
-    }
-}
-
-impl fmt::Display for PathText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Escaped(&self.0))
-    }
-}
-
-impl fmt::Debug for PathText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{self}\"")
     }
 }
 

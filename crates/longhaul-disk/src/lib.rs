@@ -51,7 +51,7 @@ pub use destination::{
     VoidTarget, Zeros,
 };
 pub use direct::{DirectMode, IoMode};
-pub use error::{DiskError, ErrorKind, PathText, SetError};
+pub use error::{ClaimsError, DiskError, ErrorKind, PathText, SetError};
 pub use io::{ChunkIo, Depth, DeviceDepth, Done, EngineKind, EngineReport, WriteDone};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use load::{LoadFigures, RecentFiles, TargetCondition, TargetLoad};
@@ -64,7 +64,7 @@ pub use set::{
     Verified, VerifyEnd, Writing,
 };
 pub use set_id::SetId;
-pub use shelf::{Journal, JournalReader, Pieces, Proves, Shelf, Shelved, boot_id};
+pub use shelf::{Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves, ShardKey, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,
     SourceTree, StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,

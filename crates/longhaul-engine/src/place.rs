@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Layout, RelPath, SessionTag, Word, hint};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Layout, RelPath, SessionTag, ShardClaim, Word, hint};
 use longhaul_disk::{
     DirectMode, FsSource, FsTarget, Marks, SameName, Shape, SourceSpec, SourceTree, SpreadTarget, Standing, SyncMethod,
     TargetDirs, TargetSet, TargetTree, Tree, TreePolicy, VoidTarget, Writing,
@@ -36,6 +36,8 @@ pub(crate) struct Opening {
     pub(crate) placing: Placing,
     /// Whether standing files may be changed.
     pub(crate) may_modify: bool,
+    /// The claim without which nothing is published there. `None`: none is needed.
+    pub(crate) claim: Option<ShardClaim>,
 }
 
 /// How sources are placed at a destination. A directory keeps its name beneath it, whether it
@@ -293,8 +295,8 @@ impl LocalSite {
 /// A destination that a library user opened. Its sessions are journalled like those of a
 /// destination that a command names.
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
-    let (direct, dry_run) = (settings.io, settings.dry_run);
-    let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
+    let (direct, dry_run, placing) = (settings.io, settings.dry_run, Placing::Beneath);
+    let opening = Opening { direct, dry_run, placing, may_modify: true, claim: None };
     let store = RootJournals::new(target.shelf().clone(), target.layout(), &Doubts::default());
     written(
         |tag| Arc::new(target.tagged(tag)),
@@ -320,10 +322,12 @@ fn written(
         return Ok(Destination::fleeting(target(SessionTag([0; 8])), landing, base));
     }
     let presence = Arc::<Presence>::default();
+    // Before partials are looked for, which an older session of the shard may have.
+    let claim = opening.claim.map(|claim| store.claims().show(claim, &presence)).transpose()?.map(Arc::new);
     let ledger = store.begin(who, run, prefix, presence.clone())?;
     let tree = target(ledger.tag());
     let (place, ledger) = (base.clone(), Some(Arc::new(ledger)));
-    Ok(Destination { tree, landing, place, base, ledger, presence, names_standing: false, stream: None })
+    Ok(Destination { tree, landing, place, base, ledger, presence, names_standing: false, stream: None, claim })
 }
 
 /// The directory into which names go, and the name that the one source takes there if it does not
@@ -478,23 +482,4 @@ fn no_name(path: &[u8]) -> Fault {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test removes what a disk did not keep")]
-    fn a_name_in_doubt_stays_so_for_the_next_session_though_no_disk_kept_its_journal() {
-        let scratch = tempfile::tempdir().expect("a directory");
-        let opening =
-            Opening { direct: DirectMode::Buffered, dry_run: false, placing: Placing::Beneath, may_modify: true };
-        let dest = LocalDest::directory(scratch.path().to_owned());
-        let site = LocalSite::new(&dest, opening).expect("a site");
-        let ledger = |site: &LocalSite| site.open().expect("a destination").ledger.expect("a journal");
-        let name = RelPath::new(b"name").expect("a name");
-        ledger(&site).doubt(std::slice::from_ref(&name)).expect("recorded");
-        std::fs::remove_dir_all(scratch.path().join(".longhaul")).expect("the journals");
-        assert!(ledger(&site).is_doubtful(&name), "a further session of the run");
-        let other = LocalSite::new(&dest, opening).expect("a site");
-        assert!(!ledger(&other).is_doubtful(&name), "another run cannot know");
-    }
-}
+mod tests;

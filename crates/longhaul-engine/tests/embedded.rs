@@ -32,10 +32,10 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
 
 async fn copy(from: &Path, to: &Path, settings: Settings) -> (Report, Vec<Event>) {
     let log = Arc::new(Log::default());
-    let job = Job {
-        from: JobSource::Local(vec![LocalSource::contents(from)]),
-        to: JobDestination::Local(LocalDest::directory(to)),
-    };
+    let job = Job::between(
+        JobSource::Local(vec![LocalSource::contents(from)]),
+        JobDestination::Local(LocalDest::directory(to)),
+    );
     let (_trigger, stop) = Stop::new();
     let report = run(job, None, settings, log.clone(), stop).await;
     let events = std::mem::take(&mut *log.0.lock().expect("no panic while logging"));

@@ -30,10 +30,10 @@ async fn lanes_that_bring_nothing_but_holes_for_longer_than_the_stall_time_are_n
     let source = scratch.path().join("hole");
     File::create(&source).and_then(|file| file.set_len(1 << 40)).expect("a hole of 1 TiB");
     for protect in [Protection::Safe, Protection::Private] {
-        let job = Job {
-            from: JobSource::Local(vec![LocalSource::named(&source)]),
-            to: JobDestination::Local(LocalDest::directory(scratch.path().join("to"))),
-        };
+        let job = Job::between(
+            JobSource::Local(vec![LocalSource::named(&source)]),
+            JobDestination::Local(LocalDest::directory(scratch.path().join("to"))),
+        );
         let settings = Settings {
             lanes: Some(2),
             protect: Some(protect),

@@ -5,7 +5,7 @@
 use longhaul_core::FaultCode;
 
 /// All codes, in the order of their definition.
-pub const CODES: [FaultCode; 23] = [
+pub const CODES: [FaultCode; 24] = [
     FaultCode::Unclassified,
     FaultCode::Usage,
     FaultCode::NotFound,
@@ -29,6 +29,7 @@ pub const CODES: [FaultCode; 23] = [
     FaultCode::Internal,
     FaultCode::Exhausted,
     FaultCode::TargetFailed,
+    FaultCode::Superseded,
 ];
 
 /// The code of a name.
@@ -46,7 +47,7 @@ mod tests {
             assert_eq!(code as usize, at);
             assert_eq!(code_of_name(code.name()), Some(code));
         }
-        assert_eq!(FaultCode::TargetFailed as usize, CODES.len() - 1);
+        assert_eq!(FaultCode::Superseded as usize, CODES.len() - 1);
         assert_eq!(code_of_name("nothing"), None);
     }
 }

@@ -72,7 +72,8 @@ pub const fn treatment(code: FaultCode) -> Treatment {
         | FaultCode::Exhausted
         | FaultCode::TargetFailed => Treatment::BackOff,
         FaultCode::Denied => Treatment::Close,
-        FaultCode::Interrupted | FaultCode::Terminated => Treatment::HandBack,
+        // Nothing is wrong with link or shard: whoever claims it next has a higher fence.
+        FaultCode::Interrupted | FaultCode::Terminated | FaultCode::Superseded => Treatment::HandBack,
         FaultCode::Unclassified
         | FaultCode::Usage
         | FaultCode::NotFound
@@ -171,7 +172,7 @@ mod tests {
             (Treatment::BackOff, 3, "unreachable lost timed-out busy io exhausted target-failed"),
             (Treatment::BackOff, 1, "no-space read-only"),
             (Treatment::Close, 1, "denied"),
-            (Treatment::HandBack, 1, "interrupted terminated"),
+            (Treatment::HandBack, 1, "interrupted terminated superseded"),
             (Treatment::Hold, 3, "changed"),
             (
                 Treatment::Hold,

@@ -1,6 +1,6 @@
-//! Locks on whole files that belong to an open file description, not to a process: the opening
-//! holds the lock, threads of one process exclude each other like processes, and the lock ends with
-//! the opening.
+//! Locks on files, and on single bytes of them, that belong to an open file description, not to a
+//! process: the opening holds the lock, threads of one process exclude each other like processes,
+//! and the lock ends with the opening.
 //!
 //! Takes descriptors, gives answers. Chosen over `flock` for one reason: it can tell whether a file
 //! is locked without locking it, so that a look never makes another process believe that the file
@@ -16,6 +16,20 @@ use std::os::fd::{AsFd, AsRawFd};
 /// locks.
 pub fn try_lock(fd: impl AsFd) -> io::Result<bool> {
     match set(&fd, libc::F_OFD_SETLK, libc::F_WRLCK) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks one byte of a file that is open for writing, at once, whether the file is so long or not.
+/// False if somebody else holds it.
+///
+/// # Errors
+/// As [`try_lock`].
+pub fn try_lock_byte(fd: impl AsFd, at: u64) -> io::Result<bool> {
+    let start = libc::off_t::try_from(at).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    match set_range(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, (start, 1)) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(error) => Err(error),
@@ -66,13 +80,24 @@ pub fn is_locked(fd: impl AsFd) -> io::Result<bool> {
 
 /// Makes one call for the whole file; gives the kind of lock that the system left in the request.
 fn set(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::c_int> {
+    // From the first byte to any end.
+    set_range(fd, command, kind, (0, 0))
+}
+
+/// The same for so many bytes from one on; zero bytes are all.
+fn set_range(
+    fd: &impl AsFd,
+    command: libc::c_int,
+    kind: libc::c_int,
+    (start, len): (libc::off_t, libc::off_t),
+) -> io::Result<libc::c_int> {
     // SAFETY: the structure holds integers only (and padding), for which zero is a value.
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = kind as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;
-    // Zero for start, length and process: from the first byte to any end, and no process's but the
-    // opening's. SAFETY: the descriptor is open while it is borrowed, and the call reads and writes
-    // this one structure, which outlives it.
+    (request.l_start, request.l_len) = (start, len);
+    // Zero for the process: no process's but the opening's. SAFETY: the descriptor is open while it
+    // is borrowed, and the call reads and writes this one structure, which outlives it.
     let outcome = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut request) };
     if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(libc::c_int::from(request.l_type)) }
 }
@@ -99,6 +124,18 @@ mod tests {
         assert!(is_locked(&b).expect("ask") && !is_locked(&a).expect("one's own is not somebody else's"));
         unlock(&a).expect("unlock");
         assert!(try_lock(&b).expect("free again"));
+    }
+
+    #[test]
+    fn one_byte_is_locked_and_others_are_not_and_it_goes_with_the_opening() {
+        let (_file, a, b) = twice();
+        let far = i64::MAX as u64 - 1;
+        assert!(try_lock_byte(&a, 7).expect("free") && try_lock_byte(&a, far).expect("free"));
+        assert!(!try_lock_byte(&b, 7).expect("held") && !try_lock_byte(&b, far).expect("held"));
+        assert!(try_lock_byte(&b, 8).expect("another byte"));
+        assert!(try_lock_byte(&b, u64::MAX).is_err());
+        drop(a);
+        assert!(try_lock_byte(&b, 7).expect("free again"));
     }
 
     #[test]

@@ -248,6 +248,10 @@ pub struct WriteOptions {
     /// The same, after so much: 1MiB to 64GiB [default: 1GiB]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub sync_bytes: Option<OsString>,
+    /// Publish only as long as the destination keeps no newer claim on this shard, else exit 4:
+    /// CAMPAIGN:SHARD:FENCE:ID, with 32 hex digits for campaign and id
+    #[arg(long, value_name = "CLAIM", hide_short_help = true)]
+    pub claim: Option<OsString>,
 }
 
 /// Which files, and what of them.
@@ -486,8 +490,8 @@ pub const PATH: &str = "path";
 pub const TARGET: &str = "target";
 
 /// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
-/// command, and each of them is about one stream.
-pub const ON_THE_COMMAND_LINE_ALONE: [&str; 3] = ["from-command", "expect-bytes", "expect-b3"];
+/// command, and each of them is about one stream, or about one shard.
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 4] = ["from-command", "expect-bytes", "expect-b3", "claim"];
 
 #[cfg(test)]
 mod tests;

@@ -102,7 +102,8 @@ impl From<FaultCode> for Exit {
         match code {
             FaultCode::Usage => Exit::Usage,
             FaultCode::NotFound => Exit::NotFound,
-            FaultCode::Denied => Exit::Denied,
+            // The same command would be refused again, whatever passes meanwhile.
+            FaultCode::Denied | FaultCode::Superseded => Exit::Denied,
             FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Exhausted => {
                 Exit::Temporary
             }
@@ -194,6 +195,7 @@ pub(crate) mod tests {
             (FaultCode::Usage, 2),
             (FaultCode::NotFound, 3),
             (FaultCode::Denied, 4),
+            (FaultCode::Superseded, 4),
             (FaultCode::Lost, 5),
             (FaultCode::Busy, 5),
             (FaultCode::Exhausted, 5),

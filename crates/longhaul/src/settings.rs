@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
-use longhaul_core::{ByteCount, ChunkSize};
+use longhaul_core::{ByteCount, ChunkSize, ShardClaim};
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport,
     host_memory,
@@ -64,6 +64,8 @@ pub struct TransferSettings {
     pub keys: Keys,
     /// How a host is reached by ssh.
     pub ssh: SshSettings,
+    /// The claim by which a shard is moved. `None`: none is shown.
+    pub claim: Option<ShardClaim>,
 }
 
 /// The amount and form of output.
@@ -135,6 +137,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     };
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
+        claim: layers.parsed("claim", &writes.claim, claim)?,
         stream: stream::stream(&args.stream, engine.metadata.preserve, layers)?,
         input: stream::input(&args.stream, layers)?,
         engine,
@@ -239,6 +242,12 @@ fn sync(args: &WriteOptions, layers: &Layers) -> Result<SyncGroup, Error> {
         bytes: layers.parsed("sync-bytes", &args.sync_bytes, values::sync_bytes)?.unwrap_or(default.bytes),
         age: layers.parsed("sync-interval", &args.sync_interval, values::sync_interval)?.unwrap_or(default.age),
     })
+}
+
+/// Reads a claim on a shard.
+fn claim(text: &str) -> Result<ShardClaim, Flaw> {
+    let form = "CAMPAIGN:SHARD:FENCE:ID: 32 hex digits, two numbers, 32 hex digits";
+    text.parse().map_err(|_| Flaw::Form { given: text.to_owned(), form })
 }
 
 fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<files_from::Listed>, Error> {

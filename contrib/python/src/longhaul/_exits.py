@@ -163,6 +163,7 @@ FAULTS: Dict[str, FaultKind] = {
     "internal": FaultKind(False, 1),
     "exhausted": FaultKind(True, 5),
     "target-failed": FaultKind(False, 7),
+    "superseded": FaultKind(False, 4),
 }
 
 

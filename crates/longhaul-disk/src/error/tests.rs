@@ -1,5 +1,7 @@
 //! Tests of errors: kinds, faults, and the words of messages.
 
+use longhaul_core::RelPath;
+
 use super::*;
 
 #[test]

@@ -67,6 +67,11 @@ impl ShelfDir {
         *self.name != *NAME
     }
 
+    /// Its name.
+    pub(super) fn bare_name(&self) -> &[u8] {
+        &self.name
+    }
+
     /// Its path beneath the root, for messages.
     fn path(&self) -> PathText {
         PathText::from(&*self.name)
@@ -255,7 +260,7 @@ impl ShelfDir {
 
     /// The directory, made if it does not stand, with a durable name. `None` if another process
     /// removed it at once.
-    fn make(&self) -> Result<Option<OwnedFd>, DiskError> {
+    pub(super) fn make(&self) -> Result<Option<OwnedFd>, DiskError> {
         if let Some(dir) = self.dir()? {
             // The process that made it may have died before it was durable, or its sync failed.
             if !self.is_synced(&dir)? {
@@ -378,7 +383,7 @@ fn private(stat: &Stat, path: PathText) -> Result<(), DiskError> {
 
 /// Refuses also one of ours to which others may write: who is let into the directory can give a
 /// file that a client has sent the name of a journal.
-fn ours_alone(stat: &Stat, path: PathText) -> Result<(), DiskError> {
+pub(super) fn ours_alone(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     ours(stat, path.clone())?;
     if stat.st_mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }

@@ -5,6 +5,8 @@
 //! journals that other sessions left. Owns the rules about copies. Knows nothing of the content of
 //! a journal: how much of one is proven, it asks ([`Proves`]).
 //!
+//! Beside them lie the claims on shards that movers have shown ([`LockedShard`]).
+//!
 //! # The rules
 //!
 //! - **COPIES-1**: a journal of a plain tree has one copy. One of a target set is begun on the
@@ -35,6 +37,7 @@
 //!   one that is well again: before the next call after a copy was given up, then each 30 s.
 
 mod boot;
+mod claims;
 mod copy;
 mod dir;
 mod epoch;
@@ -55,6 +58,7 @@ use crate::load::{TargetCondition, TargetLoad};
 use crate::walk::Dir;
 
 pub use boot::boot_id;
+pub use claims::{KeptShowing, LockedShard, ShardKey};
 #[cfg(test)]
 pub(crate) use dir::ALIASES;
 use dir::{Opening, ShelfDir};

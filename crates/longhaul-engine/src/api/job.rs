@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_core::{Escaped, Fault, RelPath, Word};
+use longhaul_core::{Escaped, Fault, RelPath, ShardClaim, Word};
 use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -20,22 +20,37 @@ pub struct Job {
     pub from: JobSource,
     /// Where they go.
     pub to: JobDestination,
+    /// The claim by which a mover moves a shard: the destination publishes only as long as it keeps
+    /// no newer one. `None`: no claim is needed.
+    #[serde(default)]
+    pub claim: Option<ShardClaim>,
 }
 
 impl Job {
+    /// Moves bytes from one place to another, without a claim.
+    pub fn between(from: JobSource, to: JobDestination) -> Job {
+        Job { from, to, claim: None }
+    }
+
+    /// The same job by this claim.
+    #[must_use]
+    pub fn claimed(self, claim: ShardClaim) -> Job {
+        Job { claim: Some(claim), ..self }
+    }
+
     /// Sends sources of this host to a path of a daemon.
     pub fn push(sources: Vec<LocalSource>, daemon: Reach, path: RemotePath) -> Job {
-        Job { from: JobSource::Local(sources), to: JobDestination::Remote(daemon, path) }
+        Job::between(JobSource::Local(sources), JobDestination::Remote(daemon, path))
     }
 
     /// Fetches paths of a daemon to this host.
     pub fn pull(daemon: Reach, paths: Vec<RemotePath>, destination: LocalDest) -> Job {
-        Job { from: JobSource::Remote(daemon, paths), to: JobDestination::Local(destination) }
+        Job::between(JobSource::Remote(daemon, paths), JobDestination::Local(destination))
     }
 
     /// Copies within this host.
     pub fn copy(sources: Vec<LocalSource>, destination: LocalDest) -> Job {
-        Job { from: JobSource::Local(sources), to: JobDestination::Local(destination) }
+        Job::between(JobSource::Local(sources), JobDestination::Local(destination))
     }
 }
 

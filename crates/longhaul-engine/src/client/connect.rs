@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, Word, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, ShardClaim, Word, hint};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
@@ -100,8 +100,7 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
-        let again = dialling.patience.met();
-        let early = EarlyLanes::default();
+        let (again, early) = (dialling.patience.met(), EarlyLanes::default());
         let when_long = (!again && self.dials_early()).then(|| {
             let count = self.settings.lanes.unwrap_or(LANES_EARLY).min(LANES_EARLY);
             early.when_long(remote.credentials.identity.clone(), self.near().1, count)
@@ -119,6 +118,7 @@ impl Run {
         transfer.flow.transport = transport;
         transfer.flow.udp_beside_tcp &= wish.may_mix_udp(transport);
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
+        let hello = if self.claim_shown(role).is_some() { handshake::claiming(hello) } else { hello };
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
@@ -127,13 +127,13 @@ impl Run {
             let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
-        let first = say_first(dialling, &transfer, &control).await;
-        let asked = Instant::now();
-        let patience = if again { TAKE_OVER } else { HANDSHAKE };
+        let (first, asked) = (say_first(dialling, &transfer, &control).await, Instant::now());
+        let patience = if again || self.claim_shown(role).is_some() { TAKE_OVER } else { HANDSHAKE };
+        let behind = self.claim_shown(role).map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
         let (welcome, granted) =
-            handshake::ask(&mut control.reader, &mut control.writer, hello, wish.parts().chain(first), patience)
-                .await?;
-        handshake::need_udp(transport, &welcome, &granted)?;
+            handshake::ask(&mut control.reader, &mut control.writer, hello, behind, patience).await?;
+        let keeps_claim = handshake::need_claim(self.claim_shown(role).as_ref(), &welcome);
+        keeps_claim.and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
         accept_answer(&mut transfer, &welcome, &granted)?;
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
@@ -158,6 +158,11 @@ impl Run {
         }
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
+    }
+
+    /// The claim that the daemon is to keep. Where this side receives, its own directory keeps it.
+    fn claim_shown(&self, role: Role) -> Option<ShardClaim> {
+        self.claim.filter(|_| role == Role::Sender)
     }
 
     /// Whether lanes may be dialled while the control connection is: encrypted ones over TCP, which
@@ -490,5 +495,6 @@ const UDP_WAY_WAIT: Duration = Duration::from_secs(2);
 const PATH_ANSWERS: Duration = Duration::from_secs(4);
 /// A daemon answers within this, ...
 const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
-/// ... unless it first has to end this run's own earlier session, for which it takes up to 30 s.
+/// ... unless it first has to end this run's own earlier session, or that of an older claim, for
+/// which it takes up to 30 s.
 const TAKE_OVER: Duration = Duration::from_secs(40);

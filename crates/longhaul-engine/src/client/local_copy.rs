@@ -58,6 +58,7 @@ impl Run {
             dry_run: self.settings.dry_run,
             placing: place::placing(dest.slash, sources.len(), contents, &shape),
             may_modify: true,
+            claim: self.claim,
         };
         let own = match sources {
             [source] if !source.contents => source.path.file_name().map(OsStr::as_bytes),

@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, ShardClaim, hint};
 use longhaul_disk::{Affinity, FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::{Landing, SkippedDigests};
@@ -91,8 +91,7 @@ pub async fn run(
     let telling = Arc::new(WithKnownPath { observer: observer.clone(), known: known.clone() });
     let telling = Arc::new(WithPaths { observer: telling, paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
-    let (paths_of_run, udp) = (paths.clone(), UdpWay::default());
-    let costs = SshCosts::default();
+    let (paths_of_run, udp, costs) = (paths.clone(), UdpWay::default(), SshCosts::default());
     let run = Run {
         settings,
         observer: telling,
@@ -104,6 +103,7 @@ pub async fn run(
         ssh: costs.clone(),
         affinity,
         watch: None,
+        claim: job.claim,
     };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
@@ -227,6 +227,8 @@ pub(crate) struct Run {
     pub(crate) affinity: Affinity,
     /// Hears of the lanes that this side dials.
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
+    /// The claim by which it publishes. `None`: it needs none.
+    pub(crate) claim: Option<ShardClaim>,
 }
 
 impl Run {
@@ -237,7 +239,7 @@ impl Run {
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
         let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
-        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch: None })
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch: None, claim: None })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
@@ -251,7 +253,9 @@ impl Run {
         }
         let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
+        if self.claim.is_none() {
+            dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
+        }
         loop {
             // What the first session found there decides for all: it may since have made a
             // directory of that name.
@@ -312,6 +316,7 @@ impl Run {
             // Of one source the daemon says in its answer whether it is a directory.
             placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents), &Shape::Other),
             may_modify: true,
+            claim: self.claim,
         };
         // Resolved once: the first session may make a directory of that name.
         let mut site = Site { at: LocalSite::new(dest, opening)?, dest, is_settled: false };

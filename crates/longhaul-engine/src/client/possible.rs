@@ -12,6 +12,10 @@ use crate::budget;
 /// Refuses settings that no session could keep.
 pub(super) fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
     budget::possible(settings.memory)?;
+    if job.claim.is_some() && (settings.dry_run || matches!(job.to, JobDestination::Stream(_))) {
+        let why = "a claim is kept by a directory that is written to: a dry run and a stream have none";
+        return Err(Fault::new(FaultCode::Usage, Blame::Local, why));
+    }
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
         (Transport::Quic, _, JobSource::Local(_) | JobSource::Stream(_), JobDestination::Local(_)) => {
             ("between two local directories no lane runs over QUIC", hint::Network::LeaveTransportOut)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{AccountMap, Blame, Escaped, Fault, FaultCode, PathList, RelPath, Rights, Role, hint};
+use longhaul_core::{AccountMap, Blame, Escaped, Fault, FaultCode, PathList, RelPath, Rights, Role, ShardClaim, hint};
 use longhaul_disk::{DirectMode, ErrorKind, Marks, Shape, TargetDirs, TargetSet, TreePolicy, Writing};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::Policy;
@@ -101,17 +101,23 @@ impl PipeAccount {
     }
 
     /// Opens this side of a transfer that is allowed.
-    pub(super) async fn side(&self, transfer: &Transfer, names: Option<PathList>) -> Result<(Side, String), Fault> {
+    pub(super) async fn side(
+        &self,
+        transfer: &Transfer,
+        names: Option<PathList>,
+        claim: Option<ShardClaim>,
+    ) -> Result<(Side, String), Fault> {
         match (&transfer.far, transfer.role) {
             (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
                 let may_modify = self.root.allow.modify;
                 let policy = Policy { if_exists: *if_exists, may_modify };
-                let opening = Opening { direct: self.direct, dry_run: transfer.dry_run, placing: *placing, may_modify };
+                let (direct, dry_run, placing) = (self.direct, transfer.dry_run, *placing);
+                let opening = Opening { direct, dry_run, placing, may_modify, claim };
                 let run = run_of(transfer.run);
                 let destination = match &self.ground {
                     AccountGround::Whole { places } => {
                         let path = joined(numbered(places, root)?, path);
-                        let dest = LocalDest { path, slash: *placing == Placing::Beneath, targets: None };
+                        let dest = LocalDest { path, slash: placing == Placing::Beneath, targets: None };
                         blocking(move || LocalSite::new(&dest, opening)?.of_run(run).open()).await?
                     }
                     AccountGround::Root { .. } => {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LANES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, ShardClaim, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, Protection, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
@@ -78,8 +78,14 @@ pub(super) struct Holdings {
     pub(super) place: RunSeat,
 }
 
-/// Answers whether `request` is allowed, and takes what it needs.
-pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: Request) -> Result<Admitted, Fault> {
+/// Answers whether `request` is allowed, and takes what it needs. A transfer shows this claim, if
+/// it shows one.
+pub(super) async fn admit(
+    daemon: &Arc<Daemon>,
+    control: &mut Control,
+    request: Request,
+    claim: Option<ShardClaim>,
+) -> Result<Admitted, Fault> {
     let client = daemon.client(&control.peer_key)?.clone();
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
@@ -102,7 +108,7 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
         }
         Request::Transfer(transfer) => {
             let audit = daemon.live.audit.session(&client, control.peer_addr);
-            let prepared = prepare((daemon, audit), &client, *transfer, &mut control.reader).await;
+            let prepared = prepare((daemon, audit), &client, (*transfer, claim), &mut control.reader).await;
             prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
     }
@@ -113,7 +119,7 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
 async fn prepare(
     (daemon, audit): (&Arc<Daemon>, Arc<SessionAudit>),
     client: &ClientConfig,
-    mut transfer: Transfer,
+    (mut transfer, shown): (Transfer, Option<ShardClaim>),
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
     // Before anybody makes room for it, or an earlier session of its run ends for it.
@@ -136,7 +142,7 @@ async fn prepare(
     let root_places = root_places(daemon, client, &transfer)?;
     let (mut side, description) = match measured {
         Some(measured) => measured.side(&transfer),
-        None => side::open(daemon, client, &transfer, rest.names, &audit).await?,
+        None => side::open(daemon, client, &transfer, (rest.names, shown), &audit).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
     let roots = roots_of(daemon, client, &transfer)?;

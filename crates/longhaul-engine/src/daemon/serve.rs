@@ -15,7 +15,9 @@ use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried};
+use longhaul_proto::wire::message::{
+    CAP_CLAIM, CAP_KNOWS_SHARED, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
+};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion, udp_lanes};
@@ -41,7 +43,7 @@ use crate::session::allowed::Allowed;
 use crate::session::channel::write_message;
 use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::course::{ReceiveCourse, SendCourse};
-use crate::session::handshake::{self, Units};
+use crate::session::handshake::{self, HeardRequest, Units};
 use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
 use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
@@ -71,15 +73,15 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let heard = handshake::hear(&mut control.reader).await;
     // One of another version may say as much.
     let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
-    let says_more = heard.as_ref().map_or_else(unspoken, |(request, _)| request::says_more(request));
+    let says_more = heard.as_ref().map_or_else(unspoken, |heard| request::says_more(&heard.request));
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
-    let units = heard.as_ref().map_or(Units::Any, |(_, units)| *units);
+    let units = heard.as_ref().map_or(Units::Any, |heard| heard.units);
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
         link.reserve_first().await;
     }
-    let asked = Asked::new(heard.as_ref().ok().map(|(request, _)| request), control.peer_key, peer);
+    let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), control.peer_key, peer);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
-        Ok((request, _)) => admit(&daemon, &mut control, request).await,
+        Ok(HeardRequest { request, claim, .. }) => admit(&daemon, &mut control, request, claim).await,
         Err(fault) => Err(fault),
     };
     match admitted {
@@ -288,7 +290,10 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
             | handshake::transport_caps(admission.transfer.flow.transport)
             | handshake::udp_beside_tcp_caps(&admission.transfer.flow)
             | match &admission.side {
-                Side::Receive(destination, _) => handshake::receiver_caps(destination.tree.sync_method()),
+                Side::Receive(destination, _) => {
+                    let keeps_claim = if destination.claim.is_some() { CAP_CLAIM } else { 0 };
+                    keeps_claim | handshake::receiver_caps(destination.tree.sync_method())
+                }
                 Side::Send(_, _, caps) => *caps,
             },
         session,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, RelPath, Role, hint};
+use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, RelPath, Role, ShardClaim, hint};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, TargetSet};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
@@ -43,23 +43,25 @@ impl Side {
 }
 
 /// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, if any
-/// are given. Its files are recorded in `audit`.
+/// are given. Its destination publishes by the `claim`, if it is given one. Its files are recorded
+/// in `audit`.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
     transfer: &Transfer,
-    names: Option<PathList>,
+    (names, claim): (Option<PathList>, Option<ShardClaim>),
     audit: &Arc<SessionAudit>,
 ) -> Result<(Side, String), Fault> {
     if let Some(account) = &daemon.roots.account {
-        return account.side(transfer, names).await;
+        return account.side(transfer, names, claim).await;
     }
     let direct = daemon.config.io;
     match (&transfer.far, transfer.role) {
         (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
             let (config, rights) = daemon.root(client, root)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
-            let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
+            let (dry_run, placing, may_modify) = (transfer.dry_run, *placing, rights.modify);
+            let opening = Opening { direct, dry_run, placing, may_modify, claim };
             let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());
             let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);

@@ -7,8 +7,10 @@
 //! and `file` is one of them. `doubts` are names that a failed sync may have cost. `listing` shows
 //! partials and takes none; `collect` clears away those that nobody came back for.
 //! [`SessionJournal`] belongs to a receiving session: it finds the partial of a path, has it
-//! continued, and writes records. It knows no messages of peers.
+//! continued, and writes records. `claims` decides which session may publish the files of a shard.
+//! It knows no messages of peers.
 
+pub(crate) mod claims;
 mod collect;
 mod doubts;
 pub(crate) mod file;

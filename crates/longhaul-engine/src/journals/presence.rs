@@ -5,9 +5,10 @@
 //! question; and to the session, that it is asked or told to end. It knows no paths.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::Fault;
 use tokio::sync::Notify;
 
 /// The signs of life of one session, shared with sessions that may ask for them.
@@ -21,6 +22,8 @@ pub(crate) struct Presence {
     asked: AtomicBool,
     evicted: AtomicBool,
     eviction: Notify,
+    /// Why no more may be published: a newer claim takes the place of this session's.
+    superseded: OnceLock<Fault>,
 }
 
 /// A question for a sign of life.
@@ -81,6 +84,17 @@ impl Presence {
     pub(crate) fn evict(&self) {
         self.evicted.store(true, Ordering::Release);
         self.eviction.notify_one();
+    }
+
+    /// Tells the session to end by this fault, because a newer claim takes the place of its own.
+    pub(crate) fn supersede(&self, fault: Fault) {
+        let _ = self.superseded.set(fault);
+        self.evict();
+    }
+
+    /// The fault of a session whose claim another one takes the place of. `None` if none does.
+    pub(crate) fn superseded(&self) -> Option<&Fault> {
+        self.superseded.get()
     }
 
     /// Waits until the session is told to end.

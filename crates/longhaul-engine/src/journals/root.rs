@@ -14,6 +14,7 @@ use longhaul_disk::{Shelf, Shelved, boot_id};
 use longhaul_proto::journal::keeper::Beginning;
 use longhaul_proto::journal::{Opened, Origin};
 
+use super::claims::RootClaims;
 use super::doubts::Doubts;
 use super::file::{JournalFile, SoundRecords};
 use super::open_files::{OpenFiles, lock};
@@ -33,6 +34,8 @@ pub(crate) struct RootJournals {
     pub(super) doubts: Doubts,
     /// The layout of the destinations that lie in it.
     pub(super) layout: Layout,
+    /// The claims of movers on shards.
+    claims: Arc<RootClaims>,
     /// The id of this host's boot.
     boot: [u8; 16],
     /// The number of unfinished transfers that one principal may leave.
@@ -89,13 +92,19 @@ impl RootJournals {
         let shelf = shelf.proved_by(Arc::new(SoundRecords(layout)));
         let unfinished_max = AtomicUsize::new(unfinished_max);
         let patience_ms = AtomicU64::new(LOOKED_THROUGH_MAX.as_millis() as u64);
-        Arc::new(RootJournals { shelf, books, holds, doubts, layout, boot, unfinished_max, patience_ms })
+        let claims = RootClaims::new(shelf.clone());
+        Arc::new(RootJournals { claims, shelf, books, holds, doubts, layout, boot, unfinished_max, patience_ms })
     }
 
     /// Waits for so long from now on where another process has a journal that a session wants. By
     /// default that is only as long as a sweep looks through one.
     pub(crate) fn wait_for_others(&self, patience: Duration) {
         self.patience_ms.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The claims of movers on shards that are written beneath this root.
+    pub(crate) fn claims(&self) -> &Arc<RootClaims> {
+        &self.claims
     }
 
     /// See [`RootJournals::wait_for_others`].

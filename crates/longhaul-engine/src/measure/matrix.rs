@@ -113,8 +113,13 @@ impl Run {
         };
         let destination = match &cell.to {
             Some(dir) => {
-                let opening =
-                    Opening { direct: self.settings.io, dry_run: false, placing: Placing::Beneath, may_modify: true };
+                let opening = Opening {
+                    dry_run: false,
+                    placing: Placing::Beneath,
+                    may_modify: true,
+                    direct: self.settings.io,
+                    claim: None,
+                };
                 LocalSite::new(&LocalDest::directory(dir.clone()), opening)?.open()?
             }
             None => Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), "memory".to_owned()),

@@ -121,6 +121,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         udp: UdpWay::default(),
         ssh: SshCosts::default(),
         affinity: Affinity::default(),
+        claim: None,
         watch: Some(watch.clone()),
     };
     let measuring = this.measure(&run);

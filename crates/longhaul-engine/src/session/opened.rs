@@ -10,6 +10,7 @@ use longhaul_disk::{StreamOutput, StreamTarget, TargetTree};
 use longhaul_proto::receiver::Landing;
 
 use crate::journals::SessionJournal;
+use crate::journals::claims::HeldClaim;
 use crate::journals::presence::Presence;
 
 /// A destination that is ready to be written to.
@@ -32,13 +33,15 @@ pub(crate) struct Destination {
     pub(crate) names_standing: bool,
     /// The stream as which everything goes out. `None` for a tree.
     pub(crate) stream: Option<Arc<StreamOutput>>,
+    /// The claim by which the session publishes. `None`: it needs none.
+    pub(crate) claim: Option<Arc<HeldClaim>>,
 }
 
 impl Destination {
     /// A tree of which nothing outlives the session.
     pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
-        let (place, presence) = (base.clone(), Arc::default());
-        Destination { tree, landing, place, base, ledger: None, presence, names_standing: false, stream: None }
+        let (place, presence, ledger, claim) = (base.clone(), Arc::default(), None, None);
+        Destination { tree, landing, place, base, ledger, presence, names_standing: false, stream: None, claim }
     }
 
     /// A stream, for one session of the run that owns it.

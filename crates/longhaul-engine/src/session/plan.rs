@@ -216,7 +216,7 @@ impl Plan {
     /// that are `allowed` may come.
     pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
         let SessionBuffers { slab, io, .. } = buffers;
-        let Destination { tree, landing, base, place, ledger: journal, names_standing, stream, .. } = destination;
+        let Destination { tree, landing, base, place, ledger, names_standing, stream, claim, .. } = destination;
         let mut config = self.receiver_config(landing);
         if let Some(output) = &stream {
             let chunks_max = self.chunks_kept(slab.slots());
@@ -231,7 +231,7 @@ impl Plan {
         let names_standing = names_standing && config.policy.if_exists == IfExists::SkipSame;
         let options = DestinationOptions { names_standing, ..destination_options(&config, slab.slot_bytes()) };
         let accounts = self.receiving.accounts.clone();
-        Receiving { tree, slab, io, config, options, allowed, base, place, journal, stream, accounts }
+        Receiving { tree, slab, io, config, options, allowed, base, place, journal: (ledger, claim), stream, accounts }
     }
 
     /// The chunks that a stream keeps at most, out of `slots` buffers: each lane has one besides

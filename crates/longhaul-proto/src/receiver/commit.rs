@@ -354,6 +354,19 @@ impl Receiver {
         self.settle_down(now);
     }
 
+    /// The session has no right to rename the batch, and nothing of it was renamed. The session ends
+    /// by that; no file has failed, and what is written of large ones stays for the next session.
+    pub fn handle_publish_refused(&mut self, now: Timestamp, fault: &Fault) {
+        if self.is_over() || self.committer.stage != Some(BatchStage::Publish) {
+            return;
+        }
+        self.session.bar(fault);
+        let failed = self.committer.batch.iter().map(|id| (*id, fault.clone()));
+        self.committer.failures.extend(failed);
+        self.settle_batch(&Ok(()));
+        self.settle_down(now);
+    }
+
     /// The renames are durable, and the batch is committed. Or they are not: the renamed files
     /// stand whole under their final names, but fail if they stay in doubt, as an acknowledged file
     /// must survive a crash.
@@ -410,7 +423,7 @@ impl Receiver {
 
     /// The fate of the temporary of a file that was not renamed.
     fn leftover(&mut self, id: FileId, fault: &Fault) -> Leftover {
-        let keeps = self.large(id).is_some() && fault.code.keeps_partial();
+        let keeps = self.large(id).is_some() && (fault.code.keeps_partial() || self.session.is_barred());
         if keeps { Leftover::Keep } else { Leftover::Discard }
     }
 }

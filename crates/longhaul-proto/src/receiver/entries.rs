@@ -301,6 +301,17 @@ impl Receiver {
         }
         self.settle_down(now);
     }
+
+    /// The session has no right to change directories, and none was changed. The session ends by
+    /// that, and no directory has failed.
+    pub fn handle_finish_dirs_refused(&mut self, now: Timestamp, fault: &Fault) {
+        if self.is_over() {
+            return;
+        }
+        self.manifest.end_finishing_dirs();
+        self.session.bar(fault);
+        self.settle_down(now);
+    }
 }
 
 /// The answer to the sender for one entry.

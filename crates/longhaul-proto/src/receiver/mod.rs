@@ -336,7 +336,7 @@ impl Receiver {
         // again.
         let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
-            && fault.code.ends_session()
+            && (fault.code.ends_session() || self.session.is_barred())
         {
             is_told = !fault.code.spares_files() && !self.session.is_ending() && !self.is_draining();
             self.session.end_by_file(fault);

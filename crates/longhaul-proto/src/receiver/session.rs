@@ -40,6 +40,8 @@ pub(super) struct SessionState {
     drain: Option<Drain>,
     /// A fault of one file that every other file would meet too. It ends the session.
     fatal: Option<Fault>,
+    /// Whether the session has lost the right to publish. Then no file fails for it.
+    is_barred: bool,
     /// When a full disk ends the session, even if staged files are not committed. `None` before.
     end_by: Option<Timestamp>,
     pressure: Pressure,
@@ -69,6 +71,7 @@ impl SessionState {
             phase: SessionPhase::Running,
             drain: None,
             fatal: None,
+            is_barred: false,
             end_by: None,
             pressure: Pressure::default(),
         }
@@ -104,6 +107,17 @@ impl SessionState {
         self.fatal.get_or_insert_with(|| fault.clone());
     }
 
+    /// Ends the session as it may not publish. No file has failed by that.
+    pub(super) fn bar(&mut self, fault: &Fault) {
+        self.is_barred = true;
+        self.end_by_file(fault);
+    }
+
+    /// Whether the session has lost the right to publish.
+    pub(super) fn is_barred(&self) -> bool {
+        self.is_barred
+    }
+
     /// Whether the fault of a file ends the session.
     pub(super) fn is_ending(&self) -> bool {
         self.fatal.is_some()
@@ -111,7 +125,7 @@ impl SessionState {
 
     /// Whether the session ends because the destination is full.
     pub(super) fn is_short_of_room(&self) -> bool {
-        self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
+        !self.is_barred && self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
     }
 
     /// Whether staged files may still be committed before a full disk ends the session. Their time

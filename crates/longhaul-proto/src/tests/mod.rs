@@ -1,6 +1,7 @@
 //! One machine at a time, fed by hand: hostile peers, messages that overtake each other, and
 //! single steps. Whole sessions are played by the simulator (`crates/longhaul-sim`).
 
+mod barred;
 mod compare;
 mod cut;
 mod doubts;

@@ -117,7 +117,9 @@ fn a_full_disk_ends_the_session_and_both_sides_hear_of_the_file_first() {
 
 #[test]
 fn a_fault_that_spares_files_ends_the_session_and_no_file_has_failed() {
-    for (seed, code) in (0..30).flat_map(|seed| [(seed, FaultCode::Exhausted), (seed, FaultCode::TargetFailed)]) {
+    for (seed, code) in (0..30).flat_map(|seed| {
+        [FaultCode::Exhausted, FaultCode::TargetFailed, FaultCode::Superseded].map(|code| (seed, code))
+    }) {
         let mut plan = Plan::one_session([many(20, 5, 200), vec![file("big", 30 * CHUNK)]].concat());
         plan.rates.disk_faults = 100;
         plan.scene.fault = Some(code);

@@ -120,6 +120,7 @@ fn prepare(
     }
     let end_of_stream = ends.given().map_or(EndOfStream::NoStream, SourcesHere::end_of_stream);
     let job = ends.job(set, settings.targets, &settings.ssh)?;
+    let job = Job { claim: settings.claim, ..job };
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
@@ -362,15 +363,15 @@ impl Ends {
             return Err(Error::Combination { why, hint });
         }
         Ok(match self {
-            Ends::Local(given, here) => Job { from: given.job(set), to: here.job(targets) },
+            Ends::Local(given, here) => Job::between(given.job(set), here.job(targets)),
             Ends::Push(given, far) => {
                 let (reach, paths) = reached(&[far], ssh)?;
                 let path = paths.into_iter().next().ok_or_else(|| no_root(b"lh://"))?;
-                Job { from: given.job(set), to: JobDestination::Remote(reach, path) }
+                Job::between(given.job(set), JobDestination::Remote(reach, path))
             }
             Ends::Pull(sources, here) => {
                 let (reach, paths) = reached(&sources, ssh)?;
-                Job { from: Sources::Remote(reach, paths), to: here.job(targets) }
+                Job::between(Sources::Remote(reach, paths), here.job(targets))
             }
         })
     }

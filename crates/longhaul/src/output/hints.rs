@@ -34,6 +34,9 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(Program::UpdateOrTakeShare) => {
             "have the other side run a build that knows --share, or use --share fair".into()
         }
+        Hint::Program(Program::UpdateOrShowNoClaim) => {
+            "have the other side run a build that keeps claims, or leave --claim out".into()
+        }
         Hint::Program(Program::CarryLessInStream) => "leave it out of --preserve".into(),
         Hint::Program(Program::StreamAsArchive) => "give --tar, which sends them as an archive".into(),
         Hint::Words(words) => words.as_str().into(),
@@ -56,6 +59,9 @@ fn again(hint: &Again) -> &'static str {
         Again::AfterThatTransfer => "wait until that one has ended",
         Again::AtRest => "send it again when it is at rest",
         Again::Later => "try again later",
+        Again::WithHigherFence => {
+            "leave the shard to the mover that has it; whoever is to have it now gives --claim a fence above the one that is kept"
+        }
         Again::SuspectingHardware => {
             "run the same command again; if it happens again, suspect memory, a network card or a middlebox"
         }
@@ -128,6 +134,11 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
             "name directories on different disks, or allow it: --allow-same-device, or allow_same_device = true in serve.toml"
         }
         Storage::MountMissing => "mount it, then run the same command again",
+        Storage::AllowLocks => {
+            "mount it with locks that reach all of its hosts (Lustre: 'flock'; NFS: without 'nolock' and 'local_lock'), or leave \
+             --claim out"
+        }
+        Storage::ClaimOneDirectory => "move the shard to a single directory, or leave --claim out",
         Storage::MountTarget => "mount it, or use the set without it: --on-missing, or on_missing in serve.toml",
         Storage::MountTargetOrTakeNames => {
             "mount it, or let new names come all the same: --on-missing continue, or on_missing = \"continue\" in serve.toml"
@@ -141,6 +152,8 @@ fn storage(hint: &Storage) -> Cow<'static, str> {
         | Storage::TakeLargerFiles
         | Storage::RaiseProcesses
         | Storage::RepeatChange
+        | Storage::RemoveClaims
+        | Storage::RemoveOldClaims
         | Storage::StopUsers
         | Storage::WaitForChange
         | Storage::RemoveOldMark

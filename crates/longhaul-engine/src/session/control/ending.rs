@@ -51,7 +51,10 @@ impl SessionEnd {
         tokio::select! {
             biased;
             code = self.stop.stopped() => code,
-            () = self.presence.evicted() => FaultCode::Lost,
+            () = self.presence.evicted() => match self.presence.superseded() {
+                Some(_) => FaultCode::Superseded,
+                None => FaultCode::Lost,
+            },
         }
     }
 
@@ -59,7 +62,8 @@ impl SessionEnd {
     pub(super) fn stop(&mut self, code: FaultCode) -> Fault {
         self.stopping = true;
         self.deserted = code == FaultCode::Lost;
-        stopped(code)
+        let superseded = self.presence.superseded().filter(|_| code == FaultCode::Superseded);
+        superseded.cloned().unwrap_or_else(|| stopped(code))
     }
 
     /// Records that the machine says its last.

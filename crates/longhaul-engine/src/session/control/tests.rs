@@ -155,7 +155,7 @@ async fn receives(link: ControlLink) -> Option<Fault> {
         allowed: asked,
         base,
         place,
-        journal: None,
+        journal: (None, None),
         stream: None,
         accounts: Default::default(),
     };

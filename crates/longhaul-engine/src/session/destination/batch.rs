@@ -64,10 +64,16 @@ impl DestinationWorkers {
         });
     }
 
-    /// Renames a batch.
+    /// Renames a batch. Where the session needs a claim, it must still be the one that is kept, and
+    /// no other one is kept before the last rename.
     pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
         let (batch, may_replace) = (self.files.batch(), self.options.may_replace);
+        let claim = self.aftermath.claim.clone();
         self.jobs.report(Pool::Commit, move |tree| {
+            let _right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
+                Ok(right) => right,
+                Err(fault) => return DestinationDone::PublishRefused(fault),
+            };
             let staged = batch.by_file();
             let rename = |(id, replace): (FileId, Replace)| {
                 let staged = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
@@ -110,12 +116,18 @@ impl DestinationWorkers {
 
     /// Sets mode and times of directories and makes them durable.
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
-        let preserve = self.options.preserve;
+        let (preserve, claim) = (self.options.preserve, self.aftermath.claim.clone());
         self.jobs.report(Pool::Commit, move |tree| {
+            let right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
+                Ok(right) => right,
+                Err(fault) => return DestinationDone::FinishDirsRefused(fault),
+            };
             let finish = |held: &Arc<EntryRef>| {
                 (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(Fault::from))
             };
             let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
+            // Only what can be seen is done under the lock.
+            drop(right);
             if let Err(e) = tree.sync_dirs(&[]) {
                 let fault = e.fault();
                 results.iter_mut().for_each(|(_, result)| *result = result.clone().and(Err(fault.clone())));

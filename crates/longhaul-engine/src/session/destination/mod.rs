@@ -33,6 +33,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{FileResult, SessionEvent};
 use crate::cpu::StageTimes;
 use crate::journals::SessionJournal;
+use crate::journals::claims::HeldClaim;
 
 use chunks::ChunkWrites;
 use files::{OpenTarget, UnsettledFiles};
@@ -41,6 +42,10 @@ use journalling::Journalling;
 use names::NamedFiles;
 use reading::Readings;
 pub(crate) use shortage::Whereabouts;
+
+/// The journal of a session, `None` where nothing outlives it; and the claim by which it publishes,
+/// `None` where it needs none.
+pub(crate) type JournalAndClaim = (Option<Arc<SessionJournal>>, Option<Arc<HeldClaim>>);
 
 /// A report of the destination side. Each goes to the `handle_*` of its name.
 #[derive(Debug)]
@@ -83,10 +88,14 @@ pub(crate) enum DestinationDone {
     Barrier(Result<Vec<FileId>, Fault>),
     /// The batch was renamed.
     Publish(Vec<FileResult>),
+    /// The session may not rename the batch.
+    PublishRefused(Fault),
     /// The renames are durable.
     SyncDirs(Result<(), Fault>),
     /// Directories have their metadata.
     FinishDirs(Vec<FileResult>),
+    /// The session may not change directories.
+    FinishDirsRefused(Fault),
 }
 
 /// The options of the destination side.
@@ -130,7 +139,7 @@ pub(crate) struct DestinationWorkers {
     /// The same that are not committed yet.
     staged_identities: HashMap<FileId, Identity>,
     /// The last field: dropped when all pools have ended.
-    _aftermath: Aftermath,
+    aftermath: Aftermath,
 }
 
 impl DestinationWorkers {
@@ -138,15 +147,15 @@ impl DestinationWorkers {
     pub(crate) fn start(
         tree: Arc<dyn TargetTree>,
         io: ChunkIo,
-        (ledger, whereabouts): (Option<Arc<SessionJournal>>, Whereabouts),
+        ((ledger, claim), whereabouts): (JournalAndClaim, Whereabouts),
         options: DestinationOptions,
         times: StageTimes,
         sink: UnboundedSender<SessionEvent>,
     ) -> Result<DestinationWorkers, Fault> {
-        let _aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone() };
+        let aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone(), claim };
         let affinity = io.affinity().clone();
         Ok(DestinationWorkers {
-            _aftermath,
+            aftermath,
             options,
             chunks: ChunkWrites::new(io, tree.loads().len()),
             dirs: Arc::default(),
@@ -275,6 +284,9 @@ fn begun<'a>(ledger: Option<&SessionJournal>, held: impl Iterator<Item = &'a Arc
 struct Aftermath {
     tree: Arc<dyn TargetTree>,
     ledger: Option<Arc<SessionJournal>>,
+    /// The claim by which the session publishes. Its shard is free for a newer session of this
+    /// process once nothing is under way and the journal is closed.
+    claim: Option<Arc<HeldClaim>>,
 }
 
 impl Drop for Aftermath {

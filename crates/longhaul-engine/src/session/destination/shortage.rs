@@ -64,6 +64,9 @@ impl DestinationDone {
         }
         match self {
             DestinationDone::MeasureRoom(_) | DestinationDone::DigestProgress(_) | DestinationDone::Name(..) => {}
+            DestinationDone::PublishRefused(fault) | DestinationDone::FinishDirsRefused(fault) => {
+                std::iter::once(fault).for_each(see);
+            }
             DestinationDone::DigestSkipped(results) => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }

@@ -28,11 +28,10 @@ use super::SessionEvent;
 use super::allowed::Allowed;
 use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::ReceiveCourse;
-use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Whereabouts};
+use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, JournalAndClaim, Whereabouts};
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
 use crate::api::OwnFacts;
-use crate::journals::SessionJournal;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 
@@ -54,8 +53,8 @@ pub(crate) struct Receiving {
     pub(crate) base: String,
     /// The same place on this host, for people.
     pub(crate) place: String,
-    /// Its journal. `None` where nothing outlives the session.
-    pub(crate) journal: Option<Arc<SessionJournal>>,
+    /// Its journal, and the claim by which it publishes.
+    pub(crate) journal: JournalAndClaim,
     /// The stream as which everything goes out. `None` for a tree.
     pub(crate) stream: Option<Arc<StreamOutput>>,
     /// How this side maps accounts.
@@ -299,11 +298,16 @@ impl ReceiverLoop<'_> {
                 self.batch_over = !self.machine.has_batch();
             }
             DestinationDone::Publish(results) => self.machine.handle_publish(now, results),
+            DestinationDone::PublishRefused(fault) => {
+                self.machine.handle_publish_refused(now, &fault);
+                self.batch_over = !self.machine.has_batch();
+            }
             DestinationDone::SyncDirs(result) => {
                 self.machine.handle_sync_dirs(now, result);
                 self.batch_over = !self.machine.has_batch();
             }
             DestinationDone::FinishDirs(results) => self.machine.handle_finish_dirs(now, results),
+            DestinationDone::FinishDirsRefused(fault) => self.machine.handle_finish_dirs_refused(now, &fault),
         }
     }
 

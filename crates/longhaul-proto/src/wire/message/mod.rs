@@ -13,7 +13,7 @@ mod opening;
 mod targets;
 mod unasked;
 
-use longhaul_core::{Fault, Loss};
+use longhaul_core::{Fault, Loss, ShardClaim};
 
 pub use extras::*;
 pub use flow::*;
@@ -199,6 +199,9 @@ messages! {
     /// Sender, at most once and before its first page and what belongs to that, where the receiver
     /// takes them: small files of the page, which nobody has asked for.
     40 Unasked(Unasked) Page,
+    /// Initiator that sends, right behind a hello that says so: its claim on the shard that it
+    /// moves.
+    41 ShownClaim(ShardClaim) Verdict,
 }
 
 impl Message {

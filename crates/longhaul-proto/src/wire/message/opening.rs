@@ -17,7 +17,7 @@ pub struct Hello {
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
-    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED); unknown ones mean nothing.
+    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -47,6 +47,12 @@ pub const CAP_UDP_LANES: u64 = 512;
 /// lanes may name UDP where the session began with TCP, and the other way round. So no build is
 /// told of a transport that it cannot read.
 pub const CAP_UDP_BESIDE_TCP: u64 = 1024;
+
+/// Bit of [`Hello::caps`]: the initiator shows a claim, in a
+/// [`ShownClaim`](super::Message::ShownClaim) right behind its hello, and publishes nothing
+/// without it. Bit of [`Welcome::caps`]: the acceptor keeps that claim. An older build says no such
+/// bit, and the initiator ends the session before it names a file.
+pub const CAP_CLAIM: u64 = 4096;
 
 /// The bit of a hello that says the share.
 pub fn share_said(share: PathShare) -> u64 {
@@ -280,7 +286,7 @@ pub struct Welcome {
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
     /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`],
-    /// [`CAP_UDP_BESIDE_TCP`]; unknown ones mean nothing.
+    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

@@ -384,7 +384,8 @@ pub(super) struct FaultBody<'a> {
     pub(super) blame: &'static str,
     /// True if the same command may succeed later with nothing changed by hand.
     pub(super) retry: bool,
-    /// The path or the address that it concerns. It may be empty.
+    /// The path or the address that it concerns; of `superseded` the claim that is kept, as
+    /// `CAMPAIGN:SHARD:FENCE`. It may be empty.
     pub(super) object: &'a str,
     /// One line that says what happened and why, for people.
     pub(super) message: &'a str,
