@@ -17,7 +17,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-jobs", &["longhaul-core"]),
     ("longhaul-jobs-sqlite", &["longhaul-core", "longhaul-jobs"]),
     ("longhaul-engine", &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net"]),
-    ("longhaul", &["longhaul-core", "longhaul-engine", "longhaul-manifest", "longhaul-net"]),
+    (
+        "longhaul",
+        &[
+            "longhaul-core",
+            "longhaul-engine",
+            "longhaul-jobs",
+            "longhaul-jobs-sqlite",
+            "longhaul-manifest",
+            "longhaul-net",
+        ],
+    ),
     ("longhaul-sim", &["longhaul-core", "longhaul-proto"]),
     ("longhaul-wan", &[]),
 ];

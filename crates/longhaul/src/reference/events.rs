@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 49] = [
+const EVENTS: [Event; 57] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -40,6 +40,14 @@ const EVENTS: [Event; 49] = [
     ("set_orphan", None, "SetOrphanBody"),
     ("set_target", None, "SetTargetBody"),
     ("summary", Some("set"), "SetSummaryBody"),
+    ("job_campaign", None, "JobCampaignBody"),
+    ("job_planned", None, "JobPlannedBody"),
+    ("job_part", None, "JobPartBody"),
+    ("job_left", None, "JobLeftBody"),
+    ("job_held", None, "JobHeldBody"),
+    ("job_fault", None, "JobFaultBody"),
+    ("job_shard", None, "JobShardBody"),
+    ("summary", Some("job"), "JobSummaryBody"),
     ("listening", None, "Listening"),
     ("admin_status", None, "AdminStatusBody"),
     ("admin_session", None, "AdminSessionBody"),
